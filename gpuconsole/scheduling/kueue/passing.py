@@ -4,8 +4,7 @@ The cycles that would try them are counted, and nothing else is done in them. Wh
 meanwhile, those whose turn has not come go back to the queue, unless they still lack the same.
 """
 
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
 from msgspec import Struct
@@ -22,16 +21,24 @@ from gpuconsole.scheduling.kueue.rules import QueueRules, Setup
 from gpuconsole.scheduling.kueue.shortage import Shortage, persists
 from gpuconsole.scheduling.kueue.state import State
 
+Head = tuple[Request, Reason, Shortage]
+"""One that may pass: why it is parked, and what it lacks."""
+
 
 class Run(Struct, frozen=True):
     """Heads of a queue, in their order, of whom no one gets anything as long as these amounts are short."""
 
-    heads: tuple[tuple[Request, Reason], ...]
-    """With the reason for which each is parked."""
+    heads: tuple[Head, ...]
     short: tuple[tuple[Request, int, int], ...]
     """One of each priority, or age, with a column, and the least that any of them lacks."""
     there: tuple[tuple[int, int], ...]
     """Column, and the most that any of them needs of what is there."""
+
+
+class Survey(Struct, frozen=True):
+    """The heads that could pass when all lanes of a queue are open, as long as these are its members."""
+
+    run: Run
     members: int
     setup: Setup
 
@@ -54,7 +61,7 @@ class Passing:
 
     def end(self, queue: PendingQueue) -> None:
         """Take those back whose turn has not come."""
-        for request, _ in self.run.heads[self.done :]:
+        for request, _, _ in self.run.heads[self.done :]:
             queue.open(request)
 
 
@@ -79,16 +86,12 @@ def begins(state: State, context: Context, rules: QueueRules, first: Request) ->
     queue = state.roster.queue(rules.name)
     if not queue.closes_lanes or not _lacks(context, rules, first):
         return False
-    run = state.runs.get(rules.name) if queue.all_open else None
-    if run is None or run.members != queue.members or run.setup is not context.setup:
-        run = _run(state, context, rules, queue.first_of_lanes())
-        if queue.all_open:
-            state.runs[rules.name] = run
+    run = _surveyed(state, context, rules, queue)
     if not _all_lack(context, rules, run):
-        run = _run(state, context, rules, takewhile(partial(_lacks, context, rules), (head for head, _ in run.heads)))
+        run = _run(rules, takewhile(lambda head: persists(context, rules, head[0], head[2]), run.heads))
     if not run.heads:
         return False
-    for request, reason in run.heads:
+    for request, reason, _ in run.heads:
         queue.close(request, reason)
     passing = state.passing[rules.name] = Passing(run, 0, ground_of(context, rules.node), queue.version)
     _count(state, rules, passing)
@@ -101,20 +104,33 @@ def _count(state: State, rules: QueueRules, passing: Passing) -> None:
         del state.passing[rules.name]
 
 
-def _run(state: State, context: Context, rules: QueueRules, heads: Iterable[Request]) -> Run:
-    """The first heads that would hear what they heard before, as long as they all lack the same."""
-    taken: list[tuple[Request, Reason]] = []
-    least: dict[tuple[int, int, int], tuple[Request, int]] = {}
-    most: dict[int, int] = {}
-    for request in heads:
+def _surveyed(state: State, context: Context, rules: QueueRules, queue: PendingQueue) -> Run:
+    """The first heads of the open lanes that would hear what they heard before, as long as they lack the same."""
+    if not queue.all_open:
+        return _run(rules, _able(state, context, rules, queue))
+    survey = state.surveys.get(rules.name)
+    if survey is None or survey.members != queue.members or survey.setup is not context.setup:
+        run = _run(rules, _able(state, context, rules, queue))
+        survey = state.surveys[rules.name] = Survey(run, queue.members, context.setup)
+    return survey.run
+
+
+def _able(state: State, context: Context, rules: QueueRules, queue: PendingQueue) -> Iterator[Head]:
+    for request in queue.first_of_lanes():
         last = heard_before(state, context, rules, request) if request.id not in state.progress else None
         if last is None or last.shortage is None:
-            break
-        taken.append((request, last.wanting[1]))
-        _add(rules, request, last.shortage, least, most)
+            return
+        yield request, last.wanting[1], last.shortage
+
+
+def _run(rules: QueueRules, heads: Iterable[Head]) -> Run:
+    taken = tuple(heads)
+    least: dict[tuple[int, int, int], tuple[Request, int]] = {}
+    most: dict[int, int] = {}
+    for request, _, shortage in taken:
+        _add(rules, request, shortage, least, most)
     short = tuple((request, column, amount) for (_, _, column), (request, amount) in least.items())
-    members = state.roster.queue(rules.name).members
-    return Run(tuple(taken), short, tuple(most.items()), members, context.setup)
+    return Run(taken, short, tuple(most.items()))
 
 
 def _add(

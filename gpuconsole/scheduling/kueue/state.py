@@ -26,7 +26,7 @@ from gpuconsole.scheduling.kueue.tree import Column
 from gpuconsole.scheduling.kueue.usage import UsageTree
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.kueue.passing import Passing, Run
+    from gpuconsole.scheduling.kueue.passing import Passing, Survey
     from gpuconsole.scheduling.kueue.rest import Rest
 
 
@@ -90,11 +90,11 @@ class State:
         "requoted",
         "resting",
         "roster",
-        "runs",
         "second_passes",
         "setup",
         "stale",
         "strangers",
+        "surveys",
         "turned_away",
     )
 
@@ -122,8 +122,8 @@ class State:
         """By root, the trees in which another cycle would change nothing; forks find that out by themselves."""
         self.passing: dict[str, Passing] = {}
         """By ClusterQueue, heads that are parked already and whose cycles are counted."""
-        self.runs: dict[str, Run] = {}
-        """By ClusterQueue, heads that could pass like that when all its lanes are open."""
+        self.surveys: dict[str, Survey] = {}
+        """By ClusterQueue, heads that could pass like that."""
         self.progress: dict[int, Progress] = {}
         """By workload id, only where flavors are left to try."""
         self.generations: dict[str, int] = {}
@@ -163,7 +163,7 @@ class State:
         twin.accounts, twin.roster = self.accounts.fork(), self.roster.fork()
         twin.findings, twin.resting = self.findings.fork(), {}
         twin.passing = {name: passing.copy() for name, passing in self.passing.items()}
-        twin.runs = self.runs.copy()
+        twin.surveys = self.surveys.copy()
         twin.progress, twin.generations = self.progress.copy(), self.generations.copy()
         twin.strangers = self.strangers.copy()
         twin.devices_stale, twin.turned_away = self.devices_stale, self.turned_away.copy()
@@ -225,7 +225,7 @@ class State:
 
     def _account_anew(self) -> None:
         self.end_passes()
-        self.findings, self.resting, self.runs = Findings(), {}, {}
+        self.findings, self.resting, self.surveys = Findings(), {}, {}
         self.accounts = self._empty_accounts()
         for holdings in self.roster.holdings.values():
             for holding in holdings.values():

@@ -41,10 +41,12 @@ def _most_available(search: Search, column: int) -> int:
     """What the preemptor's queue could take if every queue of its tree that others may evict from were at its floor."""
     usage = search.usage
     tree, node = usage.tree, search.rules.node
+    sizes, alone = _sizes(search, search.rules.name, column, own=True), _keeps_to_itself(search, column)
+    if alone and not sizes:
+        return usage.available(node, column)
     path = (node, *tree.paths[node])
-    alone = _keeps_to_itself(search, column)
     floors = {at: usage.used(at, column) for at in path} if alone else _floors(search, column, path[-1])
-    own = usage.used(node, column) - sum(_sizes(search, search.rules.name, column, own=True))
+    own = usage.used(node, column) - sum(sizes)
     lowest = {node: own}
     below = own - floors[node]
     for child, parent in pairwise(path):
@@ -116,4 +118,14 @@ def _sizes(search: Search, queue: str, column: int, *, own: bool) -> list[int]:
     """How much of a column each candidate in a queue uses."""
     preemption = search.rules.queue.preemption
     policy = preemption.within_cluster_queue if own else preemption.reclaim_within_cohort
-    return [amount for c in candidates_of(search, queue, policy) for at, amount in c.uses if at == column]
+    if policy == PreemptionPolicy.NEVER:
+        return []
+    known, key = (
+        search.context.known_of_queue(queue),
+        ("sizes", column, policy, dependence(search, policy, NOT_BORROWING)),
+    )
+    found: list[int] | None = known.get(key)
+    if found is None:
+        candidates = candidates_of(search, queue, policy)
+        found = known[key] = [amount for c in candidates for at, amount in c.uses if at == column]
+    return found
