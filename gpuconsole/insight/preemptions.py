@@ -18,6 +18,14 @@ RULES = {
     Rule.IN_COHORT_RECLAIM_WHILE_BORROWING: "reclaim while borrowing",
 }
 """The reasons of Kueue's Preempted condition, in words."""
+ACTIONS = {
+    "preempt": "priority in the queue",
+    "reclaim": "reclaim between queues",
+    "gangpreempt": "priority in the queue, whole gangs",
+    "gangreclaim": "reclaim between queues, whole gangs",
+    "consolidation": "moved, to make room in one piece",
+}
+"""The actions of Volcano and KAI."""
 _EVICTIONS = (What.EVICTED, What.POD_EVICTED)
 _GONE = (What.REQUEUED, What.FINISHED, What.FAILED, What.DELETED)
 _OVER = (What.FINISHED, What.FAILED, What.DELETED)
@@ -157,4 +165,4 @@ def rule_in_words(reason: str) -> str:
     try:
         return RULES[Rule(reason)]
     except ValueError:
-        return reason
+        return ACTIONS.get(reason, reason)

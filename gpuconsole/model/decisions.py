@@ -104,6 +104,8 @@ class EvictPod(Struct, frozen=True):
     by: str
     node: str
     message: str = ""
+    action: str = ""
+    """Of the engine's actions the one that chose it (`reclaim`, `preempt` …), where it has several."""
 
 
 class Nominate(Struct, frozen=True):

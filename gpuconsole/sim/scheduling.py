@@ -165,7 +165,8 @@ def place_pods(world: World) -> None:
 def _evict(world: World, decision: EvictPod) -> None:
     victim = world.pod(decision.pod)
     if victim is not None and not victim.deleted:
-        nodes.evict_pod(world, victim, reason="Preempted", message=decision.message, by=world.pod(decision.by))
+        by = world.pod(decision.by)
+        nodes.evict_pod(world, victim, reason="Preempted", message=decision.message, by=by, rule=decision.action)
 
 
 def _nominate(world: World, decision: Nominate) -> None:

@@ -216,6 +216,6 @@ def test_what_the_pods_of_a_job_lost_belongs_to_it_where_no_workload_stands_for_
         "1 whose preemptor has no place yet",
         "",
         "2026-01-05T08:20:00Z  default/sweep-worker-1 (research, priority 0, 1 GPU)",
-        "  made room for default/deadline-worker-0 (research, priority 1000): Preempted",
+        "  made room for default/deadline-worker-0 (research, priority 1000): priority in the queue",
         "  lost 0.7 GPU-hours, 1.33 $; GPUs not free yet; default/deadline-worker-0 has no place yet",
     ]

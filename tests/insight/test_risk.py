@@ -111,8 +111,8 @@ def test_what_nobody_admitted_runs_too_and_goes_when_its_time_of_grace_is_over()
     assert {one.workload: (one.probability, one.median, one.causes) for one in answer.dangers} == {
         "default/research-0": (0.0, None, ()),
         "default/research-1": (0.0, None, ()),
-        "default/research-2": (1.0, 20 * MINUTE, (Cause("Preempted", "product", 2),)),
-        "default/research-3": (1.0, 20 * MINUTE, (Cause("Preempted", "product", 2),)),
+        "default/research-2": (1.0, 20 * MINUTE, (Cause("reclaim between queues", "product", 2),)),
+        "default/research-3": (1.0, 20 * MINUTE, (Cause("reclaim between queues", "product", 2),)),
     }
 
 

@@ -133,7 +133,7 @@ class KaiPlacement(SessionPlacement):
         )
         by = there[0][2] if there else ""
         self._made_way[by] = self._made_way.get(by, 0) + 1
-        return EvictPod(uid, by, pod.node, evicted.message)
+        return EvictPod(uid, by, pod.node, evicted.message, evicted.action)
 
     def _words(self, session: Session) -> list[PlacementDecision]:
         """Why pods and pod groups still wait, where that is news."""

@@ -224,7 +224,7 @@ class VolcanoPlacement(SessionPlacement):
             task = evicted.task
             by = evicted.by or waiting.get(task.node_name, "")
             self._store.assume(replace(self._store.pods[task.key], deleted=now))
-            said.append(EvictPod(task.key, by, task.node_name, EVICTED.format(evicted.action)))
+            said.append(EvictPod(task.key, by, task.node_name, EVICTED.format(evicted.action), evicted.action))
         return said
 
     def _words(self, session: Session) -> list[PlacementDecision]:

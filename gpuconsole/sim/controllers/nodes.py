@@ -82,14 +82,17 @@ def fail_pod(world: World, pod: Pod, reason: str, message: str) -> None:
     )
 
 
-def evict_pod(world: World, pod: Pod, *, reason: str, message: str, by: Pod | None = None, notice: Span = 0) -> None:
+def evict_pod(
+    world: World, pod: Pod, *, reason: str, message: str, by: Pod | None = None, rule: str = "", notice: Span = 0
+) -> None:
     """A pod has to leave its node; the work of its crew stops. A pod that no Workload owns is a victim of its own.
 
-    `notice` is how long it has to write a checkpoint, if it writes one when it is told to go.
+    `rule` is by what it was chosen for `by`. `notice` is how long it has to write a checkpoint, if it writes one when
+    it is told to go.
     """
     loss = _interrupt(world, pod, notice)
     if by is not None:
-        world.tell(What.PREEMPTED, reason=reason, **_victim(world, pod, by, message))
+        world.tell(What.PREEMPTED, reason=rule or reason, **_victim(world, pod, by, message))
     world.tell(
         What.POD_EVICTED if pod.workload else What.EVICTED,
         reason=reason,

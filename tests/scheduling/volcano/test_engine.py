@@ -113,7 +113,7 @@ def test_a_victim_leaves_once_and_its_place_is_kept_until_it_is_gone() -> None:
     said = world.run()
     evictions = [one for one in said if isinstance(one, EvictPod)]
     text = "Pod is evicted, because of preempt"
-    assert evictions == [EvictPod("default/b", "default/urgent", "n1", text)]
+    assert evictions == [EvictPod("default/b", "default/urgent", "n1", text, "preempt")]
     assert Nominate("default/urgent", "n1") in said
     assert world.run() == []
     world.finish("default/b")
