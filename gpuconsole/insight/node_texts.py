@@ -31,7 +31,10 @@ _NODE_REASONS = tuple(
 
 
 def read_nodes(text: str) -> tuple[Reason, ...]:
-    """Read kube-scheduler's FailedScheduling text; `count` is how many nodes each reason rules out, most first."""
+    """Read kube-scheduler's FailedScheduling text; `count` is how many nodes each reason rules out, most first.
+
+    Nodes that the pod does not select come last: they are no matter to it, however many there are.
+    """
     head = _HEAD.search(text)
     if head is None:
         return (Reason(code=Code.OTHER, text=text),) if text else ()
@@ -47,4 +50,8 @@ def read_nodes(text: str) -> tuple[Reason, ...]:
         for pattern in _NODE_REASONS
         for match in pattern.finditer(body)
     ]
-    return tuple(sorted(reasons, key=lambda reason: -reason.count)) or (Reason(code=Code.NODES, text=text),)
+    return tuple(sorted(reasons, key=lambda reason: (_unselected(reason), -reason.count))) or (Reason(code=Code.NODES, text=text),)
+
+
+def _unselected(reason: Reason) -> bool:
+    return reason.text.endswith(("Pod's node affinity", "Pod's node affinity/selector", "match node selector"))

@@ -229,9 +229,9 @@ NODES = {
         "0/1 nodes are available: 1 Insufficient nvidia.com/mig-1g.10gb.",
         [(1, "nvidia.com/mig-1g.10gb", "")],
     ),
-    "affinity and cordon": (
+    "nodes that it does not select come last": (
         "0/5 nodes are available: 2 node(s) were unschedulable, 3 node(s) didn't match Pod's node affinity/selector.",
-        [(3, "", ""), (2, "", "")],
+        [(2, "", ""), (3, "", "")],
     ),
     "a gang's text holds the reason of its next pod": (
         "gang team/train waits whole: 12 of 16 pods fit; 0/4 nodes are available: 4 Insufficient nvidia.com/gpu.",
