@@ -50,7 +50,8 @@ def read_nodes(text: str) -> tuple[Reason, ...]:
         for pattern in _NODE_REASONS
         for match in pattern.finditer(body)
     ]
-    return tuple(sorted(reasons, key=lambda reason: (_unselected(reason), -reason.count))) or (Reason(code=Code.NODES, text=text),)
+    reasons.sort(key=lambda reason: (_unselected(reason), -reason.count))
+    return tuple(reasons) or (Reason(code=Code.NODES, text=text),)
 
 
 def _unselected(reason: Reason) -> bool:
