@@ -16,7 +16,7 @@ from gpuconsole.insight.pending import explain
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.scan import different
-from gpuconsole.insight.stand_ins import stand_ins
+from gpuconsole.insight.stand_ins import outermost, stand_ins
 from gpuconsole.insight.whatif_answer import FEASIBLE, Outcome, QueueChange, Shift
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import Span, Time
@@ -36,7 +36,7 @@ def outcome_of(key: str, tried: Future, snapshots: Sequence[Snapshot], without: 
     workload = next((s.workloads[key] for s in reversed(snapshots) if key in s.workloads), None)
     twin = stand_ins(final).get(key) if workload is None else None
     admitted, before = _let_in(tried, final, key), _let_in(without, other, key)
-    ran = admitted is not None and tried.let_in(key) is None
+    ran = admitted is not None and admitted < tried.begun
     placeless = any(key in (pod.workload, pod.job, pod.key) for pod in _without_nodes(final))
     bound = tried.placed.get(key) or [
         line for line in tried.lines if line.what is What.POD_BOUND and key in (line.workload, line.pod)
@@ -67,9 +67,18 @@ def _gpus(twin: Workload | None, bound: Sequence[Happened]) -> int:
 
 def _let_in(future: Future, later: Snapshot, key: str) -> Time | None:
     """When it is let in by a future, or was before that began and still is."""
-    workload = later.workloads.get(key)
-    since = admitted_since(workload) if workload is not None and workload.reserved else None
-    return future.let_in(key) or since
+    let_in = future.let_in(key)
+    if key not in later.workloads:
+        held = [
+            pod.bound for pod in whereabouts(later).of("").values() if pod.node and key in (pod.key, _owner(later, pod))
+        ]
+        return min([*held, *([let_in] if let_in is not None else [])], default=None)
+    workload = later.workloads[key]
+    return let_in or (admitted_since(workload) if workload.reserved else None)
+
+
+def _owner(snapshot: Snapshot, pod: Pod) -> str:
+    return outermost(snapshot.jobs.get, pod.job)
 
 
 @once("pods")

@@ -48,9 +48,10 @@ class Future:
         """The commands are carried out at once; `places` say where each is written, for those that are refused."""
         self.simulation = base.fork(amounts=False)
         self.simulation.drain()
-        begun = self.simulation.snapshot()
-        self._begun = begun.jobs
-        self.gpus = GpuTime(begun, base.now)
+        now = self.simulation.snapshot()
+        self.begun = base.now
+        self._known_jobs = now.jobs
+        self.gpus = GpuTime(now, base.now)
         self._jobs: dict[str, Job] = {}
         """Those that came, or changed."""
         self._owners: dict[str, str] = {}
@@ -98,7 +99,7 @@ class Future:
                 pass
 
     def _job(self, key: str) -> Job | None:
-        return self._jobs.get(key) or self._begun.get(key)
+        return self._jobs.get(key) or self._known_jobs.get(key)
 
     def first_admission(self, key: str) -> Time | None:
         lines = self.admitted.get(key)

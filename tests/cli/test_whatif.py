@@ -259,3 +259,21 @@ def test_a_lone_pod_that_is_asked_for_has_its_gpus_its_node_and_what_it_waits_fo
         "enough resources: GPUs. (no nodes with enough resources were found: 1 node(s) didn't have enough resources: "
         "GPUs.)",
     ]
+
+
+def test_a_job_without_a_workload_that_runs_already_is_not_called_not_admitted(
+    gpuconsole: Line, tmp_path: Path
+) -> None:
+    file = tmp_path / "priority.yaml"
+    command = "{type: set-priority, workload: VolcanoJob/default/sweep, priority: 5}"
+    file.write_text(f"horizon: 1m\nsteps:\n- commands: [{command}]\n")
+    result = gpuconsole("whatif", "reclaim-volcano", "--until", "15m", "-f", file)
+    assert (result.status, result.lines[1:]) == (
+        1,
+        [
+            "refused: steps[0].commands[0] (set-priority VolcanoJob/default/sweep): no Workload of Kueue stands for"
+            " VolcanoJob/default/sweep: this is done to Workloads only",
+            "VolcanoJob/default/sweep, 8 GPUs: admitted before, since 2026-01-05T08:00:00Z; Its gang runs with fewer"
+            " pods than it asks for: 3 minAvailable, 4 Pending, 4 Running",
+        ],
+    )

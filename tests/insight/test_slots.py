@@ -120,7 +120,7 @@ def test_a_flavor_s_own_topology_is_the_one_that_counts() -> None:
 def test_where_no_node_can_be_seen_nobody_says_what_would_start() -> None:
     snapshot = world(ORG)
     assert slots_lines(usefulness(snapshot), starts(snapshot)) == [
-        "no node can be seen here, so what would start now is not known",
+        "no node is seen here, and without one nothing starts",
         "cq-prod, a100: quota gives 4 GPUs",
         "cq-research, a100: quota gives 4 GPUs",
     ]

@@ -26,7 +26,7 @@ def set_active(world: World, key: str, active: bool, cause: str = "", why: str =
     if plain is not None:
         return suspending.set_active(world, plain, active)
     if workload is None or workload.finished:
-        return _no_workload(workload, key)
+        return _no_workload(world, workload, key)
     if workload.active == active:
         return f"workload {key} is {'active' if active else 'stopped'} already"
     if not active:
@@ -57,7 +57,7 @@ def requeue(world: World, key: str) -> Refusal:
     """Evict a workload and put it back in its queue."""
     workload = world.workload(key)
     if workload is None or workload.finished:
-        return _no_workload(workload, key)
+        return _no_workload(world, workload, key)
     if workload.is_true(conditions.EVICTED) and workload.reserved:
         return f"workload {key} is on its way back to its queue already: its pods are leaving"
     if not workload.reserved:
@@ -70,7 +70,7 @@ def set_priority(world: World, key: str, priority: int, class_name: str = "") ->
     """Change a priority, of a waiting or a running workload; its class as well where one is named."""
     workload = world.workload(key)
     if workload is None or workload.finished:
-        return _no_workload(workload, key)
+        return _no_workload(world, workload, key)
     if not -(2**31) <= priority < 2**31:
         return f"priority {priority} is outside the 32-bit range that Kubernetes allows"
     if class_name:
@@ -84,7 +84,7 @@ def move(world: World, key: str, queue: str) -> Refusal:
     """Move a waiting workload to another LocalQueue of its namespace."""
     workload = world.workload(key)
     if workload is None or workload.finished:
-        return _no_workload(workload, key)
+        return _no_workload(world, workload, key)
     if workload.reserved:
         return f"workload {key} holds quota in {workload.cluster_queue}; stop it first, then move it, then resume it"
     if world.local_queue(f"{workload.namespace}/{queue}") is None:
@@ -106,7 +106,7 @@ def finish(world: World, key: str) -> Refusal:
     """End the work of a workload, a lone pod or (by `namespace/name`) a job now, whether or not it ran."""
     workload = world.workload(key) or _workload_of(world, key)
     if workload is not None and workload.finished:
-        return _no_workload(workload, key)
+        return _no_workload(world, workload, key)
     crew = world.crews.get(workload.key) if workload is not None else _crew_of(world, key)
     if crew is not None:
         endings.complete(world, crew)
@@ -139,5 +139,7 @@ def meant(world: World, key: str) -> str:
     return key if workload is None else workload.key
 
 
-def _no_workload(workload: Workload | None, key: str) -> Refusal:
+def _no_workload(world: World, workload: Workload | None, key: str) -> Refusal:
+    if workload is None and _crew_of(world, key) is not None:
+        return f"no Workload of Kueue stands for {key}: this is done to Workloads only"
     return f"there is no workload {key}" if workload is None else f"workload {key} is finished"

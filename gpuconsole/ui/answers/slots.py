@@ -11,7 +11,7 @@ def slots_lines(answer: Usefulness, starts: Sequence[Starts]) -> list[str]:
     """What fits on nodes, what would start for each queue, and what is a fragment."""
     if not answer.cluster.nodes:
         quotas = (f"{_called(one)}: quota gives {one.available} GPUs" for one in starts)
-        return ["no node can be seen here, so what would start now is not known", *quotas]
+        return ["no node is seen here, and without one nothing starts", *quotas]
     head = ("GPUS", "IDLE", "LARGEST POD", "LARGEST GANG", *map(str, SIZES))
     lines = table(("FLAVOR", "NODES", *head), [_row(row) for row in (*answer.flavors, answer.cluster)])
     if answer.domains:
