@@ -267,7 +267,7 @@ class World:
                 self.state.apply(event)
                 self.out.append(event)
             del self.waiting[key]
-        if parked:
+        if len(parked) * 8 > len(self.waiting):
             # Without the gaps that they leave, a fork copies what is left many times faster.
             self.waiting = dict.fromkeys(self.waiting)
 
