@@ -382,6 +382,24 @@ async def test_no_more_rows_are_read_while_a_key_of_a_filter_is_drawn(monkeypatc
         assert (waits, names(app)) == ([], ["c"])
 
 
+async def test_many_rows_are_filtered_after_the_letter_was_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    waits: list[tuple[float, Callable[[], object]]] = []
+    monkeypatch.setattr(grids, "MANY", 3)
+    app = GridApp()
+    async with app.run_test(size=(40, 10)) as pilot:
+        monkeypatch.setattr(grids, "time", SimpleNamespace(monotonic=lambda: now))
+        monkeypatch.setattr(app.grid, "set_timer", lambda wait, then: waits.append((round(wait, 3), then)))
+        await shown(pilot, *rows("a", "b", "c", "d"))
+        app.grid.set_filter(parse_filter("b"))
+        assert ([wait for wait, _ in waits], names(app)) == ([HOLD], ["a", "b", "c", "d"])
+        now += HOLD
+        waits.pop()[1]()
+        assert (waits, names(app)) == ([], ["b"])
+        app.grid.set_filter(None)
+        assert (waits, names(app)) == ([], ["a", "b", "c", "d"]), "all rows come back at once"
+
+
 async def test_a_filter_waits_until_all_rows_are_read_and_keys_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grids, "READ", 0)
     monkeypatch.setattr(grids, "HOLD", 0)
