@@ -42,7 +42,11 @@ def command(asked: Asked, change: Path, against: Path | None, horizon: Span | No
     answer = what_if(looks(asked.simulation, wanted.commands, span, other, wanted.places, asked.found))
     compared = against.name if against is not None else ""
     return Answer(
-        kind="WhatIf", body=as_body(answer), lines=as_text(answer, compared), status=int(bool(answer.refused))
+        kind="WhatIf",
+        body=as_body(answer),
+        lines=as_text(answer, compared),
+        version=2,
+        status=int(bool(answer.refused)),
     )
 
 
