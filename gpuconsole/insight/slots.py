@@ -10,15 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpuconsole.insight.doors import shut_out
 from gpuconsole.insight.engine_queues import queues as all_queues
 from gpuconsole.insight.engine_shares import ENGINES
 from gpuconsole.insight.fragmentation import SIZES, slots_of
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
+from gpuconsole.insight.positions import pending
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import HOSTNAME
-from gpuconsole.model.queues import ResourceFlavor, StopPolicy
+from gpuconsole.model.queues import QueueingStrategy, ResourceFlavor, StopPolicy
 from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
 
@@ -60,10 +62,13 @@ def starts(snapshot: Snapshot) -> tuple[Starts, ...]:
         node = waiting.pop()
         if node.kind is NodeKind.CLUSTER_QUEUE:
             uses = (use for use in node.flavors if is_gpu(use.resource) and use.potential > 0)
-            found += [_starts(node, use, nodes[use.flavor]) for use in uses if use.flavor in nodes]
+            shut = _shut(snapshot, node)
+            found += [_starts(node, use, nodes[use.flavor], shut) for use in uses if use.flavor in nodes]
         elif node.kind in ENGINES:
             everywhere = _Nodes(snapshot, ResourceFlavor(name=""), rows)
-            found += [_starts(leaf, use, everywhere) for leaf, use in _leaves(node, node.gpus.available)]
+            found += [
+                _starts(leaf, use, everywhere, _stopped(leaf)) for leaf, use in _leaves(node, node.gpus.available)
+            ]
         else:
             waiting += node.children
     return tuple(sorted(found, key=lambda one: one.queue))
@@ -111,9 +116,29 @@ def _levels(snapshot: Snapshot, flavor: ResourceFlavor, nodes: Sequence[Node]) -
     return []
 
 
-def _starts(queue: QuotaNode, use: QuotaUse, nodes: _Nodes) -> Starts:
-    stopped = "it is closed" if queue.kind in ENGINES else f"it is stopped ({queue.stop})"
-    closed = queue.problem or (stopped if queue.stop is not StopPolicy.NONE else "")
+def _stopped(queue: QuotaNode) -> str:
+    """Why it gives nothing now, if somebody said so."""
+    if queue.problem or queue.stop is StopPolicy.NONE:
+        return queue.problem
+    return "it is closed" if queue.kind in ENGINES else f"it is stopped ({queue.stop})"
+
+
+def _shut(snapshot: Snapshot, queue: QuotaNode) -> str:
+    """Why nothing that comes to a ClusterQueue would start now, whatever its quota."""
+    own = snapshot.cluster_queues[queue.name]
+    outside = shut_out(snapshot, own)
+    head = pending(snapshot, own.name, limit=1) if own.queueing_strategy is QueueingStrategy.STRICT_FIFO else []
+    if stopped := _stopped(queue):
+        return stopped
+    if outside:
+        return f"its namespaceSelector takes none of the namespaces of its LocalQueues ({', '.join(outside)})"
+    if head:
+        first = head[0].workload
+        return f"it is StrictFIFO, and {first.owner.partition('/')[2] or first.key} waits at its head"
+    return ""
+
+
+def _starts(queue: QuotaNode, use: QuotaUse, nodes: _Nodes, closed: str) -> Starts:
     available = 0 if closed else use.available
     by_quota = {size: available // size for size in SIZES}
     by_nodes, by_topology = nodes.whole.slots, nodes.by_topology
@@ -176,6 +201,8 @@ def _why_no_more(use: QuotaUse) -> str:
         return ", all that the queue may ever have is in use"
     if limit is not None and use.used + use.available >= use.nominal + limit:
         return f", its borrowing limit is {limit}"
+    if use.potential <= use.nominal:
+        return ", and there is nobody to borrow from"
     return ", the rest is quota of others that is in use or not lent"
 
 

@@ -4,13 +4,15 @@ import pytest
 
 from gpuconsole.insight.fragmentation import usefulness
 from gpuconsole.insight.slots import Starts, starts
+from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.kai import UNLIMITED, KaiQueue, QueueResource
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
-from gpuconsole.model.queues import LocalQueue, Quota, ResourceFlavor, StopPolicy, Topology
+from gpuconsole.model.queues import LocalQueue, QueueingStrategy, Quota, ResourceFlavor, StopPolicy, Topology
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.ui.answers.slots import slots_lines
-from tests.insight.world import A100, ORG, cluster_queue, node, pod, running, world
+from tests.insight.world import A100, ORG, cluster_queue, node, pod, running, waiting, world
 
 LABELS = {"accelerator": "nvidia-a100-80gb"}
 DOOR = LocalQueue(namespace="r", name="lq", cluster_queue="cq")
@@ -42,12 +44,46 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
     "quota of its own that is nearly used up": (
         (cluster_queue("cq", quota=Quota(8)), node("n1"), running("w", "r/lq", 6, "cq")),
         {1: 2, 2: 1, 4: 0, 8: 0, 16: 0, 64: 0},
-        "quota gives 2 of 8 idle GPUs (2 its own), the rest is quota of others that is in use or not lent",
+        "quota gives 2 of 8 idle GPUs (2 its own), and there is nobody to borrow from",
     ),
     "quota that is used up": (
         (cluster_queue("cq", quota=Quota(8)), node("n1"), running("w", "r/lq", 8, "cq")),
         {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
         "quota gives 0 of 8 idle GPUs (0 its own), all that the queue may ever have is in use",
+    ),
+    "quota of others that is in use": (
+        (
+            cluster_queue("cq", "c", Quota(2)),
+            cluster_queue("other", "c", Quota(6)),
+            LocalQueue(namespace="o", name="lq", cluster_queue="other"),
+            node("n1"),
+            running("w", "o/lq", 6, "other"),
+        ),
+        {1: 2, 2: 1, 4: 0, 8: 0, 16: 0, 64: 0},
+        "quota gives 2 of 8 idle GPUs (2 its own), the rest is quota of others that is in use or not lent",
+    ),
+    "a selector that takes no namespace of its LocalQueues": (
+        (
+            cluster_queue("cq", quota=Quota(8), namespace_selector=LabelSelector(match_labels={"gpu": "yes"})),
+            Namespace(name="r"),
+            node("n1"),
+        ),
+        {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
+        "by quota nothing: its namespaceSelector takes none of the namespaces of its LocalQueues (r)",
+    ),
+    "one that waits at the head of a StrictFIFO": (
+        (
+            cluster_queue("cq", quota=Quota(8), queueing_strategy=QueueingStrategy.STRICT_FIFO),
+            node("n1"),
+            waiting("big", "r/lq", 16),
+        ),
+        {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
+        "by quota nothing: it is StrictFIFO, and r/big waits at its head",
+    ),
+    "a StrictFIFO in which nobody waits": (
+        (cluster_queue("cq", quota=Quota(8), queueing_strategy=QueueingStrategy.STRICT_FIFO), node("n1")),
+        {1: 8, 2: 4, 4: 2, 8: 1, 16: 0, 64: 0},
+        "quota, nodes and topology give the same",
     ),
     "a borrowing limit": (
         (

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from gpuconsole.insight.capacity import capacity
+from gpuconsole.insight.doors import shut_out
 from gpuconsole.insight.linting.facts import Facts
 from gpuconsole.insight.linting.findings import Evidence, Finding, Level, named
 from gpuconsole.model.gpus.sharing import replicas
 from gpuconsole.model.quantity import GPU, format_quantity
 from gpuconsole.model.queues import ClusterQueue, Cohort, ResourceFlavor
 from gpuconsole.model.resources import is_gpu, is_mig
-from gpuconsole.model.snapshot import Snapshot
 
 
 def lint(facts: Facts) -> Iterator[Finding]:
@@ -59,7 +59,7 @@ def _doors(facts: Facts) -> Iterator[Finding]:
                 {"namespaceSelector": "not set"},
                 "write namespaceSelector: {} for every namespace, or labels of those that may use it",
             )
-        elif shut := _shut_out(snapshot, queue):
+        elif shut := shut_out(snapshot, queue):
             yield _unreachable(
                 queue,
                 ("spec", "namespaceSelector"),
@@ -84,16 +84,6 @@ def _doors(facts: Facts) -> Iterator[Finding]:
                 said,
                 "make a LocalQueue for it, or put it into a cohort and let it lend",
             )
-
-
-def _shut_out(snapshot: Snapshot, queue: ClusterQueue) -> list[str]:
-    """The namespaces of its LocalQueues, where all of these are known and the selector takes none; else nothing."""
-    inside = sorted({door.namespace for door in snapshot.local_queues.all() if door.cluster_queue == queue.name})
-    known = [snapshot.namespaces.get(name) for name in inside]
-    selector = queue.namespace_selector
-    if selector is None or any(one is None or selector.matches(one.labels) for one in known):
-        return []
-    return inside
 
 
 def _kept(queue: ClusterQueue, lending_limit: int | None) -> bool:
