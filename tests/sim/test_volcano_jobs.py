@@ -243,6 +243,15 @@ def test_a_job_that_is_told_to_finish_before_it_runs_is_completed() -> None:
     assert (cluster.job.phase, cluster.pods) == (JobPhase.SUCCEEDED, [])
 
 
+def test_of_a_job_that_is_told_to_finish_no_pod_waits_any_longer() -> None:
+    some = (task("worker", 9, minAvailable=1),)
+    cluster = Cluster(train(tasks=some)).after(1 * MINUTE)
+    assert {pod.split()[1] for pod in cluster.pods} == {"Running", "Pending"}
+    cluster.after(2 * MINUTE, Finish("red/train")).after(3 * MINUTE)
+    assert cluster.job.phase == JobPhase.SUCCEEDED
+    assert {pod.split()[1] for pod in cluster.pods} == {"Succeeded"}
+
+
 def test_pods_carry_what_the_plugins_and_the_controller_say() -> None:
     tasks = (task("master", 1), task("worker", 2))
     job = train(tasks=tasks, plugins={"pytorch": ["--port=5000"], "env": []}, queue="ml")

@@ -24,11 +24,15 @@ def work_ends(world: World, timer: WorkEnds) -> None:
         complete(world, crew)
 
 
-def complete(world: World, crew: Crew) -> None:
-    """All pods of a crew succeed, its job and its Workload finish, and its quota is free."""
+def complete(world: World, crew: Crew, *, ordered: bool = False) -> None:
+    """All pods of a crew succeed, its job and its Workload finish, and its quota is free.
+
+    Pods of a Volcano Job that wait run after those that ran, unless the end of the job was `ordered`.
+    """
     job = world.job(crew.job) if crew.job else None
     if job is not None and job.volcano is not None and not crew.workload:
-        if not phases.work_done(world, job):
+        ran = phases.work_done(world, job)
+        if not ran or (ordered and not all(pod.done for pod in pods.pods_of(world, crew))):
             acting.ask(world, request_of_command(job.key, JobAction.COMPLETE_JOB))
         return
     members = pods.pods_of(world, crew)

@@ -109,7 +109,7 @@ def finish(world: World, key: str) -> Refusal:
         return _no_workload(world, workload, key)
     crew = world.crews.get(workload.key) if workload is not None else _crew_of(world, key)
     if crew is not None:
-        endings.complete(world, crew)
+        endings.complete(world, crew, ordered=True)
     elif workload is not None:
         endings.finish_waiting(world, workload)
     else:
