@@ -1,6 +1,6 @@
 """The columns of the history of preemptions: victim ← preemptor, the rule in words, what it lost."""
 
-from gpuconsole.insight.preemptions import RULES, PreemptionRow
+from gpuconsole.insight.preemptions import ACTIONS, RULES, PreemptionRow
 from gpuconsole.model.decisions import Rule
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
@@ -12,6 +12,10 @@ SHORT = {
     RULES[Rule.IN_COHORT_RECLAMATION]: "reclaim",
     RULES[Rule.IN_COHORT_FAIR_SHARING]: "fair sharing",
     RULES[Rule.IN_COHORT_RECLAIM_WHILE_BORROWING]: "borrowing",
+    ACTIONS["reclaim"]: "reclaim",
+    ACTIONS["gangreclaim"]: "reclaim",
+    ACTIONS["gangpreempt"]: "priority",
+    ACTIONS["consolidation"]: "moved",
 }
 """Rules in a word, so that names have room; the lines below the table say more of the row under the cursor."""
 
