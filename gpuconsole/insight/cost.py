@@ -2,7 +2,8 @@
 
 from msgspec import Struct
 
-from gpuconsole.insight.demand import held, unsaved_work
+from gpuconsole.insight.demand import held, pod_gpus, unsaved_work
+from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.prices import Prices, gpu_hourly, gpu_type
@@ -27,13 +28,24 @@ def node_hourly(node: Node, prices: Prices) -> float:
 
 
 def hourly(snapshot: Snapshot, workload: Workload, prices: Prices) -> float:
-    """USD an hour for the GPUs that a workload holds, by the labels of their flavors."""
-    total = 0.0
+    """USD an hour for the GPUs that a workload holds: by the nodes of its pods, as evictions are priced.
+
+    What has no node yet is priced by the labels of its flavors.
+    """
+    total, quota = 0.0, 0
     for (name, resource), amount in held(workload):
         if is_gpu(resource):
             flavor = snapshot.flavors.get(name)
             total += amount * prices.hourly(flavor.node_labels if flavor is not None else {}, name)
-    return total
+            quota += amount
+    placed, gpus = 0.0, 0
+    for pod in whereabouts(snapshot).of(workload.key).values():
+        node = snapshot.nodes.get(pod.node)
+        if node is not None:
+            own = len(pod.gpus) or pod_gpus(pod.template)
+            placed += own * gpu_hourly(node, prices)
+            gpus += own
+    return placed + total * max(0, quota - gpus) / quota if quota else placed
 
 
 def loss_if_evicted(snapshot: Snapshot, workload: Workload, prices: Prices) -> Loss:

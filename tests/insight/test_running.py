@@ -1,5 +1,7 @@
 """Everything that runs: Workloads as they are admitted, and what nobody admits by the pods that it has on nodes."""
 
+import pytest
+
 from gpuconsole.insight.cost import Loss
 from gpuconsole.insight.running import Runner, runners
 from gpuconsole.model.clock import HOUR
@@ -106,3 +108,14 @@ def test_a_job_that_lost_pods_and_began_anew_loses_what_it_did_since_then() -> N
     snapshot = world([node("n", labels={}), job, *pods], recent=[again])
 
     assert [one.loss for one in runners(snapshot, PRICES)] == [Loss(0.25, 0.5)]
+
+
+def test_what_an_eviction_would_cost_is_priced_by_the_nodes_of_its_pods_as_evictions_are() -> None:
+    """Six GPUs since twenty minutes: four on a machine of another price than the flavor's, two not placed yet."""
+    prices = Prices(gpu_hour={"a100-80gb": 1.0}, other=3.0)
+    things = (*ORG, node("n", labels={}), pod("rlhf-0", "n", (0, 1, 2, 3), workload="research/rlhf"))
+    (found,) = (one.loss for one in runners(world(things), prices) if one.key == "research/rlhf")
+    assert found.gpu_hours == 2.0
+    assert found.cost == pytest.approx((4 * 3.0 + 2 * 1.0) / 3)
+    (plain,) = (one.loss for one in runners(world(ORG), prices) if one.key == "research/rlhf")
+    assert plain.cost == pytest.approx(2.0)
