@@ -224,13 +224,12 @@ def test_the_jobs_of_volcano_are_compared_by_their_pods(gpuconsole: Line, ended:
     answer = body(gpuconsole("whatif", "proportion-volcano", "--until", "20m", "-f", file, "-o", "json").out)["answer"]
 
     assert [(one["workload"], one["queue"], one["gpus"], one["without"]) for one in answer["shifts"]] == [
-        ("VolcanoJob/default/product", "product", 4, None),
-        ("VolcanoJob/default/research", "research", 2, None),
+        ("VolcanoJob/default/product", "product", 6, None),
     ]
     assert (answer["gpus_now"], answer["gpus_without"], answer["gpus"]) == (8, 8, 8)
     assert [(one["queue"], one["used_now"], one["used_without"], one["used"]) for one in answer["queues"]] == [
-        ("product", 2, 2, 6),
-        ("research", 6, 6, 2),
+        ("product", 2, 2, 8),
+        ("research", 6, 6, 0),
     ]
 
 
