@@ -106,7 +106,7 @@ async def test_w_on_a_workload_that_was_never_preempted_says_so_in_words() -> No
         first = next(n for n, line in enumerate(stage.lines) if "○" in line)
         assert stage.lines[first : first + 2] == [
             "  ○ research/embed was never preempted, nor did it preempt: none of 2 rows names",
-            "  it (Esc shows them all).",
+            "    it (Esc shows them all).",
         ]
         await stage.press("escape")
         assert "research/rlhf" in stage.text
