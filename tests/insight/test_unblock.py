@@ -59,9 +59,9 @@ def steps(found: Suggestions) -> list[tuple[Step, ...]]:
     return [suggestion.steps for suggestion in found.found]
 
 
-def answers(rehearsal: Rehearsal, name: str, kind: type[Step]) -> list[tuple[Step, ...]]:
-    """The suggestions of one kind."""
-    return [one for one in steps(suggest(rehearsal, f"team/{name}")) if any(isinstance(step, kind) for step in one)]
+def answers(rehearsal: Rehearsal, name: str, *kinds: type[Step]) -> list[tuple[Step, ...]]:
+    """The suggestions of some kinds."""
+    return [one for one in steps(suggest(rehearsal, f"team/{name}")) if any(isinstance(step, kinds) for step in one)]
 
 
 def test_all_kinds_that_help_are_found_and_the_least_of_each() -> None:
@@ -153,6 +153,43 @@ def test_pods_that_find_no_place_together_get_more_nodes_or_a_wider_level() -> N
     wide = pods(3, 4, topology=TopologyRequest(required=RACK))
     rehearsal = after(*racks(2), queue("q", 20), workload("new", "q", pod_sets=(wide,)))
     assert answers(rehearsal, "new", AddNodes) == [(AddNodes(flavor="f", like="n0", count=1),)]
+
+
+def test_a_level_that_no_topology_has_gives_way_to_one_that_is_there() -> None:
+    for asked, wanted in (
+        (TopologyRequest(required="zone"), UseTopology(pod_set="main", required=RACK)),
+        (TopologyRequest(preferred="zone"), UseTopology(pod_set="main", preferred=RACK)),
+    ):
+        new = workload("new", "q", pod_sets=(pods(2, 4, topology=asked),))
+        assert answers(after(*racks(2), queue("q", 20), new), "new", UseTopology) == [(wanted,)]
+
+
+def test_on_a_node_of_a_topology_that_keeps_its_pods_away_either_the_taint_or_the_selector_has_to_go() -> None:
+    """It selects n1, whose taint it does not tolerate; n0 is free."""
+    *others, last = racks(2)
+    assert isinstance(last, Node)
+    tainted = replace(last, taints=(Taint("m", "x"), Taint("hint", "y", "PreferNoSchedule")))
+    pinned = pods(1, 4, topology=TopologyRequest(required=RACK), template=PodTemplate(node_selector={HOST: "n1"}))
+    rehearsal = after(*others, tainted, queue("q", 20), workload("new", "q", pod_sets=(pinned,)))
+    assert answers(rehearsal, "new", Tolerate, DropSelector) == [
+        (Tolerate(pod_set="main", key="m", value="x", effect="NoSchedule"),),
+        (DropSelector(pod_set="main", label=HOST),),
+    ]
+
+
+def test_where_the_taint_and_the_selector_keep_its_pods_away_each_alone_both_have_to_go() -> None:
+    """It selects a node that is not there, and the only one that is has a taint."""
+    *others, last = racks(1)
+    assert isinstance(last, Node)
+    tainted = replace(last, taints=(Taint("m", "x"),))
+    pinned = pods(1, 4, topology=TopologyRequest(required=RACK), template=PodTemplate(node_selector={HOST: "gone"}))
+    rehearsal = after(*others, tainted, queue("q", 20), workload("new", "q", pod_sets=(pinned,)))
+    assert answers(rehearsal, "new", Tolerate, DropSelector) == [
+        (
+            Tolerate(pod_set="main", key="m", value="x", effect="NoSchedule"),
+            DropSelector(pod_set="main", label=HOST),
+        )
+    ]
 
 
 def test_of_more_nodes_no_more_are_tried_than_leave_its_place_to_it() -> None:

@@ -14,16 +14,13 @@ from gpuconsole.insight.unblock.steps import (
     AddNodes,
     AdmitNamespace,
     AskLess,
-    DropSelector,
     FewerPods,
     LowerGang,
     MoveTo,
     Resume,
     Step,
     Steps,
-    Tolerate,
     UsePriority,
-    UseTopology,
     size,
 )
 from gpuconsole.insight.unblock.trial import Trial, examined
@@ -81,22 +78,6 @@ def _first_of_all(trial: Trial) -> UsePriority | None:
     return UsePriority(priority=highest, was=was) if highest > was else None
 
 
-def topologies(trial: Trial, entry: Entry) -> Iterator[Steps]:
-    """The nearest level at which its pods may be farther apart."""
-    setup = trial.rehearsal.session.setup
-    for pod_set in trial.rehearsal.workloads[trial.key].pod_sets:
-        asked = pod_set.topology
-        if asked is None or not asked.required:
-            continue
-        domains = [d for flavor, d in setup.topologies.items() if asked.required in d.levels]
-        for domain in domains[:1]:
-            above = domain.levels[: domain.levels.index(asked.required)]
-            looser = [UseTopology(pod_set=pod_set.name, required=level) for level in reversed(above)]
-            looser.append(UseTopology(pod_set=pod_set.name, preferred=asked.required))
-            looser.append(UseTopology(pod_set=pod_set.name))
-            yield next(((step,) for step in looser if trial.works((step,))), ())
-
-
 def nodes(trial: Trial, entry: Entry) -> Iterator[Steps]:
     """The fewest nodes of a flavor, beside one that is there, that give its pods a place, in whatever part of it."""
     setup = trial.rehearsal.session.setup
@@ -118,32 +99,6 @@ def _growing(flavor: str, like: str, most: int) -> Iterator[Steps]:
     """Ever more nodes: with too many others may take the place that is close enough."""
     counts = [*takewhile(lambda count: count < most, (2, 4, 8)), most] if most else []
     yield from ((AddNodes(flavor=flavor, like=like, count=count),) for count in counts)
-
-
-def suiting(trial: Trial, entry: Entry) -> Iterator[Steps]:
-    """What makes its pods suit a flavor that they do not suit: tolerations, and selectors that are left out."""
-    setup = trial.rehearsal.session.setup
-    pod_sets = trial.rehearsal.workloads[trial.key].pod_sets
-    for name in dict.fromkeys(flavor for group in entry.rules.groups for flavor in group.flavors):
-        flavor = setup.flavors.get(name)
-        if flavor is None:
-            continue
-        steps: list[Step] = []
-        for pod_set in pod_sets:
-            template = pod_set.template
-            known = (*template.tolerations, *flavor.tolerations)
-            steps += [
-                Tolerate(pod_set=pod_set.name, key=taint.key, value=taint.value, effect=taint.effect)
-                for taint in flavor.node_taints
-                if taint.effect in ("NoSchedule", "NoExecute") and not any(t.tolerates(taint) for t in known)
-            ]
-            steps += [
-                DropSelector(pod_set=pod_set.name, label=label)
-                for label, value in template.node_selector.items()
-                if flavor.node_labels.get(label, value) != value
-            ]
-        if steps:
-            yield trial.least(steps)
 
 
 def doors(trial: Trial) -> Iterator[Steps]:

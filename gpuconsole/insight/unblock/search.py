@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.unblock import kinds, pod_kinds, quotas
+from gpuconsole.insight.unblock import kinds, pod_kinds, quotas, suiting
 from gpuconsole.insight.unblock.landing import UNTRIED, Land, Landing, Trying, untried
 from gpuconsole.insight.unblock.least import TriedEnough
 from gpuconsole.insight.unblock.needs import Gap, gaps
@@ -166,8 +166,8 @@ def _kinds(trial: Trial, entry: Entry | None, found: Sequence[Gap]) -> list[_Kin
         ("smaller requests", kinds.smaller(trial, entry, found)),
         ("quotas and limits", quotas.raises(trial, entry, found)),
         ("priorities", kinds.priorities(trial)),
-        ("topology levels", kinds.topologies(trial, entry)),
+        ("topology levels", suiting.topologies(trial, entry)),
         ("more nodes", kinds.nodes(trial, entry)),
-        ("tolerations and selectors", kinds.suiting(trial, entry)),
+        ("tolerations and selectors", suiting.allowing(trial, entry)),
         moves,
     ]
