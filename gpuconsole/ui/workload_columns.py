@@ -129,11 +129,11 @@ def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
         ),
         Column(
             "QUEUE",
-            lambda row: row.workload.cluster_queue or row.workload.queue,
+            lambda row: newest().queue(row),
             id="queue",
             width=11,
             flex=1,
-            sort=lambda row: row.workload.cluster_queue or row.workload.queue,
+            sort=lambda row: newest().queue(row),
             rank=3,
         ),
         Column(

@@ -13,6 +13,7 @@ from gpuconsole.insight.reasons import Code, code_of
 from gpuconsole.insight.stand_ins import stand_ins
 from gpuconsole.insight.telemetry import sm_by_workload
 from gpuconsole.model.clock import Time
+from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.snapshot import Snapshot, View
 from gpuconsole.model.workloads import Phase, Workload, phase
 
@@ -135,6 +136,12 @@ class Listing(Struct, frozen=True):
     time: Time = 0
     sm: Mapping[str, float] = {}
     """Percent of the multiprocessors at work, of those that are measured."""
+    doors: Mapping[str, LocalQueue] = {}
+
+    def queue(self, row: WorkloadRow) -> str:
+        """The ClusterQueue that it holds quota of or waits in; the queue that it names where that is not known."""
+        door = self.doors.get(row.workload.local_queue)
+        return row.workload.cluster_queue or (door.cluster_queue if door is not None else row.workload.queue)
 
     def place(self, row: WorkloadRow) -> int:
         """Its place in its ClusterQueue, from 1; LAST where it has none."""
@@ -161,7 +168,12 @@ class WorkloadRows:
             rows = (row for row in rows if row.workload.namespace in namespaces)
         places = positions(snapshot)
         return Listing(
-            _in_order(rows, places), places, borrowed_gpus(snapshot), snapshot.time, sm_by_workload(snapshot)
+            _in_order(rows, places),
+            places,
+            borrowed_gpus(snapshot),
+            snapshot.time,
+            sm_by_workload(snapshot),
+            snapshot.local_queues,
         )
 
 

@@ -83,7 +83,7 @@ async def test_the_layout_shows_slices_and_turns_where_they_lie(size: tuple[int,
         assert "○whole─────────────────────────" in rows[0]
         assert "○1g ○1g ·   ·   ▣3g────────────" in rows[1]
         assert "○○○○" in rows[2]
-        assert "○▲○○" in rows[3]
+        assert "○▣○○" in rows[3]
         await stage.press("end")
         assert stage.screen(NodesScreen).subject() == ("nodes", "l4-1")
         await stage.press("M")

@@ -259,3 +259,25 @@ async def test_a_menu_on_a_low_terminal_has_room_to_say_why_not() -> None:
         await stage.settle()
         await stage.press("m", "c")
         assert any("│ ⚠ " in line for line in stage.lines)
+
+
+async def test_the_queue_is_the_cluster_queue_of_who_waits_as_of_who_runs() -> None:
+    async with staged(recorded(org_cohort()), (200, 40)) as stage:
+        await stage.press("3")
+        assert " cq-research " in stage.line("research/rlhf-2")
+        assert " cq-research " in stage.line("research/embed")
+        assert not any(" lq-research " in line for line in stage.lines)
+
+
+async def test_a_local_queue_leads_to_the_work_of_its_namespace_in_its_cluster_queue() -> None:
+    async with staged(recorded(org_cohort()), (160, 40)) as stage:
+        await stage.press("2")
+        stage.app.screen.query_one("#queues", Grid).move_to_key(
+            next(row.path for row in stage.app.screen.query_one("#queues", Grid).rows if "lq-research" in row.path)
+        )
+        await stage.press("enter")
+        assert stage.app.view == "workloads"
+        await stage.tick()
+        shown = [row.key for row in stage.app.screen.query_one(Grid).rows]
+        assert "research/rlhf-2" in shown
+        assert all(key.startswith("research/") for key in shown)

@@ -192,7 +192,14 @@ class QueuesScreen(QuotaScreen):
         if row is not None and row.node.kind is NodeKind.COHORT:
             self._unfold()
         elif row is not None:
-            self.console_app.go("workloads", filtered=re.escape(row.node.name.rpartition("/")[2]))
+            self.console_app.go("workloads", filtered=self._of_queue(row.node))
+
+    def _of_queue(self, node: QuotaNode) -> str:
+        """The filter for the work of a queue: the table of workloads names ClusterQueues, and no LocalQueues."""
+        door = self.snapshot.local_queues.get(node.name) if node.kind is NodeKind.LOCAL_QUEUE else None
+        if door is None:
+            return f"-w {node.name}"
+        return rf"^{door.namespace}/.*(?<!\S){re.escape(door.cluster_queue)}(?!\S)"
 
     def _hold_or_resume(self) -> None:
         row = self._row
