@@ -11,7 +11,7 @@ from gpuconsole.insight.explanation import KUEUE, Explanation, fine
 from gpuconsole.insight.pending_pods import explain_failing, explain_podless, explain_pods
 from gpuconsole.insight.positions import position
 from gpuconsole.insight.reasons import Code, Reason, dominant, read_kueue
-from gpuconsole.insight.shortage import MOST_HOLDERS, Shortage, describe_holder, holders, remedies, shortages
+from gpuconsole.insight.shortage import MOST_HOLDERS, Remedy, Shortage, describe_holder, holders, remedies, shortages
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
@@ -110,7 +110,32 @@ def _explain_reserved(snapshot: Snapshot, workload: Workload) -> Explanation:
         )
     pods = [pod for pod in snapshot.pods.all() if pod.workload == workload.key]
     found = explain_pods(snapshot, workload.key, pods, queue) or explain_failing(workload.key, pods, queue)
+    if found is not None and found.code is Code.GATED:
+        return _part_placed(workload, found) or found
     return found or fine(workload.key, _runs(workload, queue))
+
+
+def _part_placed(workload: Workload, gated: Explanation) -> Explanation | None:
+    """That Kueue chose places for some of its pods only (kueue#15277), so that the gate of the others never opens."""
+    slices = {part.name: part.topology.slice_size or 0 for part in workload.pod_sets if part.topology is not None}
+    for assignment in workload.admission.pod_sets if workload.admission is not None else ():
+        placed = sum(domain.count for domain in assignment.topology)
+        if not assignment.topology or placed >= assignment.count:
+            continue
+        size, count = slices.get(assignment.name, 0), assignment.count
+        odd = count % size if size else 0
+        why = f": its slices of {size} do not divide {count}" if odd else ""
+        headline = f"Kueue gave places to {placed} of {count} pods of {assignment.name}{why}. The others never start."
+        counts = [str(number) for number in (count - odd, count - odd + size) if number]
+        helps = f"run {' or '.join(counts)} pods"
+        return replace(
+            gated,
+            code=Code.TOPOLOGY,
+            headline=headline,
+            lines=(f"{helps}, each of which gets a place",) if odd else (),
+            remedies=(Remedy(True, helps),) if odd else (),
+        )
+    return None
 
 
 def _runs(workload: Workload, queue: str) -> str:

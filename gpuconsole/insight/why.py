@@ -179,6 +179,9 @@ def _searches(
 ) -> Iterator[Search]:
     """The search in the admission for what waits for quota, in the simulation for what waits for nodes."""
     queued = rehearsal is not None and answer.subject in rehearsal.workloads
+    known = snapshot.workloads.get(answer.subject)
+    if known is not None and known.reserved and answer.code not in PLACES:
+        return  # It was let in: no change of admission is what it lacks.
     if rehearsal is not None and queued and answer.code not in _HELPLESS:
         land = landing(simulating, answer.subject)
         yield from searching(rehearsal, answer.subject, snapshot.workload_priority_classes.all(), land)

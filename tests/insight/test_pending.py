@@ -8,15 +8,28 @@ from gpuconsole.insight.pending import Explanation, explain
 from gpuconsole.insight.positions import Position
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.shortage import Holder, Remedy, Shortage
+from gpuconsole.insight.why import rehearsal_on, unblocking, why
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_sets import PodSet, TopologyRequest
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import CheckRule, LocalQueue, Preemption, Quota, ResourceFlavor, StopPolicy
-from gpuconsole.model.workloads import CheckState, Condition, EvictionCount, RequeueState, SchedulingStats, Workload
+from gpuconsole.model.workloads import (
+    Admission,
+    CheckState,
+    Condition,
+    EvictionCount,
+    PodSetAssignment,
+    RequeueState,
+    SchedulingStats,
+    TopologyDomain,
+    Workload,
+)
+from gpuconsole.scheduling.kueue.config import DEFAULT
+from gpuconsole.scheduling.kueue.podset import TOPOLOGY_GATE
 from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, group, pod, running, waiting, world
 
 HEAD = "couldn't assign flavors to pod set main: "
@@ -395,6 +408,32 @@ def test_each_reason_has_its_sentence_and_its_next_step(
     answer = explain(world([*objects, subject]), subject.key)
 
     assert (answer.code, answer.headline, marks(answer)) == (code, headline, remedies)
+
+
+def test_pods_for_which_kueue_chose_no_place_are_not_just_held_by_a_gate() -> None:
+    """Slices of four do not divide six pods: Kueue admits them, and gives a place to four."""
+    topology = TopologyRequest(required="rack", slice_required="host", slice_size=4)
+    places = tuple(TopologyDomain((name,), 2) for name in ("n1", "n2"))
+    part = PodSetAssignment(flavors={GPU: "a100"}, usage={GPU: 6}, count=6, levels=("host",), topology=places)
+    six = running("w", "research/lq", 1, "cq-research")
+    six = replace(
+        six,
+        pod_sets=tuple(replace(one, count=6, topology=topology) for one in six.pod_sets),
+        admission=Admission(cluster_queue="cq-research", pod_sets=(part,)),
+    )
+    gated = pod("w-4", wants=1, workload="research/w", gates=(TOPOLOGY_GATE,))
+    snapshot = world([*ORG_QUEUES, six, gated])
+    answer = explain(snapshot, "research/w")
+    assert (answer.code, answer.headline, answer.lines, marks(answer)) == (
+        Code.TOPOLOGY,
+        "Kueue gave places to 4 of 6 pods of main: its slices of 4 do not divide 6. The others never start.",
+        ("run 4 or 8 pods, each of which gets a place",),
+        ["✓ run 4 or 8 pods"],
+    )
+    known = rehearsal_on(snapshot, DEFAULT)
+    assert unblocking(snapshot, known, why(snapshot, known, "research/w")) is None
+    whole = replace(six, admission=Admission(cluster_queue="cq-research", pod_sets=(replace(part, count=4),)))
+    assert explain(world([*ORG_QUEUES, whole, gated]), "research/w").code is Code.GATED
 
 
 def test_a_workload_with_quota_waits_for_its_checks() -> None:
