@@ -366,6 +366,16 @@ IN_A_RACK = changed(
         "  template:\n    metadata: {annotations: {kueue.x-k8s.io/podset-required-topology: rack}}\n    spec:",
     ),
 )
+IN_SLICES = changed(
+    JOB,
+    (
+        "  template:\n    spec:",
+        "  template:\n    metadata: {annotations: {kueue.x-k8s.io/podset-required-topology: rack,\n"
+        "      kueue.x-k8s.io/podset-slice-required-topology: kubernetes.io/hostname,\n"
+        '      kueue.x-k8s.io/podset-slice-size: "2"}}\n    spec:',
+    ),
+    ('nvidia.com/gpu: "4"', 'nvidia.com/gpu: "2"'),
+)
 KAI_QUEUES = """
 apiVersion: scheduling.run.ai/v2
 kind: Queue
@@ -607,6 +617,12 @@ FITTING: dict[str, tuple[list[str], dict[str, Any], list[str]]] = {
         {"capacity": KarpenterPolicy(catalogue=CATALOGUE)},
         ["error pool-limits-below-requests Job/ml/train"],
     ),
+    "slices that do not divide the pods": (
+        [*RACKS, QUEUE, DOOR, changed(IN_SLICES, ("parallelism: 2", "parallelism: 3"), ("ions: 2", "ions: 3"))],
+        {},
+        ["error slice-does-not-divide Job/ml/train"],
+    ),
+    "slices that divide the pods": ([*RACKS, QUEUE, DOOR, IN_SLICES], {}, []),
     "a pod that no machine for sale holds": (
         [POOL, changed(JOB, ('nvidia.com/gpu: "4"', 'nvidia.com/gpu: "2", cpu: "99"'))],
         {"capacity": KarpenterPolicy(catalogue=CATALOGUE)},

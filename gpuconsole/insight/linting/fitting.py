@@ -30,6 +30,7 @@ def lint(facts: Facts) -> Iterator[Finding]:
         queue = facts.snapshot.cluster_queues.get(facts.cluster_queue(work))
         if queue is not None:
             yield from _quota(facts, emptied, work, queue)
+            yield from _undivided(work)
         else:
             yield from _capability(facts, work)
     yield from _nodes(facts)
@@ -87,6 +88,25 @@ def _refused(work: Work, queue: ClusterQueue, code: Code, message: str) -> Findi
         evidence={"on an empty cluster": message},
         fix=fix,
     )
+
+
+def _undivided(work: Work) -> Iterator[Finding]:
+    """Slices that do not divide their pods: Kueue 0.19 admits all of them, and chooses places for whole slices."""
+    for pod_set in work.pod_sets:
+        size = pod_set.topology.slice_size if pod_set.topology is not None else None
+        odd = pod_set.count % size if size else 0
+        if size and odd:
+            counts = [str(count) for count in (pod_set.count - odd, pod_set.count - odd + size) if count]
+            yield Finding(
+                code="slice-does-not-divide",
+                level=Level.ERROR,
+                object=work.object,
+                path=work.template_path,
+                problem=f"slices of {size} do not divide the {pod_set.count} pods of {pod_set.name}:"
+                f" {odd} of them get no place and never start",
+                evidence={"pods": pod_set.count, "slice size": size},
+                fix=f"run {' or '.join(counts)} pods, or choose a slice size that divides {pod_set.count}",
+            )
 
 
 def _uncovered(work: Work, queue: ClusterQueue, resource: str) -> Finding:
