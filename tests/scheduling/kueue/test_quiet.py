@@ -7,10 +7,11 @@ from unittest.mock import patch
 import pytest
 
 from gpuconsole.model.decisions import Refuse
+from gpuconsole.model.queues import FlavorQuotas, Quota, ResourceGroup
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.heads import Refusals
 from gpuconsole.scheduling.kueue.messages import without_amounts
-from tests.scheduling.kueue.cluster import cohort
+from tests.scheduling.kueue.cluster import ANY, GPU, World, cohort, pods, queue, workload
 from tests.scheduling.kueue.test_findings import Slow
 from tests.scheduling.kueue.test_outcomes import SETTINGS, happen, queues_of
 
@@ -62,3 +63,20 @@ def test_whoever_is_told_the_same_is_decided_and_known(name: str) -> None:
 
 def _without_amounts(heard: dict[str, str]) -> dict[str, str]:
     return {name: without_amounts(message) for name, message in heard.items()}
+
+
+def test_who_begins_to_lack_something_else_is_told() -> None:
+    both = ResourceGroup((GPU, "cpu"), (FlavorQuotas("f", {GPU: Quota(4), "cpu": Quota(8)}),))
+    mates = (queue(name, cohort="c", groups=(both,), reclaim=ANY) for name in "ab")
+    world = World(cohort("c"), *mates, config=KueueConfig())
+    world.run(workload("runs", "a", 4), workload("own", "b", 4), admitted=True)
+    with patch.object(world.session, "run_cycle", partial(world.session.run_cycle, told=Refusals.OTHER)):
+        world.run(workload("waits", "b", pod_sets=[pods(1, 1, cpu=6)]))
+        first = world.message("waits")
+        world.run(workload("less", "a", pod_sets=[pods(1, 0, cpu=2)]), admitted=True)
+        second = world.message("waits")
+        world.run(workload("more", "a", pod_sets=[pods(1, 0, cpu=12)]), admitted=True)
+        world.finish("less")
+        world.settle()
+        third = world.message("waits")
+    assert (first == second, "cpu" in second, "cpu" in third) == (True, False, True)
