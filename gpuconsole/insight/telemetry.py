@@ -269,9 +269,17 @@ def _idle(devices: Sequence[tuple[Gpu, Time]], now: Time) -> Iterator[Alarm]:
         by_owner.setdefault(gpu.workload or gpu.pod, []).append((gpu, since))
     for owner, owned in by_owner.items():
         first, since = owned[0][0], max(begun for _, begun in owned)
-        count, them = ("a GPU", "it") if len(owned) == 1 else (f"{len(owned)} GPUs", "them")
-        text = f"{owner} has {count} and has not used {them} for {format_span(now - since)}"
-        yield Alarm(rule=Rule.IDLE, text=text, node=first.node, workload=first.workload, gpus=len(owned), since=since)
+        has, them = _counted([gpu for gpu, _ in owned], "a"), "it" if len(owned) == 1 else "them"
+        text = f"{owner} has {has} and has not used {them} for {format_span(now - since)}"
+        gpus = len({(gpu.node, gpu.device.gpu) for gpu, _ in owned})
+        yield Alarm(rule=Rule.IDLE, text=text, node=first.node, workload=first.workload, gpus=gpus, since=since)
+
+
+def _counted(owned: Sequence[Gpu], one: str = "1") -> str:
+    """`1 GPU`, `2 GPUs`, `6 MIG instances`: an instance is no GPU."""
+    instances = sum(gpu.device.instance >= 0 for gpu in owned)
+    parts = ((len(owned) - instances, "GPU"), (instances, "MIG instance"))
+    return " and ".join(f"{one} {what}" if number == 1 else f"{number} {what}s" for number, what in parts if number)
 
 
 def _wasted(strange: Sequence[tuple[Rule, Gpu, str]]) -> Iterator[Alarm]:
@@ -281,5 +289,5 @@ def _wasted(strange: Sequence[tuple[Rule, Gpu, str]]) -> Iterator[Alarm]:
         if rule in (Rule.HOARDING, Rule.EMPTY):
             found.setdefault((rule, gpu.workload, text), []).append(gpu)
     for (rule, owner, text), owned in found.items():
-        count = "1 GPU" if len(owned) == 1 else f"{len(owned)} GPUs"
-        yield Alarm(rule=rule, text=f"{owner} {text}: {count}", node=owned[0].node, workload=owner, gpus=len(owned))
+        gpus = len({(gpu.node, gpu.device.gpu) for gpu in owned})
+        yield Alarm(rule=rule, text=f"{owner} {text}: {_counted(owned)}", node=owned[0].node, workload=owner, gpus=gpus)
