@@ -82,16 +82,22 @@ def _concerns(line: Happened, workload: str) -> bool:
 
 
 def _moment(line: Happened, workload: str) -> Moment:
-    title = "made room" if line.by == workload and line.workload != workload else _WORDS[line.what]
     return Moment(
         time=line.time,
-        title=title,
+        title=_title(line, workload),
         detail=_detail(line, workload),
         text=line.message,
         what=line.what,
         gpus=line.gpus,
         cost=line.cost,
     )
+
+
+def _title(line: Happened, workload: str) -> str:
+    if line.by == workload and line.workload != workload:
+        return "made room"
+    # Of a job that no Workload stands for (`Kind/namespace/name`) as many pods run as it needs, and perhaps no more.
+    return "it runs" if line.what is What.STARTED and workload.count("/") == 2 else _WORDS[line.what]
 
 
 def _detail(line: Happened, workload: str) -> str:

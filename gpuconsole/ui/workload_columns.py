@@ -27,6 +27,11 @@ def phase_cell(phase: Phase) -> Cell:
     return ((f"{glyph} {phase}", role),)
 
 
+def name_of(row: WorkloadRow) -> str:
+    """Namespace and name, of jobs that no Workload stands for too: their kind has a column."""
+    return "/".join(called(row.key).split("/")[-2:])
+
+
 def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
     """The columns; what depends on other workloads and on the time is read from the newest listing while drawing."""
 
@@ -49,7 +54,7 @@ def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
         return now() - row.since if row.phase is Phase.PENDING else 0
 
     return (
-        Column("WORKLOAD", lambda row: called(row.key), id="name", width=20, flex=3, sort=lambda row: called(row.key)),
+        Column("WORKLOAD", name_of, id="name", width=20, flex=3, sort=name_of),
         Column(
             "PHASE",
             lambda row: phase_cell(row.phase),

@@ -161,6 +161,12 @@ HISTORY = [
 ]
 
 
+def test_a_job_without_a_workload_runs_as_soon_as_enough_of_its_pods_do() -> None:
+    began = happened(0, What.STARTED, workload="VolcanoJob/research/train")
+    (moment,) = timeline(world([], recent=[began]), "VolcanoJob/research/train")
+    assert moment.title == "it runs"
+
+
 def test_a_timeline_tells_a_life_in_order() -> None:
     snapshot = world([], recent=HISTORY)
 

@@ -6,12 +6,13 @@ from msgspec.structs import replace
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.objects import Object
 from gpuconsole.model.volcano import GroupCondition, PodGroup, VolcanoQueue
+from gpuconsole.ui.screens.workload_actions import NO_WORKLOAD
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.screens.workloads import WorkloadsScreen
 from gpuconsole.ui.widgets.textpane import TextPane
 from tests.insight.world import node, pod
 from tests.ui.stage import SIZES, staged
-from tests.ui.worlds import HOSTILE, NOW, pod_set, recorded
+from tests.ui.worlds import HOSTILE, NOW, history, pod_set, recorded
 
 GROUP = {"scheduling.k8s.io/group-name": "g"}
 
@@ -64,7 +65,8 @@ async def test_jobs_without_kueue_are_listed_and_say_in_volcanos_words_why_they_
     async with staged(recorded(waiting_job()), size) as stage:
         await stage.press("3")
         assert "◐ pending" in stage.line("team/train")
-        assert "● running" in stage.line("team/busy")
+        assert "● running" in stage.line(" team/busy ")
+        assert "VolcanoJob/" not in stage.text, "the kind has a column"
         await stage.press("slash")
         await stage.write("train")
         await stage.press("enter", "enter")
@@ -85,6 +87,17 @@ async def test_what_kueue_does_not_manage_cannot_be_stopped_but_described() -> N
         offered = {action.id for action in stage.screen(WorkloadsScreen).offered()}
         assert "workload.stop" not in offered
         assert {"object.describe", "object.yaml", "object.delete", "object.open"} <= offered
+
+
+async def test_what_no_workload_stands_for_says_why_it_cannot_be_tried_and_finds_its_preemptions() -> None:
+    async with staged(recorded(waiting_job(), history())) as stage:
+        await stage.press("3", "i")
+        said = [notice.message for notice in stage.app._notifications]
+        assert said == [NO_WORKLOAD]
+        await stage.press("w")
+        await stage.tick()
+        assert stage.app.view == "preemptions"
+        assert "was never preempted, nor did it preempt" in stage.text
 
 
 async def test_they_cannot_be_held() -> None:

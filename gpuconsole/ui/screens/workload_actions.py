@@ -16,6 +16,7 @@ from gpuconsole.ui.actions import Action
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.acting import Handlers
+from gpuconsole.ui.screens.asking import Handler
 from gpuconsole.ui.screens.objects import ObjectScreen, Subject, name_all
 from gpuconsole.ui.screens.scores import ScoresScreen, candidates
 from gpuconsole.ui.screens.submit import SubmitScreen
@@ -24,6 +25,7 @@ from gpuconsole.ui.widgets.confirm import Field, Option, Question, whole_number
 
 PRIORITIES = whole_number(-(2**31), 2**31 - 1)
 ENDED = (Phase.FINISHED, Phase.FAILED)
+NO_WORKLOAD = "No Workload stands for it, so it cannot be tried here; a in what-if (7) adds its manifest or a command"
 State = Literal["Pending", "Ready", "Retry", "Rejected"]
 ANSWERS = {
     "Ready": ("good", "it may start"),
@@ -53,11 +55,8 @@ class WorkloadScreen(ObjectScreen):
         return [job for job in found if job is not None and job.kind in SUSPENDED_BY and not job.ended]
 
     def handlers(self) -> Handlers:
-        if self.unmanaged():
-            stops = {"workload.stop": self._suspend_or_resume, "workload.resume": lambda: self._suspend(False)}
-            return {**super().handlers(), **stops}
         if not self.targets():
-            return super().handlers()
+            return {**super().handlers(), **self._of_unqueued()}
         return {
             **super().handlers(),
             "workload.stop": self._stop_or_resume,
@@ -72,6 +71,19 @@ class WorkloadScreen(ObjectScreen):
             "object.what-if": self._ask_what_if,
             "object.who": self._show_preemptions,
         }
+
+    def _of_unqueued(self) -> Handlers:
+        """What can be done with a job or a pod that no Workload stands for, or why not."""
+        subject = self.subject()
+        if subject is None or subject.table == "workloads":
+            return {}
+        offered: dict[str, Handler] = {
+            "object.who": self._show_preemptions,
+            "object.what-if": lambda: self.flash(NO_WORKLOAD, "warning"),
+        }
+        if self.unmanaged():
+            offered |= {"workload.stop": self._suspend_or_resume, "workload.resume": lambda: self._suspend(False)}
+        return offered
 
     def refusal(self, action: Action) -> str:
         return super().refusal(action) or refusal(action, self.targets())
@@ -216,10 +228,9 @@ class WorkloadScreen(ObjectScreen):
                 self.prompt(wanted, lambda text: try_out(self.console_app, plan.priority(workload, whole(text))))
 
     def _show_preemptions(self) -> None:
-        workload = self.workload_under_cursor()
-        if workload is None:
-            return
-        self.console_app.go("preemptions", filtered=f"-w {called(workload.key)}")
+        subject = self.subject()
+        if subject is not None:
+            self.console_app.go("preemptions", filtered=f"-w {called(subject.key)}")
 
     def _describe_owner(self) -> None:
         workload = self.workload_under_cursor()
