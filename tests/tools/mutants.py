@@ -34,6 +34,7 @@ VOLCANO = "gpuconsole/scheduling/volcano"
 KAI = "gpuconsole/scheduling/kai"
 CONTROLLERS = "gpuconsole/sim/controllers"
 KUEUE_TESTS = ("tests/scheduling/kueue",)
+QUIET_TESTS = ("tests/scheduling/kueue/test_quiet.py",)
 KUBE_TESTS = ("tests/scheduling/kube",)
 VOLCANO_TESTS = ("tests/scheduling/volcano",)
 KAI_TESTS = ("tests/scheduling/kai",)
@@ -41,6 +42,27 @@ PACKING_TESTS = ("tests/scheduling/kube/test_packing.py",)
 SIM_TESTS = ("tests/sim",)
 
 MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "a head that keeps capacity for itself is passed over",
+        f"{KUEUE}/quiet.py",
+        "(mode == Mode.PREEMPT and can_always_reclaim(rules))",
+        "mode == Mode.PREEMPT",
+        QUIET_TESTS,
+    ),
+    Mutant(
+        "heads that were parked together stay parked when something happens",
+        f"{KUEUE}/passing.py",
+        "queue.open(request)",
+        "pass",
+        QUIET_TESTS,
+    ),
+    Mutant(
+        "a queue that borrows nothing hopes for its own workloads only",
+        f"{KUEUE}/preemption/hope.py",
+        "    return all(\n        usage.used(at, column) >=",
+        "    return any(\n        usage.used(at, column) <",
+        ("tests/scheduling/kueue/test_hope.py",),
+    ),
     Mutant(
         "no fill-back: victims that are not needed stay victims",
         f"{KUEUE}/preemption/search.py",
