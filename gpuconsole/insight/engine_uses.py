@@ -1,5 +1,6 @@
 """What the queues of Volcano and KAI use, wait for and are promised, counted pod by pod. GPUs alone."""
 
+from collections.abc import Iterator
 from math import ceil
 
 from msgspec import Struct, field
@@ -8,6 +9,7 @@ from gpuconsole.insight.demand import pod_gpus
 from gpuconsole.insight.holdings import Holding, holdings, queue_of
 from gpuconsole.model.resources import EMPTY, gpus
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.queue_names import VOLCANO_DEFAULT
 from gpuconsole.scheduling.volcano.jobs.group import group_name
 
@@ -88,7 +90,12 @@ def _hold_back(snapshot: Snapshot, own: dict[str, Use]) -> None:
 
 
 def _promise(snapshot: Snapshot, own: dict[str, Use]) -> None:
-    """Count in what the minResources of PodGroups that were let in name beyond what their pods hold."""
+    for group, _, promised in let_in(snapshot):
+        own.setdefault(group.queue or VOLCANO_DEFAULT, Use()).promised += promised
+
+
+def let_in(snapshot: Snapshot) -> Iterator[tuple[PodGroup, int, int]]:
+    """The PodGroups that were let in, what their pods hold, and what their minResources name beyond that."""
     groups = {group.key: group for group in snapshot.pod_groups.all() if group.phase in ("Inqueue", "Running")}
     held: dict[str, float] = {}
     for node, pods in holdings(snapshot).items() if groups else ():
@@ -96,5 +103,5 @@ def _promise(snapshot: Snapshot, own: dict[str, Use]) -> None:
             if node and one.group in groups:
                 held[one.group] = held.get(one.group, 0.0) + one.gpus
     for key, group in groups.items():
-        missing = gpus(group.min_resources or EMPTY) - ceil(held.get(key, 0.0) - 1e-9)
-        own.setdefault(group.queue or VOLCANO_DEFAULT, Use()).promised += max(0, missing)
+        holds = ceil(held.get(key, 0.0) - 1e-9)
+        yield group, holds, max(0, gpus(group.min_resources or EMPTY) - holds)

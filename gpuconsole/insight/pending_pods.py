@@ -10,11 +10,13 @@ from gpuconsole.insight.gangs import Gang, gang_key, waiting_gangs
 from gpuconsole.insight.node_texts import read_nodes
 from gpuconsole.insight.reasons import Code, Reason
 from gpuconsole.insight.shortage import Remedy
+from gpuconsole.insight.volcano_limits import beyond, takers
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.scheduling.queue_names import group_key
+from gpuconsole.model.volcano import PodGroup
+from gpuconsole.scheduling.queue_names import VOLCANO_DEFAULT, group_key
 
 MOST_TEXTS = 4
 """So many different texts of its pods are shown beside the one that says why."""
@@ -135,12 +137,22 @@ def explain_podless(snapshot: Snapshot, job: Job) -> Explanation:
         if told is not None:
             since = max(one.since for one in conditions)
             answer = _told(job.key, told, None, (), "")
-            return replace(answer, code=_CODES.get(told[1].kind, Code.GANG), since=since)
+            answer = replace(answer, code=_CODES.get(told[1].kind, Code.GANG), since=since)
+            return _by_limits(snapshot, group, answer) if group is not None else answer
         if group is not None and group.phase in ("", "Pending"):
             headline = "Volcano has not let its PodGroup in, so it has no pods yet."
             return Explanation(subject=job.key, code=Code.GANG, headline=headline, since=group.created)
     headline = "It is suspended." if job.suspended else "It has no pods yet."
     return Explanation(subject=job.key, code=Code.QUEUED, headline=headline, since=job.created)
+
+
+def _by_limits(snapshot: Snapshot, group: PodGroup, answer: Explanation) -> Explanation:
+    """What the limits of a queue of Volcano say to an answer about quota: that they never allow it, or who has them."""
+    if answer.code is not Code.QUOTA:
+        return answer
+    if never := beyond(snapshot, group):
+        return replace(answer, code=Code.EXCEEDS_MAX, headline=never)
+    return replace(answer, lines=(*takers(snapshot, group.queue or VOLCANO_DEFAULT), *answer.lines))
 
 
 def group_texts(snapshot: Snapshot, pod: Pod) -> tuple[str, ...]:

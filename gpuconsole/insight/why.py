@@ -37,7 +37,7 @@ Simulating = Callable[[], "Simulation"]
 """Gives the cluster going on by our rules, to be forked; that may have to be made first."""
 PLACES = (Code.GANG, Code.NODES, Code.DISRUPTION_BUDGET)
 """Pods wait for nodes: what would help is tried in the simulation."""
-_OF_PODS = (*PLACES, Code.QUOTA, Code.WAITING_FOR_VICTIMS)
+_OF_PODS = (*PLACES, Code.QUOTA, Code.EXCEEDS_MAX, Code.WAITING_FOR_VICTIMS)
 """The same of work that no Workload stands for, where a scheduler of pods has queues, too."""
 _RUNS = (Code.NOT_WAITING, Code.CHECKS, *PLACES, Code.IMAGE, Code.POD_FAILURE)
 _HELPLESS = (*_RUNS, Code.BACKOFF)
@@ -142,7 +142,9 @@ def why(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str, simulating: S
     if told.code is Code.NOT_WAITING and len(snapshot.pod_disruption_budgets):
         told = replace(told, lines=(*told.lines, *keeping_drained(snapshot, told.subject)))
     if workload is None or rehearsal is None or told.code in _OUTSIDE or workload.reserved:
-        return Why(explanation=told, evidence=(_shown(snapshot, told),))
+        # Of a job that no Workload stands for it is said by the limits of its queue, not by an old text.
+        never = workload is None and told.code is Code.EXCEEDS_MAX
+        return Why(explanation=told, never=never, evidence=(_shown(snapshot, told),))
     entry = examined(rehearsal, workload.key)
     if entry is None:
         return Why(explanation=told, evidence=(_shown(snapshot, told),))

@@ -1,0 +1,49 @@
+"""Volcano's queues when they let nobody in: whose gang asks for more than they ever may, and who has their room."""
+
+from collections.abc import Iterator
+
+from gpuconsole.insight.engine_uses import let_in
+from gpuconsole.insight.shortage import MOST_HOLDERS, show
+from gpuconsole.insight.tables import counted
+from gpuconsole.model.resources import EMPTY
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.volcano import PodGroup, VolcanoQueue
+from gpuconsole.scheduling.queue_names import VOLCANO_DEFAULT
+from gpuconsole.scheduling.volcano.jobs.group import group_name
+
+
+def beyond(snapshot: Snapshot, group: PodGroup) -> str:
+    """In words, that a gang asks for more than its queue, or one above it, may ever have; empty if it does not."""
+    for queue in _way_up(snapshot, group.queue or VOLCANO_DEFAULT):
+        for resource, asked in (group.min_resources or EMPTY).items():
+            limit = queue.capability.get(resource)
+            if limit is not None and asked > limit:
+                asks = f"Its gang asks for {show(resource, asked)}"
+                return (
+                    f"{asks}, and queue {queue.name} may have {show(resource, limit)} at most: waiting does not help."
+                )
+    return ""
+
+
+def _way_up(snapshot: Snapshot, name: str) -> Iterator[VolcanoQueue]:
+    seen: set[str] = set()
+    while name not in seen and (queue := snapshot.volcano_queues.get(name)) is not None:
+        seen.add(name)
+        yield queue
+        name = queue.parent
+
+
+def takers(snapshot: Snapshot, queue: str) -> tuple[str, ...]:
+    """Who has the GPUs of a queue, those that have most first; also what was let in, and has no nodes yet."""
+    jobs = {f"{job.namespace}/{group_name(job)}": job.key for job in snapshot.jobs.all() if job.volcano}
+    found = [
+        (held + promised, jobs.get(group.key, group.key), promised)
+        for group, held, promised in let_in(snapshot)
+        if (group.queue or VOLCANO_DEFAULT) == queue and held + promised
+    ]
+    found.sort(key=lambda one: (-one[0], one[1]))
+    return tuple(
+        f"{name} has {counted(taken, 'GPU')} of queue {queue}"
+        + (f", {promised} of them without nodes yet" if promised else "")
+        for taken, name, promised in found[:MOST_HOLDERS]
+    )
