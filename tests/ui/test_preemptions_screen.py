@@ -3,10 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
+from gpuconsole.insight.who import Who
 from gpuconsole.model.choices import Choice, Considered, Verdict
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.events import Happened, What
-from gpuconsole.ui.screens.preemptions import PreemptionsScreen
+from gpuconsole.ui.paint import painted
+from gpuconsole.ui.screens.preemptions import PreemptionsScreen, count_lines
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.widgets.textpane import TextPane
 from tests.ui.stage import SIZES, staged
@@ -110,6 +112,16 @@ async def test_w_on_a_workload_that_was_never_preempted_says_so_in_words() -> No
         ]
         await stage.press("escape")
         assert "research/rlhf" in stage.text
+
+
+def test_sums_of_losses_some_of_which_nobody_knows_are_at_least_so_much() -> None:
+    known = Who(preemptions=3, lost_gpu_hours=2.0, cost=4.0)
+    for found, said in (
+        (known, "  3 preemptions, 2.0 GPU-h lost, 4.00 $"),
+        (replace(known, unknown=1, unpriced=1), "  3 preemptions, at least 2.0 GPU-h lost, at least 4.00 $"),
+        (replace(known, unknown=3, unpriced=3), "  3 preemptions, unknown GPU-h lost, cost unknown"),
+    ):
+        assert "".join(text for text, _ in painted(count_lines(found)[1])) == said
 
 
 async def test_without_preemptions_it_says_so() -> None:

@@ -7,6 +7,7 @@ from textual.app import ComposeResult
 
 from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.choices import WORDS, shares, whose
+from gpuconsole.insight.losses import at_least
 from gpuconsole.insight.preemptions import PreemptionRow, rows
 from gpuconsole.insight.who import Circle, Count, Who, chain, who
 from gpuconsole.model.choices import Considered, Verdict
@@ -125,7 +126,7 @@ def count_lines(found: Who) -> list[Painted]:
     """Sums, who causes them, and whom they hit most often."""
     lines = [
         heading("IN ALL"),
-        line(f"  {found.preemptions} preemptions, {_lost(found.lost_gpu_hours, found.cost, ' lost')}"),
+        line(f"  {found.preemptions} preemptions, {_lost(found, found.preemptions, ' lost')}"),
         line((f"  {found.unplaced} whose preemptor has no place yet", "dim")),
     ]
     if found.in_vain:
@@ -139,22 +140,23 @@ def count_lines(found: Who) -> list[Painted]:
     return [*lines, BLANK, heading("QUEUES THAT GAIN"), *_counted(found.causing_queues)]
 
 
-def _lost(hours: float, cost: float, lost: str = "") -> str:
-    return f"{hours:.1f} GPU-h{lost}, {fmt.money(cost)}"
+def _lost(summed: Who | Count | Circle, times: int, lost: str = "") -> str:
+    """What they lost together, as far as that is known."""
+    hours = at_least(f"{summed.lost_gpu_hours:.1f}", summed.unknown, times)
+    cost = "cost unknown" if summed.unpriced == times > 0 else at_least(fmt.money(summed.cost), summed.unpriced, times)
+    return f"{hours} GPU-h{lost}, {cost}"
 
 
 def _circle(circle: Circle) -> Painted:
     names = f" {GLYPHS['victim']} ".join(map(called, circle.names))
-    return line(
-        (f"  {names}", "fault"), (f"  {circle.times} times, {_lost(circle.lost_gpu_hours, circle.cost)}", "dim")
-    )
+    return line((f"  {names}", "fault"), (f"  {circle.times} times, {_lost(circle, circle.times)}", "dim"))
 
 
 def _counted(counts: Sequence[Count], *, victims: bool = False) -> Iterable[Painted]:
     """Only a victim itself goes in circles: whoever gained from it may have done so once."""
     for count in counts[:LISTED]:
         circles = (f" {GLYPHS['victim']} in circles", "fault") if victims and count.thrash else ""
-        lost = f"  {_lost(count.lost_gpu_hours, count.cost)}"
+        lost = f"  {_lost(count, count.times)}"
         yield line(f"  {count.times:>3}×  ", (called(count.name), "strong"), (lost, "dim"), circles)
 
 
