@@ -15,7 +15,7 @@ SAID = GroupCondition(type="Unschedulable", status=True, reason="NotEnoughResour
 
 
 def refused(gpus: int, capability: int = 8, above: int = 16) -> Snapshot:
-    """A job of so many GPUs that was not let in; in its queue `six` has four of its six GPUs, and `two` both of its two."""
+    """A job of so many GPUs that was not let in; in its queue `six` has four of its six, and `two` both of its two."""
     job = Job(kind="VolcanoJob", namespace="team", name="big", uid="u1", volcano=VolcanoSpec(queue="q"))
     things: list[Object] = [
         node("n1"),
