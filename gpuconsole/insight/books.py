@@ -5,8 +5,10 @@ concerned are written anew, so that an answer over ten thousand workloads costs 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+
+from msgspec.structs import replace
 
 from gpuconsole.insight.demand import FlavorResource
 from gpuconsole.insight.pages import Count, Page
@@ -134,15 +136,30 @@ def carried_on(old: Books, rows: Rows) -> Books:
     """The books after the rows changed; what did not change is shared with the old ones."""
     gone, come = changes(old.rows, rows)
     pages: dict[tuple[str, str], Page] = {}
-    for workloads, write in ((gone, Page.remove), (come, Page.add)):
-        for workload in workloads:
-            place = _place(workload, old.doors)
-            if place is not None:
-                queue, holds = place
-                where = queue, workload.local_queue
-                if where not in pages:
-                    pages[where] = old.book(queue).page(where[1]).copy()
-                write(pages[where], workload, holds)
+
+    def write(workload: Workload, pen: Callable[[Page, Workload, bool], None]) -> None:
+        place = _place(workload, old.doors)
+        if place is not None:
+            queue, holds = place
+            where = queue, workload.local_queue
+            if where not in pages:
+                pages[where] = old.book(queue).page(where[1]).copy()
+            pen(pages[where], workload, holds)
+
+    before = {workload.key: workload for workload in gone}
+    others = []
+    for workload in come:
+        known = before.get(workload.key)
+        # Thousands are parked at once when a tree has been woken.
+        if known is not None and replace(known, parked=workload.parked) == workload:
+            del before[workload.key]
+            write(workload, Page.park)
+        else:
+            others.append(workload)
+    for workload in before.values():
+        write(workload, Page.remove)
+    for workload in others:
+        write(workload, Page.add)
     return Books(rows, old.doors, _bound(old.by_queue, pages))
 
 

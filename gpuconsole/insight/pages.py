@@ -102,6 +102,16 @@ class Page:
             self._longest = None
         self._count_waiting(workload, -1)
 
+    def park(self, workload: Workload, holds: bool) -> None:
+        """Take in that it is parked now, or is no more, and that nothing else of it changed."""
+        if holds:
+            self.holding[workload.key] = workload
+            return
+        priority, time, uid, key, before = self.waiting[workload.key]
+        self.waiting[key] = priority, time, uid, key, workload
+        self._count_parking(before, -1)
+        self._count_parking(workload, 1)
+
     def _count_holding(self, workload: Workload, sign: int) -> None:
         self.count.reserved += sign
         admitted = workload.admitted
@@ -113,11 +123,12 @@ class Page:
                 _count(self.unadmitted, pair, sign * amount)
 
     def _count_waiting(self, workload: Workload, sign: int) -> None:
-        count = self.count
-        count.pending += sign
-        if workload.parked:
-            count.parked += sign
-        count.pending_gpus += sign * wanted_gpus(workload)
+        self.count.pending += sign
+        self.count.pending_gpus += sign * wanted_gpus(workload)
+        self._count_parking(workload, sign)
+
+    def _count_parking(self, workload: Workload, sign: int) -> None:
+        self.count.parked += sign * workload.parked
         refused = workload.condition("QuotaReserved")
         if refused is not None and refused.message:
             self.codes[code_of(refused.message)] += sign

@@ -70,6 +70,11 @@ class LivingCluster(RuleBasedStateMachine):
         thing = waiting(name, queue[0], gpus, message, self.minutes, parked=parked, priority=gpus % 3)
         self.state.apply(Applied(START, thing))
 
+    @rule(parked=st.booleans())
+    def park(self, parked: bool) -> None:
+        for workload in self.state.freeze().workloads.all():
+            self.state.apply(Applied(START, replace(workload, parked=parked)))
+
     @rule(name=NAMES, queue=QUEUES, gpus=st.integers(0, 9))
     def run(self, name: str, queue: tuple[str, str], gpus: int) -> None:
         self.state.apply(Applied(START, running(name, queue[0], gpus, queue[1])))
