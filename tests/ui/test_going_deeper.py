@@ -11,6 +11,7 @@ from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.widgets.confirm import Choice
 from gpuconsole.ui.widgets.filter import FilterLine
+from gpuconsole.ui.widgets.palette import Entry
 from tests.ui.live import FakeCluster, live
 from tests.ui.stage import Stage, staged
 from tests.ui.worlds import busy_org
@@ -112,3 +113,17 @@ async def test_a_question_that_comes_late_is_not_asked_over_something_else() -> 
         await stage.settle()
         assert isinstance(stage.app.screen, HelpScreen)
         assert said(stage) == ["Context · not opened: you had gone on"]
+
+
+async def test_what_was_picked_in_help_is_not_done_beneath_a_question_that_came_first() -> None:
+    async with staged(busy_org()) as stage:
+        below = stage.screen(ConsoleScreen)
+        await stage.press("question_mark")
+        on_help = stage.screen(HelpScreen)
+        picked = on_help.grid.current if on_help.grid is not None else None
+        assert isinstance(picked, Entry)
+        on_help.run_id("object.open")
+        below.choose("Context", (), lambda id: None)
+        await stage.settle()
+        assert isinstance(stage.app.screen, Choice)
+        assert said(stage) == [f"{picked.action.label} · not opened: you had gone on"]

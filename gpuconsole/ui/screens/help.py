@@ -82,4 +82,10 @@ class HelpScreen(ConsoleScreen):
         below, entry = self._below(), self.grid.current if self.grid is not None else None
         if below is not None and isinstance(entry, Entry):
             self.console_app.up()
-            below.call_after_refresh(lambda: below.run(entry.action))
+            below.call_after_refresh(_go_on, below, entry.action)
+
+
+def _go_on(below: ConsoleScreen, action: Action) -> None:
+    """Do what was picked, unless a key pressed meanwhile opened something over the screen."""
+    if not below.left_for(action.label):
+        below.run(action)
