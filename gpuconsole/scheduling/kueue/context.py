@@ -73,6 +73,7 @@ class Context:
         "cleared",
         "config",
         "findings",
+        "forked",
         "found",
         "gates",
         "held_by",
@@ -110,6 +111,8 @@ class Context:
         """What earlier cycles found, as long as the accounts are those that this one began with."""
         self.proposals = book.proposals
         """What was proposed where nobody could be evicted, by what that depends on."""
+        self.forked = book.shared
+        """Somebody forked the session."""
         self.number_of = book.number_of
         """What is used on the way up from a queue → a number for it."""
         self.outcomes = book.outcomes

@@ -131,7 +131,8 @@ def _alike(context: Context, entry: Entry, propose: Propose) -> Proposal:
             amounts=tuple(map(_amount, asked)),
             wanting=wanting,
             said=messages.without_amounts(assignment.message),
-            shortage=shortage_of(context, rules, request, assignment),
+            # Only forks that look ahead ask for it.
+            shortage=shortage_of(context, rules, request, assignment) if context.forked else None,
             resumes=assignment.resume is not None,
         )
         if kept.shortage is not None:

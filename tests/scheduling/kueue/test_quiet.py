@@ -26,6 +26,7 @@ def story(config: KueueConfig, seed: int, told: Refusals) -> tuple[list[object],
     draw = Random(seed)
     queues = queues_of(draw)
     world = Slow(cohort("a", 2), cohort("b"), cohort("x", parent="b"), *queues, config=config, flavors="fg")
+    world.session = world.session.fork()
     decided: list[object] = []
     heard: list[dict[str, str]] = []
     refusals = 0
@@ -69,6 +70,7 @@ def test_who_begins_to_lack_something_else_is_told() -> None:
     both = ResourceGroup((GPU, "cpu"), (FlavorQuotas("f", {GPU: Quota(4), "cpu": Quota(8)}),))
     mates = (queue(name, cohort="c", groups=(both,), reclaim=ANY) for name in "ab")
     world = World(cohort("c"), *mates, config=KueueConfig())
+    world.session = world.session.fork()
     world.run(workload("runs", "a", 4), workload("own", "b", 4), admitted=True)
     with patch.object(world.session, "run_cycle", partial(world.session.run_cycle, told=Refusals.OTHER)):
         world.run(workload("waits", "b", pod_sets=[pods(1, 1, cpu=6)]))
