@@ -7,13 +7,11 @@ from gpuconsole.scheduling.kueue.context import Context
 class Ground:
     """Of one ClusterQueue on the accounts as they are."""
 
-    __slots__ = ("free", "most", "rows")
+    __slots__ = ("most", "rows")
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
         """Stands for what is used on the way from the queue up to its root."""
-        self.free: dict[int, int] = {}
-        """Column → what is there now; added to."""
         self.most: dict[tuple[int, Time, int], int] = {}
         """(priority, age, column) → what could be had at most, by quota and evictions; added to."""
 

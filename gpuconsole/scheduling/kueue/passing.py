@@ -13,12 +13,11 @@ from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.ground import Ground, ground_of
 from gpuconsole.scheduling.kueue.likeness import last_alike
 from gpuconsole.scheduling.kueue.pending import PendingQueue
-from gpuconsole.scheduling.kueue.preemption.hope import most_for
 from gpuconsole.scheduling.kueue.quiet import heard_before
 from gpuconsole.scheduling.kueue.reasons import Reason
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules, Setup
-from gpuconsole.scheduling.kueue.shortage import Shortage, persists
+from gpuconsole.scheduling.kueue.shortage import Shortage, lack, persists
 from gpuconsole.scheduling.kueue.state import State
 
 Head = tuple[Request, Reason, Shortage]
@@ -72,7 +71,7 @@ def goes_on(state: State, context: Context, rules: QueueRules) -> bool:
         return False
     queue, ground = state.roster.queue(rules.name), ground_of(context, rules.node)
     same = queue.version == passing.version
-    if not same or (passing.ground is not ground and not _all_lack(context, rules, passing.run)):
+    if not same or (passing.ground is not ground and not lack(context, rules, passing.run.short, passing.run.there)):
         del state.passing[rules.name]
         passing.end(queue)
         return False
@@ -87,12 +86,12 @@ def begins(state: State, context: Context, rules: QueueRules, first: Request) ->
     if not queue.closes_lanes or not _lacks(context, rules, first):
         return False
     run = _surveyed(state, context, rules, queue)
-    if not _all_lack(context, rules, run):
+    if not lack(context, rules, run.short, run.there):
         run = _run(rules, takewhile(lambda head: persists(context, rules, head[0], head[2]), run.heads))
     if not run.heads:
         return False
     for request, reason, _ in run.heads:
-        queue.close(request, reason)
+        queue.close(request, reason.value)
     passing = state.passing[rules.name] = Passing(run, 0, ground_of(context, rules.node), queue.version)
     _count(state, rules, passing)
     return True
@@ -147,13 +146,6 @@ def _add(
             least[key] = request, amount
     for column, amount in shortage.there:
         most[column] = max(amount, most.get(column, 0))
-
-
-def _all_lack(context: Context, rules: QueueRules, run: Run) -> bool:
-    if any(amount <= most_for(context, rules, request, column) for request, column, amount in run.short):
-        return False
-    available, node = context.accounts.usage.available, rules.node
-    return all(amount <= max(0, available(node, column)) for column, amount in run.there)
 
 
 def _lacks(context: Context, rules: QueueRules, request: Request) -> bool:

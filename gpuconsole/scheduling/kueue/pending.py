@@ -232,7 +232,7 @@ class PendingQueue:
             return
         self._put_aside(request)
         if self._hashing and reason in _CLOSES_LANE:
-            self._closed[request.shape] = granular or Reason.PENDING_EVALUATION.value
+            self.close(request, granular)
 
     @property
     def closes_lanes(self) -> bool:
@@ -252,9 +252,9 @@ class PendingQueue:
         return sorted((first for lane in lanes if (first := self._first(lane))), key=attrgetter("order"))
 
     def close(self, head: Request, granular: str) -> None:
-        """Park the first of a lane, and with it all of its shape, until the tree wakes."""
+        """Refuse all of the head's shape, by the granular reason of its condition, until the tree wakes."""
         self.version += 1
-        self._closed[head.shape] = granular
+        self._closed[head.shape] = granular or Reason.PENDING_EVALUATION.value
 
     def open(self, head: Request) -> None:
         """Take back that its lane was closed."""

@@ -10,11 +10,11 @@ from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED, take_refusal
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.scheduling.kueue.findings import Asked
-from gpuconsole.scheduling.kueue.ground import ground_of
 from gpuconsole.scheduling.kueue.likeness import Alike, alike_to, amounts_decide, last_alike
 from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.nomination import eligible
 from gpuconsole.scheduling.kueue.preemption import Search, find_targets
+from gpuconsole.scheduling.kueue.preemption.hope import most_for
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.reservation import can_always_reclaim
 from gpuconsole.scheduling.kueue.returning import refusal
@@ -45,10 +45,10 @@ def quiet(state: State, context: Context, rules: QueueRules, request: Request, *
     heard = request.heard is alike if amounts else request.heard_of == alike.said
     if not heard and not _has_heard(state, rules, request, alike, amounts=amounts):
         return None
-    most, age = ground_of(context, rules.node).most, request.timestamp if rules.looks_at_age else 0
-    for number, (column, amount) in enumerate(alike.amounts):
-        found = most.get((request.priority, age, column))
-        if (found is None or amount <= found) and _finds_somebody(context, rules, request, alike.asked[number]):
+    for asked, (column, amount) in zip(alike.asked, alike.amounts, strict=True):
+        # What is certain without a search: most heads are refused by it.
+        certain = column >= 0 and amount > most_for(context, rules, request, column)
+        if not certain and _finds_somebody(context, rules, request, asked):
             return None
     return alike
 

@@ -4,7 +4,7 @@ Only where that is plain: one pod set, and one resource short in each flavor tha
 if everybody left who could be evicted, and all else is there, the head is told the same, but for how much is missing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
@@ -12,7 +12,6 @@ from gpuconsole.model.quantity import PODS
 from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
 from gpuconsole.scheduling.kueue.attempts import Searched
 from gpuconsole.scheduling.kueue.context import Context
-from gpuconsole.scheduling.kueue.ground import ground_of
 from gpuconsole.scheduling.kueue.preemption.hope import most_for
 from gpuconsole.scheduling.kueue.reasons import Reason
 from gpuconsole.scheduling.kueue.requests import Request
@@ -53,20 +52,20 @@ def shortage_of(context: Context, rules: QueueRules, request: Request, assignmen
 
 def persists(context: Context, rules: QueueRules, request: Request, shortage: Shortage) -> bool:
     """True if on the accounts as they are the head would lack the same."""
-    ground = ground_of(context, rules.node)
-    most, age = ground.most, request.timestamp if rules.looks_at_age else 0
-    for column, amount in shortage.short:
-        found = most.get((request.priority, age, column))
-        if amount <= (most_for(context, rules, request, column) if found is None else found):
-            return False
-    free = ground.free
-    for column, amount in shortage.there:
-        left = free.get(column)
-        if left is None:
-            left = free[column] = max(0, context.accounts.usage.available(rules.node, column))
-        if amount > left:
-            return False
-    return True
+    return lack(context, rules, ((request, column, amount) for column, amount in shortage.short), shortage.there)
+
+
+def lack(
+    context: Context,
+    rules: QueueRules,
+    short: Iterable[tuple[Request, int, int]],
+    there: Iterable[tuple[int, int]],
+) -> bool:
+    """True if these heads could not have these amounts of a column, whoever left, while the others are there."""
+    if any(amount <= most_for(context, rules, request, column) for request, column, amount in short):
+        return False
+    available, node = context.accounts.usage.available, rules.node
+    return all(amount <= max(0, available(node, column)) for column, amount in there)
 
 
 def _by_flavor(

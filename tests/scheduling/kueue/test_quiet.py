@@ -21,8 +21,9 @@ TOGETHER = ("fair sharing", "overlaps are looked at again")
 """Settings under which each head of a tree may matter to the others."""
 
 
-def story(config: KueueConfig, seed: int, told: Refusals) -> tuple[list[object], list[dict[str, str]], int]:
-    """What is decided beside refusals and how the queues stand; what everybody was told; how many were told."""
+def story(config: KueueConfig, seed: int, told: Refusals) -> tuple[list[object], list[dict[str, str]], int, object]:
+    """What is decided beside refusals and how the queues stand; what everybody was told; how many were told; and for
+    what reasons shapes are refused in the end."""
     draw = Random(seed)
     queues = queues_of(draw)
     world = Slow(cohort("a", 2), cohort("b"), cohort("x", parent="b"), *queues, config=config, flavors="fg")
@@ -45,16 +46,17 @@ def story(config: KueueConfig, seed: int, told: Refusals) -> tuple[list[object],
                 decided.append([[(waits.workload.key, waits.parked) for waits in queue] for queue in queued])
                 decided.append(world.session.progressed)
                 heard.append({name: world.message(name) for name in sorted(world.workloads)})
-    return decided, heard, refusals
+    closed = [queue.closed for _, queue in sorted(world.session.memory().queues.items())]
+    return decided, heard, refusals, closed
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_whoever_is_told_the_same_is_decided_and_known(name: str) -> None:
     fewer, fewest = 0, 0
     for seed in range(25):
-        decided, heard, refusals = story(SETTINGS[name], seed, Refusals.ALL)
+        decided, heard, refusals, closed = story(SETTINGS[name], seed, Refusals.ALL)
         news = story(SETTINGS[name], seed, Refusals.NEW)
-        assert news[:2] == (decided, heard), seed
+        assert (news[:2], news[3]) == ((decided, heard), closed), seed
         others = story(SETTINGS[name], seed, Refusals.OTHER)
         assert others[0] == decided, seed
         assert [_without_amounts(known) for known in others[1]] == [_without_amounts(known) for known in heard], seed
