@@ -46,7 +46,7 @@ class Future:
 
     def __init__(self, base: "Simulation", commands: Iterable[Command] = (), places: Iterable[str] = ()) -> None:
         """The commands are carried out at once; `places` say where each is written, for those that are refused."""
-        self.simulation = base.fork(amounts=False)
+        self.simulation = base.fork(ahead=True)
         self.simulation.drain()
         now = self.simulation.snapshot()
         self.begun = base.now

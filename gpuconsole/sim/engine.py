@@ -211,15 +211,20 @@ class Simulation:
         state.time = self._world.now
         return state.freeze()
 
-    def fork(self, *, amounts: bool = True) -> "Simulation":
+    def fork(self, *, ahead: bool = False) -> "Simulation":
         """An independent twin, which has the same events to drain.
 
-        Without `amounts` those who wait there are not told anew whenever another amount is missing: to look far ahead.
+        One to look far `ahead` with leaves out what hardly anybody reads there, thousands of times: those who wait are
+        not told anew whenever another amount is missing, and who is parked is written down by `show_parked` only.
         """
         twin = self._world.fork()
-        if not amounts:
+        if ahead:
             twin.refusals = Refusals.OTHER
         return Simulation(twin)
+
+    def show_parked(self, workloads: Iterable[str]) -> None:
+        """Write down of these whether they are parked, as they are by now."""
+        self._world.show_parked(workloads)
 
     def progress(self) -> Mapping[str, Span]:
         """Work under way → how long it has been going on."""

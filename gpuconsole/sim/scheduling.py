@@ -91,6 +91,7 @@ def run_cycles(world: World) -> None:
         if not (session.progressed or world.cycles_due):
             break
         world.cycles_due = False
+        world.cycle_at += session.pass_by()
     world.mark_parked()
 
 

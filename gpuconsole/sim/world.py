@@ -4,6 +4,7 @@ Mutates. Every change of an object passes `put` or `drop`, which tell the state,
 is what keeps the state equal to the events that were handed out.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -256,20 +257,32 @@ class World:
         return queue is not None and queue.queueing_strategy is QueueingStrategy.BEST_EFFORT_FIFO
 
     def mark_parked(self) -> None:
-        """Write down which workloads the session has parked unseen, beside another one of their shape."""
-        if self.session is None:
+        """Write down which workloads the session has parked unseen, beside another one of their shape.
+
+        Who looks far ahead asks for it (`show_parked`): thousands are parked there again and again.
+        """
+        if self.session is None or self.refusals is Refusals.OTHER:
             return
         parked = sorted({key for key in self.session.newly_parked() if key in self.waiting})
         for key in parked:
-            workload = self.workload(key)
-            if workload is not None:
-                event = Applied(self.now, replace(workload, parked=True))
-                self.state.apply(event)
-                self.out.append(event)
+            self._mark(key, parked=True)
             del self.waiting[key]
         if len(parked) * 8 > len(self.waiting):
             # Without the gaps that they leave, a fork copies what is left many times faster.
             self.waiting = dict.fromkeys(self.waiting)
+
+    def show_parked(self, keys: Iterable[str]) -> None:
+        """Write down of these workloads whether they are parked."""
+        if self.session is not None:
+            for key in keys:
+                self._mark(key, parked=self.session.parked(key))
+
+    def _mark(self, key: str, *, parked: bool) -> None:
+        workload = self.workload(key)
+        if workload is not None and workload.parked != parked:
+            event = Applied(self.now, replace(workload, parked=parked))
+            self.state.apply(event)
+            self.out.append(event)
 
     def drop(self, kind: type[Object], key: str) -> None:
         """Delete an object."""

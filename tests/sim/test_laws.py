@@ -47,13 +47,14 @@ def test_a_fork_runs_like_the_original_and_never_touches_it(before: LIFE, after:
 
 @law
 @given(LIVES, LIVES)
-def test_a_fork_that_tells_no_amounts_goes_the_way_of_the_original(before: LIFE, after: LIFE) -> None:
+def test_a_fork_to_look_ahead_with_goes_the_way_of_the_original(before: LIFE, after: LIFE) -> None:
     original = fresh()
     live(original, before)
-    quieter = original.fork(amounts=False)
+    quieter = original.fork(ahead=True)
     for simulation in (original, quieter):
         live(simulation, after)
         simulation.advance(simulation.now + HOUR)
+        simulation.show_parked(workload.key for workload in simulation.snapshot().workloads.all())
     assert _but_for_amounts(quieter.snapshot()) == _but_for_amounts(original.snapshot())
     lines, fewer = _lines(original.drain()), _lines(quieter.drain())
     assert [line for line in lines if line.what is not What.PENDING] == [

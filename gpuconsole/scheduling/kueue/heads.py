@@ -7,7 +7,7 @@ from gpuconsole.scheduling.kueue import rest
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.scheduling.kueue.ledgers import usage_in
-from gpuconsole.scheduling.kueue.passing import begins, goes_on
+from gpuconsole.scheduling.kueue.passing import begins, go_on_alone, goes_on
 from gpuconsole.scheduling.kueue.quiet import may_be_quiet, quiet
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
@@ -83,6 +83,19 @@ def take_heads(
         elif told is Refusals.ALL:
             entries += rested
     return entries, parked
+
+
+def pass_by(state: State) -> int:
+    """Count the cycles to come that would only count heads of runs, as long as nothing else happens; how many."""
+    if not state.passing:
+        return 0
+    queues = state.setup.queues
+    resting = {entry.rules.name for tried in rest.resting(state).values() for entry in tried}
+    names = (name for name in state.roster.awake() if name not in resting and name not in state.passing)
+    heads = (queues[name] for name in names if head(state, queues[name]) is not None)
+    cycles = go_on_alone(state, state.context(), heads)
+    state.cycles += cycles
+    return cycles
 
 
 def _awake(state: State) -> Iterable[str]:

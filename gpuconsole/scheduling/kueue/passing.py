@@ -76,7 +76,7 @@ def goes_on(state: State, context: Context, rules: QueueRules) -> bool:
         passing.end(queue)
         return False
     passing.ground = ground
-    _count(state, rules, passing)
+    _count(state, rules.name)
     return True
 
 
@@ -92,15 +92,33 @@ def begins(state: State, context: Context, rules: QueueRules, first: Request) ->
         return False
     for request, reason, _ in run.heads:
         queue.close(request, reason.value)
-    passing = state.passing[rules.name] = Passing(run, 0, ground_of(context, rules.node), queue.version)
-    _count(state, rules, passing)
+    state.passing[rules.name] = Passing(run, 0, ground_of(context, rules.node), queue.version)
+    _count(state, rules.name)
     return True
 
 
-def _count(state: State, rules: QueueRules, passing: Passing) -> None:
-    passing.done += 1
+def go_on_alone(state: State, context: Context, others: Iterable[QueueRules]) -> int:
+    """Count at once the cycles to come in which nothing happens but that runs go on; how many they are.
+
+    `others` are queues that have a head.
+    """
+    if not state.passing or state.second_passes or any(rules.name not in state.passing for rules in others):
+        return 0
+    for name, passing in state.passing.items():
+        rules, queue = state.setup.queues[name], state.roster.look_at(name)
+        if queue is None or queue.version != passing.version or passing.ground is not ground_of(context, rules.node):
+            return 0
+    cycles = min(len(passing.run.heads) - passing.done for passing in state.passing.values())
+    for name in list(state.passing):
+        _count(state, name, cycles)
+    return cycles
+
+
+def _count(state: State, name: str, cycles: int = 1) -> None:
+    passing = state.passing[name]
+    passing.done += cycles
     if passing.done == len(passing.run.heads):
-        del state.passing[rules.name]
+        del state.passing[name]
 
 
 def _surveyed(state: State, context: Context, rules: QueueRules, queue: PendingQueue) -> Run:

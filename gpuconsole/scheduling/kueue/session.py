@@ -13,7 +13,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import changes, cycle, ledgers
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
 from gpuconsole.scheduling.kueue.entry import Entry
-from gpuconsole.scheduling.kueue.heads import Refusals, anybody_next
+from gpuconsole.scheduling.kueue.heads import Refusals, anybody_next, pass_by
 from gpuconsole.scheduling.kueue.ledgers import UsedLately
 from gpuconsole.scheduling.kueue.memory import SessionMemory, recall, remember
 from gpuconsole.scheduling.kueue.prospects import Outlook, outlook_of
@@ -77,6 +77,13 @@ class Session:
         change no other decision.
         """
         return cycle.run_cycle(self._at(now), choices=choices, told=told)
+
+    def pass_by(self) -> int:
+        """Count at once the cycles to come in which heads would only hear what they know; how many they are.
+
+        Only where `run_cycle` tells no refusals but OTHER ones. Nothing changes but whose turn it is.
+        """
+        return pass_by(self._settled)
 
     def examine(self, now: Time, first: str = "") -> list[Entry]:
         """What the next cycle would make of every head; with `first` of that workload, wherever it stands.
