@@ -27,6 +27,8 @@ _SUFFIXES: dict[str, Fraction] = {
     **{name: Fraction(1000**power) for power, name in enumerate(("k", "M", "G", "T", "P", "E"), start=1)},
     **{name: Fraction(1024**power) for power, name in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)},
 }
+LONGEST = 64
+"""Characters of a quantity; nothing longer is one."""
 _QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([eE][+-]?\d{1,3})|(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?)")
 
 
@@ -36,9 +38,9 @@ def parse_quantity(value: str | int | float) -> Fraction:
     if isinstance(value, bool):
         raise ValueError(f"{value!r} is no quantity")
     text = str(value).strip()
-    match = _QUANTITY.fullmatch(text) if len(text) <= 64 else None
+    match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
     if match is None:
-        raise ValueError(f"{text[:64]!r} is no quantity; write it as 8, 500m, 1.5Gi or 2e3")
+        raise ValueError(f"{text[:LONGEST]!r} is no quantity; write it as 8, 500m, 1.5Gi or 2e3")
     number = Fraction(match[1])
     if match[2]:
         return number * Fraction(10) ** int(match[2][1:])

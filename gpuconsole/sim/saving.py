@@ -1,6 +1,7 @@
 """A simulation as bytes, and back."""
 
 from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -8,6 +9,7 @@ from msgspec import Struct
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Event, Happened
 from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.sharing import shared
 from gpuconsole.model.state import ClusterState
 from gpuconsole.scheduling.kueue.memory import SessionMemory
 from gpuconsole.scheduling.volcano.jobs.delays import Delayed
@@ -19,6 +21,8 @@ from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.world import World
 
 FORMAT = 3
+_OBJECTS = msgspec.msgpack.Decoder(Object)
+_O = TypeVar("_O", Object, msgspec.Raw)
 
 
 class SavedMember(Struct, frozen=True, kw_only=True):
@@ -29,14 +33,15 @@ class SavedMember(Struct, frozen=True, kw_only=True):
     lost: Time | None
 
 
-class Saved(Struct, frozen=True, kw_only=True):
+class Saved(Struct, Generic[_O], frozen=True, kw_only=True):
     """Everything that a simulation needs to go on."""
 
     format: int = FORMAT
     policy: SimPolicy
     seed: int
     now: Time
-    objects: tuple[Object, ...]
+    objects: tuple[_O, ...]
+    """Left as bytes where it is read: each is shared with those before it before the next one is made."""
     recent: tuple[Happened, ...]
     out: tuple[Event, ...]
     timers: tuple[Entry, ...]
@@ -94,11 +99,11 @@ def load(data: bytes, cluster: Callable[[bytes], Cluster]) -> World:
 
     Raises msgspec.ValidationError or msgspec.DecodeError.
     """
-    saved = msgspec.msgpack.decode(data, type=Saved)
+    saved = msgspec.msgpack.decode(data, type=Saved[msgspec.Raw])
     if saved.format != FORMAT:
         raise msgspec.ValidationError(f"format {saved.format} is not known; this version reads format {FORMAT}")
     world = World(saved.policy, saved.seed, saved.now, ClusterState(saved.now))
-    for thing in saved.objects:
+    for thing in map(shared, map(_OBJECTS.decode, saved.objects)):
         world.state.table(TABLES[type(thing)]).put(thing.key, thing)
         world.introduce(thing)
     world.families.clear()

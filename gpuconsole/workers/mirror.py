@@ -8,6 +8,8 @@ from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences, Observer
 from gpuconsole.insight.why import Tried, rehearsal_on, trying
 from gpuconsole.model.clock import MINUTE, Span
+from gpuconsole.model.events import Applied, Event
+from gpuconsole.model.sharing import shared
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.engine import Simulation
@@ -40,7 +42,7 @@ class Mirror:
         if seen.anew or policy != self._policy:
             self._rehearsal = None
         for part in seen.news:
-            for event in NEWS.decode(part):
+            for event in map(_shared, NEWS.decode(part)):
                 self._state.apply(event)
                 if self._rehearsal is not None:
                     self._rehearsal.follow(event)
@@ -74,3 +76,7 @@ class Mirror:
             self._simulation = Simulation.from_snapshot(self.snapshot, policy=self._policy, seed=0)
             self._simulation.drain()
         return self._simulation
+
+
+def _shared(event: Event) -> Event:
+    return Applied(event.time, shared(event.object)) if isinstance(event, Applied) else event

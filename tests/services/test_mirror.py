@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -13,13 +14,15 @@ from gpuconsole.insight.whatif import looks, what_if
 from gpuconsole.insight.why import rehearsal_on, tried
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Cordon, SetPriority
+from gpuconsole.model.events import Applied
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.workloads import RequeueState
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.workers.line import Seen
 from gpuconsole.workers.mirror import Mirror
-from gpuconsole.workers.protocol import NEWS, Ask, Done, Failed, Request, See
+from gpuconsole.workers.protocol import ENCODER, NEWS, Ask, Done, Failed, Request, See
 from gpuconsole.workers.replica import Desk
 from gpuconsole.workers.worker import Worker
 from tests.backends.elsewhere import Elsewhere
@@ -130,3 +133,12 @@ def test_what_cannot_be_understood_is_a_reply() -> None:
     desk = Desk()
     assert isinstance(desk.reply(See(True, START, (b"?",), b"{}")), Failed)
     assert desk.reply(Ask((Cordon("n1", True),), HOUR, number=1)) == Done(same=False)
+
+
+def test_what_is_told_of_many_that_ask_for_the_same_is_kept_once() -> None:
+    mirror, asked = Mirror(), [waiting(name, "team/lq", 8) for name in ("one", "two")]
+    told = tuple(ENCODER.encode([Applied(START, workload)]) for workload in asked)
+    mirror.see(See(anew=True, time=START, news=told, policy=msgspec.json.encode(SimPolicy())))
+    seen = list(mirror.snapshot.workloads.all())
+    assert seen == asked
+    assert seen[0].pod_sets[0] is seen[1].pod_sets[0]

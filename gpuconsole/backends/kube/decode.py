@@ -20,6 +20,7 @@ from gpuconsole.model.jobs.labels import QUEUE
 from gpuconsole.model.jobs.podgroup import GROUP
 from gpuconsole.model.manifests.kinds import DECODERS
 from gpuconsole.model.objects import Object
+from gpuconsole.model.sharing import shared
 from gpuconsole.model.text import clean
 
 ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
@@ -176,7 +177,7 @@ class Decoder:
         if isinstance(annotations, dict):
             annotations.pop(_DROPPED, None)
         document["apiVersion"], document["kind"] = self._version, self.served.kind
-        thing = DECODERS[source](Reader(document, _SILENCE), now)
+        thing = shared(DECODERS[source](Reader(document, _SILENCE), now))
         match thing:
             case Pod():
                 return _attributed(thing, document)

@@ -10,6 +10,7 @@ from gpuconsole.model.quantity import (
     BILLIONTH,
     CPU,
     EPHEMERAL_STORAGE,
+    LONGEST,
     MAX,
     MEMORY,
     amount,
@@ -33,7 +34,7 @@ def quantity(reader: Reader, key: str, resource: str) -> int | None:
     value = reader.raw(key)
     if value is None:
         return None
-    if isinstance(value, str) and (plain := _plain(value, resource)) is not None:
+    if isinstance(value, str) and len(value) <= LONGEST and (plain := _plain(value, resource)) is not None:
         return plain
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         reader.wrong_type(key, value, "a quantity")

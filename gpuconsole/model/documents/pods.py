@@ -26,6 +26,8 @@ from gpuconsole.model.quantity import format_quantity
 
 GRACE = 30
 MOST_CONTAINERS = 1_000
+LARGEST = 16_384
+"""Bytes of a spec; a larger one is hardly there twice, and is not kept."""
 ENCODER = msgspec.json.Encoder()
 _OWN = ("nodeName", "hostname")
 """What differs between pods that are alike otherwise; a template does not say where a pod runs."""
@@ -45,10 +47,11 @@ def pod_template(reader: Reader, *, checked: bool = True) -> PodTemplate:
 def _alike(spec: Mapping[str, Any], checked: bool) -> PodTemplate | None:
     """What was read of a spec that says the same, its own name and place aside: the pods of a gang, and of many."""
     try:
-        return _read(ENCODER.encode({key: value for key, value in spec.items() if key not in _OWN}), checked)
+        said = ENCODER.encode({key: value for key, value in spec.items() if key not in _OWN})
     except (TypeError, ValueError, OverflowError):
         # It did not come as JSON.
         return None
+    return _read(said, checked) if len(said) <= LARGEST else None
 
 
 @lru_cache(4096)

@@ -42,6 +42,13 @@ def read(kind: Served, document: Document, known: tuple[str, ...] = ()) -> objec
     return Decoder(kind, known).item(json.dumps(document).encode(), NOW).thing
 
 
+def test_workloads_that_ask_for_the_same_hold_the_same() -> None:
+    one, other = (read(WORKLOADS, documents.workload(name)) for name in ("one", "two"))
+    assert isinstance(one, Workload)
+    assert isinstance(other, Workload)
+    assert one.pod_sets[0] is other.pod_sets[0]
+
+
 def test_a_workload_with_all_that_kueue_writes_into_its_status() -> None:
     document = documents.workload(
         "wl",

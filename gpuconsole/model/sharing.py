@@ -1,0 +1,108 @@
+"""Equal parts of objects as one: of 100,000 workloads' pod templates, a cluster has a few dozen different ones.
+
+What is decoded is made anew each time, down to the last mapping; nobody changes it, so those who say the same can hold
+the same. Mappings in another order stay what they are.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.job import Job
+from gpuconsole.model.labels import NO_LABELS
+from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.workloads import Admission, Condition, PodSetNeeds, Workload
+
+MOST = 4096
+"""Different values of a type that are known at once."""
+LARGEST = 4096
+"""Bytes; what is larger is hardly there twice, and is not kept."""
+_ENCODER = msgspec.msgpack.Encoder()
+_T = TypeVar("_T")
+
+
+class Known(dict[bytes | str, _T]):
+    """Values of one type by what they say; forgets all of them before they are too many. Mutates, for any thread."""
+
+    def one(self, value: _T) -> _T:
+        """The value that said the same before, or this one."""
+        said = value if isinstance(value, str) else _ENCODER.encode(value)
+        known = self.get(said)
+        return self.keep(said, value) if known is None else known
+
+    def keep(self, said: bytes | str, value: _T) -> _T:
+        """Know the value from now on, unless it is too large."""
+        if len(said) <= LARGEST:
+            if len(self) >= MOST:
+                self.clear()
+            self[said] = value
+        return value
+
+
+_TEXTS = Known[str]()
+_MAPPINGS = Known[Mapping[str, str]]()
+_POD_SETS = Known[PodSet]()
+_TEMPLATES = Known[PodTemplate]()
+_ADMISSIONS = Known[Admission]()
+_NEEDS = Known[PodSetNeeds]()
+
+
+def shared(thing: Object) -> Object:
+    """The same object; what it is made of is shared with those before it that said the same there."""
+    match thing:
+        case Workload():
+            return _workload(thing)
+        case Job():
+            return replace(thing, pod_sets=tuple(map(_pod_set, thing.pod_sets)), **_names(thing))
+        case Pod():
+            return replace(thing, template=_template(thing.template), **_names(thing))
+        case _:
+            return thing
+
+
+def _names(thing: Workload | Job | Pod) -> dict[str, Any]:
+    return {
+        "namespace": _TEXTS.one(thing.namespace),
+        "labels": _MAPPINGS.one(thing.labels),
+        "annotations": _MAPPINGS.one(thing.annotations),
+    }
+
+
+def _workload(workload: Workload) -> Workload:
+    admission = workload.admission
+    return replace(
+        workload,
+        **_names(workload),
+        queue=_TEXTS.one(workload.queue),
+        priority_class=_TEXTS.one(workload.priority_class),
+        priority_kind=_TEXTS.one(workload.priority_kind),
+        pod_sets=tuple(map(_pod_set, workload.pod_sets)),
+        conditions=tuple(map(_condition, workload.conditions)),
+        admission=None if admission is None else _ADMISSIONS.one(admission),
+        resource_requests=tuple(map(_NEEDS.one, workload.resource_requests)),
+    )
+
+
+def _condition(condition: Condition) -> Condition:
+    text = _TEXTS.one
+    return Condition(
+        text(condition.type), condition.status, text(condition.reason), text(condition.message), condition.since
+    )
+
+
+def _pod_set(pod_set: PodSet) -> PodSet:
+    said = _ENCODER.encode(pod_set)
+    known = _POD_SETS.get(said)
+    return known or _POD_SETS.keep(said, replace(pod_set, template=_template(pod_set.template)))
+
+
+def _template(template: PodTemplate) -> PodTemplate:
+    """The template; what is often each one's own, as its name among its labels, keeps nobody from sharing the rest."""
+    rest = _TEMPLATES.one(replace(template, labels=NO_LABELS, annotations=NO_LABELS, hostname=""))
+    labels, annotations = _MAPPINGS.one(template.labels), _MAPPINGS.one(template.annotations)
+    return replace(rest, labels=labels, annotations=annotations, hostname=template.hostname)
