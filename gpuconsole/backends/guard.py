@@ -29,9 +29,15 @@ class Outcome(StrEnum):
     """A real API server took it."""
     REFUSED = "refused"
     """The backend took it, and the cluster said no."""
+    SO_ALREADY = "so-already"
+    """The backend took it, and there was nothing to do."""
 
 
-_OUTCOMES = {What.COMMAND_REFUSED: Outcome.REFUSED, What.COMMAND_DONE: Outcome.DONE}
+_OUTCOMES = {
+    What.COMMAND_REFUSED: Outcome.REFUSED,
+    What.COMMAND_DONE: Outcome.DONE,
+    What.COMMAND_NEEDLESS: Outcome.SO_ALREADY,
+}
 
 
 class Entry(Struct, frozen=True, kw_only=True):

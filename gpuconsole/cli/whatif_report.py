@@ -15,6 +15,8 @@ def as_text(answer: WhatIf, against: str = "") -> list[str]:
     said = "nothing of it can be carried out" if answer.in_vain else FEASIBLE
     head = f"At {seconds(answer.time)}, to +{format_seconds(answer.horizon - answer.time)}; {said}"
     lines = [head, *(f"refused: {text}" for text in answer.refused)]
+    lines += [f"so already: {named(text)}" for text in answer.so_already]
+    lines += [f"admits nobody: {closed.queue}: {closed.why}" for closed in answer.closed]
     lines += [_outcome(outcome, answer.time) for outcome in answer.outcomes]
     lines += [f"with {against}: {_outcome(outcome, answer.time)}" for outcome in answer.against]
     if answer.in_vain:

@@ -17,7 +17,7 @@ from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.scan import different
 from gpuconsole.insight.stand_ins import outermost, stand_ins
-from gpuconsole.insight.whatif_answer import FEASIBLE, Outcome, QueueChange, Shift
+from gpuconsole.insight.whatif_answer import FEASIBLE, Closed, Outcome, QueueChange, Shift
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Node, Pod
@@ -146,6 +146,15 @@ def queue_changes(*states: Mapping[str, QuotaNode]) -> tuple[QueueChange, ...]:
                 )
             )
     return tuple(changes)
+
+
+def closed_by(before: Mapping[str, QuotaNode], after: Mapping[str, QuotaNode]) -> tuple[Closed, ...]:
+    """The queues of a future that admit nobody, for a reason that the other future does not know."""
+    return tuple(
+        Closed(queue=name, why=node.shut)
+        for name, node in sorted(after.items())
+        if node.shut not in ("", before.get(name, _ABSENT).shut)
+    )
 
 
 _ABSENT = QuotaNode(kind=NodeKind.CLUSTER_QUEUE, name="")

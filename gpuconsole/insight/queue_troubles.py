@@ -11,7 +11,7 @@ from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.trouble import Attention, Trouble
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
-from gpuconsole.model.queues import PreemptionPolicy, StopPolicy
+from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.model.snapshot import Snapshot
 
 LONG_WAIT: Span = 30 * MINUTE
@@ -38,10 +38,8 @@ def _queues(snapshot: Snapshot) -> Iterator[Attention]:
 
 def _queue_trouble(node: QuotaNode, now: Time) -> tuple[Trouble | None, str]:
     waits = f"; {counted(node.pending, 'workload')} waiting there" if node.pending else ""
-    if node.problem:
-        return Trouble.ADMITS_NOBODY, f"{node.name}: {node.problem}{waits}"
-    if node.stop != StopPolicy.NONE and node.pending:
-        return Trouble.ADMITS_NOBODY, f"{node.name} is stopped ({node.stop}){waits}"
+    if node.problem or (node.shut and node.pending):
+        return Trouble.ADMITS_NOBODY, f"{node.name}: {node.shut}{waits}"
     if node.oldest is not None and now - node.oldest >= LONG_WAIT:
         return (
             Trouble.LONG_WAIT,

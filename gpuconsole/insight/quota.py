@@ -61,8 +61,10 @@ class _Builder:
         nodes = []
         for name in sorted(self.capacity.tree.broken):
             queues = [queue for queue in self.snapshot.cluster_queues.all() if queue.cohort == name]
-            members = [self.cluster_queue(queue, None) for queue in sorted(queues, key=lambda queue: queue.name)]
             problem = f"cohort {name} is its own ancestor, or below one that is: nothing in it is admitted"
+            members = [
+                self.cluster_queue(queue, None, problem) for queue in sorted(queues, key=lambda queue: queue.name)
+            ]
             nodes.append(_cohort_node(name, members, (), name in self.snapshot.cohorts, problem=problem))
         return nodes
 
@@ -105,7 +107,7 @@ class _Builder:
             potential=reach.potential,
         )
 
-    def cluster_queue(self, queue: ClusterQueue, node: int | None) -> QuotaNode:
+    def cluster_queue(self, queue: ClusterQueue, node: int | None, problem: str = "") -> QuotaNode:
         book = self.books.book(queue.name)
         quotas = queue.quotas()
         pairs = dict.fromkeys([*quotas, *sorted(book.usage)])
@@ -120,7 +122,7 @@ class _Builder:
             weighted_share=self.capacity.weighted_share(node) if node is not None else 0,
             policy=policy_text(queue),
             stop=queue.stop_policy,
-            problem=_queue_problem(queue, self.snapshot),
+            problem=_queue_problem(queue, self.snapshot) or problem,
             **_counts(book.count),
         )
         doors = sorted(self.doors.get(queue.name, ()), key=lambda door: door.key)

@@ -87,6 +87,13 @@ class QuotaNode(Struct, frozen=True, kw_only=True):
     problem: str = ""
     """What keeps it from admitting anything, in plain words."""
 
+    @property
+    def shut(self) -> str:
+        """Why it admits nobody, its problem or that somebody stopped it; nothing where it does."""
+        if self.problem or self.stop is StopPolicy.NONE:
+            return self.problem
+        return "it is closed" if self.kind is NodeKind.VOLCANO_QUEUE else f"it is stopped ({self.stop})"
+
 
 def sum_up(uses: Iterable[QuotaUse], resource: str = "") -> QuotaUse:
     """Roll several (flavor, resource) up into one; a limit is only known where all have one."""

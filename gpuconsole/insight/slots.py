@@ -20,7 +20,7 @@ from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import HOSTNAME
-from gpuconsole.model.queues import QueueingStrategy, ResourceFlavor, StopPolicy
+from gpuconsole.model.queues import QueueingStrategy, ResourceFlavor
 from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
 
@@ -66,9 +66,7 @@ def starts(snapshot: Snapshot) -> tuple[Starts, ...]:
             found += [_starts(node, use, nodes[use.flavor], shut) for use in uses if use.flavor in nodes]
         elif node.kind in ENGINES:
             everywhere = _Nodes(snapshot, ResourceFlavor(name=""), rows)
-            found += [
-                _starts(leaf, use, everywhere, _stopped(leaf)) for leaf, use in _leaves(node, node.gpus.available)
-            ]
+            found += [_starts(leaf, use, everywhere, leaf.shut) for leaf, use in _leaves(node, node.gpus.available)]
         else:
             waiting += node.children
     return tuple(sorted(found, key=lambda one: one.queue))
@@ -116,19 +114,12 @@ def _levels(snapshot: Snapshot, flavor: ResourceFlavor, nodes: Sequence[Node]) -
     return []
 
 
-def _stopped(queue: QuotaNode) -> str:
-    """Why it gives nothing now, if somebody said so."""
-    if queue.problem or queue.stop is StopPolicy.NONE:
-        return queue.problem
-    return "it is closed" if queue.kind in ENGINES else f"it is stopped ({queue.stop})"
-
-
 def _shut(snapshot: Snapshot, queue: QuotaNode) -> str:
     """Why nothing that comes to a ClusterQueue would start now, whatever its quota."""
     own = snapshot.cluster_queues[queue.name]
     outside = shut_out(snapshot, own)
     head = pending(snapshot, own.name, limit=1) if own.queueing_strategy is QueueingStrategy.STRICT_FIFO else []
-    if stopped := _stopped(queue):
+    if stopped := queue.shut:
         return stopped
     if outside:
         return f"its namespaceSelector takes none of the namespaces of its LocalQueues ({', '.join(outside)})"

@@ -29,6 +29,7 @@ _WORDS = {
     What.POD_FAILED: "a pod failed",
     What.POD_EVICTED: "a pod was evicted",
     What.COMMAND_REFUSED: "command refused",
+    What.COMMAND_NEEDLESS: "so already",
 }
 _CONDITION_WORDS = {
     ("QuotaReserved", True): "quota reserved",

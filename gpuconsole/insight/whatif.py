@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from gpuconsole.insight.comparing import (
+    closed_by,
     fairness_of,
     gpus_in,
     hourly_of,
@@ -140,6 +141,11 @@ class _Trial:
                 place = f"{self._places[number]}: " if number < len(self._places) else ""
                 yield f"{place}it comes after the horizon, +{format_exactly(span)}: look farther ahead"
 
+    def _only_tried(self, what: What) -> Iterator[str]:
+        """What this kind of line says of the changes, and not of the commands that come anyway."""
+        anyway = [] if self.other else _said(self.without, what)
+        return (Counter(_said(self.tried, what)) - Counter(anyway)).elements()
+
     def compare(self) -> WhatIf:
         """How the two differ by now."""
         without, tried = self.without, self.tried
@@ -161,10 +167,9 @@ class _Trial:
             time=self.start,
             compared=compared,
             horizon=reached,
-            refused=(
-                *(Counter(_refused(tried)) - Counter([] if self.other else _refused(without))).elements(),
-                *self._too_late(),
-            ),
+            refused=(*self._only_tried(What.COMMAND_REFUSED), *self._too_late()),
+            so_already=tuple(self._only_tried(What.COMMAND_NEEDLESS)),
+            closed=closed_by(sums[id(other)].queues, sums[id(final)].queues),
             outcomes=tuple(outcome_of(key, tried, (after, final), without, other) for key in sorted(self._seen)),
             against=tuple(outcome_of(key, without, (other,), tried, final) for key in sorted(rivals)),
             victims=more_evictions(tried, without),
@@ -211,5 +216,5 @@ class _Sum:
         self.waiting = waiting(snapshot)
 
 
-def _refused(future: Future) -> list[str]:
-    return [line.message for line in future.lines if line.what is What.COMMAND_REFUSED]
+def _said(future: Future, what: What) -> list[str]:
+    return [line.message for line in future.lines if line.what is what]

@@ -85,6 +85,13 @@ class QueueChange(Struct, frozen=True, kw_only=True):
     share: float
 
 
+class Closed(Struct, frozen=True, kw_only=True):
+    """A queue that admits nobody at the horizon, and would without the commands."""
+
+    queue: str
+    why: str
+
+
 class WhatIf(Struct, frozen=True, kw_only=True):
     """The difference that the commands make. `…_now` is the fork's start, `…_without` the future without them."""
 
@@ -95,6 +102,10 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     horizon: Time
     refused: tuple[str, ...]
     """Why commands could not be carried out."""
+    so_already: tuple[str, ...] = ()
+    """What commands ask for and is so already."""
+    closed: tuple[Closed, ...] = ()
+    """Queues that the commands keep from admitting anybody."""
     outcomes: tuple[Outcome, ...]
     victims: tuple[Victim, ...]
     """Evictions that the commands cause."""
@@ -156,7 +167,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
 
     @property
     def _alike(self) -> bool:
-        named = (self.victims, self.spared, self.shifts, self.queues)
+        named = (self.victims, self.spared, self.shifts, self.queues, self.closed)
         alike = all(outcome.same for outcome in (*self.outcomes, *self.against))
         return alike and not any(named) and self._with() == self._without()
 

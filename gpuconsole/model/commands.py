@@ -1,7 +1,7 @@
 """What was asked: every change that a person or a scenario can request, as data.
 
 A command names its object by key. Its effect comes back as events; a command that cannot be carried out comes back as
-`Happened(what=COMMAND_REFUSED)` with the reason.
+`Happened(what=COMMAND_REFUSED)` with the reason, and one that asks for what is so already as `COMMAND_NEEDLESS`.
 """
 
 from collections.abc import Mapping

@@ -52,6 +52,8 @@ class What(StrEnum):
     """What an autoscaler or the cloud says; `reason` and `message` are its own words."""
     QUEUE_CHANGED = "queue-changed"
     COMMAND_REFUSED = "command-refused"
+    COMMAND_NEEDLESS = "command-needless"
+    """What was asked for is so already; `message` says what."""
     COMMAND_DONE = "command-done"
     """A real API server took a command; `message` says what it did."""
 

@@ -11,6 +11,7 @@ from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.console import Console
 from gpuconsole.ui.messages import SnapshotReady
+from gpuconsole.ui.names import named
 
 if TYPE_CHECKING:
     from gpuconsole.ui.app import ConsoleApp
@@ -63,7 +64,7 @@ class Following:
         self._paint(self._app.cluster.snapshot)
 
     def _paint(self, snapshot: Snapshot) -> None:
-        self._tell_refusals(snapshot.recent)
+        self._tell_outcomes(snapshot.recent)
         screen = self._app.front
         if screen is not None:
             screen.snapshot = snapshot
@@ -72,12 +73,14 @@ class Following:
         queues = snapshot.cluster_queues, snapshot.volcano_queues, snapshot.kai_queues
         self._useful = bool(len(snapshot.nodes)) and any(len(table) for table in queues)
 
-    def _tell_refusals(self, lines: Sequence[Happened]) -> None:
-        """Say what the cluster refused since the last time."""
+    def _tell_outcomes(self, lines: Sequence[Happened]) -> None:
+        """Say what became of commands since the last time: refused, done, so already."""
         seen, self._seen = self._seen, lines[-1] if lines else None
         for line in takewhile(lambda line: line is not seen, reversed(lines)):
             if line.what is What.COMMAND_REFUSED:
                 self._app.flash(f"Refused: {line.message or line.reason}", "warning")
+            elif line.what is What.COMMAND_NEEDLESS:
+                self._app.flash(f"So already: {named(line.message)}")
             elif line.what is What.COMMAND_DONE:
                 self._app.flash(f"Done: {line.message}")
 

@@ -18,6 +18,11 @@ MOST = 12
 def result_lines(result: WhatIf, names: tuple[str, str] = ("without", "with")) -> list[Painted]:
     """The whole answer, the most important first; `names` are those of the two futures."""
     lines = [line((f"{GLYPHS['fault']} refused: {text}", "fault")) for text in result.refused]
+    lines += [line((f"so already: {named(text)}", "dim")) for text in result.so_already]
+    lines += [
+        line((f"{GLYPHS['fault']} {one.queue} admits nobody: {one.why}", "fault")) for one in result.closed[:MOST]
+    ]
+    lines += _more(len(result.closed))
     for outcome in result.outcomes:
         lines += _outcome(outcome, result.time)
     for outcome in result.against:

@@ -52,6 +52,13 @@ def test_what_the_backend_does_not_take_is_noted_and_raised() -> None:
     assert entry.detail.startswith("A recording cannot be changed")
 
 
+def test_a_command_that_asks_for_what_is_so_already_is_noted_as_such() -> None:
+    audit = list[Entry]()
+    guard = Guard(Remembering(), audit=audit.append)
+    guard.came_back(Happened(time=9, what=What.COMMAND_NEEDLESS, node="n1", message="node n1 is up already"))
+    assert audit == [Entry(time=9, command="n1", outcome=Outcome.SO_ALREADY, detail="node n1 is up already")]
+
+
 def test_a_refusal_that_comes_back_as_an_event_is_noted_and_other_events_are_not() -> None:
     audit = list[Entry]()
     guard = Guard(Remembering(), audit=audit.append)

@@ -158,6 +158,48 @@ def test_the_horizon_of_the_file_holds_unless_another_one_is_asked_for(gpuconsol
     assert "to +3m" in gpuconsole("whatif", "org-cohort", "-f", file, "--horizon", "3m").lines[0]
 
 
+def test_changes_that_ask_for_what_is_so_already_make_no_difference_and_say_what_is_so(
+    gpuconsole: Line, tmp_path: Path
+) -> None:
+    file = tmp_path / "change.yaml"
+    quota = "{type: set-quota, clusterQueue: cq-prod, flavor: a100, resource: nvidia.com/gpu, nominal: 16}"
+    file.write_text(f"steps: [{{commands: [{quota}, {{type: set-active, workload: prod/serve, active: true}}]}}]")
+    asked = ("whatif", "org-cohort", "--until", "50m", "--horizon", "10m", "-f", file)
+    result = gpuconsole(*asked)
+
+    so_already = [
+        "steps[0].commands[0] (set-quota cq-prod): "
+        "ClusterQueue cq-prod has this quota of nvidia.com/gpu in a100 already",
+        "steps[0].commands[1] (set-active prod/serve): workload prod/job-serve-73e13 is active already",
+    ]
+    assert (result.status, result.lines) == (
+        0,
+        [
+            "At 2026-01-05T08:50:00Z, to +10m; feasible, not a reservation",
+            *(f"so already: {text}".replace("job-serve-73e13", "serve") for text in so_already),
+            "prod/serve, 8 GPUs: admitted before, since 2026-01-05T08:10:00Z",
+            "These changes make no difference.",
+        ],
+    )
+    answer = body(gpuconsole(*asked, "-o", "json").out)["answer"]
+    assert (answer["empty"], answer["refused"], answer["so_already"]) == (True, [], so_already)
+
+
+def test_cohorts_in_a_circle_are_said_to_stop_admission(gpuconsole: Line, tmp_path: Path) -> None:
+    file = tmp_path / "change.yaml"
+    kind = "apiVersion: kueue.x-k8s.io/v1beta2\nkind: Cohort"
+    cohorts = (f"{kind}\nmetadata: {{name: {name}}}\nspec: {{}}" for name in "ab")
+    moves = (f"{{type: set-cohort, queue: {name}, cohort: {to}, kind: Cohort}}" for name, to in ("ab", "ba"))
+    leave = "{type: set-cohort, queue: cq-prod, cohort: a}"
+    file.write_text("\n---\n".join((*cohorts, f"steps: [{{commands: [{', '.join(moves)}, {leave}]}}]")))
+    asked = ("whatif", "org-cohort", "--until", "50m", "--horizon", "10m", "-f", file)
+
+    why = "cohort a is its own ancestor, or below one that is: nothing in it is admitted"
+    assert gpuconsole(*asked).lines[1] == f"admits nobody: cq-prod: {why}"
+    answer = body(gpuconsole(*asked, "-o", "json").out)["answer"]
+    assert (answer["empty"], answer["closed"]) == (False, [{"queue": "cq-prod", "why": why}])
+
+
 def test_one_more_of_what_runs_needs_no_manifest(gpuconsole: Line, tmp_path: Path) -> None:
     file = tmp_path / "change.yaml"
     file.write_text("steps: [{commands: [{type: copy, of: prod/serve, name: serve-2}]}]")

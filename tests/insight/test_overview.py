@@ -259,7 +259,7 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             LocalQueue(namespace="ns", name="lq", cluster_queue="held"),
             waits("w", "ns/lq", 2),
         ],
-        [(Trouble.ADMITS_NOBODY, "held is stopped (Hold); 1 workload waiting there")],
+        [(Trouble.ADMITS_NOBODY, "held: it is stopped (Hold); 1 workload waiting there")],
     ),
     "half-placed jobs that wait for each other": (
         [

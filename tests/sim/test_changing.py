@@ -198,7 +198,7 @@ def test_the_same_geometry_again_changes_nothing() -> None:
     simulation.drain()
     simulation.submit(Divide("n1", "all-1g.10gb"))
 
-    assert lines(simulation) == []
+    assert lines(simulation) == ["command-needless: Divide the GPUs of node n1 are divided in this way already"]
 
 
 def test_other_settings_decide_from_then_on() -> None:

@@ -176,9 +176,9 @@ def test_only_known_clusters_are_lost_and_found() -> None:
     simulation = fleet(east=4)
     for command in (LoseCluster("south"), InCluster("south", Delete("nodes", "n1")), RestoreCluster("east")):
         simulation.submit(command)
-    refused = [line.message for line in simulation.snapshot().recent if line.what is What.COMMAND_REFUSED]
-    unknown = "there is no worker cluster south; there are: east"
-    assert refused == [unknown, unknown, "worker cluster east is connected already"]
+    told = [(line.what, line.message) for line in simulation.snapshot().recent if line.what.startswith("command-")]
+    unknown = (What.COMMAND_REFUSED, "there is no worker cluster south; there are: east")
+    assert told == [unknown, unknown, (What.COMMAND_NEEDLESS, "worker cluster east is connected already")]
 
 
 def test_deleting_the_workload_deletes_its_copies() -> None:

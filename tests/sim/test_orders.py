@@ -1,4 +1,4 @@
-"""Commands that cannot be carried out are refused, with what would be right, and change nothing."""
+"""Commands that cannot be carried out are refused, with what would be right; what is so already says so."""
 
 import pytest
 
@@ -15,9 +15,13 @@ from gpuconsole.model.commands import (
     Requeue,
     RestoreNode,
     SetActive,
+    SetCohort,
+    SetPreemption,
     SetPriority,
     SetQuota,
     SetStopPolicy,
+    SetTaint,
+    SetWeight,
     Submit,
 )
 from gpuconsole.model.events import Happened, What
@@ -28,11 +32,6 @@ from tests.sim.cluster import GPU, START, job, start, submit, two_teams, workloa
 REFUSED: dict[str, tuple[Command, str]] = {
     "an unknown workload": (Requeue("red/nobody"), "there is no workload red/nobody"),
     "a finished one": (SetPriority("red/over", 3), "workload red/over is finished"),
-    "one that waits already": (
-        Requeue("red/waits"),
-        "workload red/waits waits in its queue already; only one that holds quota can be requeued",
-    ),
-    "one that is active already": (SetActive("red/runs", True), "workload red/runs is active already"),
     "a priority beyond 32 bits": (
         SetPriority("red/runs", 2**31),
         "priority 2147483648 is outside the 32-bit range that Kubernetes allows",
@@ -42,7 +41,6 @@ REFUSED: dict[str, tuple[Command, str]] = {
         "workload red/runs holds quota in red; stop it first, then move it, then resume it",
     ),
     "a move to nowhere": (MoveToQueue("red/waits", "nowhere"), "namespace red has no LocalQueue nowhere; it has: lq"),
-    "a move to where it is": (MoveToQueue("red/waits", "lq"), "workload red/waits is in lq already"),
     "an unknown queue": (SetStopPolicy("green", StopPolicy.HOLD), "there is no ClusterQueue green"),
     "an unknown local queue": (SetStopPolicy("green/lq", StopPolicy.HOLD), "there is no LocalQueue green/lq"),
     "a quota of an unknown flavor": (
@@ -57,8 +55,6 @@ REFUSED: dict[str, tuple[Command, str]] = {
     ),
     "an unknown node": (Cordon("n9", True), "there is no node n9"),
     "draining an unknown node": (Drain("n9"), "there is no node n9"),
-    "failing what is down": (FailNode("n2"), "node n2 is down already"),
-    "restoring what is up": (RestoreNode("n1"), "node n1 is up already"),
     "failing an unknown pod": (FailPod("red/nobody-0"), "there is no pod red/nobody-0"),
     "failing a pod that is done": (
         FailPod("red/over-0"),
@@ -76,23 +72,54 @@ REFUSED: dict[str, tuple[Command, str]] = {
     ),
 }
 
+SO_ALREADY: dict[str, tuple[Command, str]] = {
+    "one that waits": (
+        Requeue("red/waits"),
+        "workload red/waits waits in its queue already; only one that holds quota can be requeued",
+    ),
+    "one that is active": (SetActive("red/runs", True), "workload red/runs is active already"),
+    "its own priority": (SetPriority("red/runs", 0), "workload red/runs has priority 0 already"),
+    "a move to where it is": (MoveToQueue("red/waits", "lq"), "workload red/waits is in lq already"),
+    "its own quota": (
+        SetQuota("red", "a100", GPU, 4),
+        "ClusterQueue red has this quota of nvidia.com/gpu in a100 already",
+    ),
+    "a queue that is open": (SetStopPolicy("red", StopPolicy.NONE), "ClusterQueue red has stopPolicy None already"),
+    "a door that is open": (SetStopPolicy("red/lq", StopPolicy.NONE), "LocalQueue red/lq has stopPolicy None already"),
+    "its own weight": (SetWeight("red", 1.0), "ClusterQueue red has weight 1 already"),
+    "its own cohort": (SetCohort("red", "org"), "ClusterQueue red is in cohort org already"),
+    "its own policies": (SetPreemption("red"), "ClusterQueue red preempts in this way already"),
+    "failing what is down": (FailNode("n2"), "node n2 is down already"),
+    "restoring what is up": (RestoreNode("n1"), "node n1 is up already"),
+    "uncordoning what is open": (Cordon("n1", False), "node n1 is schedulable already"),
+    "a taint that is there": (SetTaint("n1", "spare"), "node n1 has taint spare:NoSchedule already"),
+}
+
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
 def test_refusals_say_why_and_change_nothing(case: tuple[Command, str]) -> None:
-    command, why = case
+    assert _told(case[0]) == [(What.COMMAND_REFUSED, type(case[0]).__name__, case[1])]
+
+
+@pytest.mark.parametrize("case", SO_ALREADY.values(), ids=SO_ALREADY)
+def test_what_is_so_already_is_no_refusal_and_says_what_is_so(case: tuple[Command, str]) -> None:
+    assert _told(case[0]) == [(What.COMMAND_NEEDLESS, type(case[0]).__name__, case[1])]
+
+
+def _told(command: Command) -> list[tuple[What, str, str]]:
+    """What is told of a command that changes nothing."""
     simulation = start(two_teams())
     submit(simulation, workload("over", duration="30s"), workload("runs", gpus=4, duration="1h"))
     simulation.submit(FailNode("n2"))
+    simulation.submit(SetTaint("n1", "spare"))
     simulation.advance(START + MINUTE)
     submit(simulation, workload("waits", gpus=4, pods=2))
     before = list(simulation.snapshot().objects())
     simulation.drain()
     simulation.submit(command)
-    refused = [event for event in simulation.drain() if isinstance(event, Happened)]
-    assert [(line.what, line.reason, line.message) for line in refused] == [
-        (What.COMMAND_REFUSED, type(command).__name__, why)
-    ]
+    told = [event for event in simulation.drain() if isinstance(event, Happened)]
     assert list(simulation.snapshot().objects()) == before
+    return [(line.what, line.reason, line.message) for line in told]
 
 
 def test_of_several_objects_those_that_can_be_created_are() -> None:

@@ -508,6 +508,15 @@ async def test_what_the_cluster_refuses_is_said_once() -> None:
         assert said(app).count("Refused: queue cq-x is unknown") == 1
 
 
+async def test_what_is_so_already_is_said_to_be_so() -> None:
+    needless = Happened(time=NOW + SECOND, what=What.COMMAND_NEEDLESS, message="node n1 is up already")
+    console = recorded([*org_cohort()], [*history(), needless])
+    async with shown(console) as (app, pilot):
+        console.tick(1.0)
+        await pilot.pause()
+        assert said(app).count("So already: node n1 is up already") == 1
+
+
 async def test_history_tells_the_newest_first_and_leads_to_the_workload() -> None:
     async with shown() as (app, pilot):
         await press(pilot, "alt+0")

@@ -14,7 +14,7 @@ from gpuconsole.sim.autoscaling.machines import DISRUPTED, change, evict, find, 
 from gpuconsole.sim.autoscaling.policy import KarpenterPolicy
 from gpuconsole.sim.autoscaling.rooms import tainted
 from gpuconsole.sim.controllers import nodes
-from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
 from gpuconsole.sim.kernel import Act, Capacity
 from gpuconsole.sim.world import World
 
@@ -31,7 +31,7 @@ def order(world: World, name: str) -> Refusal:
     if not is_spot(node.labels):
         return f"node {name} is no spot capacity: it has no such label as karpenter.sh/capacity-type: spot"
     if name in world.fleet.interrupted:
-        return f"node {name} is being taken back already"
+        return SoAlready(f"node {name} is being taken back already")
     notify(world, node)
     return DONE
 

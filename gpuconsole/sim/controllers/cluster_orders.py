@@ -5,7 +5,7 @@ from msgspec import UNSET
 from gpuconsole.model.commands import SetQuota
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, Quota, StopPolicy
 from gpuconsole.sim.controllers import failing, nodes, queues
-from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
 from gpuconsole.sim.controllers.volcano import queues as volcano
 from gpuconsole.sim.world import World
 
@@ -18,6 +18,8 @@ def stop(world: World, key: str, policy: StopPolicy) -> Refusal:
         return volcano.stop(world, theirs, policy)
     if queue is None:
         return f"there is no {'LocalQueue' if '/' in key else 'ClusterQueue'} {key}"
+    if queue.stop_policy is policy:
+        return SoAlready(f"{type(queue).__name__} {key} has stopPolicy {policy} already")
     queues.stop(world, queue, policy)
     return DONE
 
@@ -42,6 +44,8 @@ def set_quota(world: World, command: SetQuota) -> Refusal:
     if queue.cohort == "" and (borrowing is not None or lending is not None):
         return f"ClusterQueue {queue.name} is in no cohort, so it can have no borrowing or lending limit"
     quota = Quota(command.nominal, borrowing, lending)
+    if quota == old:
+        return SoAlready(f"ClusterQueue {queue.name} has this quota of {command.resource} in {command.flavor} already")
     queues.resize(world, queue, command.flavor, command.resource, quota)
     return DONE
 
@@ -51,6 +55,8 @@ def cordon(world: World, name: str, cordoned: bool) -> Refusal:
     node = world.node(name)
     if node is None:
         return _no_node(name)
+    if node.unschedulable == cordoned:
+        return SoAlready(f"node {name} is {'cordoned' if cordoned else 'schedulable'} already")
     nodes.cordon(world, node, cordoned)
     return DONE
 
@@ -70,7 +76,7 @@ def fail_node(world: World, name: str) -> Refusal:
     if node is None:
         return _no_node(name)
     if not node.ready:
-        return f"node {name} is down already"
+        return SoAlready(f"node {name} is down already")
     nodes.fail(world, node)
     return DONE
 
@@ -81,7 +87,7 @@ def restore(world: World, name: str) -> Refusal:
     if node is None:
         return _no_node(name)
     if node.ready:
-        return f"node {name} is up already"
+        return SoAlready(f"node {name} is up already")
     nodes.restore(world, node)
     return DONE
 

@@ -50,18 +50,19 @@ from gpuconsole.sim.controllers import (
     scaling,
     workload_orders,
 )
-from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
 from gpuconsole.sim.controllers.workload_orders import meant
 from gpuconsole.sim.kernel import Carry
 from gpuconsole.sim.world import World
 
 
 def carry(world: World, command: Command, place: str = "") -> None:
-    """Carry a command out; a refusal becomes a line of history, which begins with the command's place."""
+    """Carry a command out; why it was not becomes a line of history, which begins with the command's place."""
     refusal = _carry(world, command, place)
     if refusal:
-        refusal = f"{place}: {refusal}" if place else refusal
-        world.tell(What.COMMAND_REFUSED, reason=type(command).__name__, message=refusal, **_about(command))
+        what = What.COMMAND_NEEDLESS if isinstance(refusal, SoAlready) else What.COMMAND_REFUSED
+        message = f"{place}: {refusal}" if place else str(refusal)
+        world.tell(what, reason=type(command).__name__, message=message, **_about(command))
 
 
 def _carry(world: World, command: Command, place: str) -> Refusal:

@@ -8,7 +8,7 @@ from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.controllers import active_checks, endings, nodes, pods, queues, standing, work
-from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
 from gpuconsole.sim.crews import crew_key
 from gpuconsole.sim.world import World
 
@@ -75,7 +75,7 @@ def _workload_of(world: World, job: str) -> str:
 
 def _delete_pod(world: World, pod: Pod) -> Refusal:
     if pod.deleted:
-        return f"pod {pod.key} is leaving already"
+        return SoAlready(f"pod {pod.key} is leaving already")
     if pod.done or not pod.node:
         pods.remove(world, (pod,), "Deleted")
     elif pod.workload or pod.job:

@@ -24,7 +24,7 @@ from gpuconsole.scheduling.kueue.multikueue.dispatch import Nomination, all_at_o
 from gpuconsole.scheduling.kueue.multikueue.group import CONTROLLER, EVICTED_ON_MANAGER, Group, Moves, step
 from gpuconsole.sim.chance import draw
 from gpuconsole.sim.controllers import jobphases, standing, watching, workloads
-from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
 from gpuconsole.sim.kernel import Confer
 from gpuconsole.sim.members import Dispatch
 from gpuconsole.sim.world import World
@@ -70,7 +70,7 @@ def lose(world: World, name: str, lost: bool) -> Refusal:
     if member is None:
         return _no_cluster(world, name)
     if (member.lost is not None) == lost:
-        return f"worker cluster {name} is {'lost' if lost else 'connected'} already"
+        return SoAlready(f"worker cluster {name} is {'lost' if lost else 'connected'} already")
     world.members[name] = replace(member, lost=world.now if lost else None)
     known: MultiKueueCluster | None = world.state.get(MultiKueueCluster, name)
     if known is not None:

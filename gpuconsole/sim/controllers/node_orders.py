@@ -15,7 +15,7 @@ from gpuconsole.model.labels import Taint
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.resources import Resources, is_mig
 from gpuconsole.sim.controllers import creating, nodes
-from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
 from gpuconsole.sim.equipping import Equipment, Mig, SharingRule, equipped
 from gpuconsole.sim.world import World
 
@@ -37,7 +37,7 @@ def set_taint(world: World, command: SetTaint) -> Refusal:
         return f"node {node.name} has no taint {command.key}:{command.effect}"
     taints = others if command.removed else (*others, taint)
     if sorted(map(repr, taints)) == sorted(map(repr, node.taints)):
-        return DONE
+        return SoAlready(f"node {node.name} has taint {command.key}:{command.effect} already")
     world.put(replace(node, taints=taints))
     world.tell(What.NODE_CHANGED, node=node.name, reason="Untainted" if command.removed else "Tainted")
     if not command.removed and command.effect == "NoExecute":
@@ -73,7 +73,7 @@ def divide(world: World, command: Divide) -> Refusal:
     change = redivided(node, model, here, command.config, {})
     problems = [change.problem] if change.problem else []
     if not problems and not change.gpus:
-        return DONE
+        return SoAlready(f"the GPUs of node {node.name} are divided in this way already")
     mig = Mig(strategy=MigStrategy(command.strategy), name=command.config)
     made = equipped(_whole(node), Equipment(rules=(SharingRule(node_selector={}, mig=mig),)), problems)
     if problems:

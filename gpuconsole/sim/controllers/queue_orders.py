@@ -6,7 +6,7 @@ from gpuconsole.model.commands import SetCohort, SetPreemption, SetWeight
 from gpuconsole.model.events import What
 from gpuconsole.model.queues import ClusterQueue, Cohort, LocalQueue, Preemption, PreemptionPolicy
 from gpuconsole.sim.controllers import queues
-from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
 from gpuconsole.sim.world import World
 
 _WITHIN = (
@@ -25,27 +25,33 @@ def set_weight(world: World, command: SetWeight) -> Refusal:
     found = _found(world, command.kind, command.queue)
     if found is None:
         return f"there is no {command.kind} {command.queue}"
-    _changed(world, found, replace(found, fair_weight=command.weight), "Weight")
+    if found.fair_weight == command.weight:
+        return SoAlready(f"{command.kind} {command.queue} has weight {command.weight:g} already")
+    _changed(world, replace(found, fair_weight=command.weight), "Weight")
     return DONE
 
 
 def set_cohort(world: World, command: SetCohort) -> Refusal:
     """Move a ClusterQueue or a cohort to another parent."""
-    found = _found(world, command.kind, command.queue)
-    match found:
+    moved: ClusterQueue | Cohort
+    match found := _found(world, command.kind, command.queue):
         case ClusterQueue():
             limited = [
                 q for q in found.quotas().values() if q.borrowing_limit is not None or q.lending_limit is not None
             ]
             if not command.cohort and limited:
                 return f"ClusterQueue {found.name} has borrowing or lending limits, which it can have in a cohort only"
-            _changed(world, found, replace(found, cohort=command.cohort), "Cohort")
+            before, moved = found.cohort, replace(found, cohort=command.cohort)
         case Cohort():
             if command.cohort == found.name:
                 return f"Cohort {found.name} cannot be its own parent"
-            _changed(world, found, replace(found, parent=command.cohort), "Cohort")
+            before, moved = found.parent, replace(found, parent=command.cohort)
         case _:
             return f"there is no {command.kind} {command.queue}"
+    if before == command.cohort:
+        where = f"in cohort {before}" if before else "in no cohort"
+        return SoAlready(f"{command.kind} {command.queue} is {where} already")
+    _changed(world, moved, "Cohort")
     return DONE
 
 
@@ -65,7 +71,9 @@ def set_preemption(world: World, command: SetPreemption) -> Refusal:
             return f"{name} cannot be {value}; it is one of {', '.join(allowed)}"
     if policy.reclaim_within_cohort is PreemptionPolicy.NEVER and borrow is not PreemptionPolicy.NEVER:
         return "borrowWithinCohort needs a reclaimWithinCohort that is not Never"
-    _changed(world, queue, replace(queue, preemption=policy), "Preemption")
+    if policy == queue.preemption:
+        return SoAlready(f"ClusterQueue {queue.name} preempts in this way already")
+    _changed(world, replace(queue, preemption=policy), "Preemption")
     return DONE
 
 
@@ -94,12 +102,8 @@ def _found(world: World, kind: str, name: str) -> ClusterQueue | LocalQueue | Co
             return cohort
 
 
-def _changed(
-    world: World, old: ClusterQueue | LocalQueue | Cohort, new: ClusterQueue | LocalQueue | Cohort, reason: str
-) -> None:
-    """Put it in place, unless nothing is different."""
-    if new == old:
-        return
+def _changed(world: World, new: ClusterQueue | LocalQueue | Cohort, reason: str) -> None:
+    """Put it in place, and tell those that it matters to."""
     world.put(new)
     match new:
         case ClusterQueue(name=name) | LocalQueue(cluster_queue=name):

@@ -13,8 +13,6 @@ from gpuconsole.sim.world import World
 
 def stop(world: World, queue: ClusterQueue | LocalQueue, policy: StopPolicy) -> None:
     """Set the stop policy: Hold admits nobody new, HoldAndDrain evicts who is admitted, None starts it again."""
-    if queue.stop_policy is policy:
-        return
     world.put(replace(queue, stop_policy=policy))
     name = queue.name if isinstance(queue, ClusterQueue) else queue.cluster_queue
     world.tell(What.QUEUE_CHANGED, queue=name, reason=f"StopPolicy{policy.value}", message=queue.key)

@@ -4,3 +4,7 @@ Refusal = str
 """Why, and what would have been right; empty if the order was carried out."""
 
 DONE: Refusal = ""
+
+
+class SoAlready(Refusal):
+    """Nothing was done, as what was asked for is so already: it says what is."""

@@ -7,7 +7,7 @@ from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import CronRules
 from gpuconsole.sim.controllers import jobphases, jobs, pods, work
 from gpuconsole.sim.controllers.making import cron
-from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
 from gpuconsole.sim.world import World
 
 _KINDS = ("Job", "CronJob", "JobSet", "PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob", "TrainJob")
@@ -27,7 +27,7 @@ def set_active(world: World, job: Job, active: bool) -> Refusal:
     if jobs.managed(world, job):
         return f"job {job.key} is Kueue's to suspend; stop its workload"
     if job.suspended is not active:
-        return f"job {job.key} is {'active' if active else 'suspended'} already"
+        return SoAlready(f"job {job.key} is {'active' if active else 'suspended'} already")
     if isinstance(job.rules, CronRules):
         resumed = replace(job, suspended=not active, phase=JobPhase.PENDING if active else JobPhase.SUSPENDED)
         world.put(resumed)

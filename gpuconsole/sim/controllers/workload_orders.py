@@ -8,7 +8,7 @@ from gpuconsole.model.workloads import RequeueState, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.slices import latest_active
 from gpuconsole.sim.controllers import endings, standing, suspending, workloads
-from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
 from gpuconsole.sim.controllers.volcano import orders
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.world import World
@@ -28,7 +28,7 @@ def set_active(world: World, key: str, active: bool, cause: str = "", why: str =
     if workload is None or workload.finished:
         return _no_workload(world, workload, key)
     if workload.active == active:
-        return f"workload {key} is {'active' if active else 'stopped'} already"
+        return SoAlready(f"workload {key} is {'active' if active else 'stopped'} already")
     if not active:
         _stop(world, workload, cause, why)
         return DONE
@@ -59,9 +59,9 @@ def requeue(world: World, key: str) -> Refusal:
     if workload is None or workload.finished:
         return _no_workload(world, workload, key)
     if workload.is_true(conditions.EVICTED) and workload.reserved:
-        return f"workload {key} is on its way back to its queue already: its pods are leaving"
+        return SoAlready(f"workload {key} is on its way back to its queue already: its pods are leaving")
     if not workload.reserved:
-        return f"workload {key} waits in its queue already; only one that holds quota can be requeued"
+        return SoAlready(f"workload {key} waits in its queue already; only one that holds quota can be requeued")
     workloads.evict(world, workload, workloads.DEACTIVATED, "The workload is requeued by an operator")
     return DONE
 
@@ -75,8 +75,9 @@ def set_priority(world: World, key: str, priority: int, class_name: str = "") ->
         return f"priority {priority} is outside the 32-bit range that Kubernetes allows"
     if class_name:
         workload = replace(workload, priority_class=class_name, priority_kind="WorkloadPriorityClass")
-    if workload != world.workload(key) or workload.priority != priority:
-        world.put(replace(workload, priority=priority))
+    if workload == world.workload(key) and workload.priority == priority:
+        return SoAlready(f"workload {key} has priority {priority} already")
+    world.put(replace(workload, priority=priority))
     return DONE
 
 
@@ -92,7 +93,7 @@ def move(world: World, key: str, queue: str) -> Refusal:
         known = ", ".join(names) or "none"
         return f"namespace {workload.namespace} has no LocalQueue {queue}; it has: {known}"
     if workload.queue == queue:
-        return f"workload {key} is in {queue} already"
+        return SoAlready(f"workload {key} is in {queue} already")
     job = world.job(workload.owner) if workload.owner else None
     if job is not None:
         world.put(replace(job, queue=queue))

@@ -6,7 +6,7 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.volcano_jobs import JobAction, VolcanoPhase
 from gpuconsole.scheduling.volcano.jobs.requests import request_of_command, request_of_job
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, tasks_of, total_replicas
-from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
 from gpuconsole.sim.controllers.volcano import acting
 from gpuconsole.sim.world import World
 
@@ -35,7 +35,7 @@ def set_active(world: World, job: Job, active: bool) -> Refusal:
     """Abort a job, or resume an aborted one (a Command of bus.volcano.sh)."""
     stopped = job.volcano_status.phase in _STOPPED
     if active is not stopped:
-        return f"job {job.key} is {'active' if active else 'stopped'} already"
+        return SoAlready(f"job {job.key} is {'active' if active else 'stopped'} already")
     if active:
         job = replace(job, suspended=False)
         world.put(job)
