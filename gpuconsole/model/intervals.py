@@ -1,6 +1,6 @@
 """Sets of whole numbers as Kubernetes writes them: `0-3,7`, the indexes of an Indexed Job that are done."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 Interval = tuple[int, int]
 """First and last, both inside."""
@@ -28,6 +28,20 @@ def count(texts: Iterable[str], limit: int) -> int:
         if low <= high:
             found, last = found + high - low + 1, high
     return found
+
+
+def lacking(texts: Iterable[str], limit: int) -> Iterator[int]:
+    """Numbers from 0 to below `limit` that stand in none of these texts, ascending."""
+    first = 0
+    for low, high in sorted(pair for text in texts for pair in parse_intervals(text)):
+        yield from range(first, min(low, limit))
+        first = max(first, high + 1)
+    yield from range(first, limit)
+
+
+def stands_in(number: int, texts: Iterable[str]) -> bool:
+    """True if a number stands in any of these texts."""
+    return any(low <= number <= high for text in texts for low, high in parse_intervals(text))
 
 
 def shared(one: str, other: str, limit: int) -> int:

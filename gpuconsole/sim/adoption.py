@@ -1,6 +1,6 @@
-"""Taking over a cluster that exists already: which pods belong together, what runs since when, what is missing."""
+"""Taking over a cluster that exists already: which pods belong together, and what has to go on."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -8,18 +8,22 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.events import Applied
 from gpuconsole.model.job import Job
+from gpuconsole.model.job_rules import CronRules, MemberRules
+from gpuconsole.model.jobs.naming import POD
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
-from gpuconsole.sim.controllers import active_checks, creating, jobs, standing, watching, work, workloads
+from gpuconsole.sim.controllers import active_checks, creating, jobs, standing, watching, workloads
 from gpuconsole.sim.controllers.making import cron
 from gpuconsole.sim.controllers.priorities import pod_priority
-from gpuconsole.sim.controllers.solo import running
-from gpuconsole.sim.controllers.specs import job_pods, workload_pods
 from gpuconsole.sim.controllers.volcano import acting
-from gpuconsole.sim.crews import Crew, crew_key
-from gpuconsole.sim.kernel import PodsGone, Release
+from gpuconsole.sim.crews import crew_key
+from gpuconsole.sim.enlisting import enlist
+from gpuconsole.sim.kernel import Release
 from gpuconsole.sim.world import World
+
+MOST_OWNERS = 8
+"""So far up a chain of owners is looked; who owns what comes from outside, and may go in a circle."""
 
 
 def begin_with(world: World, objects: Iterable[Object]) -> None:
@@ -60,12 +64,16 @@ def take_over(world: World) -> None:
     for pod in world.state.table("pods").all():
         grouped.setdefault(crew_key(pod), []).append(pod)
     for key, members in grouped.items():
-        _adopt(world, key, members)
+        enlist(world, key, members)
     for workload in list(world.state.table("workloads").all()):
         _continue_workload(world, workload)
     owned = {workload.owner for workload in world.state.table("workloads").all()}
+    going = owned | {_whole(world, crew.job) for crew in world.crews.values()}
     for job in list(world.state.table("jobs").all()):
-        _continue_job(world, job, owned)
+        if job.volcano is None:
+            _continue_job(world, job, going)
+        elif not job.ended and job.key not in owned:
+            acting.start(world, job)
 
 
 def _complete_pods(world: World) -> None:
@@ -75,25 +83,43 @@ def _complete_pods(world: World) -> None:
     """
     owned = {workload.owner: workload.key for workload in world.state.table("workloads").all() if workload.owner}
     for pod in list(world.state.table("pods").all()):
-        deployment = _deployment_of(pod)
-        if deployment and world.job(deployment) is not None:
-            pod = replace(pod, job=deployment)
-            world.put(pod)
-        workload = pod.workload if world.workload(pod.workload) is not None else owned.get(pod.job, "")
-        priority = pod.priority or pod_priority(world, pod.template)
-        indices = pod.gpus or world.placement.gpus_of(pod.key)
-        slices = pod.slices or world.placement.slices_of(pod.key)
-        full = replace(pod, workload=workload, priority=priority, gpus=indices, slices=slices)
+        job = _job_of(world, pod)
+        workload = pod.workload
+        if world.workload(workload) is None:
+            workload = owned.get(job) or ("" if pod.gates else owned.get(f"{POD}/{pod.key}", ""))
+        full = replace(
+            pod,
+            job=job,
+            workload=workload,
+            priority=pod.priority or pod_priority(world, pod.template),
+            gpus=pod.gpus or world.placement.gpus_of(pod.key),
+            slices=pod.slices or world.placement.slices_of(pod.key),
+        )
         if pod.node and not pod.done and not pod.started:
             full = replace(full, started=world.now, phase=PodPhase.RUNNING)
         if full != pod:
             world.put(full)
 
 
-def _deployment_of(pod: Pod) -> str:
-    """The Deployment whose ReplicaSet made a pod: the ReplicaSet's name is its own with a hash."""
+def _job_of(world: World, pod: Pod) -> str:
+    """The job that a pod belongs to: what is named like a Deployment's ReplicaSet, with a hash, is the Deployment."""
     kind, _, rest = pod.job.partition("/")
-    return f"Deployment/{rest.rpartition('-')[0]}" if kind == "ReplicaSet" else ""
+    deployment = f"Deployment/{rest.rpartition('-')[0]}" if kind == "ReplicaSet" else ""
+    return deployment if deployment and world.job(deployment) is not None else _whole(world, pod.job)
+
+
+def _whole(world: World, key: str) -> str:
+    """The job that a part belongs to which its controller made: a RayJob's RayCluster, a TrainJob's JobSet.
+
+    What a CronJob made, and each part that Kueue admits by itself, is a job of its own.
+    """
+    for _ in range(MOST_OWNERS):
+        job = world.job(key)
+        owner = world.job(job.owner) if job is not None and not isinstance(job.rules, MemberRules) else None
+        if owner is None or isinstance(owner.rules, CronRules):
+            break
+        key = owner.key
+    return key
 
 
 def _owners(objects: Iterable[Object]) -> set[str]:
@@ -120,87 +146,6 @@ def _lived(thing: Job | Workload | Pod) -> bool:
             return bool(thing.node or thing.done or thing.workload or thing.job)
 
 
-def _adopt(world: World, key: str, members: list[Pod]) -> None:
-    """Count what is there, and set the timers of what is under way."""
-    first = members[0]
-    crew = Crew(key=key, workload=first.workload, job=first.job, pods=tuple(pod.key for pod in members))
-    if work.ended(world, crew):
-        return
-    job = world.job(first.job) if first.job else None
-    if job is not None and job.solo:
-        _adopt_each(world, crew, members)
-        return
-    names, absent = _names(_wanted(world, crew), members)
-    crew = replace(
-        crew,
-        pods=tuple(names),
-        need=len(names),
-        running=sum(1 for pod in members if pod.node and not pod.deleted and not pod.done),
-        leaving=sum(1 for pod in members if pod.node and pod.deleted and not pod.done),
-        missing=absent + sum(1 for pod in members if pod.done),
-    )
-    for pod in members:
-        if pod.deleted:
-            due = max(world.now, pod.deleted + pod.template.grace_period)
-            world.kernel.at(due, PodsGone(((pod.key, pod.uid),)))
-    world.crew(crew)
-    if crew.running >= crew.need:
-        work.resume(world, crew, max(pod.started for pod in members))
-
-
-def _adopt_each(world: World, crew: Crew, members: list[Pod]) -> None:
-    """Pods that work each for itself: those that have ended are nobody's concern any more."""
-    there = [pod for pod in members if not pod.done]
-    at_work = [pod for pod in there if pod.node and not pod.deleted]
-    world.crew(
-        replace(
-            crew,
-            solo=True,
-            pods=tuple(pod.key for pod in there),
-            running=len(at_work),
-            leaving=sum(bool(pod.node and pod.deleted) for pod in there),
-            start=min((pod.started for pod in at_work), default=None),
-        )
-    )
-    for pod in there:
-        if pod.deleted:
-            due = max(world.now, pod.deleted + pod.template.grace_period)
-            world.kernel.at(due, PodsGone(((pod.key, pod.uid),)))
-    for pod in at_work:
-        running.begin(world, pod)
-
-
-def _names(wanted: Sequence[Pod], members: Sequence[Pod]) -> tuple[list[str], int]:
-    """Keys of a crew's pods in the order in which they are wanted, and how many of them do not exist.
-
-    A pod is known by its pod set and index. One that nobody wants by these (a live cluster does not say the index)
-    stands for one that is not there, of its own pod set if it says which.
-    """
-    known = {(pod.pod_set, pod.index): pod.key for pod in members}
-    named = [known.get((pod.pod_set, pod.index)) for pod in wanted]
-    taken = set(named)
-    others: dict[str, list[str]] = {}
-    for pod in reversed(members):
-        if pod.key not in taken:
-            others.setdefault(pod.pod_set, []).append(pod.key)
-    names, absent = [], 0
-    for pod, key in zip(wanted, named, strict=True):
-        stand_ins = others.get(pod.pod_set) or others.get("")
-        if key is None and stand_ins:
-            key = stand_ins.pop()
-        absent += key is None
-        names.append(key or pod.key)
-    return [*names, *(key for rest in others.values() for key in reversed(rest))], absent
-
-
-def _wanted(world: World, crew: Crew) -> tuple[Pod, ...]:
-    workload = world.workload(crew.workload) if crew.workload else None
-    if workload is not None:
-        return workload_pods(world, workload)
-    job = world.job(crew.job) if crew.job else None
-    return job_pods(world, job) if job is not None else ()
-
-
 def _continue_workload(world: World, workload: Workload) -> None:
     if workload.finished:
         return
@@ -224,11 +169,9 @@ def _evicted_at(workload: Workload) -> Time:
     return evicted.since if evicted is not None else 0
 
 
-def _continue_job(world: World, job: Job, owned: set[str]) -> None:
-    if job.volcano is not None and not job.ended and job.key not in owned:
-        acting.start(world, job)
-        return
-    if job.ended or job.key in owned or job.key in world.crews:
+def _continue_job(world: World, job: Job, going: set[str]) -> None:
+    """Start a job that neither a Workload nor pods stand for yet; `going` are the others."""
+    if job.ended or job.key in going or _whole(world, job.key) != job.key:
         return
     if jobs.makes_jobs(world, job):
         world.parents[job.key] = None

@@ -10,7 +10,7 @@ class Crew(Struct, frozen=True, kw_only=True):
     """The pods of one Workload, of one job that no Workload stands for, or one lone pod.
 
     All else about them is in the objects; this is what would be costly to count again with each change. Every pod of
-    the crew is in one of four places: running, waiting for a node, leaving, or missing.
+    the crew is in one of five places: running, waiting for a node, leaving, missing, or at its end.
     """
 
     key: str
@@ -25,6 +25,8 @@ class Crew(Struct, frozen=True, kw_only=True):
     """Deleted, within their grace period: they still hold their node."""
     missing: int = 0
     """Failed or gone, to be made again."""
+    ended: int = 0
+    """Ended well while the others work on: not made again."""
     start: Time | None = None
     """Since when the work goes on; None while it stands still."""
     hold: Time = 0
@@ -37,12 +39,12 @@ class Crew(Struct, frozen=True, kw_only=True):
     @property
     def waiting(self) -> int:
         """Pods that exist and have no node yet."""
-        return len(self.pods) - self.running - self.leaving - self.missing
+        return len(self.pods) - self.running - self.leaving - self.missing - self.ended
 
     @property
     def present(self) -> int:
         """Pods that exist, whether they run, wait or leave."""
-        return len(self.pods) - self.missing
+        return len(self.pods) - self.missing - self.ended
 
 
 def crew_key(pod: Pod) -> str:

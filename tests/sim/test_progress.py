@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE
-from gpuconsole.model.intervals import added, count, parse_intervals, shared
+from gpuconsole.model.intervals import added, count, lacking, parse_intervals, shared, stands_in
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules, BatchStatus, FailureRule, SuccessRule
 from gpuconsole.model.pod_sets import PodSet
@@ -177,4 +177,7 @@ def test_sets_of_numbers() -> None:
     assert [added("", 4), added("0-3,7", 4), added("0-3,7", 8), added("0-3", 2), added("0,2", 1)] == [
         *("4", "0-4,7", "0-3,7-8", "0-3", "0-2"),
     ]
+    assert list(lacking(("5-6", "0-1,3,6"), 9)) == [2, 4, 7, 8]
+    assert list(lacking(("0-9999999999",), 4)) == []
+    assert [stands_in(number, ("0-3", "7")) for number in (3, 5, 7)] == [True, False, True]
     assert [shared("0-3,7", "2-8", 9), shared("0-3", "5", 9), shared("0-9999999999", "3-4", 4)] == [3, 0, 1]

@@ -9,6 +9,7 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Delete, Drain, FailNode, RestoreNode, Submit
 from gpuconsole.model.events import Event, Happened, What
 from gpuconsole.model.job import Job
+from gpuconsole.model.jobs.apps import WORKER_INDEX
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_sets import TopologyRequest
@@ -19,7 +20,8 @@ from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.provisioning.references import CONTROLLER
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import Autoscaler, SimPolicy
-from tests.sim.cluster import A100, START, job, key_of, log, node, pod, queue, run, start, submit
+from tests.sim.cluster import A100, START, job, key_of, log, node, pod, queue, run, start, submit, template
+from tests.sim.manifests import read, worker_set
 
 RACK = "cloud/rack"
 PATIENT = SimPolicy(kueue=KueueConfig(gates={"TASFailedNodeReplacementFailFast": False}))
@@ -212,6 +214,19 @@ def test_by_index_pods_of_several_jobs_follow_one_another() -> None:
         ("1", "0", "n13"),
         ("1", "1", "n14"),
     ]
+
+
+def test_the_workers_of_a_leader_count_from_one() -> None:
+    simulation = start(racks(4))
+    (grouped,) = read(worker_set("serve", 1, 4, queue="lq"))
+    assert isinstance(grouped, Job)
+    in_group = [
+        replace(part, template=template(), topology=TopologyRequest(required=RACK, group="g", index_label=WORKER_INDEX))
+        for part in grouped.pod_sets
+    ]
+    submit(simulation, replace(grouped, pod_sets=tuple(in_group)))
+    indexes = {pod.name: pod.labels[WORKER_INDEX] for pod in simulation.snapshot().pods.all()}
+    assert indexes == {"serve-0": "0", "serve-0-1": "1", "serve-0-2": "2", "serve-0-3": "3"}
 
 
 def test_places_are_chosen_when_the_nodes_that_were_asked_for_are_there() -> None:

@@ -33,7 +33,7 @@ def reinforce(world: World, crew: Crew, wanted: Sequence[Pod]) -> None:
     made = [with_free_name(world, pod) for pod in wanted if (pod.pod_set, pod.index) not in present]
     present |= {(pod.pod_set, pod.index): pod.key for pod in made}
     keys = tuple(present[pod.pod_set, pod.index] for pod in wanted)
-    world.crew(replace(crew, need=len(wanted), pods=keys, missing=0, told=False))
+    world.crew(replace(crew, need=len(wanted), pods=keys, missing=0, ended=0, told=False))
     for pod in made:
         world.put(replace(pod, gang_size=len(made) if pod.gang else 0))
 
@@ -141,7 +141,7 @@ def succeed(world: World, crew: Crew) -> None:
     for pod in pods_of(world, crew):
         if pod.deleted or not pod.node:
             vanish(world, pod)
-        else:
+        elif pod.phase is not PodPhase.SUCCEEDED:
             world.put(replace(pod, phase=PodPhase.SUCCEEDED, finished=world.now, reason="", message=""))
     disband(world, crew)
 

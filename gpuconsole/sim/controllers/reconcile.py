@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE, SECOND, Span
-from gpuconsole.model.cluster import Pod
+from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.events import What
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import MemberRules
@@ -165,7 +165,7 @@ def _make_again(world: World, crew: Crew, workload: Workload | None, job: Job | 
     made = 0
     for key, pod in zip(crew.pods, wanted, strict=False):
         old = world.pod(key)
-        if old is None or old.done:
+        if old is None or (old.done and not (crew.ended and old.phase is PodPhase.SUCCEEDED)):
             if old is not None:
                 world.drop(Pod, key)
             world.put(replace(pod, name=key.partition("/")[2]))

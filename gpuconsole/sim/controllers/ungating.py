@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.jobs.apps import WORKER, WORKER_INDEX
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.podset import TOPOLOGY_GATE, UNCONSTRAINED
@@ -31,7 +32,7 @@ def placed(workload: Workload, pods: Sequence[Pod]) -> list[Pod]:
 def gated(pod: Pod, pod_set: PodSet) -> Pod:
     """A new pod that waits for its place, counted through its workload, with its index where the pod set names a label.
 
-    Its index is its rank; pods of several jobs in one pod set count from 0 in each.
+    Its index is its rank; pods of several jobs in one pod set count from 0 in each, a leader's workers from 1.
     """
     annotations, labels, request = pod.annotations, dict(pod.labels), pod_set.topology
     if not placed_by_topology(pod):
@@ -41,7 +42,8 @@ def gated(pod: Pod, pod_set: PodSet) -> Pod:
         if request.subgroup_index_label and request.subgroup_count:
             size = max(1, size // request.subgroup_count)
             labels[request.subgroup_index_label] = str(pod.index // size)
-        labels[request.index_label] = str(pod.index % size)
+        first = int(request.index_label == WORKER_INDEX and pod_set.name == WORKER)
+        labels[request.index_label] = str(pod.index % size + first)
     return replace(pod, gates=(TOPOLOGY_GATE,), annotations=annotations, labels=labels)
 
 

@@ -27,8 +27,11 @@ def look(world: World, key: str) -> None:
         world.children.pop(key, None)
     elif isinstance(job.rules, CronRules):
         _make_due(world, job, job.rules, children)
-    elif jobs.makes_jobs(world, job) and (children or not _has_pods(world, job)):
-        _fill(world, job, children)
+    elif jobs.makes_jobs(world, job):
+        # A live LeaderWorkerSet made StatefulSets, which are none of those parts that stand here for its groups.
+        members = [child for child in children if isinstance(child.rules, MemberRules)]
+        if members or not _has_pods(world, job):
+            _fill(world, job, members)
 
 
 def delete(world: World, child: Job) -> None:

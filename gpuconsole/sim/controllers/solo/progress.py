@@ -4,13 +4,13 @@ Kubernetes' Job controller. A piece of work is what one pod does; pieces are num
 are, also where the job knows no indexes.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span
-from gpuconsole.model.intervals import added, count, parse_intervals, shared
+from gpuconsole.model.intervals import added, count, lacking, shared
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules, FailureRule, SuccessRule
 
@@ -37,8 +37,13 @@ def pieces(rules: BatchRules, limit: int) -> int:
 
 
 def finished(job: Job, total: int) -> int:
-    """Pieces that nobody works on any more, well done or not."""
-    return count((job.batch.completed, job.batch.failed), total)
+    """How many pieces nobody works on any more, well done or not."""
+    return count(over(job), total)
+
+
+def over(job: Job) -> tuple[str, str]:
+    """Pieces that nobody works on any more, as they are written down."""
+    return job.batch.completed, job.batch.failed
 
 
 def pod_duration(rules: BatchRules, whole: Span, at_once: int) -> Span:
@@ -56,21 +61,12 @@ def next_pieces(job: Job, rules: BatchRules, limit: int, active: Collection[int]
         return []
     room = min(limit, total - finished(job, total)) - len(active)
     found: list[int] = []
-    for piece in _open(job, total):
+    for piece in lacking(over(job), total):
         if len(found) >= room:
             break
         if piece not in active:
             found.append(piece)
     return found
-
-
-def _open(job: Job, total: int) -> Iterator[int]:
-    """Pieces that are not over, ascending."""
-    first = 0
-    for low, high in sorted([*parse_intervals(job.batch.completed), *parse_intervals(job.batch.failed)]):
-        yield from range(first, min(low, total))
-        first = max(first, high + 1)
-    yield from range(first, total)
 
 
 def verdict(job: Job, rules: BatchRules, limit: int, active: int) -> Verdict | None:

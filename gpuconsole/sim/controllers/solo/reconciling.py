@@ -22,7 +22,7 @@ def look(world: World, crew: Crew, workload: Workload | None, job: Job) -> None:
     present = [pod for pod in pods.pods_of(world, crew) if not pod.done]
     rules = job.rules
     if isinstance(rules, BatchRules):
-        verdict = progress.verdict(job, rules, _limit(job, workload), len(present))
+        verdict = progress.verdict(job, rules, limit(job, workload), len(present))
         if verdict is not None:
             endings.conclude(world, crew, verdict)
             return
@@ -33,7 +33,7 @@ def look(world: World, crew: Crew, workload: Workload | None, job: Job) -> None:
     _note_ready(world, crew, workload, job)
 
 
-def _limit(job: Job, workload: Workload | None) -> int:
+def limit(job: Job, workload: Workload | None) -> int:
     """How many pods may run at once: what was admitted, else what the job says."""
     if workload is not None and workload.admission is not None:
         return sum(part.count for part in workload.admission.pod_sets)
@@ -67,9 +67,8 @@ def _fill(world: World, crew: Crew, workload: Workload | None, job: Job, present
 
 def _due(world: World, workload: Workload | None, job: Job, present: Sequence[Pod]) -> list[Pod]:
     if isinstance(job.rules, BatchRules):
-        limit = _limit(job, workload)
         active = {pod.index for pod in present}
-        pieces = progress.next_pieces(job, job.rules, limit, active)
+        pieces = progress.next_pieces(job, job.rules, limit(job, workload), active)
         return list(specs.pods_for(world, job, workload, pieces)) if pieces else []
     there = {(pod.pod_set, pod.index) for pod in present}
     wanted = specs.pods_for(world, job, workload)
@@ -110,9 +109,9 @@ def _note_ready(world: World, crew: Crew, workload: Workload | None, job: Job) -
     if workload is None or workload.is_true(PODS_READY) or not crew.running:
         return
     done = (
-        progress.finished(job, progress.pieces(job.rules, _limit(job, workload)))
+        progress.finished(job, progress.pieces(job.rules, limit(job, workload)))
         if isinstance(job.rules, BatchRules)
         else 0
     )
-    if crew.running + done >= _limit(job, workload):
+    if crew.running + done >= limit(job, workload):
         world.put(standing.ready(workload, world.now))

@@ -1,0 +1,169 @@
+"""Pods that are there already get their crews: which place in its job each has, what is missing, what is done."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.intervals import count, lacking
+from gpuconsole.model.job import Job
+from gpuconsole.model.job_rules import BatchRules, LaunchRules
+from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.sim.controllers import work
+from gpuconsole.sim.controllers.solo import progress, reconciling, running
+from gpuconsole.sim.controllers.specs import job_pods, workload_pods
+from gpuconsole.sim.crews import Crew, crew_key
+from gpuconsole.sim.kernel import PodsGone, WorkEnds
+from gpuconsole.sim.numbering import Place, labelled_index, numbered
+from gpuconsole.sim.world import World
+
+
+def enlist(world: World, key: str, members: Sequence[Pod]) -> None:
+    """Make one crew of pods: count what is there, and set the timers of what is under way."""
+    first = members[0]
+    crew = Crew(key=key, workload=first.workload, job=first.job, pods=tuple(pod.key for pod in members))
+    if work.ended(world, crew):
+        return
+    # What leaves or has ended takes the places that are left over.
+    members = sorted(members, key=lambda pod: (pod.done, bool(pod.deleted), pod.name))
+    job = world.job(first.job) if first.job else None
+    if job is not None and job.solo:
+        _enlist_each(world, crew, job, members)
+    else:
+        _enlist_all(world, crew, job, members)
+    for pod in members:
+        if pod.deleted:
+            due = max(world.now, pod.deleted + pod.template.grace_period)
+            world.kernel.at(due, PodsGone(((pod.key, pod.uid),)))
+
+
+def _enlist_each(world: World, crew: Crew, job: Job, members: Sequence[Pod]) -> None:
+    """Pods that work each for itself: those that have ended are nobody's concern any more."""
+    there = [pod for pod in members if not pod.done]
+    if isinstance(job.rules, BatchRules):
+        there = _pieces(world, crew, job, job.rules, members, there)
+    else:
+        there = _placed(world, job, _wanted(world, crew), there)
+    at_work = [pod for pod in there if pod.node and not pod.deleted]
+    world.crew(
+        replace(
+            crew,
+            solo=True,
+            pods=tuple(pod.key for pod in there),
+            running=len(at_work),
+            leaving=sum(bool(pod.node and pod.deleted) for pod in there),
+            start=min((pod.started for pod in at_work), default=None),
+        )
+    )
+    for pod in at_work:
+        running.begin(world, pod)
+
+
+def _pieces(
+    world: World, crew: Crew, job: Job, rules: BatchRules, members: Iterable[Pod], there: Sequence[Pod]
+) -> list[Pod]:
+    """The pods of a batch/v1 Job with the pieces that they work on.
+
+    What succeeded is done, also where the Job's controller has not counted it yet.
+    """
+    workload = world.workload(crew.workload) if crew.workload else None
+    part = job.pod_sets[0]
+    total = progress.pieces(rules, reconciling.limit(job, workload))
+    well = [pod for pod in members if pod.phase is PodPhase.SUCCEEDED]
+    after = job
+    for pod in well:
+        piece = labelled_index(pod, part)
+        if piece is not None and piece < total:
+            after = progress.succeeded(after, piece)
+    uncounted = len(well) - count((after.batch.completed,), total)
+    for piece in list(islice(lacking(progress.over(after), total), max(0, uncounted))):
+        after = progress.succeeded(after, piece)
+    if after.batch.completed != job.batch.completed:
+        world.put(after)
+    return _put(world, there, numbered(there, job.pod_sets, {part.name: total}, over=progress.over(after)))
+
+
+def _enlist_all(world: World, crew: Crew, job: Job | None, members: Sequence[Pod]) -> None:
+    """Pods that do one work all together: each stands at its place among those that are wanted."""
+    wanted = _wanted(world, crew)
+    others = {(pod.pod_set, pod.index): pod for pod in _placed(world, job, wanted, members)}
+    mine = [others.pop((pod.pod_set, pod.index), None) for pod in wanted]
+    spare = [pod for pod in others.values() if not wanted or not (pod.done or pod.deleted)]
+    for pod in others.values():
+        if wanted and pod.deleted and not pod.done:
+            _let_go(world, pod)
+    there = [pod for pod in (*mine, *spare) if pod is not None]
+    well = [pod for pod in there if pod.phase is PodPhase.SUCCEEDED] if _may_end_early(job) else []
+    crew = replace(
+        crew,
+        pods=tuple(pod.key for pod in (*(found or want for found, want in zip(mine, wanted, strict=True)), *spare)),
+        need=max(1, _least(crew, job, len(wanted) or len(there)) - len(well)),
+        running=sum(bool(pod.node) and not pod.deleted and not pod.done for pod in there),
+        leaving=sum(bool(pod.node and pod.deleted) and not pod.done for pod in there),
+        missing=mine.count(None) + sum(pod.done for pod in there) - len(well),
+        ended=len(well),
+    )
+    world.crew(crew)
+    if wanted and _is_over(job, mine):
+        world.crews[crew.key] = replace(crew, start=world.now)
+        world.kernel.at(world.now, WorkEnds(crew.key, world.now))
+    elif crew.running >= crew.need:
+        work.resume(world, crew, max(pod.started for pod in there if pod.node and not pod.done))
+
+
+def _may_end_early(job: Job | None) -> bool:
+    """True if pods that end well are not made again while others work on; Volcano's controller counts its own."""
+    return job is None or (job.volcano is None and not job.endless)
+
+
+def _least(crew: Crew, job: Job | None, wanted: int) -> int:
+    """How many pods have to run before work can begin."""
+    return (job.min_available if job is not None and not crew.workload else None) or wanted
+
+
+def _is_over(job: Job | None, members: Sequence[Pod | None]) -> bool:
+    """True if all pods ended well, or all those that decide how their job ends."""
+    if not _may_end_early(job):
+        return False
+    deciders = job.rules.deciders if job is not None and isinstance(job.rules, LaunchRules) else ()
+    decide = [pod for pod in members if pod is not None and pod.pod_set in deciders] if deciders else members
+    return bool(decide) and all(pod is not None and pod.phase is PodPhase.SUCCEEDED for pod in decide)
+
+
+def _let_go(world: World, pod: Pod) -> None:
+    """A pod leaves whose place another one has: nobody misses it when it is gone."""
+    alone = replace(pod, workload="", job="", gang="", gang_size=0)
+    world.put(alone)
+    world.crew(Crew(key=crew_key(alone), pods=(alone.key,), leaving=int(bool(alone.node))))
+
+
+def _placed(world: World, job: Job | None, wanted: Sequence[Pod], members: Sequence[Pod]) -> list[Pod]:
+    """The pods, each at a place of its own: first those that are wanted."""
+    if not wanted:
+        return list(members)
+    parts = job.pod_sets if job is not None else ()
+    sizes = dict(Counter(pod.pod_set for pod in wanted))
+    sets = [next((part for part in parts if part.name == name), PodSet(name=name)) for name in sizes]
+    return _put(world, members, numbered(members, sets, sizes, {pod.name: (pod.pod_set, pod.index) for pod in wanted}))
+
+
+def _put(world: World, members: Sequence[Pod], places: Mapping[str, Place]) -> list[Pod]:
+    """Write down which pod of its job each is."""
+    known = []
+    for pod in members:
+        pod_set, index = places[pod.key]
+        if (pod.pod_set, pod.index) != (pod_set, index):
+            pod = replace(pod, pod_set=pod_set, index=index)
+            world.put(pod)
+        known.append(pod)
+    return known
+
+
+def _wanted(world: World, crew: Crew) -> tuple[Pod, ...]:
+    workload = world.workload(crew.workload) if crew.workload else None
+    if workload is not None:
+        return workload_pods(world, workload)
+    job = world.job(crew.job) if crew.job else None
+    return job_pods(world, job) if job is not None else ()
