@@ -8,8 +8,8 @@ from pathlib import Path
 from gpuconsole.backends.base import Health
 from gpuconsole.backends.guard import Guard
 from gpuconsole.backends.kube.backend import KubeBackend
+from gpuconsole.backends.kube.pace import Pace
 from gpuconsole.backends.kube.target import Target
-from gpuconsole.backends.kube.watch import Pace
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event, Happened
 from gpuconsole.model.snapshot import Snapshot

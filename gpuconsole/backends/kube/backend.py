@@ -1,7 +1,6 @@
 """A live cluster as a backend: threads list and watch, `poll` drains what they tell, commands go out as requests."""
 
 import logging
-import random
 import threading
 import time
 from collections import deque
@@ -11,22 +10,21 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from gpuconsole.backends.base import Health
-from gpuconsole.backends.kube.access import Reach, reach
 from gpuconsole.backends.kube.budget import Budget
 from gpuconsole.backends.kube.client import Connection
 from gpuconsole.backends.kube.commands import Hands
-from gpuconsole.backends.kube.decode import Decoder
 from gpuconsole.backends.kube.desk import KubeDesk
-from gpuconsole.backends.kube.discovery import EVENT, Served, discover
+from gpuconsole.backends.kube.discovery import Served, discover
 from gpuconsole.backends.kube.gate import QUIET, Gate
 from gpuconsole.backends.kube.joining import Joiner
 from gpuconsole.backends.kube.news import News, Outcome
-from gpuconsole.backends.kube.orders import POD, Known
+from gpuconsole.backends.kube.orders import Known
+from gpuconsole.backends.kube.pace import Pace
 from gpuconsole.backends.kube.rights import Rights
 from gpuconsole.backends.kube.settings import engines_of, policy_of
 from gpuconsole.backends.kube.target import Place, Target, ask_nobody
 from gpuconsole.backends.kube.visibility import Visibility
-from gpuconsole.backends.kube.watch import Pace, Phase, Watch
+from gpuconsole.backends.kube.watches import Watches
 from gpuconsole.backends.telemetry.feed import Feed
 from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
 from gpuconsole.errors import ClusterError
@@ -48,30 +46,6 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 WORK = 0.012
 """Seconds of work a poll, so that a tick (this, then applying and freezing) stays near 20 ms."""
-SELECTORS = {EVENT: ("involvedObject.kind=Workload", "reason=FailedScheduling")}
-"""Of a kind with these, only what passes one of them is watched."""
-BEHIND = 3.0
-"""Seconds after which a watch that catches up makes the data stale."""
-PATIENCE = 20.0
-"""Seconds that pods wait for the jobs that say which of them are wanted."""
-
-
-AT_ONCE, SOON, LATER, LAST = range(4)
-QUEUES = frozenset({"ClusterQueue", "Cohort", "LocalQueue", "Queue", "ResourceFlavor"})
-"""Kinds of which there are few, and which say what everything else is shown by."""
-
-
-def _turn(watch: Watch) -> int:
-    """When a kind is read for the first time."""
-    match watch.decoder.served.source:
-        case source if source == POD:
-            return LAST
-        case (_, "Workload"):
-            return LATER
-        case (_, kind) if kind in QUEUES:
-            return AT_ONCE
-        case _:
-            return SOON
 
 
 def wall() -> Time:
@@ -99,7 +73,6 @@ class KubeBackend:
         """
         self._target = target
         self._place = place
-        self._pace = pace or Pace()
         self._quiet = quiet
         self._budget = budget or Budget()
         self._kueue = kueue
@@ -107,16 +80,15 @@ class KubeBackend:
         self._inbox: SimpleQueue[list[News]] = SimpleQueue()
         self._rest: deque[News] = deque()
         self._joiner = Joiner()
+        self._watches = Watches(
+            target.namespaces, self._joiner.known, self._inbox, pace=pace or Pace(), clock=clock, wall=wall
+        )
         self._early: list[Happened] | None = []
         """Lines of the time until everything was read once: they come in no order."""
         self._connection: Connection | None = None
         self._gate: Gate | None = None
         self._hands: Hands | None = None
         self._desk: KubeDesk | None = None
-        self._watches: list[Watch] = []
-        self._reached: dict[tuple[str, str], Reach] = {}
-        self._stopped = threading.Event()
-        self._behind_since: float | None = None
         self._state = ClusterState()
         self._applying = threading.Lock()
         self.telemetry: Feed | None = None
@@ -137,19 +109,19 @@ class KubeBackend:
         Raises UsageError, ClusterError where there is no cluster to be seen.
         """
         connection = self._connection = Connection(self._target, self._budget, place=self._place)
-        gate = self._gate = Gate(connection, reopened=self._reopen, quiet=self._quiet)
+        gate = self._gate = Gate(connection, reopened=self._watches.reopen, quiet=self._quiet)
         served = discover(connection)
         self.engines = engines_of(served)
-        self._begin(reach(connection, served, self._target.namespaces, connection.place.namespace))
+        self._watches.begin(connection, gate, served)
         self._visibility = Visibility(connection, wall)
-        known = Known(self._joiner.workload, self._version)
+        known = Known(self._joiner.workload, self._watches.version)
         hands = self._hands = Hands(connection, lambda: self.served, known, self._came_of, wall)
         rights = Rights(connection, lambda: self.served, known)
         self._desk = KubeDesk(connection, hands, rights, known, self._target.kubeconfig or "")
         ask_nobody()
         self._thread("policy", partial(self._read_policy, connection, served))
         self._thread("gate", gate.watch_over)
-        self._thread("look-for-more", self._look_for_more)
+        self._thread("look-for-more", partial(self._watches.look_for_more, connection, gate))
 
     def _read_policy(self, connection: Connection, served: Sequence[Served]) -> None:
         """Ask how its Kueue is set up; until that is known, the cluster counts as one that is still being read."""
@@ -168,11 +140,7 @@ class KubeBackend:
     @property
     def served(self) -> Sequence[Served]:
         """The kinds that the cluster has."""
-        return [reached.served for reached in self._reached.values()]
-
-    def _version(self, source: tuple[str, str]) -> str:
-        reached = self._reached.get(source)
-        return reached.served.version if reached is not None else ""
+        return self._watches.served
 
     @property
     def now(self) -> Time:
@@ -230,9 +198,7 @@ class KubeBackend:
 
     def close(self) -> None:
         """End all threads; none is waited for, as each may be in the middle of an answer."""
-        self._stopped.set()
-        for watch in self._watches:
-            watch.stop()
+        self._watches.stop()
         if self._gate is not None:
             self._gate.stop()
         if self._hands is not None:
@@ -254,106 +220,26 @@ class KubeBackend:
     def health(self) -> Health:
         if self._connection is None:
             return Health()
-        phases = [watch.phase for watch in self._watches]
-        # As long as lines are held back, something is still to be read for the first time.
-        loading = self._early is not None
-        missing = [right for reached in self._reached.values() for right in reached.missing]
-        missing += [watch.missing for watch in self._watches if watch.missing is not None]
+        served, missing = self.served, self._watches.missing
         lacking = {right.resource for right in missing}
         heard = self._connection.heard
         return Health(
-            loading=loading,
+            # As long as lines are held back, something is still to be read for the first time.
+            loading=self._early is not None,
             age=max(0.0, self._clock() - heard) if heard else 0.0,
-            lost=self._lost(phases),
-            kinds=len(self._reached),
-            readable=sum(reached.served.resource not in lacking for reached in self._reached.values()),
-            missing=tuple(dict.fromkeys(missing)),
+            lost=self._gate.problem if self._gate is not None and self._gate.shut else self._watches.behind,
+            kinds=len(served),
+            readable=sum(kind.resource not in lacking for kind in served),
+            missing=tuple(missing),
             unread=tuple(self._unread()),
             requests=self._budget.last_minute,
             most=self._budget.rate,
         )
 
-    def _lost(self, phases: Sequence[Phase]) -> str:
-        """Why what is shown may be out of date."""
-        if self._gate is not None and self._gate.shut:
-            return self._gate.problem
-        if Phase.CATCHING_UP not in phases:
-            self._behind_since = None
-            return ""
-        if self._behind_since is None:
-            self._behind_since = self._clock()
-        if self._clock() - self._behind_since < BEHIND:
-            return ""
-        behind = [watch.label for watch in self._watches if watch.phase is Phase.CATCHING_UP]
-        return f"catching up with {', '.join(behind[:3])}{' …' if len(behind) > 3 else ''}"
-
     def _unread(self) -> Iterable[str]:
-        for watch in self._watches:
-            if watch.problem:
-                yield watch.problem
-            if watch.unread:
-                yield f"{watch.unread} of {watch.label} could not be read"
+        yield from self._watches.unread
         if self.telemetry is not None and self.telemetry.sight.trouble:
             yield self.telemetry.sight.trouble
-
-    # Watches
-
-    def _begin(self, reaches: Sequence[Reach]) -> None:
-        """Watch what may be read: first queues, of which there are few; then nodes and all else that a useful screen
-        shows; then the Workloads, which are many; then pods, after all that says which of them are wanted."""
-        begun = [watch for reached in reaches for watch in self._watches_of(reached)]
-        self._watches += begun
-        before: list[Watch] = []
-        for turn in (AT_ONCE, SOON, LATER, LAST):
-            waiting = tuple(before)
-            for watch in begun:
-                if _turn(watch) == turn:
-                    before.append(watch)
-                    self._thread(watch.label, partial(self._run_after, watch, waiting) if waiting else watch.run)
-
-    def _watches_of(self, reached: Reach) -> Iterable[Watch]:
-        self._reached[reached.served.source] = reached
-        connection, gate = self.connection, self._gate
-        assert gate is not None, "a gate is made with the connection"
-        for namespace in reached.namespaces:
-            for selector in SELECTORS.get(reached.served.source, ("",)):
-                yield Watch(
-                    connection,
-                    Decoder(reached.served, self._joiner.known),
-                    namespace=namespace,
-                    tell=self._inbox.put,
-                    gate=gate,
-                    wall=wall,
-                    pace=self._pace,
-                    selector=selector,
-                )
-
-    def _run_after(self, watch: Watch, others: Sequence[Watch]) -> None:
-        until = self._clock() + PATIENCE
-        for other in others:
-            other.synced.wait(max(0.0, until - self._clock()))
-        # What the others told is taken in by the thread that polls; until then no job is known.
-        while not self._inbox.empty() and self._clock() < until and not self._stopped.wait(0.02):
-            pass
-        watch.run()
-
-    def _reopen(self) -> None:
-        for watch in self._watches:
-            watch.reopen()
-
-    def _look_for_more(self) -> None:
-        """Now and then, look for kinds and rights that were not there when it began."""
-        while not self._stopped.wait(self._pace.again * random.uniform(0.8, 1.2)):
-            try:
-                connection = self.connection
-                wanting = [served for served in discover(connection) if not self._has(served)]
-                self._begin(reach(connection, wanting, self._target.namespaces, connection.place.namespace))
-            except ClusterError as error:
-                LOG.info("No look for more: %s", error)
-
-    def _has(self, served: Served) -> bool:
-        reached = self._reached.get(served.source)
-        return reached is not None and bool(reached.namespaces)
 
     def _thread(self, name: str, work: Callable[[], None]) -> None:
         threading.Thread(target=work, name=f"kube {name}", daemon=True).start()
@@ -385,7 +271,7 @@ class KubeBackend:
             return [*events, *self._joiner.overdue(wall())]
         self._early += [event for event in events if isinstance(event, Happened)]
         others: list[Event] = [event for event in events if not isinstance(event, Happened)]
-        reading = not self._asked.is_set() or any(not watch.synced.is_set() for watch in self._watches)
+        reading = not self._asked.is_set() or not self._watches.synced
         if reading or self._rest or not self._inbox.empty():
             return others
         told = [*self._early, *(line for line in self._joiner.overdue() if isinstance(line, Happened))]

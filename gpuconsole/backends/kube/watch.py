@@ -15,14 +15,15 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import StrEnum
 
 import msgspec
-from msgspec import Struct
 
 from gpuconsole.backends.base import Missing
 from gpuconsole.backends.kube.answers import Busy, Cut, Forbidden, Gone, Refused, Unauthorized, Unreachable, refused
 from gpuconsole.backends.kube.client import Connection
-from gpuconsole.backends.kube.decode import BOOKMARK, DELETED, ERROR, Decoder, Item, Line, Told
+from gpuconsole.backends.kube.decode import BOOKMARK, DELETED, ERROR, Decoder, Item, Line
 from gpuconsole.backends.kube.gate import Gate
-from gpuconsole.backends.kube.news import Drop, News, Put, Tell
+from gpuconsole.backends.kube.news import News, Tell
+from gpuconsole.backends.kube.pace import Pace, Rests
+from gpuconsole.backends.kube.roster import Roster
 from gpuconsole.model.clock import Time
 
 LOG = logging.getLogger(__name__)
@@ -31,9 +32,6 @@ NOT_OFFERED = (400, 404, 405, 415, 422)
 _INITIAL = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 GRACE = 15.0
 """Seconds by which a stream may outlast what was asked for."""
-LATELY = 60.0
-"""Seconds after an outage, or since it was current, in which a watch is eager: a big server that was just restarted has
-not read its storage yet, and says so (429) for half a minute."""
 MISTAKEN = 15.0
 """Seconds in which it forbids everything at most, as it has not read its own roles yet."""
 
@@ -51,26 +49,6 @@ class Phase(StrEnum):
 
 
 _SEEN = (Phase.CURRENT, Phase.CATCHING_UP)
-
-
-class Pace(Struct, frozen=True, kw_only=True):
-    """How patient and how eager watches are. Seconds, except where it says so."""
-
-    page: int = 500
-    """Objects a page."""
-    lasting: float = 600.0
-    """How long a watch is asked to last; chance takes or adds a tenth."""
-    silence: float = 150.0
-    """Without a byte, bookmarks included, where the server sends bookmarks at all."""
-    shortest: float = 0.5
-    longest: float = 30.0
-    """Between tries after failures, growing, with a jitter."""
-    eager: float = 2.0
-    """The longest between tries just after an outage."""
-    doubt: float = 60.0
-    """How long what was allowed may be forbidden before that is believed."""
-    again: float = 600.0
-    """Between tries of what is forbidden or absent."""
 
 
 class Watch:
@@ -107,18 +85,10 @@ class Watch:
         self._streaming = streaming
         self._path = decoder.served.path(namespace)
         self._version = ""
-        self._names: dict[str, tuple[type, str, str]] = {}
-        """Name → struct, key, resourceVersion of what was told."""
-        self._unreadable: set[str] = set()
-        """Names of objects that could not be read, as they are now."""
-        self._nameless = 0
-        """So many of the last list have not even a name."""
+        self._roster = Roster(self.label, wall)
         self._bookmarks = False
-        self._failures = 0
         self._denied_since: float | None = None
-        self._eager_until = 0.0
-        self._stopped = threading.Event()
-        self._wake = threading.Event()
+        self._rests = Rests(pace)
         self._close: Callable[[], None] = _nothing
 
     @property
@@ -129,35 +99,32 @@ class Watch:
     @property
     def unread(self) -> int:
         """Objects that are there, and cannot be read."""
-        return len(self._unreadable) + self._nameless
+        return self._roster.unread
 
     def stop(self) -> None:
-        self._stopped.set()
-        self._wake.set()
+        self._rests.end()
         self._close()
 
     def reopen(self) -> None:
         """The server is back after an outage: end the stream that stands, and any rest. It goes on where it was."""
-        self._lately()
-        self._failures = 0
-        self._wake.set()
+        self._rests.hurry()
         self._close()
 
     def run(self) -> None:
         """List and watch until `stop`. Never raises."""
-        while not self._stopped.is_set():
+        while not self._rests.ended:
             try:
                 self._turn()
             except Exception:
                 LOG.exception("The watch of %s failed", self.label)
                 self.problem = f"{self.label}: an error of the console itself; the log has it"
-                self._rest()
+                self._rests.rest()
 
     # One turn: list if need be, then watch until the stream ends
 
     def _turn(self) -> None:
         self._gate.wait()
-        if self._stopped.is_set():
+        if self._rests.ended:
             return
         try:
             if self._version or self._streaming:
@@ -169,17 +136,17 @@ class Watch:
             LOG.info("%s: what is known of it is too old, listing again", self.label)
             self._behind()
             self._version = ""
-            self._rest()
+            self._rests.rest()
         except Forbidden as error:
             self._denied(error)
         except Busy as error:
             self._behind()
             self.problem = f"{self.label}: the server is busy: {error.message}"
-            self._rest(error.retry_after)
+            self._rests.rest(error.retry_after)
         except Cut as error:
             LOG.info("%s: %s", self.label, error)
             self._behind()
-            self._rest()
+            self._rests.rest()
         except (Unauthorized, Unreachable) as error:
             self._behind()
             self._gate.report(error)
@@ -197,8 +164,8 @@ class Watch:
             self._behind()
             self.problem = f"{self.label}: {error.message}"
             if now - self._denied_since > MISTAKEN:
-                self._eager_until = 0.0
-            self._rest()
+                self._rests.long()
+            self._rests.rest()
             return
         verb = "watch" if self._version or self._streaming else "list"
         self.missing = Missing(verb, self.decoder.served.resource, self.namespace)
@@ -213,34 +180,20 @@ class Watch:
         else:
             self._behind()
             self.problem = f"{self.label}: {error.message or error.reason}"
-            self._rest()
+            self._rests.rest()
 
     def _behind(self) -> None:
         if self.phase is Phase.CURRENT:
             self.phase = Phase.CATCHING_UP
-            self._lately()
-
-    def _lately(self) -> None:
-        self._eager_until = time.monotonic() + LATELY
+            self._rests.short()
 
     def _give_up(self, phase: Phase) -> None:
         """Forget what was read, and try again much later."""
         self.phase = phase
         self._version = ""
-        self._tell(self._drops(frozenset()))
+        self._tell(self._roster.keep(frozenset()))
         self.synced.set()
-        self._stopped.wait(self._pace.again * random.uniform(0.8, 1.2))
-
-    def _rest(self, asked: float = 0.0) -> None:
-        """Wait a little, longer each time in a row; `asked` is how long the server wants at least."""
-        most = self._pace.longest
-        if time.monotonic() < self._eager_until:
-            most = min(most, self._pace.eager)
-        longest = min(most, self._pace.shortest * 2 ** min(self._failures, 16))
-        self._failures += 1
-        self._wake.clear()
-        if not self._stopped.is_set():
-            self._wake.wait(asked + longest * random.uniform(0.5, 1.0))
+        self._rests.give_up()
 
     # Lists
 
@@ -249,7 +202,7 @@ class Watch:
         self._begin()
         seen: set[str] = set()
         token = ""
-        while not self._stopped.is_set():
+        while not self._rests.ended:
             query: dict[str, str | int] = {**self._selector, "limit": self._pace.page}
             if token:
                 query["continue"] = token
@@ -266,13 +219,13 @@ class Watch:
 
     def _begin(self) -> None:
         self.missing = None
-        self._nameless = 0
+        self._roster.begin()
         self.phase = Phase.CATCHING_UP if self.synced.is_set() else Phase.READING
 
     def _complete(self, seen: Collection[str], version: str) -> None:
-        self._tell(self._drops(seen))
+        self._tell(self._roster.keep(seen))
         self._version = version
-        self._failures = 0
+        self._rests.begin_anew()
         self._current()
         self.synced.set()
 
@@ -296,11 +249,12 @@ class Watch:
                 self._current()
             for lines in stream.lines():
                 seen = self._take(lines, seen)
-                self._failures, heard = 0, True
+                self._rests.begin_anew()
+                heard = True
         self._close = _nothing
         if seen is not None or not heard:
             # It ended too early; a server that ends every stream at once is not to be asked all the time.
-            self._rest()
+            self._rests.rest()
 
     def _query(self, lasting: float) -> dict[str, str | int]:
         start = {"resourceVersion": self._version} if self._version else _INITIAL
@@ -319,7 +273,7 @@ class Watch:
                     self._complete(seen, line.version)
                     news, seen = [], None
             elif line.item is not None:
-                news += self._seen(line.item, seen) if line.type != DELETED else self._gone(line.item)
+                news += self._seen(line.item, seen) if line.type != DELETED else self._roster.gone(line.item)
             if seen is None:
                 self._version = line.version or self._version
         if news:
@@ -336,44 +290,11 @@ class Watch:
             raise refused(self._path, line.code, msgspec.json.encode({"message": line.message, "reason": line.reason}))
         return line
 
-    # What is known
-
     def _seen(self, item: Item, seen: set[str] | None) -> Iterator[News]:
-        if not item.name:
-            self._nameless += item.unread
-            return
-        if seen is not None:
+        """Take in an object, and note its name where a list is being read."""
+        if seen is not None and item.name:
             seen.add(item.name)
-        self._judge(item)
-        known = self._names.get(item.name)
-        if item.thing is None:
-            yield from self._forgotten(item.name)
-        elif known is None or known[2] != item.version:
-            self._names[item.name] = (type(item.thing), item.key, item.version)
-            yield Put(self._wall(), item.thing, listed=not self.synced.is_set())
-
-    def _judge(self, item: Item) -> None:
-        if not item.unread:
-            self._unreadable.discard(item.name)
-        elif item.name not in self._unreadable:
-            LOG.warning("%s: %s cannot be read", self.label, item.name)
-            self._unreadable.add(item.name)
-
-    def _gone(self, item: Item) -> Iterator[News]:
-        self._unreadable.discard(item.name)
-        yield from self._forgotten(item.name)
-
-    def _forgotten(self, name: str) -> Iterator[News]:
-        known = self._names.pop(name, None)
-        if known is not None and known[0] is not Told:
-            yield Drop(self._wall(), known[0], known[1])
-
-    def _drops(self, seen: Collection[str]) -> list[News]:
-        """What is not there any more."""
-        self._unreadable.intersection_update(seen)
-        gone = [name for name in self._names if name not in seen]
-        known = [self._names.pop(name) for name in gone]
-        return [Drop(self._wall(), kind, key) for kind, key, _ in known if kind is not Told]
+        return self._roster.seen(item, listed=not self.synced.is_set())
 
 
 def _nothing() -> None:

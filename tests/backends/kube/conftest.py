@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.backends.kube.backend import KubeBackend
+from gpuconsole.backends.kube.pace import Pace
 from gpuconsole.backends.kube.target import Target
-from gpuconsole.backends.kube.watch import Pace
 from gpuconsole.model.events import Event, Happened
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState

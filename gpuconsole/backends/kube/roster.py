@@ -1,0 +1,70 @@
+"""What is known of one kind: which objects were told, in which version, so that only what changed is told again."""
+
+import logging
+from collections.abc import Callable, Collection, Iterator
+
+from gpuconsole.backends.kube.decode import Item, Told
+from gpuconsole.backends.kube.news import Drop, News, Put
+from gpuconsole.model.clock import Time
+
+LOG = logging.getLogger(__name__)
+
+
+class Roster:
+    """The objects of one watch, by name. Mutates; for the watch's thread."""
+
+    def __init__(self, label: str, wall: Callable[[], Time]) -> None:
+        self._label = label
+        self._wall = wall
+        self._names: dict[str, tuple[type, str, str]] = {}
+        """Name → struct, key, resourceVersion of what was told."""
+        self._unreadable: set[str] = set()
+        """Names of objects that could not be read, as they are now."""
+        self._nameless = 0
+        """So many of the last list have not even a name."""
+
+    @property
+    def unread(self) -> int:
+        """Objects that are there, and cannot be read."""
+        return len(self._unreadable) + self._nameless
+
+    def begin(self) -> None:
+        """A list begins: those without a name are counted anew."""
+        self._nameless = 0
+
+    def seen(self, item: Item, *, listed: bool) -> Iterator[News]:
+        """An object is there; `listed` if it was before anybody watched."""
+        if not item.name:
+            self._nameless += item.unread
+            return
+        self._judge(item)
+        known = self._names.get(item.name)
+        if item.thing is None:
+            yield from self._forgotten(item.name)
+        elif known is None or known[2] != item.version:
+            self._names[item.name] = (type(item.thing), item.key, item.version)
+            yield Put(self._wall(), item.thing, listed=listed)
+
+    def _judge(self, item: Item) -> None:
+        if not item.unread:
+            self._unreadable.discard(item.name)
+        elif item.name not in self._unreadable:
+            LOG.warning("%s: %s cannot be read", self._label, item.name)
+            self._unreadable.add(item.name)
+
+    def gone(self, item: Item) -> Iterator[News]:
+        """An object was deleted."""
+        self._unreadable.discard(item.name)
+        yield from self._forgotten(item.name)
+
+    def _forgotten(self, name: str) -> Iterator[News]:
+        known = self._names.pop(name, None)
+        if known is not None and known[0] is not Told:
+            yield Drop(self._wall(), known[0], known[1])
+
+    def keep(self, names: Collection[str]) -> list[News]:
+        """Only these are there: all others were deleted meanwhile."""
+        self._unreadable.intersection_update(names)
+        gone = [name for name in self._names if name not in names]
+        known = [self._names.pop(name) for name in gone]
+        return [Drop(self._wall(), kind, key) for kind, key, _ in known if kind is not Told]

@@ -1,0 +1,182 @@
+"""All watches of one cluster: which kinds are read, in which turn, and what is looked for again later."""
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from queue import SimpleQueue
+
+from gpuconsole.backends.base import Missing
+from gpuconsole.backends.kube.access import Reach, reach
+from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.decode import Decoder
+from gpuconsole.backends.kube.discovery import EVENT, Served, discover
+from gpuconsole.backends.kube.gate import Gate
+from gpuconsole.backends.kube.news import News
+from gpuconsole.backends.kube.orders import POD
+from gpuconsole.backends.kube.pace import Pace
+from gpuconsole.backends.kube.watch import Phase, Watch
+from gpuconsole.errors import ClusterError
+from gpuconsole.model.clock import Time
+
+LOG = logging.getLogger(__name__)
+SELECTORS = {EVENT: ("involvedObject.kind=Workload", "reason=FailedScheduling")}
+"""Of a kind with these, only what passes one of them is watched."""
+BEHIND = 3.0
+"""Seconds after which a watch that catches up makes the data stale."""
+PATIENCE = 20.0
+"""Seconds that pods wait for the jobs that say which of them are wanted."""
+AT_ONCE, SOON, LATER, LAST = range(4)
+QUEUES = frozenset({"ClusterQueue", "Cohort", "LocalQueue", "Queue", "ResourceFlavor"})
+"""Kinds of which there are few, and which say what everything else is shown by."""
+
+
+def _turn(watch: Watch) -> int:
+    """When a kind is read for the first time."""
+    match watch.decoder.served.source:
+        case source if source == POD:
+            return LAST
+        case (_, "Workload"):
+            return LATER
+        case (_, kind) if kind in QUEUES:
+            return AT_ONCE
+        case _:
+            return SOON
+
+
+class Watches:
+    """The watches of a cluster, each with its thread. Mutates; `begin` once, and any thread may ask how they do."""
+
+    def __init__(
+        self,
+        namespaces: Sequence[str],
+        known: Collection[str],
+        inbox: SimpleQueue[list[News]],
+        *,
+        pace: Pace,
+        clock: Callable[[], float],
+        wall: Callable[[], Time],
+    ) -> None:
+        """Of `namespaces` only, all where there are none; `known` are the jobs whose pods are wanted (`Decoder`)."""
+        self._namespaces = namespaces
+        self._known = known
+        self._inbox = inbox
+        self._pace = pace
+        self._clock = clock
+        self._wall = wall
+        self._all: list[Watch] = []
+        self._reached: dict[tuple[str, str], Reach] = {}
+        self._behind_since: float | None = None
+        self._stopped = threading.Event()
+
+    def begin(self, connection: Connection, gate: Gate, served: Sequence[Served]) -> None:
+        """Watch what may be read: first queues, of which there are few; then nodes and all else that a useful screen
+        shows; then the Workloads, which are many; then pods, after all that says which of them are wanted."""
+        begun = [watch for reached in self._reach(connection, served) for watch in self._of(connection, gate, reached)]
+        self._all += begun
+        before: list[Watch] = []
+        for turn in (AT_ONCE, SOON, LATER, LAST):
+            waiting = tuple(before)
+            for watch in begun:
+                if _turn(watch) == turn:
+                    before.append(watch)
+                    run = partial(self._run_after, watch, waiting) if waiting else watch.run
+                    threading.Thread(target=run, name=f"kube {watch.label}", daemon=True).start()
+
+    def _reach(self, connection: Connection, served: Sequence[Served]) -> Sequence[Reach]:
+        reaches = reach(connection, served, self._namespaces, connection.place.namespace)
+        self._reached.update((reached.served.source, reached) for reached in reaches)
+        return reaches
+
+    def _of(self, connection: Connection, gate: Gate, reached: Reach) -> Iterable[Watch]:
+        for namespace in reached.namespaces:
+            for selector in SELECTORS.get(reached.served.source, ("",)):
+                yield Watch(
+                    connection,
+                    Decoder(reached.served, self._known),
+                    namespace=namespace,
+                    tell=self._inbox.put,
+                    gate=gate,
+                    wall=self._wall,
+                    pace=self._pace,
+                    selector=selector,
+                )
+
+    def _run_after(self, watch: Watch, others: Sequence[Watch]) -> None:
+        until = self._clock() + PATIENCE
+        for other in others:
+            other.synced.wait(max(0.0, until - self._clock()))
+        # What the others told is taken in by the thread that polls; until then no job is known.
+        while not self._inbox.empty() and self._clock() < until and not self._stopped.wait(0.02):
+            pass
+        watch.run()
+
+    def look_for_more(self, connection: Connection, gate: Gate) -> None:
+        """Now and then, look for kinds and rights that were not there when it began. Ends with `stop`."""
+        while not self._stopped.wait(self._pace.again * random.uniform(0.8, 1.2)):
+            try:
+                self.begin(connection, gate, [served for served in discover(connection) if not self._has(served)])
+            except ClusterError as error:
+                LOG.info("No look for more: %s", error)
+
+    def _has(self, served: Served) -> bool:
+        reached = self._reached.get(served.source)
+        return reached is not None and bool(reached.namespaces)
+
+    def reopen(self) -> None:
+        """The server is back after an outage."""
+        for watch in self._all:
+            watch.reopen()
+
+    def stop(self) -> None:
+        """End all threads; none is waited for, as each may be in the middle of an answer."""
+        self._stopped.set()
+        for watch in self._all:
+            watch.stop()
+
+    # How they do
+
+    @property
+    def served(self) -> Sequence[Served]:
+        """The kinds that the cluster has."""
+        return [reached.served for reached in self._reached.values()]
+
+    def version(self, source: tuple[str, str]) -> str:
+        """The version in which a kind is served, or nothing."""
+        reached = self._reached.get(source)
+        return reached.served.version if reached is not None else ""
+
+    @property
+    def synced(self) -> bool:
+        """True once everything was read that can be."""
+        return all(watch.synced.is_set() for watch in self._all)
+
+    @property
+    def missing(self) -> Sequence[Missing]:
+        """What may not be read."""
+        told = [right for reached in self._reached.values() for right in reached.missing]
+        refused = [watch.missing for watch in self._all if watch.missing is not None]
+        return tuple(dict.fromkeys([*told, *refused]))
+
+    @property
+    def behind(self) -> str:
+        """Which of them are behind for a while, in a sentence."""
+        behind = [watch.label for watch in self._all if watch.phase is Phase.CATCHING_UP]
+        if not behind:
+            self._behind_since = None
+            return ""
+        if self._behind_since is None:
+            self._behind_since = self._clock()
+        if self._clock() - self._behind_since < BEHIND:
+            return ""
+        return f"catching up with {', '.join(behind[:3])}{' …' if len(behind) > 3 else ''}"
+
+    @property
+    def unread(self) -> Iterable[str]:
+        """What is there and could not be read, a sentence each."""
+        for watch in self._all:
+            if watch.problem:
+                yield watch.problem
+            if watch.unread:
+                yield f"{watch.unread} of {watch.label} could not be read"
