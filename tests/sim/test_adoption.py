@@ -1,5 +1,7 @@
 """Going on from a Snapshot, or from manifests of things that live already."""
 
+from collections import Counter
+
 from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
@@ -27,6 +29,7 @@ from tests.sim.cluster import (
     two_teams,
     workload,
 )
+from tests.sim.foreign import as_live
 from tests.sim.strategies import LIVES, live
 from tests.sim.test_laws import LIFE, fresh
 
@@ -154,3 +157,28 @@ def test_any_snapshot_can_be_gone_on_from(deeds: LIFE) -> None:
     assert running == []
     for crew in twin._world.crews.values():
         assert min(crew.running, crew.leaving, crew.missing, crew.waiting) >= 0
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(LIVES)
+def test_a_live_cluster_gets_no_pods_that_its_jobs_do_not_ask_for(deeds: LIFE) -> None:
+    simulation = fresh()
+    live(simulation, deeds)
+    twin = adopted(as_live(simulation))
+    for _ in range(3):
+        snapshot = twin.snapshot()
+        places = Counter(
+            (pod.workload, pod.pod_set, pod.index)
+            for pod in snapshot.pods.all()
+            if pod.workload in snapshot.workloads and not pod.done
+        )
+        asked = {
+            (workload.key, part.name): part.count
+            for workload in snapshot.workloads.all()
+            if workload.admission is not None
+            for part in workload.admission.pod_sets
+        }
+        assert [place for place, pods in places.items() if pods > 1 or place[:2] not in asked] == []
+        there = Counter(key[:2] for key in places)
+        assert [key for key, pods in there.items() if pods > asked[key]] == []
+        twin.advance(twin.now + 20 * MINUTE)

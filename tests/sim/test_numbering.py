@@ -1,6 +1,6 @@
 """A cluster that somebody else began goes on with the pods that it has: none is made that no job asks for."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import pytest
 from msgspec.structs import replace
@@ -8,25 +8,16 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.commands import FailPod, Requeue
-from gpuconsole.model.events import Applied
 from gpuconsole.model.job import Job, JobPhase
-from gpuconsole.model.job_rules import MemberRules
 from gpuconsole.model.jobs.apps import POD_INDEX
 from gpuconsole.model.jobs.batch import COMPLETION_INDEX
 from gpuconsole.model.jobs.labels import DURATION
-from gpuconsole.model.jobs.naming import LWS_GROUP
-from gpuconsole.model.labels import NO_LABELS
-from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.state import ClusterState
-from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.sim.cluster import START, UNQUEUED, USUAL, nodes, start, submit, two_teams
+from tests.sim.cluster import START, UNQUEUED, USUAL, start, submit, two_teams
+from tests.sim.foreign import as_live, member, shown
 from tests.sim.manifests import Manifest, job, meta, pod, read, service, worker_set
-
-FIXED = ("StatefulSet", "LeaderWorkerSet", "PyTorchJob", "MPIJob", "VolcanoJob", "Pod", "PodGroup")
-"""Kinds whose pods have the same names in every cluster; others get a random suffix."""
 
 
 def kubeflow(kind: str, field: str, queue: str = "", **types: int) -> Manifest:
@@ -106,33 +97,6 @@ def lived(documents: Iterable[Manifest], policy: SimPolicy) -> Simulation:
     return simulation
 
 
-def as_live(simulation: Simulation) -> Snapshot:
-    """What a live cluster with these objects shows: nothing that only a simulation knows."""
-    snapshot = simulation.snapshot()
-    state = ClusterState(snapshot.time)
-    for thing in snapshot.objects():
-        for shown in _shown(thing, snapshot):
-            state.apply(Applied(snapshot.time, shown))
-    return state.freeze()
-
-
-def _shown(thing: Object, snapshot: Snapshot) -> tuple[Object, ...]:
-    match thing:
-        case Job(rules=MemberRules()):
-            return ()
-        case Workload(owner=owner) if owner.startswith(LWS_GROUP):
-            return (replace(thing, owner="LeaderWorkerSet/red/j"),)
-        case Pod(job=key):
-            job = snapshot.jobs.get(key)
-            key = job.owner if job is not None and isinstance(job.rules, MemberRules) else key
-            fixed = key.partition("/")[0] in FIXED
-            name = thing.name if fixed else f"{thing.name}-{thing.uid[:5]}"
-            bare = replace(thing, name=name, job=key, pod_set="", index=0, gang="", gang_size=0, gpus=())
-            return (bare,)
-        case _:
-            return (thing,)
-
-
 def going(snapshot: Snapshot) -> list[str]:
     return sorted(pod.key for pod in snapshot.pods.all() if not pod.done)
 
@@ -164,38 +128,6 @@ def adopted(snapshot: Snapshot, policy: SimPolicy = UNQUEUED) -> Simulation:
     twin = Simulation.from_snapshot(snapshot, policy=policy, seed=1)
     twin.advance(twin.now + 10 * MINUTE)
     return twin
-
-
-def shown(*things: Object) -> Snapshot:
-    """A cluster of two nodes, as a live one shows it."""
-    state = ClusterState(START)
-    for thing in (*nodes(2), *things):
-        state.apply(Applied(START, thing))
-    return state.freeze()
-
-
-def member(
-    job: Object,
-    name: str,
-    *,
-    phase: PodPhase = PodPhase.RUNNING,
-    deleted: bool = False,
-    labels: Mapping[str, str] = NO_LABELS,
-) -> Pod:
-    """A pod of a job on a node, of which a live cluster says only this."""
-    assert isinstance(job, Job)
-    return Pod(
-        namespace="red",
-        name=name,
-        uid=name,
-        labels=labels,
-        job=job.key,
-        template=job.pod_sets[0].template,
-        node="n1",
-        phase=phase,
-        started=START,
-        deleted=START if deleted else 0,
-    )
 
 
 def places(simulation: Simulation) -> dict[str, tuple[str, int]]:
