@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gpuconsole.insight.antipatterns.finding import antipatterns
 from gpuconsole.insight.antipatterns.pattern import Code, Pattern, total_per_day
@@ -12,6 +13,7 @@ from gpuconsole.insight.trouble import Trouble
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.queues import Cohort, LocalQueue, Quota
 from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
@@ -208,6 +210,22 @@ def test_what_manifests_show_is_found_in_a_cluster_too() -> None:
     unreachable = patterns[Code.UNREACHABLE_QUOTA]
     assert (unreachable.subject, unreachable.table, unreachable.gpus) == ("island", "cluster_queues", 4)
     assert unreachable.cost_per_day == 4 * 2.0 * 24
+
+
+def test_a_resource_of_which_its_queue_has_no_quota_never_fits_as_lint_says() -> None:
+    mig = replace(node("m1", 8), allocatable={"nvidia.com/mig-1g.10gb": 7})
+    asks = waiting("fast", "team/lq", 1)
+    template = PodTemplate(containers=(Container(requests={"nvidia.com/mig-1g.10gb": 1}),))
+    asks = replace(asks, pod_sets=(replace(asks.pod_sets[0], template=template),))
+    things = (A100, cluster_queue("cq", quota=Quota(4)), DOOR, node("n1", 8), mig, asks)
+    assert [(one.code, one.subject, one.table, one.text) for one in found(*things, engines=KUEUE)] == [
+        (
+            Code.NEVER_FITS,
+            "team/fast",
+            "workloads",
+            "Workload/team/fast: ClusterQueue cq has no quota of nvidia.com/mig-1g.10gb: Kueue never admits it",
+        )
+    ]
 
 
 def test_what_has_ended_can_never_fit_and_need_not() -> None:

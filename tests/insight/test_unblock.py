@@ -102,11 +102,16 @@ def test_who_would_be_let_in_and_be_evicted_in_the_next_cycles_is_not_helped() -
     assert answers(after(*things, *waits), "new", End) == []
 
 
-def test_who_is_before_it_in_a_strict_queue_can_be_withdrawn_or_passed() -> None:
+def test_who_is_before_it_in_a_strict_queue_can_be_withdrawn_or_passed_or_given_what_it_wants() -> None:
     rehearsal = after(
         queue("q", 4, strategy=STRICT), workload("head", "q", 8, created=1), workload("new", "q", 1, created=2)
     )
-    assert steps(suggest(rehearsal, "team/new")) == [(End("team/head"),), (UsePriority(priority=1, was=0),)]
+    quota = RaiseLimit(kind="ClusterQueue", name="q", limit="nominalQuota", flavor="f", resource=GPU, by=8 + 1 - 4)
+    assert steps(suggest(rehearsal, "team/new")) == [
+        (End("team/head"),),
+        (quota,),
+        (UsePriority(priority=1, was=0),),
+    ]
 
 
 def test_the_lowest_class_that_is_enough_is_named_beside_the_priority() -> None:

@@ -23,6 +23,8 @@ CODES = {
     "never-fits-topology": Code.NEVER_FITS,
     "never-fits-node": Code.NEVER_FITS,
     "never-fits-cluster": Code.NEVER_FITS,
+    "resource-not-covered": Code.NEVER_FITS,
+    "mig-profile-not-covered": Code.NEVER_FITS,
     "missing-priority-class": Code.MISSING_PRIORITY_CLASS,
 }
 _TABLES = {"ClusterQueue": "cluster_queues", "Cohort": "cohorts", "ResourceFlavor": "flavors", "Workload": "workloads"}
@@ -32,7 +34,8 @@ def find(snapshot: Snapshot, engines: Engines, prices: Prices) -> Iterator[Patte
     """The findings of lint that are anti-patterns, about what has not ended."""
     alive = [thing for thing in snapshot.objects() if not _over(thing)]
     for finding in lint(Facts(alive, engines)):
-        if finding.code in CODES:
+        # Of a node it is a warning that nobody uses a profile of its: nobody is refused for it.
+        if finding.code in CODES and not finding.object.startswith("Node/"):
             yield _pattern(snapshot, finding, prices)
 
 

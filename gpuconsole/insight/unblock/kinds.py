@@ -8,7 +8,7 @@ from itertools import islice, takewhile
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.unblock.needs import Gap, gaps
+from gpuconsole.insight.unblock.needs import Gap, gaps_in_turn
 from gpuconsole.insight.unblock.quotas import ends, raised, raises
 from gpuconsole.insight.unblock.steps import (
     AddNodes,
@@ -152,7 +152,7 @@ def _behind_doors(trial: Trial, opened: Sequence[Step]) -> Iterator[Steps]:
     entry = examined(beyond.rehearsal, trial.key)
     if entry is None:
         return
-    found = gaps(beyond.rehearsal.session, entry)
+    found = gaps_in_turn(beyond.rehearsal.session, entry)
     for tried in (ends(beyond, entry), raises(beyond, entry, found)):
         more = next(filter(None, tried), ())
         if more:

@@ -1,6 +1,6 @@
 """What a workload needs, flavor by flavor, against what is there: the numbers that suggestions start from."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from msgspec import Struct
@@ -27,15 +27,30 @@ class Gap(Struct, frozen=True, kw_only=True):
 
 def gaps(session: Session, entry: Entry) -> list[Gap]:
     """The flavors that suit the pods and do not have enough, those that lack least first."""
+    return _gaps(session, entry, ())
+
+
+def gaps_in_turn(session: Session, entry: Entry) -> list[Gap]:
+    """The same; where there is enough for it alone, what is missing once those before it have got theirs.
+
+    Where that is enough, too, those count who wait in the other queues of its tree.
+    """
+    before, others = _rivals(session, entry)
+    return gaps(session, entry) or _gaps(session, entry, before) or _gaps(session, entry, (*before, *others))
+
+
+def _gaps(session: Session, entry: Entry, first: Sequence[Workload]) -> list[Gap]:
+    """What each flavor lacks once these have got theirs."""
     tree, node = session.tree, entry.rules.node
     wanted = dict(_wanted(entry))
     found = []
     for flavor in dict.fromkeys(flavor for flavor, _ in wanted):
         of_flavor = {resource: amount for (name, resource), amount in wanted.items() if name == flavor}
         short = {
-            resource: amount - available
+            resource: needed - available
             for resource, amount in of_flavor.items()
-            if amount > (available := max(0, tree.available(node, tree.tree.numbers[flavor, resource])))
+            if (needed := amount + _asked(first, resource))
+            > (available := max(0, tree.available(node, tree.tree.numbers[flavor, resource])))
         }
         if short:
             found.append(Gap(flavor=flavor, short=short, wanted=of_flavor))
@@ -48,18 +63,29 @@ def amounts(session: Session, entry: Entry, gap: Gap) -> list[Mapping[str, int]]
     What is missing; all that is wanted; that with what those want who are before it in its queue, and then with what
     everybody wants who waits in its tree: they may take first what is given.
     """
-    tree, node = session.tree, entry.rules.node
-    before = list(takewhile(lambda one: one.key != entry.request.workload.key, _waiting(session, entry.rules.name)))
-    names = [tree.tree.names[one] for one in tree.tree.subtree_queues(tree.tree.root(node))]
-    others = [one for name in names if name != entry.rules.name for one in _waiting(session, name)]
-    found: list[Mapping[str, int]] = [gap.short, {resource: gap.wanted[resource] for resource in gap.short}]
-    for first in (before, [*before, *others]):
-        more = {}
-        for resource in gap.short:
-            taken = sum(pod_set.requests.get(resource, 0) for one in first for pod_set in one.pod_sets)
-            more[resource] = gap.wanted[resource] + taken
-        found.append(more)
+    before, others = _rivals(session, entry)
+    taking_first = ((), before, (*before, *others))
+    found: list[Mapping[str, int]] = [
+        gap.short,
+        *(
+            {resource: gap.wanted[resource] + _asked(first, resource) for resource in gap.short}
+            for first in taking_first
+        ),
+    ]
     return [one for place, one in enumerate(found) if one not in found[:place]]
+
+
+def _rivals(session: Session, entry: Entry) -> tuple[Sequence[Workload], Sequence[Workload]]:
+    """Who waits before it in its queue, and who waits in the other queues of its tree."""
+    tree, own = session.tree.tree, entry.rules.name
+    before = tuple(takewhile(lambda one: one.key != entry.request.workload.key, _waiting(session, own)))
+    names = [tree.names[one] for one in tree.subtree_queues(tree.root(entry.rules.node))]
+    return before, tuple(one for name in names if name != own for one in _waiting(session, name))
+
+
+def _asked(workloads: Iterable[Workload], resource: str) -> int:
+    """What all of their pods ask for."""
+    return sum(pod_set.requests.get(resource, 0) for one in workloads for pod_set in one.pod_sets)
 
 
 def _waiting(session: Session, queue: str) -> list[Workload]:

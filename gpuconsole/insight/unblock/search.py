@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.unblock import kinds, pod_kinds, quotas, suiting
 from gpuconsole.insight.unblock.landing import UNTRIED, Land, Landing, Trying, untried
 from gpuconsole.insight.unblock.least import TriedEnough
-from gpuconsole.insight.unblock.needs import Gap, gaps
+from gpuconsole.insight.unblock.needs import Gap, gaps_in_turn
 from gpuconsole.insight.unblock.placing import Placing
 from gpuconsole.insight.unblock.steps import Step
 from gpuconsole.insight.unblock.trial import Trial, examined
@@ -122,7 +122,7 @@ def _told(trying: Trying, state: Search) -> Generator[Search, None, Landing]:
 def _all(trial: Trial) -> Iterator[tuple[UnderWay, tuple[Step, ...]]]:
     """Kind by kind; where no single kind is enough, several together. No steps where a trial came to nothing."""
     entry = examined(trial.rehearsal, trial.key)
-    found = gaps(trial.rehearsal.session, entry) if entry is not None else []
+    found = gaps_in_turn(trial.rehearsal.session, entry) if entry is not None else []
     every, nothing = _kinds(trial, entry, found), True
     for under_way, steps in _each(every):
         nothing = nothing and not steps
