@@ -18,6 +18,7 @@ from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_time
 from gpuconsole.model.manifests import Severity, load
 from gpuconsole.sim.changes import Changes, read_changes
 from gpuconsole.sim.scenario_form import ScenarioError
+from gpuconsole.workers.apart import apart
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _TIMES = {"time", "compared", "horizon", "admitted", "admitted_without", "started", "returns", "without", "changed"}
@@ -39,7 +40,8 @@ def command(asked: Asked, change: Path, against: Path | None, horizon: Span | No
     wanted = changes_in(change, now)
     other = changes_in(against, now).commands if against is not None else ()
     span = horizon if horizon is not None else wanted.horizon if wanted.horizon is not None else HOUR
-    answer = what_if(looks(asked.simulation, wanted.commands, span, other, wanted.places, asked.found))
+    futures = looks(asked.simulation, wanted.commands, span, other, wanted.places, asked.found, elsewhere=apart)
+    answer = what_if(futures)
     compared = against.name if against is not None else ""
     return Answer(
         kind="WhatIf",

@@ -3,34 +3,26 @@ stand differently."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
-from typing import TYPE_CHECKING
 
-from gpuconsole.insight.cost import node_hourly
+from gpuconsole.insight.course import Course
 from gpuconsole.insight.demand import admitted_since, wanted_gpus
 from gpuconsole.insight.engine_shares import ENGINES
-from gpuconsole.insight.futures import Future
 from gpuconsole.insight.gpu_time import ready_gpus
 from gpuconsole.insight.once import once
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.scan import different
 from gpuconsole.insight.stand_ins import outermost, stand_ins
 from gpuconsole.insight.whatif_answer import FEASIBLE, Closed, Outcome, QueueChange, Shift
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import Span, Time
-from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import Happened, What
-from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 
-if TYPE_CHECKING:
-    from gpuconsole.sim.engine import Simulation
 
-
-def outcome_of(key: str, tried: Future, snapshots: Sequence[Snapshot], without: Future, other: Snapshot) -> Outcome:
+def outcome_of(key: str, tried: Course, snapshots: Sequence[Snapshot], without: Course, other: Snapshot) -> Outcome:
     """What becomes of one workload in the future `tried`, by these Snapshots of it, the newest last."""
     final = snapshots[-1]
     workload = next((s.workloads[key] for s in reversed(snapshots) if key in s.workloads), None)
@@ -65,9 +57,9 @@ def _gpus(twin: Workload | None, bound: Sequence[Happened]) -> int:
     return max(wanted_gpus(twin) if twin is not None else 0, sum(line.gpus for line in bound))
 
 
-def _let_in(future: Future, later: Snapshot, key: str) -> Time | None:
-    """When it is let in by a future, or was before that began and still is."""
-    let_in = future.let_in(key)
+def _let_in(course: Course, later: Snapshot, key: str) -> Time | None:
+    """When it is let in in a future, or was before that began and still is."""
+    let_in = course.let_in(key)
     if key not in later.workloads:
         held = [
             pod.bound for pod in whereabouts(later).of("").values() if pod.node and key in (pod.key, _owner(later, pod))
@@ -87,7 +79,7 @@ def _without_nodes(snapshot: Snapshot) -> Sequence[Pod]:
     return [pod for pod in whereabouts(snapshot).waiting.values() if not pod.deleted and not pod.gates]
 
 
-def shifts_of(without: Future, tried: Future, subjects: set[str], moments: Sequence[Snapshot]) -> tuple[Shift, ...]:
+def shifts_of(without: Course, tried: Course, subjects: set[str], moments: Sequence[Snapshot]) -> tuple[Shift, ...]:
     """Bystanders that get their place at another time, the largest first.
 
     What Kueue queues counts if it held no quota when the fork was taken, by its first admission; all other work by the
@@ -106,7 +98,7 @@ def shifts_of(without: Future, tried: Future, subjects: set[str], moments: Seque
     return tuple(sorted(shifts, key=lambda shift: (-shift.gpus, shift.workload)))
 
 
-def _placed_elsewhen(without: Future, tried: Future, subjects: set[str], ends: Sequence[Snapshot]) -> Iterator[Shift]:
+def _placed_elsewhen(without: Course, tried: Course, subjects: set[str], ends: Sequence[Snapshot]) -> Iterator[Shift]:
     """Jobs and lone pods that no Workload stands for: the first moments of those that only one of the two has."""
     for key in sorted((without.placed.keys() | tried.placed.keys()) - subjects):
         before, after = (
@@ -185,27 +177,6 @@ def quantile(spans: Sequence[Span], part: float) -> Span | None:
 def gpus_in(snapshot: Snapshot) -> int:
     """GPUs of nodes that are ready."""
     return sum(ready_gpus(snapshot).values())
-
-
-Priced = tuple[Sequence[Node | None], Prices | None, list[float]]
-"""The rows of nodes, their prices, and what each costs."""
-NOTHING_PRICED: Priced = ((), None, [])
-_hourly: list[Priced] = []
-
-
-def hourly_of(simulation: "Simulation", snapshot: Snapshot) -> float:
-    """USD an hour for the GPUs of all nodes; only those that changed since the last sum are priced."""
-    prices, rows = simulation.policy.prices, snapshot.nodes.rows
-    # Replaced as one tuple: threads may at worst do the same work twice.
-    before, known, costs = _hourly[0] if _hourly else NOTHING_PRICED
-    if known is not prices:
-        before, costs = (), []
-    costs = [*costs[: len(rows)], *repeat(0.0, len(rows) - len(costs))]
-    for place in (*different(before, rows), *range(len(before), len(rows))):
-        node = rows[place]
-        costs[place] = node_hourly(node, prices) if node is not None else 0.0
-    _hourly[:] = [(rows, prices, costs)]
-    return sum(costs)
 
 
 def fairness_of(queues: Mapping[str, QuotaNode]) -> float | None:

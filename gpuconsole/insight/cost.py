@@ -1,8 +1,12 @@
 """What GPUs cost: a node's price, what a workload burns an hour, and what an eviction now would waste."""
 
+from collections.abc import Sequence
+from itertools import repeat
+
 from msgspec import Struct
 
 from gpuconsole.insight.demand import held, pod_gpus, unsaved_work
+from gpuconsole.insight.scan import different
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.cluster import Node
@@ -25,6 +29,27 @@ class Loss(Struct, frozen=True):
 def node_hourly(node: Node, prices: Prices) -> float:
     """USD an hour for all GPUs of a node, used or not."""
     return node.gpus * gpu_hourly(node, prices)
+
+
+Priced = tuple[Sequence[Node | None], Prices | None, list[float]]
+"""The rows of nodes, their prices, and what each costs."""
+NOTHING_PRICED: Priced = ((), None, [])
+_hourly: list[Priced] = []
+
+
+def nodes_hourly(snapshot: Snapshot, prices: Prices) -> float:
+    """USD an hour for the GPUs of all nodes; only those that changed since the last sum are priced."""
+    rows = snapshot.nodes.rows
+    # Replaced as one tuple: threads may at worst do the same work twice.
+    before, known, costs = _hourly[0] if _hourly else NOTHING_PRICED
+    if known is not prices:
+        before, costs = (), []
+    costs = [*costs[: len(rows)], *repeat(0.0, len(rows) - len(costs))]
+    for place in (*different(before, rows), *range(len(before), len(rows))):
+        node = rows[place]
+        costs[place] = node_hourly(node, prices) if node is not None else 0.0
+    _hourly[:] = [(rows, prices, costs)]
+    return sum(costs)
 
 
 def hourly(snapshot: Snapshot, workload: Workload, prices: Prices) -> float:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gpuconsole.insight.futures import Future, more_evictions
+from gpuconsole.insight.course import more_evictions
+from gpuconsole.insight.futures import Future
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.plan_kinds import Kind, kinds
 from gpuconsole.insight.reasons import Code
@@ -153,7 +154,7 @@ class _Search:
         self.subjects = subjects_of(self.commands, asked)
         self.workloads = [asked.workloads[key] for key in sorted(self.subjects) if key in asked.workloads]
 
-    def _future(self, changes: Iterable[Command] = (), late: Iterable[Command] = ()) -> Future:
+    def _future(self, changes: Sequence[Command] = (), late: Iterable[Command] = ()) -> Future:
         """A fork in which changes are made and wake whom they wake, and in which the asked ones are submitted then."""
         future = Future(self.base, changes)
         future.advance(self._start)
@@ -168,8 +169,9 @@ class _Search:
 
     def obstacles(self) -> Iterator[Obstacle]:
         """Why they do not run at the horizon as it is; the run without any change has to be over."""
+        self._plain.simulation.show_parked(self.subjects)
         later = self._plain.simulation.snapshot()
-        for line in self._plain.lines:
+        for line in self._plain.course.lines:
             if line.what is What.COMMAND_REFUSED:
                 yield Obstacle(workload="", code=Code.INVALID, why=f"refused: {line.message}")
         for key in sorted(self.subjects):
@@ -227,7 +229,8 @@ class _Search:
 
     def _judged(self, kind: str, words: str, more: tuple[Command, ...], hourly: float, future: Future) -> Option:
         waits = sorted(self._wait(future, key) for key in self.subjects)
-        victims = [one for one in more_evictions(future, self._plain) if one.workload not in self.subjects]
+        more_victims = more_evictions(future.course, self._plain.course)
+        victims = [one for one in more_victims if one.workload not in self.subjects]
         p95 = waits[max(0, -(-len(waits) * 95 // 100) - 1)] if waits else None
         running = sum(wait <= self.horizon for wait in waits)
         return Option(
@@ -244,9 +247,9 @@ class _Search:
         )
 
     def _wait(self, future: Future, key: str) -> Span:
-        started, workload = future.started.get(key), future.simulation.workload(key)
+        started, workload = future.course.started.get(key), future.simulation.workload(key)
         ready = workload.condition("PodsReady") if workload is not None and not workload.finished else None
-        reasons = {line.reason for line in future.lines if line.what is What.EVICTED and line.workload == key}
+        reasons = {line.reason for line in future.course.lines if line.what is What.EVICTED and line.workload == key}
         if started is not None and ready is not None and reasons <= {"PodsReadyTimeout"}:
             # Pods of a Job that works with each of them have begun before all of them have nodes.
             started = max(started, ready.since) if ready.status else None

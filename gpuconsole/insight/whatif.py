@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -10,15 +11,16 @@ from gpuconsole.insight.comparing import (
     closed_by,
     fairness_of,
     gpus_in,
-    hourly_of,
     outcome_of,
     quantile,
     queue_changes,
     serving_queues,
     shifts_of,
 )
+from gpuconsole.insight.cost import nodes_hourly
+from gpuconsole.insight.course import Course, Victim, more_evictions
 from gpuconsole.insight.engine_queues import queues
-from gpuconsole.insight.futures import Future, Victim, more_evictions
+from gpuconsole.insight.futures import Elsewhere, Future, Way
 from gpuconsole.insight.gpu_time import holdings_of, ready_gpus
 from gpuconsole.insight.gpu_totals import gpu_totals
 from gpuconsole.insight.overview import waiting
@@ -57,6 +59,7 @@ def looks(
     against: Sequence[Command] = (),
     places: Sequence[str] = (),
     found: Snapshot | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Iterator[Look]:
     """Fork `base` twice, give the commands to one fork, let both run for `horizon`, and compare; step by step.
 
@@ -64,15 +67,16 @@ def looks(
     from the commands; commands that change nothing give a difference that is `empty`. Refused commands are named, the
     others are carried out. `against` is another list of changes, for the fork that else gets none. `places` say where
     each command is written; refusals begin with them. `found` is the cluster that others run and that `base` goes on
-    from: what `base` decided to begin with is not so now.
+    from: what `base` decided to begin with is not so now. One of the two may go on `elsewhere`, beside the other.
     """
     trial = _Trial(base, commands, horizon, against, places, found)
     yield Look(reached=0, answer=trial.compare(), last=horizon == 0)
     if horizon:
-        for moment in trial.moments():
-            trial.advance(moment)
-            yield Look(reached=moment - trial.start)
-        yield Look(reached=horizon, answer=trial.compare(), last=True)
+        with closing(trial.set_out(elsewhere)):
+            for moment in trial.moments():
+                trial.advance(moment)
+                yield Look(reached=moment - trial.start)
+            yield Look(reached=horizon, answer=trial.compare(), last=True)
 
 
 def what_if(trial: Iterable[Look]) -> WhatIf:
@@ -92,7 +96,7 @@ def prepare(simulation: "Simulation") -> None:
     waiting(snapshot)
     holdings_of(snapshot)
     ready_gpus(snapshot)
-    hourly_of(simulation, snapshot)
+    nodes_hourly(snapshot, simulation.policy.prices)
 
 
 class _Trial:
@@ -111,11 +115,18 @@ class _Trial:
         self.commands, self.other, self._places = commands, against, places
         self.begun = base.snapshot()
         self.now = found or self.begun
-        self.without = Future(base, against)
+        self._beside = Future(base, against)
+        self.without: Way = self._beside
         self.tried = Future(base, commands, places)
         self.placed: tuple[Time, Snapshot, Snapshot] | None = None
         """When everything that was asked for ran, and the futures at that moment."""
         self._seen: set[str] = set()
+
+    def set_out(self, elsewhere: Elsewhere | None) -> Way:
+        """The future without the commands leaves; it is to be closed."""
+        if elsewhere is not None:
+            self.without = elsewhere(self._beside)
+        return self.without
 
     def moments(self) -> list[Time]:
         """When to look, the horizon last."""
@@ -130,8 +141,8 @@ class _Trial:
         if self.placed is None and moment - self.start in _LOOKS and moment < self.end:
             after = self.tried.simulation.snapshot()
             subjects = subjects_of(self.commands, after)
-            if subjects and all(key in self.tried.started for key in subjects):
-                self.placed = moment, self.without.simulation.snapshot(), after
+            if subjects and all(key in self.tried.course.started for key in subjects):
+                self.placed = moment, self.without.look().snapshot, after
 
     def _too_late(self) -> Iterator[str]:
         """The changes that lie beyond the horizon, so that nobody tries them."""
@@ -141,18 +152,18 @@ class _Trial:
                 place = f"{self._places[number]}: " if number < len(self._places) else ""
                 yield f"{place}it comes after the horizon, +{format_exactly(span)}: look farther ahead"
 
-    def _only_tried(self, what: What) -> Iterator[str]:
+    def _only_tried(self, without: Course, what: What) -> Iterator[str]:
         """What this kind of line says of the changes, and not of the commands that come anyway."""
-        anyway = [] if self.other else _said(self.without, what)
-        return (Counter(_said(self.tried, what)) - Counter(anyway)).elements()
+        anyway = [] if self.other else _said(without, what)
+        return (Counter(_said(self.tried.course, what)) - Counter(anyway)).elements()
 
     def compare(self) -> WhatIf:
         """How the two differ by now."""
-        without, tried = self.without, self.tried
-        reached = tried.simulation.now
-        final = tried.simulation.snapshot()
+        stands, beside = self.tried.look(), self.without.look()
+        tried, without = stands.course, beside.course
+        reached, final = self.tried.simulation.now, stands.snapshot
         # As long as no time passed and nothing was changed there, the other future is what is.
-        other = self.begun if reached == self.start and not self.other else without.simulation.snapshot()
+        other = self.begun if reached == self.start and not self.other else beside.snapshot
         compared, before, after = self.placed or (reached, other, final)
         self._seen |= subjects_of(self.commands, after) | subjects_of(self.commands, final)
         rivals = subjects_of(self.other, other)
@@ -167,8 +178,8 @@ class _Trial:
             time=self.start,
             compared=compared,
             horizon=reached,
-            refused=(*self._only_tried(What.COMMAND_REFUSED), *self._too_late()),
-            so_already=tuple(self._only_tried(What.COMMAND_NEEDLESS)),
+            refused=(*self._only_tried(without, What.COMMAND_REFUSED), *self._too_late()),
+            so_already=tuple(self._only_tried(without, What.COMMAND_NEEDLESS)),
             closed=closed_by(sums[id(other)].queues, sums[id(final)].queues),
             outcomes=tuple(outcome_of(key, tried, (after, final), without, other) for key in sorted(self._seen)),
             against=tuple(outcome_of(key, without, (other,), tried, final) for key in sorted(rivals)),
@@ -194,14 +205,14 @@ class _Trial:
             lost_gpu_hours=lost,
             cost_without=cost_without,
             cost=cost,
-            gpu_hours_without=without.gpus.used_hours,
-            gpu_hours=tried.gpus.used_hours,
-            capacity_hours_without=without.gpus.total_hours,
-            capacity_hours=tried.gpus.total_hours,
+            gpu_hours_without=beside.gpu_hours,
+            gpu_hours=stands.gpu_hours,
+            capacity_hours_without=beside.capacity_hours,
+            capacity_hours=stands.capacity_hours,
             gpus_total_without=gpus_in(other),
             gpus_total_with=gpus_in(final),
-            hourly_without=hourly_of(without.simulation, other),
-            hourly=hourly_of(tried.simulation, final),
+            hourly_without=beside.hourly,
+            hourly=stands.hourly,
             fairness_without=fairness_of(trees[1]),
             fairness=fairness_of(trees[2]),
         )
@@ -216,5 +227,5 @@ class _Sum:
         self.waiting = waiting(snapshot)
 
 
-def _said(future: Future, what: What) -> list[str]:
-    return [line.message for line in future.lines if line.what is what]
+def _said(course: Course, what: What) -> list[str]:
+    return [line.message for line in course.lines if line.what is what]

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from gpuconsole.insight.futures import Victim
+from gpuconsole.insight.course import Victim
 from gpuconsole.insight.reasons import Code
 from gpuconsole.model.clock import Span, Time
 

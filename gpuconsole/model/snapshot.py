@@ -79,6 +79,10 @@ class View(Mapping[str, T], Generic[T]):
         position = self._index.get(key)  # type: ignore[call-overload]
         return position is not None and position < len(self.rows) and self.rows[position] is not None
 
+    def index(self) -> dict[str, int]:
+        """Key → place in `rows`, of its own rows only."""
+        return {key: position for key, position in self._index.items() if position < len(self.rows)}
+
     def all(self) -> Iterator[T]:
         """The rows themselves, without a look-up by key."""
         return (row for row in self.rows if row is not None)

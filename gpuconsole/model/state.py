@@ -28,6 +28,13 @@ class Table:
         self._size = 0
         self._view: View[Any] | None = None
 
+    @classmethod
+    def of(cls, view: View[Any]) -> "Table":
+        """A table that begins with the rows of a view."""
+        table = cls()
+        table._rows, table._index, table._size, table._view = view.rows[:], view.index(), view.size, view
+        return table
+
     def put(self, key: str, row: object) -> None:
         self._view = None
         position = self._index.get(key)
@@ -105,6 +112,15 @@ class ClusterState:
         for thing in file.objects:
             state.apply(Applied(file.time, thing))
         state._recent.extend(file.recent)
+        return state
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, recent: Iterable[Happened]) -> "ClusterState":
+        """Begin with the objects of a Snapshot, whose rows are shared, and with these lines of history."""
+        state = cls(snapshot.time)
+        state._serial = snapshot.serial
+        state._tables = {name: Table.of(getattr(snapshot, name)) for name in TABLES.values()}
+        state._recent.extend(recent)
         return state
 
     def apply(self, event: Event) -> None:

@@ -15,6 +15,7 @@ from gpuconsole.insight.why import rehearsal_of, trying
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.workers.apart import apart
 from gpuconsole.workers.mirror import Mirror
 from gpuconsole.workers.protocol import (
     Ask,
@@ -82,7 +83,7 @@ def pieces(simulation: Simulation, question: Long, found: Snapshot | None) -> It
     match question:
         case Ask():
             asked = (question.commands, question.horizon, question.against, question.places, found)
-            return map(Looked, looks(simulation, *asked))
+            return map(Looked, looks(simulation, *asked, elsewhere=apart))
         case AskWhy():
             snapshot = simulation.snapshot()
             tried = trying(snapshot, rehearsal_of(simulation, snapshot), question.workload, lambda: simulation)

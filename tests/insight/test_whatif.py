@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuconsole.cli.whatif_report import as_text
-from gpuconsole.insight.comparing import hourly_of
-from gpuconsole.insight.cost import node_hourly
+from gpuconsole.insight.cost import node_hourly, nodes_hourly
 from gpuconsole.insight.demand import admitted_since
 from gpuconsole.insight.gpu_totals import gpu_totals
 from gpuconsole.insight.gpumap import GpuMap, GpuState, gpu_rows
@@ -459,4 +458,4 @@ def test_what_is_added_up_by_what_changed_is_what_adding_up_anew_gives(
         assert totals.largest_pod == max(idle, default=0)
         assert totals.nodes_idle == sum(0 < row.gpus == row.counts[GpuState.IDLE] for row in rows)
         cost = sum(node_hourly(node, simulation.policy.prices) for node in snapshot.nodes.all())
-        assert hourly_of(simulation, snapshot) == cost
+        assert nodes_hourly(snapshot, simulation.policy.prices) == cost

@@ -1,0 +1,115 @@
+"""The course of a future: what happened in it so far, as data, and what that comes to."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec import Struct, field
+
+from gpuconsole.insight.preemptions import rule_in_words, subject
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.events import Happened, What
+
+LOSSES = (What.EVICTED, What.POD_EVICTED, What.POD_FAILED)
+"""Lines that tell of a lost place."""
+
+
+class Victim(Struct, frozen=True, kw_only=True):
+    """An eviction, or pods lost with their node, in one future and not in the other."""
+
+    time: Time
+    workload: str
+    queue: str
+    gpus: int
+    priority: int
+    by: str
+    by_priority: int
+    rule: str
+    """In words."""
+    lost_gpu_hours: float
+    cost: float
+    returns: Time | None
+    """When all its pods run again before the horizon, if they do."""
+
+
+class Course(Struct, kw_only=True):
+    """What happened in a future since it began. Mutated by the future."""
+
+    begun: Time
+    lines: list[Happened] = field(default_factory=list)
+    """In their order, but for those that only tell that somebody waits."""
+    admitted: dict[str, list[Happened]] = field(default_factory=dict)
+    """Workload → its admissions."""
+    started: dict[str, Time] = field(default_factory=dict)
+    """Workload → when all its pods ran for the first time."""
+    placed: dict[str, list[Happened]] = field(default_factory=dict)
+    """Job, or lone pod, that no Workload stands for → the lines of its pods that get nodes."""
+
+    def first_admission(self, key: str) -> Time | None:
+        lines = self.admitted.get(key)
+        return lines[0].time if lines else None
+
+    def let_in(self, key: str) -> Time | None:
+        """When it is first admitted; work that nothing queues when its first pod gets a node; else when it starts."""
+        admitted, placed = self.first_admission(key), self.placed.get(key)
+        if admitted is None and placed:
+            return placed[0].time
+        return self.started.get(key) if admitted is None else admitted
+
+    def waits(self) -> list[Span]:
+        return [line.waited for lines in self.admitted.values() for line in lines]
+
+    def lost(self) -> tuple[float, float]:
+        """GPU-hours and USD. A PREEMPTED line repeats the loss of its eviction."""
+        paid = [line for line in self.lines if line.what is not What.PREEMPTED]
+        return sum(line.lost_gpu_seconds for line in paid) / 3600, sum(line.cost for line in paid)
+
+    def evictions(self) -> list[Victim]:
+        """One for each time that a workload (or a pod without one) lost its place, or pods of it."""
+        rules = {(line.time, subject(line)): line.reason for line in self.lines if line.what is What.PREEMPTED}
+        pods: dict[tuple[Time, str], list[Happened]] = {}
+        back: dict[tuple[Time, str], Time] = {}
+        gone: dict[str, list[tuple[Time, str]]] = {}
+        missing: dict[str, int | None] = {}
+        """How many pods each lost that still has its quota; None for one that has to start anew."""
+        for line in self.lines:
+            key = subject(line)
+            if line.what in LOSSES:
+                pods.setdefault((line.time, key), []).append(line)
+                gone.setdefault(key, []).append((line.time, key))
+                lost = missing.get(key, 0)
+                missing[key] = None if (line.what is What.EVICTED and not line.pod) or lost is None else lost + 1
+            elif line.what is What.POD_BOUND and (lost := missing.get(key)):
+                missing[key] = lost - 1
+            if line.what is What.STARTED or missing.get(key) == 0:
+                back.update(dict.fromkeys(gone.pop(key, ()), line.time))
+                missing.pop(key, None)
+        return [_victim(rules.get(moment, ""), lines, back.get(moment)) for moment, lines in pods.items()]
+
+
+def more_evictions(course: Course, other: Course) -> tuple[Victim, ...]:
+    """Evictions in `course` beyond as many of the same workload for the same preemptor as `other` has."""
+    known = Counter((victim.workload, victim.by) for victim in other.evictions())
+    more = []
+    for victim in course.evictions():
+        if known[victim.workload, victim.by]:
+            known[victim.workload, victim.by] -= 1
+        else:
+            more.append(victim)
+    return tuple(more)
+
+
+def _victim(rule: str, lines: Sequence[Happened], returns: Time | None) -> Victim:
+    first = lines[0]
+    return Victim(
+        time=first.time,
+        workload=subject(first),
+        queue=first.queue,
+        gpus=sum(line.gpus for line in lines),
+        priority=first.priority,
+        by=first.by,
+        by_priority=first.by_priority,
+        rule=rule_in_words(rule or first.reason),
+        lost_gpu_hours=sum(line.lost_gpu_seconds for line in lines) / 3600,
+        cost=sum(line.cost for line in lines),
+        returns=returns,
+    )

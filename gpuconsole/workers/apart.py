@@ -1,0 +1,154 @@
+"""A future that is lived in a process of its own, beside this one, so that two futures take the time of one.
+
+The process is a fork: it has the cluster at once, and sends back only what has changed by the time somebody looks.
+"""
+
+import gc
+import os
+import signal
+import sys
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Union
+
+import msgspec
+from msgspec import Struct
+
+from gpuconsole.insight import scan
+from gpuconsole.insight.course import Course
+from gpuconsole.insight.futures import Future, Standing, Way
+from gpuconsole.model.clock import Time
+from gpuconsole.model.events import Applied, Deleted, Happened
+from gpuconsole.model.state import ClusterState
+
+
+class _Go(Struct, frozen=True, tag=True):
+    until: Time
+
+
+class _Look(Struct, frozen=True, tag=True):
+    pass
+
+
+class _Stands(Struct, frozen=True, kw_only=True):
+    """A `Standing` as it travels: of the Snapshot what differs from the one that the future began with."""
+
+    course: Course
+    time: Time
+    news: list[Union[Applied, Deleted]]
+    recent: tuple[Happened, ...]
+    gpu_hours: float
+    capacity_hours: float
+    hourly: float
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_ORDERS = msgspec.msgpack.Decoder(Union[_Go, _Look])
+_ANSWERS = msgspec.msgpack.Decoder(_Stands)
+_THREADS = Path("/proc/self/task")
+_FILES = Path("/proc/self/fd")
+
+
+def apart(future: Future) -> Way:
+    """This future in a process of its own, where there is a core for it and forking is safe; else the future itself."""
+    if sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2 or len(list(_THREADS.iterdir())) > 1:
+        return future
+    with suppress(OSError):
+        return Apart(future)
+    return future
+
+
+class Apart:
+    """A future in a process of its own. Mutates. What becomes of the process changes no answer."""
+
+    def __init__(self, future: Future) -> None:
+        """Fork. Raises OSError if there is no room for another process; no other thread may run in this one."""
+        self._future = future
+        """As it stood when the process began: it goes on here if the process is lost."""
+        self._until = future.simulation.now
+        self._pipe, theirs = Pipe()
+        self.process: int | None = os.fork()
+        if not self.process:
+            _live(future, theirs)
+        theirs.close()
+
+    def advance(self, until: Time) -> None:
+        """Send it on to a moment; this returns at once."""
+        self._until = until
+        if self.process is not None:
+            with suppress(OSError):
+                self._pipe.send_bytes(_ENCODER.encode(_Go(until)))
+
+    def look(self) -> Standing:
+        """Wait until it is where it was sent; where it stands then."""
+        if self.process is not None:
+            try:
+                self._pipe.send_bytes(_ENCODER.encode(_Look()))
+                return self._standing(_ANSWERS.decode(self._pipe.recv_bytes()))
+            except (EOFError, OSError):
+                self.close()
+        self._future.advance(self._until)
+        return self._future.look()
+
+    def close(self) -> None:
+        """End the process."""
+        process, self.process = self.process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+            self._pipe.close()
+
+    def _standing(self, stands: _Stands) -> Standing:
+        state = ClusterState.of(self._future.begun, stands.recent)
+        for event in stands.news:
+            state.apply(event)
+        state.time = stands.time
+        return Standing(
+            course=stands.course,
+            snapshot=state.freeze(),
+            gpu_hours=stands.gpu_hours,
+            capacity_hours=stands.capacity_hours,
+            hourly=stands.hourly,
+        )
+
+
+def _live(future: Future, pipe: Connection) -> None:
+    """What the process does; it never returns."""
+    try:
+        _keep_only(pipe)
+        # What is there is the parent's, too: looking at it all would copy it.
+        gc.freeze()
+        while True:
+            match _ORDERS.decode(pipe.recv_bytes()):
+                case _Go(until):
+                    future.advance(until)
+                case _Look():
+                    pipe.send_bytes(_ENCODER.encode(_told(future)))
+    finally:
+        # The parent is gone, or needs no more; or something failed, and then the parent meets it, too.
+        os._exit(0)
+
+
+def _keep_only(pipe: Connection) -> None:
+    """Let go of what the parent has open: whoever reads its pipes would not notice when it ends."""
+    for file in [int(path.name) for path in _FILES.iterdir()]:
+        if file > 2 and file != pipe.fileno():
+            with suppress(OSError):
+                os.close(file)
+
+
+def _told(future: Future) -> _Stands:
+    standing = future.look()
+    snapshot = standing.snapshot
+    return _Stands(
+        course=standing.course,
+        time=snapshot.time,
+        news=scan.news(future.begun, snapshot),
+        recent=snapshot.recent,
+        gpu_hours=standing.gpu_hours,
+        capacity_hours=standing.capacity_hours,
+        hourly=standing.hourly,
+    )

@@ -1,0 +1,110 @@
+"""A future in a process of its own is the future that it would be here, whatever becomes of the process."""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from gpuconsole.insight.futures import Future, Way
+from gpuconsole.insight.whatif import Look, looks
+from gpuconsole.model.clock import HOUR, MINUTE
+from gpuconsole.model.commands import Command, Drain, FailNode, Later, SetPriority, SetQuota, Submit
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.workloads import Workload
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.workers.apart import Apart, apart
+from tests.sim.cluster import START, USUAL, workload
+from tests.sim.strategies import cluster
+
+CHANGES: dict[str, tuple[Command, ...]] = {
+    "nothing": (),
+    "urgent work": (Submit((workload("asked", gpus=4, duration="20m"),)), SetPriority("red/asked", 9)),
+    "a drain, and a node that fails later": (Drain("n1"), Later(10 * MINUTE, FailNode("n2"))),
+    "another quota": (SetQuota("blue", "a100", GPU, 8),),
+    "what cannot be": (SetPriority("red/nobody", 3),),
+}
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="futures are lived apart on Linux only")
+
+
+def crowd() -> Simulation:
+    """More work than there are GPUs for, half an hour old."""
+    base = Simulation.from_objects(cluster(), policy=USUAL, seed=3, start=START)
+    base.submit(Submit(tuple(_work(number) for number in range(12))))
+    base.advance(START + 30 * MINUTE)
+    return base
+
+
+def _work(number: int) -> Workload:
+    return workload(f"w{number}", ("red", "blue")[number % 2], gpus=1 + number % 4, duration=f"{7 + 5 * number}m")
+
+
+def asked(commands: Sequence[Command], against: Sequence[Command], *, apart: bool) -> list[Look]:
+    made: list[Apart] = []
+    found = list(looks(crowd(), commands, HOUR, against, elsewhere=(lambda f: _made(f, made)) if apart else None))
+    assert len(made) == apart
+    assert all(one.process is None for one in made)
+    return found
+
+
+def _made(future: Future, made: list[Apart]) -> Way:
+    made.append(Apart(future))
+    return made[-1]
+
+
+def everywhere_the_same() -> None:
+    for name, commands in CHANGES.items():
+        for against in ((), CHANGES["urgent work"]):
+            here = asked(commands, against, apart=False)
+            assert asked(commands, against, apart=True) == here, name
+            assert here[-1].answer is not None
+            assert here[-1].answer.empty == (commands == against), name
+
+
+def lost_on_its_way() -> None:
+    here = asked(CHANGES["another quota"], (), apart=False)
+    made: list[Apart] = []
+    there = []
+    for look in looks(crowd(), CHANGES["another quota"], HOUR, elsewhere=lambda future: _made(future, made)):
+        there.append(look)
+        if look.reached == 15 * MINUTE and made[0].process is not None:
+            os.kill(made[0].process, signal.SIGKILL)
+    assert there == here
+
+
+def given_up() -> None:
+    made: list[Apart] = []
+    asking = looks(crowd(), CHANGES["urgent work"], HOUR, elsewhere=lambda future: _made(future, made))
+    for _ in range(4):
+        next(asking)
+    process = made[0].process
+    assert process is not None
+    assert isinstance(asking, Iterator)
+    asking.close()  # type: ignore[attr-defined]
+    with pytest.raises(ChildProcessError):
+        os.waitpid(process, 0)
+
+
+def forked_where_that_is_safe() -> None:
+    future = Future(crowd())
+    way = apart(future)
+    assert isinstance(way, Apart) == (len(os.sched_getaffinity(0)) > 1)
+    way.close()
+    stop = threading.Event()
+    other = threading.Thread(target=stop.wait)
+    other.start()
+    assert apart(future) is future
+    stop.set()
+    other.join()
+
+
+@pytest.mark.parametrize("trial", [everywhere_the_same, lost_on_its_way, given_up, forked_where_that_is_safe])
+def test_a_future_lived_apart_is(trial: Callable[[], None]) -> None:
+    # In a process without other threads: only from such a one a fork is safe.
+    process = multiprocessing.get_context("spawn").Process(target=trial)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
