@@ -23,6 +23,8 @@ class Queue:
         self.gangs: dict[str, Gang] = {}
         self.torn: set[str] = set()
         """Gangs of which some pods have a node and others wait."""
+        self._waiting: set[str] = set()
+        """Gangs of which some pods wait."""
         self._lines: dict[LineKey, Line] = {}
         self._own: set[str] = set()
         """Gangs that no fork shares."""
@@ -32,7 +34,7 @@ class Queue:
         twin = Queue(self.whole)
         twin.waiters = self.waiters.copy()
         twin.gangs = self.gangs.copy()
-        twin.torn = self.torn.copy()
+        twin.torn, twin._waiting = self.torn.copy(), self._waiting.copy()
         self._own = set()
         twin._lines = {key: line.fork() for key, line in self._lines.items()}
         return twin
@@ -110,13 +112,15 @@ class Queue:
     def untried(self, freed: int) -> Iterator[Unit]:
         """Units that wait and were not refused since the board last freed anything."""
         yield from (line for line in self._lines.values() if line.refused_at != freed)
-        if self.whole:
+        if self.whole and self._waiting:
             names = [name for name, gang in self.gangs.items() if gang.waiters and gang.refused_at != freed]
             yield from (self._owned(name) for name in names)
 
     def any_untried(self, freed: int) -> bool:
         """True if `untried` would name a unit."""
-        return next(self.untried(freed), None) is not None
+        if any(line.refused_at != freed for line in self._lines.values()):
+            return True
+        return self.whole and any(self.gangs[name].refused_at != freed for name in self._waiting)
 
     def _units(self) -> list[Unit]:
         gangs = [self._owned(name) for name, gang in self.gangs.items() if gang.waiters] if self.whole else []
@@ -139,6 +143,7 @@ class Queue:
     def _judge(self, name: str) -> None:
         """After a change: is the gang torn, is it gone?"""
         gang = self.gangs[name]
+        (self._waiting.add if gang.waiters else self._waiting.discard)(name)
         (self.torn.add if gang.waiters and gang.seated else self.torn.discard)(name)
         if not gang.waiters and not gang.seated:
             del self.gangs[name]

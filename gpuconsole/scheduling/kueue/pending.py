@@ -8,10 +8,9 @@ one by one. Entries are deleted lazily: what left the queue is dropped when it c
 Under admission fair sharing each LocalQueue has lanes of its own, and the head comes from the one that used least.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from heapq import heappop, heappush
-from operator import attrgetter
 
 from gpuconsole.scheduling.kueue.reasons import Reason
 from gpuconsole.scheduling.kueue.requests import Order, Request
@@ -244,12 +243,25 @@ class PendingQueue:
         """True if no lane is closed."""
         return not self._closed
 
-    def first_of_lanes(self) -> list[Request]:
-        """The first workloads of all open lanes, in order; nobody where one comes before its turn."""
+    def first_of_lanes(self) -> Iterator[Request]:
+        """The first workloads of all open lanes, in order; nobody where one comes before its turn.
+
+        Nothing may be closed, or come, meanwhile.
+        """
         if self._taking_turns or self._sticky in self._waiting:
-            return []
-        lanes = {lane for tops in self._tops.values() for _, lane in tops if lane[1] not in self._closed}
-        return sorted((first for lane in lanes if (first := self._first(lane))), key=attrgetter("order"))
+            return
+        tops = self._tops.get(_ONE_DOOR, [])[:]
+        last: Request | None = None
+        while tops:
+            order, lane = heappop(tops)
+            first = None if lane[1] in self._closed else self._first(lane)
+            if first is None or first is last or first.order < order:
+                continue
+            if first.order == order:
+                last = first
+                yield first
+            else:
+                heappush(tops, (first.order, lane))
 
     def close(self, head: Request, granular: str) -> None:
         """Refuse all of the head's shape, by the granular reason of its condition, until the tree wakes."""
@@ -260,8 +272,7 @@ class PendingQueue:
         """Take back that its lane was closed."""
         if self._closed.pop(head.shape, None) is not None:
             self.version += 1
-            lane = self._lane(head)
-            heappush(self._tops.setdefault(lane[0], []), (head.order, lane))
+            self._show(self._lane(head))
 
     def wake(self, ready: Callable[[Request], bool], matches: Callable[[Request], bool] | None) -> None:
         """Open all lanes and bring back the parked workloads whose backoff has ended and whose namespace matches.
@@ -273,9 +284,7 @@ class PendingQueue:
         for lane in [(door, shape) for door in self._tops for shape in closed]:
             if matches is not None:
                 self._park_mismatches(lane, matches)
-            first = self._first(lane)
-            if first is not None:
-                heappush(self._tops[lane[0]], (first.order, lane))
+            self._show(lane)
         for request in list(self._parked.values()):
             if ready(request) and (matches is None or matches(request)):
                 self._line_up(request)
@@ -314,6 +323,12 @@ class PendingQueue:
             request = self._waiting.get(id)
             if request is not None and self._lane(request) == lane and not matches(request):
                 self._put_aside(request)
+
+    def _show(self, lane: Lane) -> None:
+        """An open lane is to be found; void or not, its first entry does not come after its first workload."""
+        entries = self._lanes.get(lane)
+        if entries:
+            heappush(self._tops.setdefault(lane[0], []), (entries[0][0], lane))
 
     def _first(self, lane: Lane) -> Request | None:
         """The first workload of a lane; void entries before it are dropped."""

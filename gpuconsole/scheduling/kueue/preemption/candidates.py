@@ -4,7 +4,7 @@ A preemptor has a hierarchical advantage over workloads outside a subtree in who
 what is nearer to it. Kueue 0.19 preemption/classical.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from enum import Enum, auto
 from itertools import chain
 from operator import attrgetter
@@ -143,7 +143,7 @@ def _under(search: Search, cohort: int, advantage: bool) -> Sequence[Candidate]:
     known = kept.get(key)
     if known is None:
         found: list[Candidate] = []
-        _collect_subtree(search, cohort, advantage, (), found)
+        _collect_subtree(search, cohort, advantage, (), key, found)
         if search.context.config.usage_based is None:
             found.sort(key=_by_rank)
         known = kept[key] = found
@@ -151,21 +151,31 @@ def _under(search: Search, cohort: int, advantage: bool) -> Sequence[Candidate]:
 
 
 def _collect_subtree(
-    search: Search, cohort: int, advantage: bool, below: tuple[int, ...], found: list[Candidate]
+    search: Search, cohort: int, advantage: bool, below: tuple[int, ...], key: Hashable, found: list[Candidate]
 ) -> None:
-    """Gather candidates under a cohort, leaving out all that borrow nothing needed."""
+    """Gather candidates under a cohort, leaving out all that borrow nothing needed; `key` stands for what is asked."""
     usage, tree = search.usage, search.usage.tree
     for child in tree.children[cohort]:
         if not usage.within(child, search.columns):
-            _collect_subtree(search, child, advantage, (child, *below), found)
+            _collect_subtree(search, child, advantage, (child, *below), key, found)
     for child in tree.queue_children[cohort]:
         if not usage.within(child, search.columns):
-            policy = search.rules.queue.preemption.reclaim_within_cohort
-            branch = (child, *below)
-            found += [
-                Candidate(holding, _variant(search, holding, advantage), branch)
-                for holding in candidates_of(search, tree.names[child], policy)
-            ]
+            found += _of_queue(search, tree.names[child], advantage, (child, *below), key)
+
+
+def _of_queue(
+    search: Search, name: str, advantage: bool, branch: tuple[int, ...], key: Hashable
+) -> Sequence[Candidate]:
+    """The candidates of a queue, in order of rank: as long as it holds the same, whatever others in its tree do."""
+    known = search.context.known_of_queue(name)
+    found: Sequence[Candidate] | None = known.get(key)
+    if found is None:
+        policy = search.rules.queue.preemption.reclaim_within_cohort
+        found = known[key] = tuple(
+            Candidate(holding, _variant(search, holding, advantage), branch)
+            for holding in candidates_of(search, name, policy)
+        )
+    return found
 
 
 def _variant(search: Search, holding: Holding, advantage: bool) -> Variant:

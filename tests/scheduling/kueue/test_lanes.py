@@ -1,0 +1,53 @@
+"""Lanes: whoever is first in each open one comes in order, as a look at everybody would find them."""
+
+from random import Random
+
+import pytest
+
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.pending import PendingQueue
+from gpuconsole.scheduling.kueue.requests import Request
+from tests.scheduling.kueue.cluster import workload
+
+
+def request(number: int, draw: Random) -> Request:
+    """Of one of six shapes."""
+    made = workload(f"w{number}", "q", draw.randint(1, 3), priority=draw.randint(0, 1), created=draw.randint(0, 40))
+    return Request(made, number, "q", KueueConfig())
+
+
+def first_by_shape(queue: PendingQueue, there: dict[int, Request]) -> list[Request]:
+    parked, closed, _ = queue.memory()
+    first: dict[bytes, Request] = {}
+    for one in sorted(there.values(), key=lambda one: one.order):
+        if one.id not in parked and one.shape not in dict(closed):
+            first.setdefault(one.shape, one)
+    return sorted(first.values(), key=lambda one: one.order)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_first_of_all_lanes_come_in_order(seed: int) -> None:
+    draw = Random(seed)
+    queue = PendingQueue(strict=False, hashing=True)
+    there: dict[int, Request] = {}
+    for number in range(120):
+        act = draw.choice(("push", "push", "push", "remove", "close", "open", "park", "wake", "head", "copy"))
+        one = draw.choice(list(there.values())) if there else None
+        if act == "push":
+            there[number] = request(number, draw)
+            queue.push(there[number])
+        elif act == "wake":
+            queue.wake(lambda _: True, None)
+        elif act == "head":
+            queue.head()
+        elif act == "copy":
+            queue = queue.copy()
+        elif one is not None and act == "remove":
+            queue.remove(there.pop(one.id).id)
+        elif one is not None and act == "park":
+            queue.park(one)
+        elif one is not None:
+            queue.close(one, "WaitingForQuota") if act == "close" else queue.open(one)
+        wanted = first_by_shape(queue, there)
+        assert list(queue.first_of_lanes()) == wanted
+        assert queue.head() is (wanted[0] if wanted else None)
