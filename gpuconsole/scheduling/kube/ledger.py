@@ -10,19 +10,18 @@ from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PodPhase, P
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.volcano import PodGroup
-from gpuconsole.scheduling.kube import pod_groups, ports
+from gpuconsole.scheduling.kube import pod_groups
 from gpuconsole.scheduling.kube.board import Board
 from gpuconsole.scheduling.kube.budgets import OpenBudget, opened
-from gpuconsole.scheduling.kube.census import kind_of
 from gpuconsole.scheduling.kube.delays import Delays, gang_key
+from gpuconsole.scheduling.kube.minding import is_choosy, kind_of, minds
 from gpuconsole.scheduling.kube.neighbours import is_picky
 from gpuconsole.scheduling.kube.nodes import Reservation, Seat
-from gpuconsole.scheduling.kube.plugins.podtopologyspread import siblings
 from gpuconsole.scheduling.kube.pod_groups import gang_of, group_of
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.queue import Queue
 from gpuconsole.scheduling.kube.shapes import Shapes
-from gpuconsole.scheduling.kube.units import Gang, Kind, Waiter
+from gpuconsole.scheduling.kube.units import Gang, Waiter
 
 NEVER = "Never"
 
@@ -234,7 +233,7 @@ class Ledger:
         if not same:
             self._unreserve(old)
             self._reserve(waiter)
-        if waiter.kind is not None and waiter.who is not None and _is_choosy(waiter.who):
+        if waiter.kind is not None and waiter.who is not None and is_choosy(waiter.who):
             self._choosy.add(waiter.pod)
         if self.queue.add(waiter):
             self.stirred = True
@@ -245,7 +244,7 @@ class Ledger:
         for waiter in tuple(self.queue.waiters.values()):
             if waiter.kind is None and waiter.who is not None:
                 self.queue.drop(waiter.pod)
-                self.queue.add(replace(waiter, kind=self._kind(waiter.who)))
+                self.queue.add(replace(waiter, kind=kind_of(waiter.who)))
                 self.stirred = True
 
     def _company(self) -> None:
@@ -253,19 +252,8 @@ class Ledger:
         if self._choosy:
             self.stir()
 
-    def _kind(self, pod: Pod) -> Kind:
-        """Pods that claim something are each a kind of their own; others differ in what is seen of them."""
-        return (*kind_of(pod), ports.wanted(pod.template), pod.key if _claims(pod) else "")
-
     def _healthy(self, seat: Seat) -> bool:
         return not seat.leaving and seat.pod not in self._unwell
-
-    def _concerned(self, pod: Pod) -> bool:
-        """True if it matters what other pods there are."""
-        template = pod.template
-        if self.crowded or template.spread or is_picky(pod) or _claims(pod) or ports.wanted(template):
-            return True
-        return bool(self.board.rules.spread is None or self.board.rules.spread) and siblings(pod) is not None
 
     def waiter(self, pod: Pod) -> Waiter:
         """The pod as it stands in the queue."""
@@ -283,7 +271,7 @@ class Ledger:
             nominated=pod.nominated_node,
             message=pod.message,
             who=pod,
-            kind=self._kind(pod) if self._concerned(pod) else None,
+            kind=kind_of(pod) if self.crowded or minds(pod, self.board.rules) else None,
         )
 
     def _size(self, pod: Pod) -> int:
@@ -300,12 +288,3 @@ class Ledger:
         if waiter is not None and waiter.nominated:
             self.board.unreserve(self.board.number(waiter.nominated), waiter.pod)
             self.stir()
-
-
-def _is_choosy(pod: Pod) -> bool:
-    affinity = pod.template.pod_affinity
-    return bool(pod.template.spread) or _claims(pod) or (affinity is not None and bool(affinity.required))
-
-
-def _claims(pod: Pod) -> bool:
-    return bool(pod.template.volumes or pod.template.resource_claims)
