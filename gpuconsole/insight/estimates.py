@@ -37,6 +37,8 @@ class Estimate(Struct, frozen=True, kw_only=True):
     """As it came from the runs."""
     interval: Interval
     """The same, stretched by what became of earlier estimates, or by the doubt there is without these."""
+    stretch: float = 1.0
+    """How many times as wide as the runs say."""
     calibrated_by: int = 0
     """How many these were."""
 
@@ -71,7 +73,15 @@ def estimate(found: Starts) -> Estimate:
 def corrected(found: Estimate, learned: Experience) -> Estimate:
     """The same, stretched by what earlier estimates teach."""
     interval = stretched(found.raw, found.median, found.asked, learned, found.past)
-    return replace(found, interval=interval, calibrated_by=learned.by)
+    return replace(found, interval=interval, stretch=learned.stretch(found.past), calibrated_by=learned.by)
+
+
+def probability(found: Starts, told: Estimate, time: Time) -> float:
+    """How probable a start by then is: by the runs, stretched as the range is, and never at odds with that."""
+    part = found.by(told.median + round((time - told.median) / told.stretch))
+    for moment, chance in ((told.interval.first, EARLY), (told.median, 0.5), (told.interval.last, LATE)):
+        part = max(part, chance) if moment <= time else min(part, chance)
+    return part
 
 
 class Memory:

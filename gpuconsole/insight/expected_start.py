@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.calibration import YOUNG, Experience, Record
 from gpuconsole.insight.demand import wanted_gpus
-from gpuconsole.insight.estimates import Estimate, estimate
+from gpuconsole.insight.estimates import Estimate, estimate, probability
 from gpuconsole.insight.estimates import corrected as stretched
 from gpuconsole.insight.eta import HORIZON, RUNS, Starts, starting
 from gpuconsole.insight.explanation import Explanation
@@ -66,7 +66,8 @@ class Eta(Struct, frozen=True, kw_only=True):
     """None if it does not wait, or as long as the runs go on. What is admitted and has no nodes yet waits, too."""
     blocker: Explanation | None = None
     """Why it waits, where no run saw it start."""
-    within: tuple[Within, ...] = ()
+    by_runs: Starts | None = None
+    """What each run saw."""
     goes_by: str = ""
     """The group of past work whose run times its own kind of work goes by."""
     samples: int = 0
@@ -81,6 +82,15 @@ class Eta(Struct, frozen=True, kw_only=True):
     assumptions: tuple[str, ...] = ()
     trust: tuple[str, ...] = ()
     """How far the range may be trusted, in words."""
+
+    @property
+    def within(self) -> tuple[Within, ...]:
+        """How probable a start within some spans is, as far as the runs looked."""
+        found, start = self.by_runs, self.start
+        if found is None or start is None:
+            return ()
+        ends = ((span, found.asked + span) for span in SPANS)
+        return tuple(Within(span, probability(found, start, end)) for span, end in ends if end <= found.horizon)
 
 
 def expected_start(
@@ -143,9 +153,7 @@ def _answered(answer: Eta, known: Past, found: Starts, snapshot: Snapshot, told:
         answer,
         start=start,
         blocker=told if start.beyond else None,
-        within=tuple(
-            Within(span, found.by(found.asked + span)) for span in SPANS if found.asked + span <= found.horizon
-        ),
+        by_runs=found,
         goes_by=group,
         samples=curve.ends if curve is not None else 0,
         past_runs=sum(run.ended for run in known.runs),
@@ -171,7 +179,7 @@ def _trust(start: Estimate, learned: Experience, kept: Record) -> Iterator[str]:
     if start.beyond:
         return
     by = CORRECTED.format(learned.by) if learned.by else UNCORRECTED
-    yield WIDTH.format(by, learned.stretch(start.past))
+    yield WIDTH.format(by, start.stretch)
     if kept.judged:
         yield RECORD.format(kept.judged, kept.covered / kept.judged)
 

@@ -114,7 +114,10 @@ def _holders(found: Explanation, now: Time) -> list[Painted]:
     lines = [BLANK, heading("WHO HOLDS IT")]
     for holder in found.holders:
         borrowed = f" {GLYPHS['borrowed']}{holder.borrowed}" if holder.borrowed else ""
-        ends = f", ends in ~{fmt.age(holder.ends - now)}" if holder.ends is not None and holder.ends > now else ""
+        # Expected starts do not believe it, and may come before.
+        ends = (
+            f", says it ends in ~{fmt.age(holder.ends - now)}" if holder.ends is not None and holder.ends > now else ""
+        )
         about = f"({holder.queue}, priority {holder.priority}{ends})"
         lines.append(
             line(

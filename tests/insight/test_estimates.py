@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.insight.calibration import Experience, Interval, Told
-from gpuconsole.insight.estimates import KEPT, Estimate, Memory, corrected, estimate
+from gpuconsole.insight.estimates import KEPT, Estimate, Memory, corrected, estimate, probability
 from gpuconsole.insight.eta import Starts
 from gpuconsole.model.clock import DAY, HOUR, MINUTE
 from gpuconsole.model.events import Applied
@@ -47,6 +47,23 @@ def test_without_earlier_estimates_it_is_twice_as_wide_and_three_times_where_lit
     known = found(11, 12, 13, 14, 15, 16, 17, 18, 19)
     assert (ends(estimate(known)), estimate(known).calibrated_by) == ((7, 15, 23), 0)
     assert ends(estimate(replace(known, past=DAY))) == (3, 15, 27)
+
+
+def test_how_probable_a_start_is_by_some_moment_agrees_with_the_range() -> None:
+    known = replace(found(11, 12, 13, 14, 15, 16, 17, 18, 19), past=DAY)
+    one = estimate(known)
+    assert ends(one) == (3, 15, 27)
+    chances = {hours: probability(known, one, NOW + round(hours * HOUR)) for hours in (2, 3, 6, 9, 15, 18, 21, 27)}
+    # Three times as wide: 6 hours, 9 before the median, stand for a moment 3 before it, by which 2 of 9 had started.
+    assert chances == {2: 0.0, 3: 1 / 9, 6: 2 / 9, 9: 3 / 9, 15: 5 / 9, 18: 6 / 9, 21: 7 / 9, 27: 1.0}
+
+
+def test_a_range_that_begins_now_has_its_tenth_within_any_span() -> None:
+    known = replace(found(4, 5, 6, 6, 7, 8), past=DAY)
+    one = estimate(known)
+    assert (ends(one)[0], known.by(NOW + HOUR), probability(known, one, NOW + HOUR)) == (0, 0.0, 1 / 6)
+    still = replace(found(*[10] * 9), past=DAY)
+    assert [probability(still, estimate(still), NOW + hours * HOUR) for hours in (6, 8, 12, 14)] == [0.0, 0.1, 0.9, 1.0]
 
 
 def test_what_had_not_started_by_the_horizon_starts_later_than_that() -> None:

@@ -206,6 +206,7 @@ def test_position_and_start_of_a_waiting_workload() -> None:
         past=answer.arrivals_span,
         # No run differs from another: a tenth of the wait, three times, as little of the past is known.
         interval=Interval(then - round(0.3 * (then - answer.time)), then + round(0.3 * (then - answer.time))),
+        stretch=3.0,
     )
     assert answer.trust == (
         "only the last 1d5h are known: on less than 4d ranges were far too early on a real trace",

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from gpuconsole.insight.ahead import Ahead
 from gpuconsole.insight.calibration import Interval
 from gpuconsole.insight.estimates import Estimate
-from gpuconsole.insight.expected_start import CohortPlace, Eta, Within
+from gpuconsole.insight.eta import Starts
+from gpuconsole.insight.expected_start import CohortPlace, Eta
 from gpuconsole.insight.risk import Cause, Danger, Turn
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, parse_time
 from gpuconsole.model.workloads import Phase
@@ -36,7 +37,13 @@ ETA = Eta(
     position=None,
     cohort=CohortPlace("org", 3, 7),
     start=START,
-    within=(Within(HOUR, 0.0), Within(6 * HOUR, 1.0)),
+    by_runs=Starts(
+        workload="a/w",
+        asked=NOW,
+        horizon=NOW + 12 * HOUR,
+        past=7 * DAY,
+        times=tuple(NOW + minutes * MINUTE for minutes in (75, 78, 81, 84, 90, 94, 96, 98, 100)),
+    ),
     goes_by="queue a",
     samples=31,
     arrivals=12,
