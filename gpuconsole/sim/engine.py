@@ -21,6 +21,7 @@ from gpuconsole.sim.controllers import (
     checks,
     commands,
     endings,
+    evicting,
     failing,
     federation,
     lifecycle,
@@ -29,7 +30,6 @@ from gpuconsole.sim.controllers import (
     reconcile,
     retiring,
     sampling,
-    workloads,
 )
 from gpuconsole.sim.controllers.making import children
 from gpuconsole.sim.controllers.solo import running
@@ -281,11 +281,11 @@ class Simulation:
             case Restart():
                 failing.restart(world, timer)
             case Release():
-                workloads.release_later(world, timer)
+                evicting.release_later(world, timer)
             case Look():
                 lifecycle.look_again(world, timer)
             case BackoffEnds():
-                workloads.backoff_ends(world, timer)
+                evicting.backoff_ends(world, timer)
             case AnswerRequest():
                 checks.autoscaler_answers(world, timer)
             case ActLater():

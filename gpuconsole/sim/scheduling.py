@@ -24,7 +24,18 @@ from gpuconsole.model.resources import gpus
 from gpuconsole.model.volcano import GroupCondition, PodGroup
 from gpuconsole.scheduling.kueue import effects
 from gpuconsole.scheduling.kueue.session import Session
-from gpuconsole.sim.controllers import claims, failing, nodes, places, pods, sampling, slices, storage, workloads
+from gpuconsole.sim.controllers import (
+    claims,
+    evicting,
+    failing,
+    nodes,
+    places,
+    pods,
+    sampling,
+    slices,
+    storage,
+    workloads,
+)
 from gpuconsole.sim.controllers.solo import running
 from gpuconsole.sim.controllers.volcano import groups
 from gpuconsole.sim.crews import crew_key
@@ -116,7 +127,7 @@ def _run_cycle(world: World, session: Session) -> None:
     world.cycles_due = False
     for victim in effects.victims_of(decided):
         if isinstance(victim, Preempt):
-            workloads.preempt(world, victim)
+            evicting.preempt(world, victim)
             slices.lost_place(world, victim.workload)
         else:
             places.give_up(world, victim)

@@ -12,7 +12,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.family import PATIENCE, reconcile
 from gpuconsole.scheduling.kueue.variants import PARENT, is_parent
-from gpuconsole.sim.controllers import workloads
+from gpuconsole.sim.controllers import evicting, workloads
 from gpuconsole.sim.kernel import LookAtFamily
 from gpuconsole.sim.world import World
 
@@ -60,11 +60,11 @@ def _change(world: World, before: Workload, after: Workload) -> None:
     """Carry out what became of a parent or a variant."""
     evicted = after.condition(conditions.EVICTED)
     if evicted is not None and evicted.status and not before.is_true(conditions.EVICTED):
-        workloads.evict(world, before, evicted.reason, evicted.message)
+        evicting.evict(world, before, evicted.reason, evicted.message)
     elif after.admitted and not before.admitted:
         workloads.start(world, after)
     elif before.admitted and before.active and not after.active:
-        workloads.evict(world, after, conditions.DEACTIVATED, "The workload is deactivated")
+        evicting.evict(world, after, conditions.DEACTIVATED, "The workload is deactivated")
     else:
         world.put(after)
 

@@ -23,7 +23,7 @@ from gpuconsole.scheduling.kueue.config import DEFAULT, MultiKueue
 from gpuconsole.scheduling.kueue.multikueue.dispatch import Nomination, all_at_once, incremental
 from gpuconsole.scheduling.kueue.multikueue.group import CONTROLLER, EVICTED_ON_MANAGER, Group, Moves, step
 from gpuconsole.sim.chance import draw
-from gpuconsole.sim.controllers import jobphases, standing, watching, workloads
+from gpuconsole.sim.controllers import evicting, jobphases, standing, watching, workloads
 from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
 from gpuconsole.sim.kernel import Confer
 from gpuconsole.sim.members import Dispatch
@@ -227,7 +227,7 @@ def _mirror(world: World, key: str) -> bool:
     copy = member.cluster.workload(key)
     if local.is_true(conditions.EVICTED):
         if member.lost is not None or copy is None or not copy.reserved:
-            workloads.release(world, key)
+            evicting.release(world, key)
             world.dispatches[key] = replace(world.dispatches[key], runs="")
             return True
         return False

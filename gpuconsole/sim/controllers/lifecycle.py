@@ -11,7 +11,7 @@ from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED
 from gpuconsole.scheduling.kueue.controller.outcome import Outcome
 from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
 from gpuconsole.scheduling.kueue.controller.waiting import deactivation_left, restarted
-from gpuconsole.sim.controllers import endings, standing, watching, workloads
+from gpuconsole.sim.controllers import endings, evicting, standing, watching, workloads
 from gpuconsole.sim.kernel import Look
 from gpuconsole.sim.world import World
 
@@ -59,7 +59,7 @@ def _carry_out(world: World, before: Workload, outcome: Outcome) -> None:
         said = outcome.events[0].message
         workloads.tell(world, What.DELETED, before, reason="Retention", message=said)
     elif why is not None:
-        workloads.evict(world, after, why.reason, why.message, cause=why.cause)
+        evicting.evict(world, after, why.reason, why.message, cause=why.cause)
     elif after.admitted and not before.admitted:
         workloads.start(world, before)
     elif before.reserved and not after.reserved:

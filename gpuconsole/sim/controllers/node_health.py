@@ -9,7 +9,7 @@ from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.topology.health import TERMINATED, UNSCHEDULABLE, Surroundings, Verdict, examine
-from gpuconsole.sim.controllers import nodes, workloads
+from gpuconsole.sim.controllers import evicting, nodes, workloads
 from gpuconsole.sim.controllers.ungating import ungate
 from gpuconsole.sim.kernel import Reexamine
 from gpuconsole.sim.world import World
@@ -50,7 +50,7 @@ def _carry_out(world: World, name: str, verdict: Verdict) -> None:
     for key, message in verdict.evicted.items():
         victim = world.workload(key)
         if victim is not None:
-            workloads.evict(world, victim, conditions.NODE_FAILURES, message)
+            evicting.evict(world, victim, conditions.NODE_FAILURES, message)
     for pod in verdict.to_fail:
         current = world.pod(pod.key)
         if current is not None and not current.done:

@@ -14,13 +14,13 @@ from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
 from gpuconsole.sim.controllers import (
     checks,
     endings,
+    evicting,
     families,
     jobphases,
     node_health,
     pods,
     standing,
     work,
-    workloads,
 )
 from gpuconsole.sim.controllers.making import children
 from gpuconsole.sim.controllers.solo import reconciling as solo
@@ -86,7 +86,7 @@ def _reconcile(world: World, crew: Crew) -> None:
         if not crew.present:
             pods.disband(world, crew)
             if not _replaced(world, job):
-                workloads.release(world, workload.key)
+                evicting.release(world, workload.key)
     elif _is_halted(workload, job):
         if not crew.present:
             pods.disband(world, crew)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gpuconsole.model.workloads import RequeueState, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.slices import latest_active
-from gpuconsole.sim.controllers import endings, standing, suspending, workloads
+from gpuconsole.sim.controllers import endings, evicting, standing, suspending
 from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
 from gpuconsole.sim.controllers.volcano import orders
 from gpuconsole.sim.crews import Crew
@@ -47,9 +47,9 @@ def _stop(world: World, workload: Workload, cause: str, why: str) -> None:
     if workload.is_true(conditions.EVICTED):
         world.put(stopped)
     elif workload.reserved:
-        workloads.evict(world, stopped, workloads.DEACTIVATED, message, cause=cause)
+        evicting.evict(world, stopped, conditions.DEACTIVATED, message, cause=cause)
     else:
-        world.put(conditions.evict(stopped, workloads.DEACTIVATED, message, world.now, cause=cause))
+        world.put(conditions.evict(stopped, conditions.DEACTIVATED, message, world.now, cause=cause))
     standing.check(world, stopped)
 
 
@@ -62,7 +62,7 @@ def requeue(world: World, key: str) -> Refusal:
         return SoAlready(f"workload {key} is on its way back to its queue already: its pods are leaving")
     if not workload.reserved:
         return SoAlready(f"workload {key} waits in its queue already; only one that holds quota can be requeued")
-    workloads.evict(world, workload, workloads.DEACTIVATED, "The workload is requeued by an operator")
+    evicting.evict(world, workload, conditions.DEACTIVATED, "The workload is requeued by an operator")
     return DONE
 
 
