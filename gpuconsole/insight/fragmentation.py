@@ -11,10 +11,12 @@ from msgspec import Struct
 
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.once import once
+from gpuconsole.insight.parts import part_of, takes
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.quantity import CPU, MEMORY
+from gpuconsole.model.resources import is_mig
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kube.packed import typical_pods
 from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
@@ -54,6 +56,9 @@ class TypicalPod(Struct, frozen=True, kw_only=True, rename="camel"):
     """A kind of pod that the cluster often runs."""
 
     gpus: int
+    """Whole ones."""
+    part: str = ""
+    """The parts of GPUs that it asks for instead, `1 × mig-1g.10gb` or `0.5 GPU`."""
     cpu: int
     """Milli."""
     model: str
@@ -69,8 +74,14 @@ class Fragments(Struct, frozen=True, kw_only=True, rename="camel"):
 
     idle: int
     fragment: float
-    """GPUs, as a mean over the typical pods."""
+    """GPUs, as a mean over the typical pods that do not ask for parts of GPUs."""
     typical: tuple[TypicalPod, ...]
+    """The most frequent first."""
+
+    @property
+    def known(self) -> bool:
+        """False where nothing is typical but pods that ask for parts of GPUs: the measure is of whole ones."""
+        return any(not pod.part for pod in self.typical)
 
     @property
     def percent(self) -> float:
@@ -87,6 +98,8 @@ class Usefulness(Struct, frozen=True, kw_only=True):
     domains: tuple[Slots, ...]
     """By topology and level, from the top; hosts are left out. Where flavors share a topology, their nodes together."""
     fragments: Fragments
+    divided: int = 0
+    """Nodes that offer MIG instances and no whole GPU, so that nothing above counts them."""
 
 
 @once("nodes", "pods", "flavors", "topologies", "workloads", "local_queues", "cluster_queues")
@@ -99,6 +112,10 @@ def usefulness(snapshot: Snapshot) -> Usefulness:
         flavors=_flavors(snapshot, nodes, rows),
         domains=_domains(snapshot, nodes, rows),
         fragments=_fragments(snapshot, nodes, rows),
+        divided=sum(
+            not node.gpus and any(is_mig(name) and amount for name, amount in node.allocatable.items())
+            for node in snapshot.nodes.all()
+        ),
     )
 
 
@@ -157,14 +174,25 @@ def _count(size: int, idle: Iterable[int], widest: int) -> int:
 
 def _fragments(snapshot: Snapshot, nodes: Sequence[Node], rows: Mapping[str, GpuRow]) -> Fragments:
     shapes, where = Shapes(), whereabouts(snapshot)
-    pods = typical_pods(shapes.of(pod.template) for here in where.by_node.values() for pod in here.values())
+    partial: dict[str, list[Pod]] = {}
+    for here in where.by_node.values():
+        for pod in here.values():
+            partial.setdefault(part_of(pod), []).append(pod)
+    whole = partial.pop("", [])
+    pods = typical_pods(shapes.of(pod.template) for pod in whole)
     measure = Fragmentation(pods)
     rooms = [_room(rows[node.name], node, where.on(node.name).values(), shapes) for node in nodes]
-    total = sum(count for _, count in pods)
+    total, every = sum(count for _, count in pods), len(whole) + sum(map(len, partial.values()))
+    typical = [_typical(pod, round(100 * count / total * len(whole) / every), rooms) for pod, count in pods]
+    for part, alike in partial.items():
+        takers = sum(takes(node, tuple(where.on(node.name).values()), alike[0]) for node in snapshot.nodes.all())
+        cpu = alike[0].template.requests.get(CPU, 0)
+        percent = round(100 * len(alike) / every)
+        typical.append(TypicalPod(gpus=0, part=part, cpu=cpu, model="", percent=percent, nodes=takers))
     return Fragments(
         idle=sum(room.idle for room in rooms) // MILLI,
         fragment=sum(measure.of(room) for room in rooms) / MILLI if pods else 0.0,
-        typical=tuple(_typical(pod, round(100 * count / total), rooms) for pod, count in pods),
+        typical=tuple(sorted(typical, key=lambda pod: -pod.percent)),
     )
 
 

@@ -71,7 +71,7 @@ def test_slots_for_programs(gpuconsole: Line, cluster: Path) -> None:
     assert answer["fragments"] == {
         "idle": 13,
         "fragment": 0.0,
-        "typical": [{"gpus": 3, "cpu": 4000, "model": "", "percent": 100, "nodes": 2}],
+        "typical": [{"gpus": 3, "part": "", "cpu": 4000, "model": "", "percent": 100, "nodes": 2}],
         "percent": 0.0,
     }
 

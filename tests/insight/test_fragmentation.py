@@ -1,6 +1,7 @@
 """What idle GPUs are good for: slots, the largest gang, the FGD measure with the cluster's own typical pods."""
 
 import pytest
+from msgspec.structs import replace
 
 from gpuconsole.insight.fragmentation import Fragments, Gang, Slots, TypicalPod, usefulness
 from gpuconsole.model.cluster import Node, Pod
@@ -133,6 +134,40 @@ def test_gpus_without_cpu_beside_them_are_fragments() -> None:
     trainers = [wanting(f"t-{number}", 1, 8_000) for number in range(99)]
     answer = usefulness(world([node("n", 8), hog, *trainers])).fragments
     assert (answer.idle, answer.fragment, answer.typical[0].nodes) == (8, 8.0, 0)
+
+
+def test_pods_that_ask_for_parts_of_gpus_are_told_with_these_and_the_measure_is_of_the_others() -> None:
+    """Slices of a divided node, half GPUs of another one: neither is work without a GPU."""
+    slices = {CPU: 64_000, MEMORY: 2**40, "nvidia.com/mig-1g.10gb": 7}
+    divided = Node(name="m", capacity=slices, allocatable=slices)
+
+    def asking(name: str, place: str, requests: dict[str, int], gpus: tuple[int, ...] = (), half: bool = False) -> Pod:
+        template = PodTemplate(containers=(Container(requests=requests),))
+        notes = {"gpu-fraction": "0.5"} if half else {}
+        return Pod(name=name, node=place, template=template, gpus=gpus, annotations=notes)
+
+    pods = [
+        *(asking(f"slice-{n}", "m", {"nvidia.com/mig-1g.10gb": 2}) for n in range(2)),
+        asking("half", "n", {}, (0,), half=True),
+        asking("train", "n", {GPU: 7}, tuple(range(1, 8))),
+    ]
+    answer = usefulness(world([node("n", 8), divided, *pods]))
+    assert (answer.divided, answer.fragments) == (
+        1,
+        Fragments(
+            idle=0,
+            fragment=0.0,
+            typical=(
+                TypicalPod(gpus=0, part="2 × mig-1g.10gb", cpu=0, model="", percent=50, nodes=1),
+                TypicalPod(gpus=7, cpu=0, model="", percent=25, nodes=0),
+                TypicalPod(gpus=0, part="0.5 GPU", cpu=0, model="", percent=25, nodes=1),
+            ),
+        ),
+    )
+    third = asking("slice-3", "m", {"nvidia.com/mig-1g.10gb": 2})
+    alone = usefulness(world([node("n", 8), divided, *pods[:2], third, replace(pods[2], node="", gpus=())]))
+    assert [(pod.part, pod.nodes) for pod in alone.fragments.typical] == [("2 × mig-1g.10gb", 0), ("0.5 GPU", 1)]
+    assert (alone.fragments.known, alone.fragments.fragment) == (False, 0.0)
 
 
 def test_without_pods_nothing_is_typical_and_nothing_is_called_a_fragment() -> None:

@@ -10,10 +10,13 @@ from gpuconsole.insight.tables import counted, table
 def slots_lines(answer: Usefulness, starts: Sequence[Starts]) -> list[str]:
     """What fits on nodes, what would start for each queue, and what is a fragment."""
     if not answer.cluster.nodes:
-        quotas = (f"{_called(one)}: quota gives {one.available} GPUs" for one in starts)
+        quotas = [f"{_called(one)}: quota gives {one.available} GPUs" for one in starts]
+        if answer.divided:
+            return ["no node has a whole GPU", *_divided(answer), *quotas, "", *_fragments(answer.fragments)]
         return ["no node is seen here, and without one nothing starts", *quotas]
     head = ("GPUS", "IDLE", "LARGEST POD", "LARGEST GANG", *map(str, SIZES))
     lines = table(("FLAVOR", "NODES", *head), [_row(row) for row in (*answer.flavors, answer.cluster)])
+    lines += _divided(answer)
     if answer.domains:
         domains = [(row.level, *_row(row)) for row in answer.domains]
         lines += ["", *table(("LEVEL", "DOMAIN", "NODES", *head), domains)]
@@ -27,6 +30,12 @@ def slots_lines(answer: Usefulness, starts: Sequence[Starts]) -> list[str]:
         told = [f"{_called(one)}: {one.text}" for one in starts if one.available or one.idle or not one.flavor]
         lines += ["", *told] if told else []
     return [*lines, "", *_fragments(answer.fragments)]
+
+
+def _divided(answer: Usefulness) -> list[str]:
+    """That some nodes are left out, as what they offer are no whole GPUs."""
+    offer = "offer MIG instances and no whole GPU" if answer.divided > 1 else "offers MIG instances and no whole GPU"
+    return [f"besides, {counted(answer.divided, 'node')} {offer}"] if answer.divided else []
 
 
 def _row(row: Slots) -> tuple[object, ...]:
@@ -56,7 +65,7 @@ def _fragments(fragments: Fragments) -> Iterable[str]:
         ("TYPICAL POD", "CPU", "MODEL", "PERCENT", "NODES THAT TAKE IT"),
         [
             (
-                counted(pod.gpus, "GPU") if pod.gpus else "no GPU",
+                pod.part or (counted(pod.gpus, "GPU") if pod.gpus else "no GPU"),
                 pod.cpu / 1000,
                 pod.model or "any",
                 pod.percent,
@@ -66,4 +75,7 @@ def _fragments(fragments: Fragments) -> Iterable[str]:
         ],
     )
     yield ""
+    if not fragments.known:
+        yield "all of them ask for parts of GPUs: how many idle whole ones are fragments is not known"
+        return
     yield f"{fragments.fragment:.1f} of {fragments.idle} idle GPUs are fragments ({fragments.percent:.0f} %)"
