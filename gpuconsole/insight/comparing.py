@@ -2,11 +2,10 @@
 stand differently."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from gpuconsole.insight.course import Course
 from gpuconsole.insight.demand import admitted_since, wanted_gpus
-from gpuconsole.insight.engine_shares import ENGINES
 from gpuconsole.insight.gpu_time import ready_gpus
 from gpuconsole.insight.once import once
 from gpuconsole.insight.pending import explain
@@ -150,19 +149,6 @@ def closed_by(before: Mapping[str, QuotaNode], after: Mapping[str, QuotaNode]) -
 
 
 _ABSENT = QuotaNode(kind=NodeKind.CLUSTER_QUEUE, name="")
-
-
-def serving_queues(roots: Iterable[QuotaNode]) -> Mapping[str, QuotaNode]:
-    """Every ClusterQueue below these roots, and every queue of Volcano or KAI that takes jobs, by name."""
-    found: dict[str, QuotaNode] = {}
-    waiting = list(roots)
-    while waiting:
-        node = waiting.pop()
-        if node.kind is NodeKind.CLUSTER_QUEUE or (node.kind in ENGINES and not node.children):
-            found[node.name] = node
-        else:
-            waiting += node.children
-    return found
 
 
 def quantile(spans: Sequence[Span], part: float) -> Span | None:

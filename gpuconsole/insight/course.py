@@ -1,7 +1,7 @@
 """The course of a future: what happened in it so far, as data, and what that comes to."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, field
 
@@ -86,11 +86,11 @@ class Course(Struct, kw_only=True):
         return [_victim(rules.get(moment, ""), lines, back.get(moment)) for moment, lines in pods.items()]
 
 
-def more_evictions(course: Course, other: Course) -> tuple[Victim, ...]:
-    """Evictions in `course` beyond as many of the same workload for the same preemptor as `other` has."""
-    known = Counter((victim.workload, victim.by) for victim in other.evictions())
+def more_evictions(course: Iterable[Victim], other: Iterable[Victim]) -> tuple[Victim, ...]:
+    """Evictions of one course beyond as many of the same workload for the same preemptor as another one has."""
+    known = Counter((victim.workload, victim.by) for victim in other)
     more = []
-    for victim in course.evictions():
+    for victim in course:
         if known[victim.workload, victim.by]:
             known[victim.workload, victim.by] -= 1
         else:

@@ -1,6 +1,6 @@
 """The two futures of a what-if: forks on their way to the horizon, and where each of them stands."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Protocol
 
@@ -8,7 +8,12 @@ from msgspec import Struct
 
 from gpuconsole.insight.cost import nodes_hourly
 from gpuconsole.insight.course import LOSSES, Course
+from gpuconsole.insight.engine_queues import queues
+from gpuconsole.insight.engine_shares import ENGINES
 from gpuconsole.insight.gpu_time import GpuTime
+from gpuconsole.insight.gpu_totals import GpuTotals, gpu_totals
+from gpuconsole.insight.overview import Waiting, waiting
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.insight.stand_ins import outermost
 from gpuconsole.insight.subjects import subjects_of
 from gpuconsole.model.clock import Time
@@ -24,11 +29,39 @@ if TYPE_CHECKING:
 _WAITING = (What.PENDING, What.GANG_WAITING)
 
 
+class Sums(Struct, frozen=True):
+    """What is added up of one Snapshot."""
+
+    queues: Mapping[str, QuotaNode]
+    """All that serve work, by name."""
+    gpus: GpuTotals
+    waiting: Waiting
+
+
+def serving_queues(roots: Iterable[QuotaNode]) -> Mapping[str, QuotaNode]:
+    """Every ClusterQueue below these roots, and every queue of Volcano or KAI that takes jobs, by name."""
+    found: dict[str, QuotaNode] = {}
+    waiting = list(roots)
+    while waiting:
+        node = waiting.pop()
+        if node.kind is NodeKind.CLUSTER_QUEUE or (node.kind in ENGINES and not node.children):
+            found[node.name] = node
+        else:
+            waiting += node.children
+    return found
+
+
+def sums_of(snapshot: Snapshot) -> Sums:
+    """Add up what futures are compared by."""
+    return Sums(serving_queues(queues(snapshot)), gpu_totals(snapshot), waiting(snapshot))
+
+
 class Standing(Struct, frozen=True, kw_only=True):
     """Where a future stands, and how it came there."""
 
     course: Course
     snapshot: Snapshot
+    sums: Sums
     gpu_hours: float
     """That pods held GPUs since it began."""
     capacity_hours: float
@@ -91,6 +124,7 @@ class Future:
         return Standing(
             course=self.course,
             snapshot=snapshot,
+            sums=sums_of(snapshot),
             gpu_hours=self.gpus.used_hours,
             capacity_hours=self.gpus.total_hours,
             hourly=nodes_hourly(snapshot, self.simulation.policy.prices),

@@ -14,16 +14,12 @@ from gpuconsole.insight.comparing import (
     outcome_of,
     quantile,
     queue_changes,
-    serving_queues,
     shifts_of,
 )
 from gpuconsole.insight.cost import nodes_hourly
 from gpuconsole.insight.course import Course, Victim, more_evictions
-from gpuconsole.insight.engine_queues import queues
-from gpuconsole.insight.futures import Elsewhere, Future, Way
+from gpuconsole.insight.futures import Elsewhere, Future, Standing, Way, sums_of
 from gpuconsole.insight.gpu_time import holdings_of, ready_gpus
-from gpuconsole.insight.gpu_totals import gpu_totals
-from gpuconsole.insight.overview import waiting
 from gpuconsole.insight.subjects import subjects_of
 from gpuconsole.insight.whatif_answer import FEASIBLE, Outcome, QueueChange, Shift, WhatIf
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_exactly
@@ -91,9 +87,7 @@ def prepare(simulation: "Simulation") -> None:
     """Add up what a first look needs, so that it only has to look at what changed since."""
     simulation.placement.prepare()
     snapshot = simulation.snapshot()
-    queues(snapshot)
-    gpu_totals(snapshot)
-    waiting(snapshot)
+    sums_of(snapshot)
     holdings_of(snapshot)
     ready_gpus(snapshot)
     nodes_hourly(snapshot, simulation.policy.prices)
@@ -113,12 +107,13 @@ class _Trial:
     ) -> None:
         self.start, self.end = base.now, base.now + horizon
         self.commands, self.other, self._places = commands, against, places
-        self.begun = base.snapshot()
-        self.now = found or self.begun
+        # Frozen before it is forked, so that the forks share what is added up of it.
+        begun = base.snapshot()
+        self.now = found or begun
         self._beside = Future(base, against)
         self.without: Way = self._beside
         self.tried = Future(base, commands, places)
-        self.placed: tuple[Time, Snapshot, Snapshot] | None = None
+        self.placed: tuple[Time, Standing, Standing] | None = None
         """When everything that was asked for ran, and the futures at that moment."""
         self._seen: set[str] = set()
 
@@ -142,7 +137,7 @@ class _Trial:
             after = self.tried.simulation.snapshot()
             subjects = subjects_of(self.commands, after)
             if subjects and all(key in self.tried.course.started for key in subjects):
-                self.placed = moment, self.without.look().snapshot, after
+                self.placed = moment, self.without.look(), self.tried.look()
 
     def _too_late(self) -> Iterator[str]:
         """The changes that lie beyond the horizon, so that nobody tries them."""
@@ -159,18 +154,17 @@ class _Trial:
 
     def compare(self) -> WhatIf:
         """How the two differ by now."""
+        now = sums_of(self.now)
         stands, beside = self.tried.look(), self.without.look()
         tried, without = stands.course, beside.course
-        reached, final = self.tried.simulation.now, stands.snapshot
-        # As long as no time passed and nothing was changed there, the other future is what is.
-        other = self.begun if reached == self.start and not self.other else beside.snapshot
-        compared, before, after = self.placed or (reached, other, final)
-        self._seen |= subjects_of(self.commands, after) | subjects_of(self.commands, final)
+        reached, final, other = self.tried.simulation.now, stands.snapshot, beside.snapshot
+        compared, before, after = self.placed or (reached, beside, stands)
+        self._seen |= subjects_of(self.commands, after.snapshot) | subjects_of(self.commands, final)
         rivals = subjects_of(self.other, other)
-        # One after the other: what is added up of a Snapshot is kept for the newest one.
-        sums = {id(snapshot): _Sum(snapshot) for snapshot in {id(s): s for s in (self.now, other, final)}.values()}
-        placed = [sums.get(id(snapshot)) or _Sum(snapshot) for snapshot in (self.now, before, after)]
-        trees, totals = [one.queues for one in placed], [one.gpus for one in placed]
+        moments = self.now, other, final
+        subjects = [(key, (after.snapshot, final)) for key in sorted(self._seen)]
+        lasting = [(key, (other,)) for key in sorted(rivals)]
+        evicted, evicted_without = tried.evictions(), without.evictions()
         lost_without, cost_without = without.lost()
         lost, cost = tried.lost()
         waits_without, waits = sorted(without.waits()), sorted(tried.waits())
@@ -180,27 +174,27 @@ class _Trial:
             horizon=reached,
             refused=(*self._only_tried(without, What.COMMAND_REFUSED), *self._too_late()),
             so_already=tuple(self._only_tried(without, What.COMMAND_NEEDLESS)),
-            closed=closed_by(sums[id(other)].queues, sums[id(final)].queues),
-            outcomes=tuple(outcome_of(key, tried, (after, final), without, other) for key in sorted(self._seen)),
-            against=tuple(outcome_of(key, without, (other,), tried, final) for key in sorted(rivals)),
-            victims=more_evictions(tried, without),
-            spared=more_evictions(without, tried),
-            shifts=shifts_of(without, tried, self._seen | rivals, (self.now, other, final)),
-            queues=queue_changes(*trees),
-            gpus_total=totals[0].total,
-            gpus_now=totals[0].in_use,
-            gpus_without=totals[1].in_use,
-            gpus=totals[2].in_use,
+            closed=closed_by(beside.sums.queues, stands.sums.queues),
+            outcomes=tuple(outcome_of(key, tried, seen, without, other) for key, seen in subjects),
+            against=tuple(outcome_of(key, without, seen, tried, final) for key, seen in lasting),
+            victims=more_evictions(evicted, evicted_without),
+            spared=more_evictions(evicted_without, evicted),
+            shifts=shifts_of(without, tried, self._seen | rivals, moments),
+            queues=queue_changes(now.queues, before.sums.queues, after.sums.queues),
+            gpus_total=now.gpus.total,
+            gpus_now=now.gpus.in_use,
+            gpus_without=before.sums.gpus.in_use,
+            gpus=after.sums.gpus.in_use,
             median_wait_without=quantile(waits_without, 0.5),
             median_wait=quantile(waits, 0.5),
             p95_wait_without=quantile(waits_without, 0.95),
             p95_wait=quantile(waits, 0.95),
-            waiting_without=sums[id(other)].waiting.workloads,
-            waiting=sums[id(final)].waiting.workloads,
-            checking_without=sums[id(other)].waiting.checking,
-            checking=sums[id(final)].waiting.checking,
-            placeless_without=sums[id(other)].waiting.by_nodes,
-            placeless=sums[id(final)].waiting.by_nodes,
+            waiting_without=beside.sums.waiting.workloads,
+            waiting=stands.sums.waiting.workloads,
+            checking_without=beside.sums.waiting.checking,
+            checking=stands.sums.waiting.checking,
+            placeless_without=beside.sums.waiting.by_nodes,
+            placeless=stands.sums.waiting.by_nodes,
             lost_gpu_hours_without=lost_without,
             lost_gpu_hours=lost,
             cost_without=cost_without,
@@ -213,18 +207,9 @@ class _Trial:
             gpus_total_with=gpus_in(final),
             hourly_without=beside.hourly,
             hourly=stands.hourly,
-            fairness_without=fairness_of(trees[1]),
-            fairness=fairness_of(trees[2]),
+            fairness_without=fairness_of(before.sums.queues),
+            fairness=fairness_of(after.sums.queues),
         )
-
-
-class _Sum:
-    """What is added up of one Snapshot."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.queues = serving_queues(queues(snapshot))
-        self.gpus = gpu_totals(snapshot)
-        self.waiting = waiting(snapshot)
 
 
 def _said(course: Course, what: What) -> list[str]:

@@ -80,7 +80,10 @@ class View(Mapping[str, T], Generic[T]):
         return position is not None and position < len(self.rows) and self.rows[position] is not None
 
     def index(self) -> dict[str, int]:
-        """Key → place in `rows`, of its own rows only."""
+        """Key → place in `rows`, of its own rows only; not to be changed."""
+        # Keys that are newer than the view were added at the end of the index.
+        if next(reversed(self._index.values()), -1) < len(self.rows):
+            return self._index
         return {key: position for key, position in self._index.items() if position < len(self.rows)}
 
     def all(self) -> Iterator[T]:

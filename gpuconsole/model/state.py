@@ -33,6 +33,7 @@ class Table:
         """A table that begins with the rows of a view."""
         table = cls()
         table._rows, table._index, table._size, table._view = view.rows[:], view.index(), view.size, view
+        table._index_shared = True
         return table
 
     def put(self, key: str, row: object) -> None:

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from gpuconsole.insight import scan
 from gpuconsole.insight.course import Course
-from gpuconsole.insight.futures import Future, Standing, Way
+from gpuconsole.insight.futures import Future, Standing, Sums, Way
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Applied, Deleted, Happened
 from gpuconsole.model.state import ClusterState
@@ -39,6 +39,7 @@ class _Stands(Struct, frozen=True, kw_only=True):
     time: Time
     news: list[Union[Applied, Deleted]]
     recent: tuple[Happened, ...]
+    sums: Sums
     gpu_hours: float
     capacity_hours: float
     hourly: float
@@ -109,6 +110,7 @@ class Apart:
         return Standing(
             course=stands.course,
             snapshot=state.freeze(),
+            sums=stands.sums,
             gpu_hours=stands.gpu_hours,
             capacity_hours=stands.capacity_hours,
             hourly=stands.hourly,
@@ -148,6 +150,7 @@ def _told(future: Future) -> _Stands:
         time=snapshot.time,
         news=scan.news(future.begun, snapshot),
         recent=snapshot.recent,
+        sums=standing.sums,
         gpu_hours=standing.gpu_hours,
         capacity_hours=standing.capacity_hours,
         hourly=standing.hourly,

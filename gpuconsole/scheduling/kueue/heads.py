@@ -124,5 +124,5 @@ def _pass_over(state: State, context: Context, rules: QueueRules, first: Request
     alike = quiet(state, context, rules, first, amounts=amounts)
     if alike is None:
         return False
-    queue.close(first, alike.wanting[1].value)
+    queue.close(first, alike.wanting[1])
     return True

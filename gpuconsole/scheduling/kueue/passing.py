@@ -91,7 +91,7 @@ def begins(state: State, context: Context, rules: QueueRules, first: Request) ->
     if not run.heads:
         return False
     for request, reason, _ in run.heads:
-        queue.close(request, reason.value)
+        queue.close(request, reason)
     state.passing[rules.name] = Passing(run, 0, ground_of(context, rules.node), queue.version)
     _count(state, rules.name)
     return True
