@@ -9,14 +9,14 @@ import click
 
 from gpuconsole.cli.answering import Answer, Asked, answering, lines_of
 from gpuconsole.cli.simulate import Duration
-from gpuconsole.cli.subjects import workload_named
+from gpuconsole.cli.subjects import whole_named
 from gpuconsole.errors import HistoryError
 from gpuconsole.insight.calibration import Told, experience, record
 from gpuconsole.insight.estimates import KEPT, Estimate, Memory
 from gpuconsole.insight.eta import RUNS
 from gpuconsole.insight.expected_start import Eta, corrected, expected_start
 from gpuconsole.insight.tables import counted, seconds
-from gpuconsole.model.clock import SECOND, Span, Time, format_span, format_time
+from gpuconsole.model.clock import MINUTE, SECOND, Span, Time, format_span, format_time
 from gpuconsole.model.workloads import Phase
 from gpuconsole.store import queries
 from gpuconsole.store.schema import open_for_writing
@@ -26,17 +26,17 @@ from gpuconsole.ui.names import called, named
 @click.command()
 @click.argument("workload")
 @click.option("--runs", type=click.IntRange(1, 1000), default=RUNS, show_default=True, help="Run it so many times.")
-@click.option("--horizon", type=Duration(), default="3d", show_default=True, help="Look so far ahead.")
+@click.option("--horizon", type=Duration(least=MINUTE), default="3d", show_default=True, help="Look so far ahead.")
 @click.option("--chance", type=int, default=0, show_default=True, help="The seed of the runs.")
 @answering
 def command(asked: Asked, workload: str, runs: int, horizon: Span, chance: int) -> Answer:
     """Say where a workload stands in its queues, and when it should start: a range with its probability.
 
-    WORKLOAD is namespace/name of a Workload or a job; the name alone will do where only one has it. FILES are
+    WORKLOAD is namespace/name of a Workload, a job or a pod; the name alone will do where only one has it. FILES are
     manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. The cluster is run forward many times
     from what an observer knows of it; with --until, a simulated one has a past to go by.
     """
-    key = workload_named(asked.found or asked.simulation.snapshot(), workload)
+    key = whole_named(asked.found or asked.simulation.snapshot(), workload)
     found = expected_start(asked.simulation, key, lines_of(asked), runs=runs, seed=chance, horizon=horizon)
     answer = as_recorded(asked, found)
     return Answer(kind="Eta", body=_body(answer), lines=list(as_text(answer)))

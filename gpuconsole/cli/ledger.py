@@ -7,7 +7,7 @@ from gpuconsole.cli.answering import Answer, Asked, answering
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.ledger import ledger
 from gpuconsole.model.clock import format_time
-from gpuconsole.ui.answers.ledger import NO_KUEUE, ledger_lines
+from gpuconsole.ui.answers.ledger import ledger_lines, without_kueue
 
 
 @click.command()
@@ -21,7 +21,7 @@ def command(asked: Asked) -> Answer:
     """
     snapshot, session, policy = asked.standing()
     if session is None:
-        raise UsageError(NO_KUEUE)
+        raise UsageError(without_kueue(snapshot))
     answer = ledger(snapshot, session, policy.prices)
     body = msgspec.to_builtins(answer)
     for loan in body["loans"]:

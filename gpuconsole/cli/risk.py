@@ -8,13 +8,13 @@ import msgspec
 from gpuconsole.cli.answering import Answer, Asked, answering, lines_of
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.insight.risk import RUNS, Risk, risk
-from gpuconsole.model.clock import SECOND, Span, format_time
+from gpuconsole.model.clock import MINUTE, SECOND, Span, format_time
 from gpuconsole.ui.answers.risk import risk_lines
 
 
 @click.command()
 @click.option("--runs", type=click.IntRange(1, 1000), default=RUNS, show_default=True, help="Run it so many times.")
-@click.option("--horizon", type=Duration(), default="6h", show_default=True, help="Look so far ahead.")
+@click.option("--horizon", type=Duration(least=MINUTE), default="6h", show_default=True, help="Look so far ahead.")
 @click.option("--chance", type=int, default=0, show_default=True, help="The seed of the runs.")
 @answering
 def command(asked: Asked, runs: int, horizon: Span, chance: int) -> Answer:

@@ -14,7 +14,7 @@ from gpuconsole.cli.report import as_json, as_text, pools_as_text, record, repor
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.errors import SourceError, UsageError
 from gpuconsole.insight.pools import pools
-from gpuconsole.model.clock import Span, Time, format_exactly, parse_span
+from gpuconsole.model.clock import Span, Time, format_exactly, format_span, parse_span
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.text import clean
 from gpuconsole.sim.bare import run_lines
@@ -30,13 +30,20 @@ class Duration(click.ParamType[Span]):
 
     name = "duration"
 
+    def __init__(self, least: Span = 0) -> None:
+        """No span is shorter than `least`."""
+        self._least = least
+
     def convert(self, value: str | Span, param: click.Parameter | None, ctx: click.Context | None) -> Span:
         if not isinstance(value, str):
             return value
         try:
-            return parse_span(value)
+            span = parse_span(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+        if span < self._least:
+            self.fail(f"{value} is too short; give it {format_span(self._least)} or more", param, ctx)
+        return span
 
 
 @click.command()

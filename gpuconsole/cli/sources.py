@@ -188,8 +188,13 @@ def _from_snapshot(file: Path, request: Request) -> Opened:
     try:
         saved = decode(file.read_bytes())
         policy = policy_in(saved) or SimPolicy(prices=_prices(request))
-    except (OSError, msgspec.DecodeError) as error:
+    except msgspec.ValidationError as error:
         raise SourceError(str(file), str(error)) from error
+    except msgspec.DecodeError as error:
+        remedy = "`gpuconsole snapshot save` writes one; manifests and scenarios are opened without --snapshot"
+        raise SourceError(str(file), f"it is no Snapshot: {error}; {remedy}") from error
+    except OSError as error:
+        raise SourceError(str(file), error.strerror or str(error)) from error
     snapshot = ClusterState.from_file(saved).freeze()
     if request.own_prices:
         policy = replace(policy, prices=_prices(request))

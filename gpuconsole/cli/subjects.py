@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 from gpuconsole.errors import UsageError
+from gpuconsole.insight.stand_ins import outermost, stand_ins
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.names import called
 
@@ -22,16 +23,19 @@ def subject_named(snapshot: Snapshot, name: str, told: Collection[str] = ()) -> 
     return _only(snapshot, name, found, "workload, job or pod")
 
 
-def workload_named(snapshot: Snapshot, name: str) -> str:
-    """The key of a Workload, for what is told of Workloads alone. Raises UsageError."""
-    found = _workloads(snapshot, name)
-    others = _unqueued(snapshot, name) if not found else []
-    if others:
-        raise UsageError(
-            f"no Workload of Kueue stands for {others[0]}, and this is told of Workloads only;"
-            f" gpuconsole why {others[0]} says what it waits for"
-        )
-    return _only(snapshot, name, found, "workload")
+def whole_named(snapshot: Snapshot, name: str) -> str:
+    """The key of a Workload, or of the job or lone pod that none stands for; a pod means what it is part of.
+
+    Raises UsageError.
+    """
+    key = subject_named(snapshot, name)
+    pod = snapshot.pods.get(key) if key not in snapshot.workloads else None
+    if pod is not None and pod.workload:
+        return pod.workload
+    whole = outermost(snapshot.jobs.get, pod.job if pod is not None and pod.job else key)
+    if whole in snapshot.workloads or whole in stand_ins(snapshot):
+        return whole
+    raise UsageError(f"{whole} neither runs nor waits by itself: ask for a job that it makes")
 
 
 def _unqueued(snapshot: Snapshot, name: str) -> list[str]:

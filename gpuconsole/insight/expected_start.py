@@ -15,6 +15,7 @@ from gpuconsole.insight.explanation import Explanation
 from gpuconsole.insight.past import Past, past
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.positions import Position, pending, position
+from gpuconsole.insight.stand_ins import stand_ins
 from gpuconsole.insight.why import PLACES
 from gpuconsole.model.clock import HOUR, Span, Time, format_span
 from gpuconsole.model.events import Happened
@@ -104,6 +105,7 @@ def expected_start(
 ) -> Eta:
     """Position and start of a workload that is there, by `runs` runs of the cluster to the horizon.
 
+    A job or a lone pod that no Workload stands for has no position, and starts when enough of its pods have nodes.
     `lines` of history add run times of what is gone. The simulation is not touched; the same seed, the same answer.
     Raises KeyError for a workload that is not there.
     """
@@ -122,9 +124,10 @@ def expecting(
 ) -> Iterator[Eta]:
     """The same piece by piece, without a start until the last: who stops asking gives up."""
     snapshot = simulation.snapshot()
-    subject = snapshot.workloads[workload]
-    door = snapshot.local_queues.get(subject.local_queue)
-    queue = door.cluster_queue if door is not None else ""
+    subject = _subject(snapshot, workload)
+    queued = workload in snapshot.workloads
+    door = snapshot.local_queues.get(subject.local_queue) if queued else None
+    queue = door.cluster_queue if door is not None else "" if queued else subject.queue
     answer = Eta(
         workload=workload,
         queue=queue,
@@ -132,7 +135,7 @@ def expecting(
         phase=phase(subject),
         time=snapshot.time,
         position=position(snapshot, workload),
-        cohort=_in_cohort(snapshot, subject, queue),
+        cohort=_in_cohort(snapshot, subject, queue) if queued else None,
     )
     told = explain(snapshot, workload)
     placeless = answer.phase is Phase.RUNNING and told.code in PLACES
@@ -146,8 +149,10 @@ def expecting(
 
 def _answered(answer: Eta, known: Past, found: Starts, snapshot: Snapshot, told: Explanation) -> Eta:
     """With the start, and what it goes by."""
-    subject = snapshot.workloads[answer.workload]
-    group, curve = learn(known.runs, {}).curve(Kind(subject.namespace, answer.queue, answer.gpus))
+    subject = _subject(snapshot, answer.workload)
+    # What the simulation draws by: work that Kueue does not queue is told apart by owner and size alone.
+    queue = answer.queue if answer.workload in snapshot.workloads else ""
+    group, curve = learn(known.runs, {}).curve(Kind(subject.namespace, queue, answer.gpus))
     start = estimate(found)
     return replace(
         answer,
@@ -162,6 +167,11 @@ def _answered(answer: Eta, known: Past, found: Starts, snapshot: Snapshot, told:
         assumptions=(*assumptions(known), *((TAIL,) if start.never and not start.beyond else ())),
         trust=tuple(_trust(start, Experience(), Record())),
     )
+
+
+def _subject(snapshot: Snapshot, key: str) -> Workload:
+    """A Workload, or what stands in for one. Raises KeyError."""
+    return snapshot.workloads.get(key) or stand_ins(snapshot)[key]
 
 
 def corrected(answer: Eta, learned: Experience, kept: Record) -> Eta:

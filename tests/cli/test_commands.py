@@ -346,6 +346,15 @@ def test_a_file_that_is_no_snapshot_says_what_is_wrong(gpuconsole: Line, tmp_pat
     assert result.err.startswith(f"gpuconsole: {file}: ")
 
 
+def test_a_manifest_in_the_place_of_a_snapshot_is_said_where_to_go(gpuconsole: Line, manifests: Path) -> None:
+    result = gpuconsole("slots", "--snapshot", manifests)
+    assert result.status == 2
+    assert result.err == (
+        f"gpuconsole: {manifests}: it is no Snapshot: JSON is malformed: invalid character (byte 1); "
+        "`gpuconsole snapshot save` writes one; manifests and scenarios are opened without --snapshot\n"
+    )
+
+
 def test_control_characters_in_names_do_not_reach_the_terminal(gpuconsole: Line, manifests: Path) -> None:
     manifests.write_text(manifests.read_text().replace("name: low", r'name: "lo\e[31mw"'))
     for command in (["validate"], ["simulate"], ["simulate", "-o", "jsonl"]):

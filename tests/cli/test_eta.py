@@ -120,9 +120,31 @@ def test_what_runs_is_not_foretold(gpuconsole: Line, cluster: Path) -> None:
     ]
 
 
+def test_a_job_of_volcano_has_no_position_and_a_range_of_when_its_pods_have_nodes(gpuconsole: Line) -> None:
+    """Both jobs share the nodes: the one gets the rest of its pods when the other ends, within two hours."""
+    asked = ("eta", "product", "proportion-volcano", "--until", "20m", "--runs", "4")
+    lines = gpuconsole(*asked).lines
+    assert (lines[0], lines[1], lines[2].split()[0]) == (
+        "VolcanoJob/default/product  8 GPUs  pending  in product",
+        "",
+        "starts",
+    )
+    answer = json.loads(gpuconsole(*asked, "-o", "json").out)["answer"]
+    assert (answer["position"], answer["cohort"], answer["goes_by"]["group"]) == (None, None, "cluster")
+    assert answer["estimate"]["runs_beyond_horizon"] == 0
+    assert "2026-01-05T08:20:00Z" < answer["estimate"]["median"] < "2026-01-05T10:20:00Z"
+
+
+def test_a_lone_pod_that_runs_is_not_foretold(gpuconsole: Line) -> None:
+    assert gpuconsole("eta", "training", "fractions-kai", "--until", "20m").lines == [
+        "default/training  2 GPUs  running  in team",
+        "  it does not wait: there is nothing to foretell",
+    ]
+
+
 def test_a_workload_that_is_not_there(gpuconsole: Line, cluster: Path) -> None:
     told = gpuconsole("eta", "nobody", cluster)
-    assert (told.status, told.err) == (2, "gpuconsole: there is no workload nobody\n")
+    assert (told.status, told.err) == (2, "gpuconsole: there is no workload, job or pod nobody\n")
 
 
 def test_what_no_run_saw_start_has_no_range_but_the_reason_why_it_waits(gpuconsole: Line, cluster: Path) -> None:

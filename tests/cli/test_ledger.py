@@ -45,7 +45,7 @@ def test_nobody_borrows(gpuconsole: Line) -> None:
 
 
 def test_without_kueue_there_is_no_quota_to_lend(gpuconsole: Line) -> None:
-    result = gpuconsole("ledger", "three-nodes")
+    result = gpuconsole("ledger", "reclaim-volcano")
     assert (result.status, result.err) == (
         2,
         "gpuconsole: there is no Kueue here, so no quota is lent; "
@@ -68,3 +68,8 @@ def test_who_would_go_for_one_that_starves_is_called_by_the_name_of_its_job() ->
         "b starves: b/mine wants 3 of the 4 GPUs of a100 that it owns and does not use, while a borrows 4; "
         "it can take them back: a/theirs would go"
     )
+
+
+def test_where_nothing_queues_no_other_queues_are_promised(gpuconsole: Line) -> None:
+    result = gpuconsole("ledger", "three-nodes")
+    assert (result.status, result.err) == (2, "gpuconsole: there is no Kueue here, so no quota is lent\n")

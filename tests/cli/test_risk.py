@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.cli.line import Line
 
 
@@ -30,3 +32,9 @@ def test_risk_for_programs(gpuconsole: Line) -> None:
         "lost_gpu_hours",
         "cost",
     }
+
+
+@pytest.mark.parametrize("question", [("risk",), ("eta", "first")])
+def test_a_horizon_of_no_time_is_refused(gpuconsole: Line, question: tuple[str, ...]) -> None:
+    result = gpuconsole(*question, "three-nodes", "--horizon", "0s")
+    assert (result.status, "0s is too short; give it 1m or more" in result.err) == (2, True)

@@ -2,10 +2,11 @@
 
 import pytest
 
-from gpuconsole.cli.subjects import subject_named, workload_named
+from gpuconsole.cli.subjects import subject_named, whole_named
 from gpuconsole.errors import UsageError
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
+from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from tests.insight.world import world
@@ -34,17 +35,33 @@ def snapshot() -> Snapshot:
     ],
 )
 def test_every_name_of_a_workload_means_it(snapshot: Snapshot, name: str, key: str) -> None:
-    assert (subject_named(snapshot, name), workload_named(snapshot, name)) == (key, key)
+    assert (subject_named(snapshot, name), whole_named(snapshot, name)) == (key, key)
 
 
 @pytest.mark.parametrize("name", ["Job/prod/serve", "prod/serve", "serve"])
 def test_a_job_without_a_workload_is_meant_itself(snapshot: Snapshot, name: str) -> None:
-    assert subject_named(snapshot, name) == "Job/prod/serve"
+    assert (subject_named(snapshot, name), whole_named(snapshot, name)) == ("Job/prod/serve", "Job/prod/serve")
 
 
 @pytest.mark.parametrize("name", ["lab/note", "note"])
 def test_so_is_a_pod(snapshot: Snapshot, name: str) -> None:
-    assert subject_named(snapshot, name) == "lab/note"
+    assert (subject_named(snapshot, name), whole_named(snapshot, name)) == ("lab/note", "lab/note")
+
+
+@pytest.mark.parametrize(("name", "whole"), [("head-0", "prod/job-lone-8c2d7"), ("serve-1", "Job/prod/serve")])
+def test_a_pod_means_the_whole_that_it_is_part_of(name: str, whole: str) -> None:
+    parts = (
+        Pod(name="head-0", namespace="prod", workload="prod/job-lone-8c2d7"),
+        Pod(name="serve-1", namespace="prod", job="Job/prod/serve"),
+    )
+    snapshot = world([LONE, LEFT, *parts])
+    assert (subject_named(snapshot, name), whole_named(snapshot, name)) == (f"prod/{name}", whole)
+
+
+def test_what_only_makes_jobs_neither_runs_nor_waits() -> None:
+    nightly = Job(kind="CronJob", name="nightly", namespace="prod", rules=CronRules(schedule="0 2 * * *"))
+    with pytest.raises(UsageError, match="CronJob/prod/nightly neither runs nor waits by itself"):
+        whole_named(world([nightly]), "nightly")
 
 
 @pytest.mark.parametrize(
@@ -52,21 +69,17 @@ def test_so_is_a_pod(snapshot: Snapshot, name: str) -> None:
     [
         (
             "rlhf",
-            "rlhf is not one workload: prod/pytorchjob-rlhf-1a2b3, research/job-rlhf-04066; write one of them",
+            "rlhf is not one workload, job or pod: prod/pytorchjob-rlhf-1a2b3, research/job-rlhf-04066;"
+            " write one of them",
         ),
-        ("research/rlhv", "there is no workload research/rlhv; did you mean research/rlhf?"),
-        ("lonee", "there is no workload lonee; did you mean prod/lone?"),
-        (
-            "serve",
-            "no Workload of Kueue stands for Job/prod/serve, and this is told of Workloads only;"
-            " gpuconsole why Job/prod/serve says what it waits for",
-        ),
-        ("", "there is no workload without a name"),
+        ("research/rlhv", "there is no workload, job or pod research/rlhv; did you mean research/rlhf?"),
+        ("lonee", "there is no workload, job or pod lonee; did you mean prod/lone?"),
+        ("", "there is no workload, job or pod without a name"),
     ],
 )
 def test_a_name_that_means_nobody_or_several_is_refused(snapshot: Snapshot, name: str, text: str) -> None:
     with pytest.raises(UsageError) as raised:
-        workload_named(snapshot, name)
+        whole_named(snapshot, name)
     assert str(raised.value) == text
 
 

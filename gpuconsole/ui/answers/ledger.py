@@ -8,13 +8,20 @@ from gpuconsole.insight.starving import Starving
 from gpuconsole.insight.tables import counted, table
 from gpuconsole.model.clock import Time, format_span
 from gpuconsole.model.quantity import GPU
+from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.names import called, named
 
 LOANS = ("LENDER", "BORROWER", "FLAVOR", "GPUS", "SINCE")
 EXPOSURES = ("IF IT RETURNS", "FLAVOR", "WANTS", "EVICTED", "GPUS", "LOST GPU-H", "COST $")
-NO_KUEUE = "there is no Kueue here, so no quota is lent; shares tell what the queues of Volcano or KAI have and deserve"
 NAMED = 3
 """Workloads that are named for people; -o json names all."""
+
+
+def without_kueue(snapshot: Snapshot) -> str:
+    """That nothing is lent where Kueue is not, and what answers instead."""
+    queues = len(snapshot.volcano_queues) or len(snapshot.kai_queues)
+    instead = "; shares tell what the queues of Volcano or KAI have and deserve" if queues else ""
+    return f"there is no Kueue here, so no quota is lent{instead}"
 
 
 def ledger_lines(answer: Ledger, now: Time) -> list[str]:

@@ -22,7 +22,7 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.answers.antipatterns import antipatterns_lines
-from gpuconsole.ui.answers.ledger import NO_KUEUE, ledger_lines
+from gpuconsole.ui.answers.ledger import ledger_lines, without_kueue
 from gpuconsole.ui.answers.shares import shares_lines
 from gpuconsole.ui.answers.slots import slots_lines
 from gpuconsole.ui.screens.acting import Handlers
@@ -93,7 +93,9 @@ class AnswerScreen(AnswerPage):
 
 def _ledger(asked: Asked) -> Sequence[str]:
     snapshot, session, _ = asked.standing
-    return [NO_KUEUE] if session is None else ledger_lines(ledger(snapshot, session, asked.prices), snapshot.time)
+    if session is None:
+        return [without_kueue(snapshot)]
+    return ledger_lines(ledger(snapshot, session, asked.prices), snapshot.time)
 
 
 def _slots(asked: Asked) -> Sequence[str]:
