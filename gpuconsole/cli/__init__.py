@@ -1,6 +1,5 @@
 """The commands: the only room that builds the object graph. A command is a module, imported when it is used."""
 
-import gc
 import os
 import sys
 from importlib import import_module
@@ -9,7 +8,7 @@ import click
 
 from gpuconsole import __version__
 from gpuconsole.errors import ConsoleError
-from gpuconsole.garbage import collect_seldom
+from gpuconsole.garbage import collect_seldom, uncollected
 from gpuconsole.model.text import clean
 
 COMMANDS = {
@@ -54,11 +53,8 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         # To import makes no garbage, but the collector would look for some, dozens of times.
-        gc.disable()
-        try:
+        with uncollected():
             command: click.Command = import_module(f"gpuconsole.cli.{cmd_name}").command
-        finally:
-            gc.enable()
         collect_seldom()
         return command
 

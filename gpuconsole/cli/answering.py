@@ -18,6 +18,7 @@ from gpuconsole.cli.options import Request, clustered, configured
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
+from gpuconsole.garbage import uncollected
 from gpuconsole.insight.standing import Standing, standing_of, standing_on
 from gpuconsole.insight.tables import seconds
 from gpuconsole.model.clock import SECOND, Span, Time, format_span, format_time
@@ -90,7 +91,8 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
     @wraps(function)
     def command(request: Request, until: Span, output: str, **options: Any) -> int:
         asked = open_cluster(request, until)
-        answer = function(asked=asked, **options)
+        with uncollected():
+            answer = function(asked=asked, **options)
         return say(asked.origin, answer, output)
 
     return command

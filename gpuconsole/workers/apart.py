@@ -3,7 +3,6 @@
 The process is a fork: it has the cluster at once, and sends back only what has changed by the time somebody looks.
 """
 
-import gc
 import os
 import signal
 import sys
@@ -16,6 +15,7 @@ from typing import Union
 import msgspec
 from msgspec import Struct
 
+from gpuconsole.garbage import collect_by_hand
 from gpuconsole.insight import scan
 from gpuconsole.insight.course import Course
 from gpuconsole.insight.futures import Future, Standing, Sums, Way
@@ -121,8 +121,8 @@ def _live(future: Future, pipe: Connection) -> None:
     """What the process does; it never returns."""
     try:
         _keep_only(pipe)
-        # What is there is the parent's, too: looking at it all would copy it.
-        gc.freeze()
+        # It ends before garbage matters, and what is there is the parent's, too: looking at it would copy it.
+        collect_by_hand()
         while True:
             match _ORDERS.decode(pipe.recv_bytes()):
                 case _Go(until):

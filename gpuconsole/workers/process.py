@@ -6,10 +6,12 @@ import signal
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from gpuconsole.garbage import collect_seldom
+from gpuconsole.garbage import collect_by_hand, collect_new
 from gpuconsole.workers.protocol import ENCODER, REQUESTS
 
 LESS_URGENT = 5
+IDLE = 0.05
+"""Seconds without a request, after which there is time for other things."""
 
 
 def serve(pipe: Connection, parents: Connection, log_file: Path | None) -> None:
@@ -24,11 +26,13 @@ def serve(pipe: Connection, parents: Connection, log_file: Path | None) -> None:
     # The engines take most of a second, which the parent has better use for while it opens a live cluster.
     from gpuconsole.workers.replica import Desk
 
-    collect_seldom()
+    collect_by_hand()
     desk = Desk()
     try:
         while True:
             pipe.send_bytes(ENCODER.encode(desk.reply(REQUESTS.decode(pipe.recv_bytes()))))
+            if not pipe.poll(IDLE):
+                collect_new()
     except (EOFError, OSError):
         # The parent ended, or was killed.
         return

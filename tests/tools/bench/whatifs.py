@@ -1,4 +1,7 @@
-"""What-ifs on a big cluster: the first answer, the hour ahead, and what of the two an operator waits for."""
+"""What-ifs on a big cluster: the first answer, the hour ahead, and what of the two an operator waits for.
+
+The hour is measured by the clock on the wall: its two futures run beside each other, as for the command.
+"""
 
 import gc
 import time
@@ -6,12 +9,14 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from gpuconsole.garbage import uncollected
 from gpuconsole.insight.whatif import Look, looks, prepare
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.commands import Command as Order
 from gpuconsole.model.commands import Drain, SetPriority, SetQuota, Submit
 from gpuconsole.model.quantity import GPU
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.workers.apart import apart
 from tests.tools import load
 from tests.tools.bench.forks import simulation
 from tests.tools.bench.report import Report, cpu
@@ -41,27 +46,27 @@ def what_ifs(report: Report) -> None:
 def _ahead(report: Report, made: Simulation, workloads: int, nodes: int) -> None:
     """One of the questions to the horizon, or as far as one is patient."""
     patience = 20 * AHEAD
-    began = time.process_time()
+    began, worked = time.perf_counter(), time.process_time()
     reached, slowest = 0, 0.0
-    trial = looks(made, _questions(made)["submit"], HOUR)
-    for look, seconds in _timed(trial):
-        reached, slowest = look.reached, max(slowest, seconds)
-        if time.process_time() - began > patience:
-            break
-    spent = time.process_time() - began
+    with uncollected():
+        for look, seconds in _timed(looks(made, _questions(made)["submit"], HOUR, elsewhere=apart)):
+            reached, slowest = look.reached, max(slowest, seconds)
+            if time.perf_counter() - began > patience:
+                break
+    spent, worked = time.perf_counter() - began, time.process_time() - worked
     bar = AHEAD if workloads == SIZES[-1][0] else None
-    note = "" if reached == HOUR else f"gave up at +{reached / HOUR * 60:.0f} min"
+    note = f"{worked:.1f} s of CPU in this process" if reached == HOUR else f"gave up at +{reached / HOUR * 60:.0f} min"
     report.seconds(f"what-if, an hour ahead, {workloads:,} workloads, {nodes:,} nodes", spent, note, bar=bar)
     report.seconds("  longest time between two looks, at which it can be given up", slowest)
 
 
 def _timed(trial: Iterator[Look]) -> Iterator[tuple[Look, float]]:
     while True:
-        before = time.process_time()
+        before = time.perf_counter()
         look = next(trial, None)
         if look is None:
             return
-        yield look, time.process_time() - before
+        yield look, time.perf_counter() - before
 
 
 def _questions(made: Simulation) -> dict[str, tuple[Order, ...]]:
