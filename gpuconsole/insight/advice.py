@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from gpuconsole.insight.capacity import circle
 from gpuconsole.insight.demand import wanted_gpus
 from gpuconsole.insight.reasons import Code, Reason
 from gpuconsole.insight.shortage import Remedy, Shortage, show
@@ -200,6 +201,9 @@ def _queue(snapshot: Snapshot, workload: Workload, code: Code) -> Advice:
         policy = door.stop_policy if door.stop_policy is not StopPolicy.NONE else queue.stop_policy
         return Advice(f"{name} is stopped ({policy}).", (), (Remedy(True, f"resume {name}"),))
     ready = readiness(queue, snapshot)
+    if ready.active and (why := circle(snapshot, queue.cohort)):
+        fix = Remedy(True, "give one of the cohorts in the circle another parent, or none")
+        return Advice(f"{queue.name} admits nobody: {why}. Waiting does not help.", (), (fix,))
     if ready.active:
         return Advice(f"{queue.name} was inactive; it can admit again.")
     return Advice(f"{queue.name} is inactive ({ready.reason}): {ready.message}", (), (_ACTIVATE[ready.reason],))

@@ -93,6 +93,13 @@ def capacity(snapshot: Snapshot) -> Capacity:
     return Capacity(tree, filled)
 
 
+def circle(snapshot: Snapshot, cohort: str) -> str:
+    """Why nothing in a cohort is admitted, if cohorts make a circle there or above it; else nothing."""
+    if cohort not in _tree(snapshot).broken:
+        return ""
+    return f"cohort {cohort} is its own ancestor, or below one that is: nothing in it is admitted"
+
+
 @once("cluster_queues", "cohorts")
 def _tree(snapshot: Snapshot) -> QuotaTree:
     return QuotaTree(snapshot.cluster_queues, snapshot.cohorts)

@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.advice import advise
+from gpuconsole.insight.capacity import circle
 from gpuconsole.insight.demand import held
 from gpuconsole.insight.explanation import KUEUE, Explanation, fine
 from gpuconsole.insight.pending_pods import explain_failing, explain_podless, explain_pods
@@ -151,7 +152,8 @@ def _explain_waiting(snapshot: Snapshot, workload: Workload, verdict: Verdict | 
     judged = verdict.text if verdict is not None else text
     reasons = read_kueue(judged) if judged else ()
     code = _obstacle(snapshot, workload)
-    if code is None or (code is Code.QUEUE_MISSING and _was_judged(reasons)):
+    hidden = code is Code.QUEUE_MISSING and _was_judged(reasons) and _unread(snapshot, workload, door)
+    if code is None or hidden:
         code = verdict.code if verdict is not None else _code(workload, reasons, queue)
     gaps = shortages(snapshot, workload, queue, reasons) if queue is not None and code is Code.QUOTA else ()
     advice = advise(snapshot, workload, queue, code, reasons, gaps)
@@ -165,7 +167,7 @@ def _explain_waiting(snapshot: Snapshot, workload: Workload, verdict: Verdict | 
         since=refused.since if refused is not None and text else workload.created,
         position=position(snapshot, workload.key),
         parked=workload.parked,
-        lines=(*((_unseen(workload, door),) if queue is None and code in _JUDGED else ()), *advice.lines),
+        lines=(*((_unseen(workload, door),) if hidden and code in _JUDGED else ()), *advice.lines),
         remedies=advice.remedies,
     )
     return _with_holders(snapshot, workload, queue, base, gaps)
@@ -200,7 +202,7 @@ def _obstacle(snapshot: Snapshot, workload: Workload) -> Code | None:
         return Code.QUEUE_MISSING
     if door.stop_policy is not StopPolicy.NONE or queue.stop_policy is not StopPolicy.NONE:
         return Code.QUEUE_STOPPED
-    if not readiness(queue, snapshot).active:
+    if not readiness(queue, snapshot).active or circle(snapshot, queue.cohort):
         return Code.QUEUE_INACTIVE
     if workload.requeue.at is not None and workload.requeue.at > snapshot.time:
         return Code.BACKOFF
@@ -210,6 +212,13 @@ def _obstacle(snapshot: Snapshot, workload: Workload) -> Code | None:
 def _was_judged(reasons: Sequence[Reason]) -> bool:
     """True if Kueue said what only its queue can have told: the queue is there, and may not be read here."""
     return bool(reasons) and dominant(reasons, {}) in _JUDGED
+
+
+def _unread(snapshot: Snapshot, workload: Workload, door: LocalQueue | None) -> bool:
+    """True if its queue may be there all the same, as no other one is seen where it would be listed."""
+    if door is not None:
+        return not len(snapshot.cluster_queues)
+    return all(other.namespace != workload.namespace for other in snapshot.local_queues.all())
 
 
 def _unseen(workload: Workload, door: LocalQueue | None) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from gpuconsole.insight.books import Book, Books, books
-from gpuconsole.insight.capacity import Capacity, capacity
+from gpuconsole.insight.capacity import Capacity, capacity, circle
 from gpuconsole.insight.once import once
 from gpuconsole.insight.pages import Count
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse, sum_up
@@ -61,7 +61,7 @@ class _Builder:
         nodes = []
         for name in sorted(self.capacity.tree.broken):
             queues = [queue for queue in self.snapshot.cluster_queues.all() if queue.cohort == name]
-            problem = f"cohort {name} is its own ancestor, or below one that is: nothing in it is admitted"
+            problem = circle(self.snapshot, name)
             members = [
                 self.cluster_queue(queue, None, problem) for queue in sorted(queues, key=lambda queue: queue.name)
             ]

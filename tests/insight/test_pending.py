@@ -16,7 +16,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_sets import PodSet, TopologyRequest
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
-from gpuconsole.model.queues import CheckRule, LocalQueue, Preemption, Quota, ResourceFlavor, StopPolicy
+from gpuconsole.model.queues import CheckRule, Cohort, LocalQueue, Preemption, Quota, ResourceFlavor, StopPolicy
 from gpuconsole.model.workloads import (
     Admission,
     CheckState,
@@ -314,6 +314,36 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
         Code.QUOTA,
         "w is 2 GPUs short in h100.",
         [],
+    ),
+    "the ClusterQueue was deleted after Kueue judged by it: others are seen": (
+        [*ORG_QUEUES, LocalQueue(namespace="ns", name="lq", cluster_queue="gone")],
+        waiting("w", "ns/lq", 4, HEAD + "insufficient unused quota for nvidia.com/gpu in flavor h100, 2 more needed"),
+        Code.QUEUE_MISSING,
+        "ClusterQueue gone does not exist.",
+        ["✓ create it, or move the workload to another queue"],
+    ),
+    "so was the LocalQueue, where another one of the namespace is seen": (
+        [*ORG_QUEUES],
+        waiting("w", "prod/gone", 4, HEAD + "insufficient unused quota for cpu in flavor h100, 2 more needed"),
+            "w", "prod/gone", 4, HEAD + "insufficient unused quota for nvidia.com/gpu in flavor h100, 2 more needed"
+        ),
+        Code.QUEUE_MISSING,
+        "LocalQueue gone does not exist in namespace prod.",
+        ["✓ create it, or move the workload to another queue"],
+    ),
+    "its cohorts make a circle, whatever Kueue wrote before": (
+        [
+            A100,
+            cluster_queue("looped", "a", Quota(8)),
+            Cohort(name="a", parent="b"),
+            Cohort(name="b", parent="a"),
+            LocalQueue(namespace="ns", name="lq", cluster_queue="looped"),
+        ],
+        waiting("w", "ns/lq", 4, HEAD + "insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed"),
+        Code.QUEUE_INACTIVE,
+        "looped admits nobody: cohort a is its own ancestor, or below one that is: nothing in it is admitted. "
+        "Waiting does not help.",
+        ["✓ give one of the cohorts in the circle another parent, or none"],
     ),
     "the ClusterQueue is inactive, whatever Kueue wrote before": (
         [replace(queue, checks=(CheckRule("budget"),)) if queue.key == "cq-prod" else queue for queue in ORG_QUEUES],
