@@ -13,6 +13,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Condition, Workload
+from gpuconsole.scheduling.kueue.conditions import is_deactivated
 from gpuconsole.scheduling.kueue.messages import without_amounts
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
@@ -160,10 +161,11 @@ def test_admissions_never_use_more_than_the_cohort_has(deeds: LIFE) -> None:
 
 
 def _used(snapshot: Snapshot) -> Counter[str]:
-    """ClusterQueue → GPUs that it holds."""
+    """ClusterQueue → GPUs that it holds; of a workload that was deactivated Kueue knows nothing any more."""
     used: Counter[str] = Counter()
     for workload in snapshot.workloads.all():
-        if workload.admission is not None and workload.reserved and not workload.finished:
+        holds = workload.reserved and not workload.finished and not is_deactivated(workload)
+        if workload.admission is not None and holds:
             used[workload.admission.cluster_queue] += workload.gpus
     return used
 
