@@ -325,8 +325,6 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
     "so was the LocalQueue, where another one of the namespace is seen": (
         [*ORG_QUEUES],
         waiting("w", "prod/gone", 4, HEAD + "insufficient unused quota for cpu in flavor h100, 2 more needed"),
-            "w", "prod/gone", 4, HEAD + "insufficient unused quota for nvidia.com/gpu in flavor h100, 2 more needed"
-        ),
         Code.QUEUE_MISSING,
         "LocalQueue gone does not exist in namespace prod.",
         ["✓ create it, or move the workload to another queue"],
