@@ -6,7 +6,7 @@ simulation's own future arrivals and a scenario's steps are unknown, as they are
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import sqrt
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.past import Arrival, Past
+from gpuconsole.insight.stand_ins import pods_of
+from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import DAY, MINUTE, Span, Time
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.chance import draw
 from gpuconsole.sim.run_times import learn
 
@@ -85,16 +88,23 @@ def starts(
 def starting(
     simulation: "Simulation", workloads: Collection[str], known: Past, *, runs: int, seed: int, horizon: Span
 ) -> Iterator[Starting]:
-    """The same piece by piece: who stops asking gives up. The simulation has to stand still meanwhile."""
+    """The same piece by piece: who stops asking gives up. The simulation has to stand still meanwhile.
+
+    A job that no Workload stands for, some of whose pods run already, starts when those that wait have nodes.
+    """
+    waits = _waiting_pods(simulation.snapshot(), workloads)
     run_times = learn(known.runs, simulation.progress())
     end = simulation.now + horizon
     found: dict[str, list[Time]] = {key: [] for key in workloads}
     for number in range(runs):
         came: dict[str, Time] = {}
+        left = {pod: key for key, pods in waits.items() for pod in pods}
         for lines in life(simulation.estimating(run_times, seed + number), known, end):
             for line in lines:
                 if line.what is What.STARTED and line.workload in found:
                     came.setdefault(line.workload, line.time)
+                elif line.what is What.POD_BOUND and (key := left.pop(line.pod, "")) and key not in left.values():
+                    came.setdefault(key, line.time)
             if len(came) == len(found):
                 break
             yield Starting(runs=number)
@@ -111,6 +121,13 @@ def starting(
         for key, times in found.items()
     }
     yield Starting(runs=runs, starts=told)
+
+
+def _waiting_pods(snapshot: Snapshot, keys: Iterable[str]) -> Mapping[str, frozenset[str]]:
+    """Job that no Workload stands for → its pods that have no node."""
+    waiting = whereabouts(snapshot).waiting
+    unqueued = (key for key in keys if key not in snapshot.workloads)
+    return {key: pods_of(snapshot, key) & waiting.keys() for key in unqueued}
 
 
 def life(twin: "Simulation", known: Past, end: Time) -> Iterator[list[Happened]]:

@@ -135,6 +135,46 @@ def test_a_job_of_volcano_has_no_position_and_a_range_of_when_its_pods_have_node
     assert "2026-01-05T08:20:00Z" < answer["estimate"]["median"] < "2026-01-05T10:20:00Z"
 
 
+IN_PART = """
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status:
+  allocatable: &all {cpu: "64", memory: 256Gi, pods: "110", nvidia.com/gpu: "4"}
+  capacity: *all
+  conditions: [{type: Ready, status: "True"}]
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: other, namespace: t}
+spec:
+  template:
+    spec: {restartPolicy: Never, containers: [{name: m, image: x, resources: {limits: {nvidia.com/gpu: "2"}}}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: serves, namespace: t}
+spec:
+  replicas: 3
+  selector: {matchLabels: {a: b}}
+  template:
+    metadata: {labels: {a: b}}
+    spec: {containers: [{name: m, image: x, resources: {limits: {nvidia.com/gpu: "1"}}}]}
+"""
+
+
+def test_what_runs_in_part_is_foretold_for_when_its_other_pods_have_nodes(gpuconsole: Line, tmp_path: Path) -> None:
+    """Two of the three pods run; the third gets a node when the job beside them ends, after an hour or so."""
+    cluster = tmp_path / "part.yaml"
+    cluster.write_text(IN_PART)
+    answer = json.loads(gpuconsole("eta", "serves", cluster, "--until", "5m", "--runs", "4", "-o", "json").out)[
+        "answer"
+    ]
+    assert (answer["workload"], answer["phase"]) == ("Deployment/t/serves", "pending")
+    assert answer["estimate"]["runs_beyond_horizon"] == 0
+    assert "2026-01-05T08:35:00Z" < answer["estimate"]["median"] < "2026-01-05T10:10:00Z"
+
+
 def test_a_lone_pod_that_runs_is_not_foretold(gpuconsole: Line) -> None:
     assert gpuconsole("eta", "training", "fractions-kai", "--until", "20m").lines == [
         "default/training  2 GPUs  running  in team",
