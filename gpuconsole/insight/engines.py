@@ -46,7 +46,7 @@ def engines(policy: SimPolicy) -> Engines:
     """What a simulation's policy chooses; how GPUs are shared is read from the nodes, see `sharing`."""
     return Engines(
         admission=NONE if policy.kueue is None else Engine(KUEUE, "Kueue"),
-        placement=_placement(policy.placement),
+        placement=_beside(_placement(policy.placement), policy.beside),
         capacity=_capacity(policy.capacity),
     )
 
@@ -61,6 +61,14 @@ def _placement(placement: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> Engine
             return Engine("KAI", "KAI")
         case _:
             assert_never(placement)
+
+
+def _beside(engine: Engine, other: VolcanoPolicy | None) -> Engine:
+    """One scheduler, or two side by side."""
+    if other is None:
+        return engine
+    second = _placement(other)
+    return Engine(f"{engine.name} + {second.name}", f"{engine.short}+{second.short}")
 
 
 def _capacity(capacity: Capacity) -> Engine:

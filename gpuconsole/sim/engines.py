@@ -2,19 +2,27 @@
 
 from typing import assert_never
 
+from gpuconsole.scheduling.beside import SideBySide
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.session import Placement
 from gpuconsole.scheduling.placement import PlacementEngine
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
+from gpuconsole.sim.policy import SimPolicy
 
 
-def first_group_phase(policy: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> str:
+def first_group_phase(policy: SimPolicy) -> str:
     """The phase that a new PodGroup has: an engine that knows no queue of PodGroups lets each in at once."""
-    return "Pending" if isinstance(policy, VolcanoPolicy) else "Inqueue"
+    return "Pending" if isinstance(policy.placement, VolcanoPolicy) or policy.beside is not None else "Inqueue"
 
 
-def placement_engine(policy: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> PlacementEngine:
+def placement_engine(policy: SimPolicy) -> PlacementEngine:
+    """What places the pods of a simulation: one engine, or two side by side."""
+    first = _engine(policy.placement)
+    return first if policy.beside is None else SideBySide(first, _engine(policy.beside), policy.beside.scheduler)
+
+
+def _engine(policy: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> PlacementEngine:
     """A new engine for this policy; what the others would cost to import nobody pays."""
     match policy:
         case PlacementPolicy():

@@ -39,6 +39,8 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
     kueue: KueueConfig | None = KueueConfig()
     """None = no queueing at all: every job's pods are made at once."""
     placement: PlacementPolicy | VolcanoPolicy | KaiPolicy = PlacementPolicy()
+    beside: VolcanoPolicy | None = None
+    """Volcano beside it, for the pods that name its scheduler."""
     wake_up_batch: Span | None = None
     """Events that may free parked workloads are gathered for this long; 0 wakes them at once, None is as Kueue does."""
     prices: Prices = field(default_factory=Prices)

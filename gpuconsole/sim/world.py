@@ -95,7 +95,7 @@ class World:
         self.now = now
         self.state = state
         self.session: Session | None = None if policy.kueue is None else Session(policy.kueue)
-        self.placement = placement_engine(policy.placement)
+        self.placement = placement_engine(policy)
         self.kernel = Kernel()
         self.crews: dict[str, Crew] = {}
         self.out: list[Event] = []
@@ -382,7 +382,7 @@ class World:
         fleet = self.fleet.fork()
         self.policy = policy
         self.session = None if policy.kueue is None else Session(policy.kueue)
-        self.placement = placement_engine(policy.placement)
+        self.placement = placement_engine(policy)
         for thing in self.state.freeze().objects():
             self.introduce(thing)
         self.families.clear()

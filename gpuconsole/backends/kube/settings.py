@@ -20,6 +20,7 @@ from gpuconsole.model.text import clean
 from gpuconsole.scheduling.kueue import gates
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.configuration.loading import load_text
+from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.sim.policy import SimPolicy
 
 LOG = logging.getLogger(__name__)
@@ -28,6 +29,8 @@ _PLACING = (
     ("scheduling.run.ai", Engine("KAI", "KAI")),
 )
 """API group → the scheduler that brings it."""
+VOLCANO_QUEUE = ("scheduling.volcano.sh", "Queue")
+VOLCANO_ASSUMED = "Volcano's configuration is assumed to be what its Helm chart installs"
 ENGINE = "0.19"
 """The Kueue whose rules the engine follows."""
 
@@ -41,8 +44,19 @@ def policy_of(
 ) -> tuple[SimPolicy, tuple[str, ...]]:
     """How a simulation of this cluster behaves, and what had to be assumed for it, in sentences.
 
-    Kueue's Configuration is the one that is given, else the cluster's own, else Kueue's defaults.
+    Kueue's Configuration is the one that is given, else the cluster's own, else Kueue's defaults. Where Volcano's
+    queues are served, Volcano places the pods that name it.
     """
+    policy, assumed = _admitting(connection, served, given)
+    if not any(kind.source == VOLCANO_QUEUE for kind in served):
+        return policy, assumed
+    return replace(policy, beside=VolcanoPolicy(scheduler="volcano")), (*assumed, VOLCANO_ASSUMED)
+
+
+def _admitting(
+    connection: Connection, served: Sequence[Served], given: KueueConfig | None
+) -> tuple[SimPolicy, tuple[str, ...]]:
+    """A simulation with the cluster's Kueue, if it has one."""
     if not any(kind.source == CLUSTER_QUEUE for kind in served):
         return SimPolicy(kueue=None), ()
     if given is not None:

@@ -21,7 +21,7 @@ from gpuconsole.scheduling.volcano.api.labels import group_of
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.closing import close
 from gpuconsole.scheduling.volcano.gpu_books import GpuBooks
-from gpuconsole.scheduling.volcano.groups import grouped
+from gpuconsole.scheduling.volcano.groups import grouped, ungrouped
 from gpuconsole.scheduling.volcano.plugins.mig_groups import read_groups
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.scheduling.volcano.reading import read_configuration
@@ -78,7 +78,8 @@ class VolcanoPlacement(SessionPlacement):
         """An object appeared or changed. Kinds that Volcano does not look at are ignored."""
         if isinstance(thing, Pod):
             self._gpus.take_in(thing)
-            thing = grouped(thing)
+            mine = self.policy.scheduler in ("", thing.template.scheduler_name)
+            thing = grouped(thing) if mine else ungrouped(thing)
         elif isinstance(thing, Node):
             self._gpus.describe(thing.name, thing)
         self._stirred = self._store.apply(thing) or self._stirred

@@ -21,6 +21,12 @@ def grouped(pod: Pod) -> Pod:
     return replace(pod, uid=pod.key, annotations={**pod.annotations, GROUP_NAME: _made_name(pod)})
 
 
+def ungrouped(pod: Pod) -> Pod:
+    """A pod of another scheduler: it belongs to no PodGroup, and only takes room on its node."""
+    others = {key: value for key, value in pod.annotations.items() if key != GROUP_NAME}
+    return replace(pod, uid=pod.key, annotations=others)
+
+
 def _made_name(pod: Pod) -> str:
     """A gang that has a PodGroup bears its name; any other is `Kind/name`, as an owner is `Kind/namespace/name`."""
     if pod.gang and "/" not in pod.gang:

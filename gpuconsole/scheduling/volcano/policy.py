@@ -39,3 +39,5 @@ class VolcanoPolicy(Struct, frozen=True, kw_only=True, tag="Volcano", tag_field=
     """Those that are not at Kubernetes' defaults (vc-scheduler --feature-gates)."""
     default_queue: str = "default"
     """The queue of PodGroups that name none; it is made if there is none of that name."""
+    scheduler: str = ""
+    """The schedulerName of the pods that it places, where another scheduler places the rest; empty: all pods."""

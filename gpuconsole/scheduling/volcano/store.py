@@ -131,7 +131,7 @@ class Store:
         made: dict[str, Pod] = {}
         for _, pod in sorted(self.pods.items()):
             key = group_of(pod)
-            if key not in groups:
+            if key and key not in groups:
                 groups[key] = self._group_for(pod, key)
                 made[key] = pod
         self.phases = {key: phase for key, phase in self.phases.items() if key in made}

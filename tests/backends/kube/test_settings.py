@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from gpuconsole.backends.kube.discovery import Served
-from gpuconsole.backends.kube.settings import policy_of
+from gpuconsole.backends.kube.settings import VOLCANO_ASSUMED, policy_of
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.sim.policy import SimPolicy
 from tests.backends.kube.test_visibility import Kueue
 
@@ -184,3 +185,9 @@ def test_what_was_given_is_not_asked_for(cluster: Kueue) -> None:
     assert read(cluster, given) == (given, ())
     assert policy_of(cluster.connection, []) == (SimPolicy(kueue=None), ())
     assert cluster.asked == []
+
+
+def test_where_volcano_is_served_it_places_what_names_it(cluster: Kueue) -> None:
+    volcano = Served(group="scheduling.volcano.sh", version="v1beta1", kind="Queue", plural="queues", namespaced=False)
+    both = SimPolicy(kueue=None, beside=VolcanoPolicy(scheduler="volcano"))
+    assert policy_of(cluster.connection, [volcano]) == (both, (VOLCANO_ASSUMED,))

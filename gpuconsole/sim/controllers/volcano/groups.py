@@ -25,7 +25,7 @@ def ensure(world: World, job: Job) -> PodGroup:
         wanted = updated(found, job, classes)
     else:
         fresh = group_of(job, classes)
-        uid, phase = world.uid("PodGroup", fresh.key), first_group_phase(world.policy.placement)
+        uid, phase = world.uid("PodGroup", fresh.key), first_group_phase(world.policy)
         wanted = replace(fresh, uid=uid, created=world.now, phase=phase)
     if wanted is not found:
         world.put(wanted)

@@ -1,0 +1,125 @@
+"""Two schedulers in one cluster: each places the pods that name it, and sees of the others' what they take. Mutates.
+
+Pods that name nobody else are the first one's. What one decides the other learns when it is carried out: one of them
+decides at a time.
+"""
+
+from collections.abc import Mapping
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.decisions import PlacementDecision
+from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.scheduling.placement import Deadlock, PlacementEngine
+from gpuconsole.scheduling.score_table import ScoreTable
+
+MARK = "beside="
+
+
+class SideBySide:
+    """The engine for all pods, and the one for those whose schedulerName is `name`."""
+
+    def __init__(self, first: PlacementEngine, second: PlacementEngine, name: str) -> None:
+        self._first, self._second, self._name = first, second, name
+        self._alarms: set[Time] = set()
+        """Moments that an engine told of and that nobody was told yet."""
+
+    @property
+    def has_pending(self) -> bool:
+        """True if one of them would try a pod."""
+        return self._first.has_pending or self._second.has_pending
+
+    def apply(self, thing: Object, now: Time) -> None:
+        """An object appeared or changed; a pod that waits is its own scheduler's business alone."""
+        if not isinstance(thing, Pod):
+            self._first.apply(thing, now)
+            self._second.apply(thing, now)
+            return
+        own, other = self._engines(thing.template)
+        own.apply(thing, now)
+        if thing.node and not thing.done:
+            other.apply(thing, now)
+        else:
+            other.delete("pods", thing.key, now)
+
+    def delete(self, table: str, key: str, now: Time) -> None:
+        """An object is gone; `table` as in `objects.TABLES`."""
+        self._first.delete(table, key, now)
+        self._second.delete(table, key, now)
+
+    def schedule(self, now: Time) -> list[PlacementDecision]:
+        """Let the first one decide; where it has nothing to say, the second."""
+        said = self._first.schedule(now) if self._first.has_pending else []
+        if not said and self._second.has_pending:
+            said = self._second.schedule(now)
+        return said
+
+    def alarm(self) -> Time | None:
+        """The next moment at which time alone changes what one of them decides; told once."""
+        for engine in (self._first, self._second):
+            moment = engine.alarm()
+            if moment is not None:
+                self._alarms.add(moment)
+        soonest = min(self._alarms, default=None)
+        self._alarms.discard(soonest or 0)
+        return soonest
+
+    def stir(self) -> None:
+        """Let both look again."""
+        self._first.stir()
+        self._second.stir()
+
+    def deadlock(self) -> Deadlock | None:
+        """The first one's: the second starts gangs whole."""
+        return self._first.deadlock()
+
+    def free_gpus(self) -> Mapping[str, tuple[int, ...]]:
+        """Indices of the GPUs that nobody owns, by node."""
+        return self._first.free_gpus()
+
+    def gpus_of(self, pod: str) -> tuple[int, ...]:
+        """Indices of the GPUs that a pod owns; none if it sits on no node."""
+        return self._first.gpus_of(pod)
+
+    def slices_of(self, pod: str) -> tuple[Instance, ...]:
+        """The MIG instances that a pod owns; none if it sits on no node."""
+        return self._first.slices_of(pod)
+
+    def largest_gang(self, template: PodTemplate) -> int:
+        """How many pods of this template would fit now, all at once."""
+        return self._engines(template)[0].largest_gang(template)
+
+    def scores(self, pod: Pod) -> ScoreTable | None:
+        """What a pod's own scheduler says of every node."""
+        return self._engines(pod.template)[0].scores(pod)
+
+    def prepare(self) -> None:
+        """Let both look at what forks will need."""
+        self._first.prepare()
+        self._second.prepare()
+
+    def fork(self) -> "SideBySide":
+        """Engines that start equal and never touch these."""
+        twin = SideBySide(self._first.fork(), self._second.fork(), self._name)
+        twin._alarms = self._alarms.copy()
+        return twin
+
+    def memory(self) -> tuple[str, ...]:
+        """What both would not know from all objects; the second one's is marked, and the alarms stand at the end."""
+        marked = (MARK + line for line in self._second.memory())
+        return (*self._first.memory(), *marked, *(f"{MARK}@{moment}" for moment in sorted(self._alarms)))
+
+    def recall(self, memory: tuple[str, ...]) -> None:
+        """Take back what `memory` gave, after all objects were applied."""
+        own = [line.removeprefix(MARK) for line in memory if line.startswith(MARK)]
+        self._alarms = {int(line[1:]) for line in own if line.startswith("@")}
+        self._first.recall(tuple(line for line in memory if not line.startswith(MARK)))
+        self._second.recall(tuple(line for line in own if not line.startswith("@")))
+
+    def _engines(self, template: PodTemplate) -> tuple[PlacementEngine, PlacementEngine]:
+        """A pod's own scheduler, and the other one."""
+        if template.scheduler_name == self._name:
+            return self._second, self._first
+        return self._first, self._second
