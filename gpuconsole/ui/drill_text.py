@@ -33,7 +33,7 @@ def coming_lines(coming: Coming, snapshot: Snapshot, said: Iterable[str]) -> lis
     lines += [line("  + ", text) for text in orders[:MOST] or ["nothing: time passes"]]
     lines += [line((f"  … and {len(orders) - MOST} more", "dim"))] if len(orders) > MOST else []
     names = ", ".join(said) or "nobody"
-    return [*lines, BLANK, line("Who has to go for it? You say: ", (names, "strong"))]
+    return [*lines, BLANK, line("Who has to go for it? ", ("Space", "key"), " marks one. You say: ", (names, "strong"))]
 
 
 def played_lines(played: Played, label: Callable[[str], str]) -> list[Painted]:

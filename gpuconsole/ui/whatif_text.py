@@ -1,4 +1,4 @@
-"""What a what-if found, as lines: what becomes of what was asked for, who pays for it, and the numbers side by side."""
+"""What a what-if says before it runs, and what it found: what becomes of what was asked for, who pays, the numbers."""
 
 from rich.cells import set_cell_size
 
@@ -11,11 +11,35 @@ from gpuconsole.ui.paint import GLYPHS, Painted
 from gpuconsole.ui.widgets.textpane import BLANK, heading, line
 
 LABEL, CELL = 22, 13
+ALONE = "without", "with"
+"""What the two futures are called where changes are compared with none."""
 MOST = 12
 """So many victims and shifted workloads are listed."""
+INTRODUCTION: tuple[Painted, ...] = (
+    BLANK,
+    line("  Nothing to try yet. The cluster is never changed from here."),
+    BLANK,
+    line(("  a  ", "key"), "adds a change: a manifest, a stop, a priority, a quota, a node that is lost"),
+    line(("  8  ", "key"), "opens the submit form; ", ("ctrl+o", "key"), " there brings the job here"),
+    line(("  i  ", "key"), "on any workload, node or queue brings it here"),
+    line(("  ⏎  ", "key"), "runs the fork and the original to the horizon, and compares them"),
+    line(("  t  ", "key"), "lets time pass before the changes that follow"),
+    line(("  b  ", "key"), "puts the changes aside as A, and compares others with them"),
+    line(("  p  ", "key"), "finds what would let the jobs among them run in time"),
+    line(("  W  ", "key"), "writes them to a file, for ", ("gpuconsole whatif -f", "strong")),
+)
+"""What it says before there is a change."""
+PUT_ASIDE: tuple[Painted, ...] = (
+    BLANK,
+    line("  What is added now is B, and is compared with A."),
+    BLANK,
+    line(("  a  ", "key"), "adds a change to B"),
+    line(("  b  ", "key"), "takes A up again, to change it or to compare it with nothing"),
+)
+"""What it says before there is a change of B."""
 
 
-def result_lines(result: WhatIf, names: tuple[str, str] = ("without", "with")) -> list[Painted]:
+def result_lines(result: WhatIf, names: tuple[str, str] = ALONE) -> list[Painted]:
     """The whole answer, the most important first; `names` are those of the two futures."""
     lines = [line((f"{GLYPHS['fault']} refused: {text}", "fault")) for text in result.refused]
     lines += [line((f"so already: {named(text)}", "dim")) for text in result.so_already]
@@ -30,11 +54,13 @@ def result_lines(result: WhatIf, names: tuple[str, str] = ("without", "with")) -
     if result.empty:
         lines.append(line("These changes make no difference before the horizon."))
     if result.victims:
-        lines += [BLANK, heading(f"Evicted because of it: {len(result.victims)}")]
+        why = "because of it" if names == ALONE else f"in {names[1]} only"
+        lines += [BLANK, heading(f"Evicted {why}: {len(result.victims)}")]
         lines += [_victim(victim, result.time) for victim in result.victims[:MOST]]
         lines += _more(len(result.victims))
     if result.spared:
-        lines += [BLANK, heading(f"Spared: evicted only without it: {len(result.spared)}")]
+        why = "Spared: evicted only without it" if names == ALONE else f"Evicted in {names[0]} only"
+        lines += [BLANK, heading(f"{why}: {len(result.spared)}")]
         lines += [_victim(victim, result.time, "good") for victim in result.spared[:MOST]]
         lines += _more(len(result.spared))
     lines += [BLANK, *_table(result, names)]

@@ -98,7 +98,7 @@ def test_a_danger_names_its_causes_and_whose_turn_it_is() -> None:
         "  25% that it is evicted within 6h",
         "    reclaim in cohort by b: 2 of 8 runs",
         "    number 1 to go if b takes its a100 back",
-        "  an eviction now loses 3.2 GPU-h, $7.50",
+        "  an eviction now loses 3.2 GPU-h, 7.50 $",
     ]
 
 

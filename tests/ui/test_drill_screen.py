@@ -53,7 +53,7 @@ async def test_a_drill_is_played_from_its_first_step_to_its_score(size: tuple[in
         await open_drill(stage, PLATFORM)
         assert "STEP 1 OF 3  at the beginning: what it does" in story(stage)
         assert "Job/research/train-1 · 8 GPUs in 1 pod · queue main · standard, priority 500" in story(stage)
-        assert "You say: nobody" in story(stage)
+        assert "Who has to go for it? Space marks one. You say: nobody" in story(stage)
 
         await stage.press("enter")
         assert "✓ as you said\n  Nobody had to go." in story(stage)

@@ -15,6 +15,7 @@ WRAPS = {
     "also where a name stands before it": ("✖ a/b  needs 6 own", 15, ["✖ a/b  needs 6", "       own"]),
     "a word that is too long is cut": ("a" * 25, 10, ["a" * 10, "a" * 10, "a" * 5]),
     "wide characters count twice": ("漢字漢字 漢字", 10, ["漢字漢字", "漢字"]),
+    "an amount stays with its sign": ("it costs 12.50 $ a day", 15, ["it costs", "12.50 $ a day"]),
 }
 
 

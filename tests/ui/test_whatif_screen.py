@@ -244,6 +244,24 @@ async def test_changes_are_written_as_a_list_that_reads_back(tmp_path: Path) -> 
         assert changes.commands[0].objects == asked.objects
 
 
+async def test_a_file_that_is_there_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mine = tmp_path / "change.yaml"
+    mine.write_text("mine")
+    async with staged(busy_org()) as stage:
+        await _added(stage, plan.lose("node-1"))
+        await stage.press("W")
+        assert "change-2.yaml" in stage.text
+        await stage.press("ctrl+u")
+        await stage.write("change.yaml")
+        assert "change.yaml is there already; give another name" in stage.text
+        await stage.press("enter", "ctrl+u")
+        await stage.write("other.yaml")
+        await stage.press("enter")
+    assert mine.read_text() == "mine"
+    assert changes_in(tmp_path / "other.yaml", 0).commands == (FailNode("node-1"),)
+
+
 async def test_what_has_no_manifest_is_not_written(tmp_path: Path) -> None:
     file = tmp_path / "change.yaml"
     async with staged(busy_org()) as stage:
@@ -305,6 +323,38 @@ async def test_two_lists_are_held_against_each_other() -> None:
         assert screen.against is None
 
 
+def rlhf(stage: Stage) -> Workload:
+    """The workload of research's job."""
+    workloads: Iterator[Workload] = iter(stage.app.cluster.snapshot.workloads.all())
+    return next(workload for workload in workloads if workload.owner == "Job/research/rlhf")
+
+
+async def test_two_lists_change_places_and_none_of_them_is_lost() -> None:
+    async with staged(busy_org(), (160, 50)) as stage:
+        screen = await _added(stage, plan.submit([SERVE_2], "prod/serve-2"))
+        await stage.press("b")
+        assert "What is added now is B, and is compared with A." in stage.text
+        await _added(stage, plan.lose("node-1"))
+        await stage.press("b")
+        assert (words(stage), [change.words for change in screen.against or ()]) == (
+            ["submit prod/serve-2"],
+            ["lose node node-1"],
+        )
+        await stage.press("u", "b")
+        assert (words(stage), screen.against) == (["lose node node-1"], None)
+
+
+async def test_who_is_evicted_in_one_of_two_lists_is_told_by_their_names() -> None:
+    async with staged(busy_org(), (160, 50)) as stage:
+        await _added(stage, plan.submit([SERVE_2], "prod/serve-2"))
+        await stage.press("enter")
+        evicted = stage.line("Evicted because of it:").strip()
+        await stage.press("b")
+        await _added(stage, plan.stop(rlhf(stage)))
+        await stage.press("enter")
+        assert stage.line("Evicted in A only:").strip() == evicted.replace("because of it", "in A only")
+
+
 async def test_a_refusal_names_its_change() -> None:
     async with staged(busy_org()) as stage:
         change = plan.Change("weigh cq-prod with -1", (SetWeight("cq-prod", -1),))
@@ -364,3 +414,15 @@ async def test_a_plan_is_made_for_the_jobs_of_the_what_if_and_needs_one() -> Non
         assert "kinds done" not in stage.text
         await stage.press("escape")
         assert isinstance(stage.app.screen, WhatIfScreen)
+
+
+async def test_a_plan_is_made_for_a_copy_too_and_for_what_comes_later() -> None:
+    async with staged(busy_org(), (160, 50)) as stage:
+        for change in (
+            plan.copy(stage.app.cluster.snapshot, rlhf(stage)),
+            plan.later(plan.submit([SERVE_2], "serve"), MINUTE),
+        ):
+            await _added(stage, change)
+            await stage.press("p")
+            assert "How soon they have to run" in stage.text
+            await stage.press("escape", "u")

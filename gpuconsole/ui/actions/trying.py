@@ -41,7 +41,7 @@ WHAT_IF: tuple[Action, ...] = (
         id="whatif.compare",
         keys=("b",),
         label="A/B",
-        help="Put these changes aside as A, and compare others with them instead of with none.",
+        help="Put these changes aside as A, and compare others with them; again, and A and B change places.",
         scope=Scope.WHAT_IF,
     ),
     Action(

@@ -12,7 +12,7 @@ from textual.worker import Worker, get_current_worker
 from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.whatif import Look, WhatIf
 from gpuconsole.model.clock import HOUR, Span, format_exactly, parse_span
-from gpuconsole.model.commands import Command, Submit
+from gpuconsole.model.commands import Command, Copy, Later, Submit
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import plan
@@ -23,24 +23,14 @@ from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.planning import plan_screen
 from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.screens.whatif_changes import ChangeScreen
-from gpuconsole.ui.screens.whatif_file import write_changes
-from gpuconsole.ui.whatif_text import result_lines
+from gpuconsole.ui.screens.whatif_file import free_file, is_there, write_changes
+from gpuconsole.ui.whatif_text import ALONE, INTRODUCTION, PUT_ASIDE, result_lines
 from gpuconsole.ui.widgets.confirm import Field
 from gpuconsole.ui.widgets.painter import Lines
 from gpuconsole.ui.widgets.textpane import BLANK, TextPane, heading, line
 
 if TYPE_CHECKING:
     from gpuconsole.ui.app import ConsoleApp
-
-INTRODUCTION: tuple[Painted, ...] = (
-    BLANK,
-    line("  Nothing to try yet. The cluster is never changed from here."),
-    BLANK,
-    line(("  a  ", "key"), "adds a change: a manifest, a stop, a priority, a quota, a node that is lost"),
-    line(("  8  ", "key"), "opens the submit form; ", ("ctrl+o", "key"), " there brings the job here"),
-    line(("  i  ", "key"), "on any workload, node or queue brings it here"),
-    line(("  ⏎  ", "key"), "runs the fork and the original to the horizon, and compares them"),
-)
 
 
 class WhatIfScreen(ChangeScreen):
@@ -70,7 +60,8 @@ class WhatIfScreen(ChangeScreen):
     def show(self, snapshot: Snapshot) -> None:
         self._show_plan()
         if self.result is None and self._thread is None:
-            self._say(INTRODUCTION if not self.changes else (BLANK, line("  ", ("⏎", "key"), " runs it.")))
+            begun = (BLANK, line("  ", ("⏎", "key"), " runs it."))
+            self._say(begun if self.changes else PUT_ASIDE if self.against else INTRODUCTION)
 
     def handlers(self) -> Handlers:
         return {
@@ -89,7 +80,7 @@ class WhatIfScreen(ChangeScreen):
     def refusal(self, action: Action) -> str:
         if action.id in ("whatif.run", "whatif.undo", "whatif.write") and not self.changes:
             return "there is no change yet; a adds one"
-        if action.id == "whatif.plan" and not any(isinstance(c, Submit) for c in _commands(self.changes)):
+        if action.id == "whatif.plan" and not any(map(_submits, _commands(self.changes))):
             return "no job is among the changes; a adds one"
         if action.id == "whatif.compare" and not self.changes and self.against is None:
             return "there is no change yet; a adds one"
@@ -105,10 +96,13 @@ class WhatIfScreen(ChangeScreen):
         self.flash(f"Added: {change.words}")
 
     def put_aside(self) -> None:
-        """Begin another list of changes, which is compared with this one; without changes, compare with none again."""
-        self.against, self.changes, self.after = (self.changes or None), [], 0
+        """Begin another list of changes, which is compared with this one; where there is one already, take that up."""
+        self.against, self.changes, self.after = (self.changes or None), self.against or [], 0
         self._renew_plan()
-        self.flash("These are A; add the changes of B" if self.against else "A is gone: compared with no changes")
+        if self.against is None:
+            self.flash("A is taken up again, and compared with no changes")
+        else:
+            self.flash("A and B change places" if self.changes else "These are A; add the changes of B")
 
     def undo(self) -> None:
         """Take the last change back."""
@@ -191,7 +185,7 @@ class WhatIfScreen(ChangeScreen):
     @property
     def _names(self) -> tuple[str, str]:
         """What the two futures are called."""
-        return ("without", "with") if self.against is None else ("A", "B")
+        return ALONE if self.against is None else ("A", "B")
 
     def _ended(self) -> None:
         self._thread = None
@@ -234,7 +228,7 @@ class WhatIfScreen(ChangeScreen):
         self.prompt(wanted, lambda text: self.open(plan_screen(commands, parse_span(text))))
 
     def _ask_file(self) -> None:
-        self.prompt(Field("File to write the changes to", "change.yaml"), self._write)
+        self.prompt(Field("File to write the changes to", free_file("change"), check=is_there), self._write)
 
     def _write(self, path: str) -> None:
         wrong = write_changes(_commands(self.changes), self.horizon, path)
@@ -259,6 +253,11 @@ def wrong_span(text: str) -> str:
 
 def _commands(changes: Iterable[Change]) -> list[Command]:
     return [command for change in changes for command in change.commands]
+
+
+def _submits(command: Command) -> bool:
+    """True for what brings a job (or one more) into the fork, at once or later."""
+    return isinstance(command.command if isinstance(command, Later) else command, Submit | Copy)
 
 
 def _no_span(text: str) -> str:

@@ -1,6 +1,7 @@
 """Writing the changes of a what-if to a file that a command and another what-if can read."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,26 @@ from gpuconsole.sim.changes import as_changes
 from gpuconsole.ui.names import called
 
 
+def is_there(path: str) -> str:
+    """What is wrong with a path to write to: nothing is written over."""
+    try:
+        there = Path(path).expanduser().exists()
+    except (OSError, RuntimeError, ValueError):
+        # Writing says what is wrong with it.
+        return ""
+    return f"{path} is there already; give another name" if there else ""
+
+
+def free_file(stem: str) -> str:
+    """A name in the current folder that no file has yet."""
+    return next(name for name in _names(stem) if not is_there(name))
+
+
+def _names(stem: str) -> Iterator[str]:
+    yield f"{stem}.yaml"
+    yield from (f"{stem}-{number}.yaml" for number in count(2))
+
+
 def write_changes(commands: Sequence[Command], horizon: Span, path: str) -> str:
     """Write them there; why not, in words, or nothing if they are written."""
     try:
@@ -21,7 +42,8 @@ def write_changes(commands: Sequence[Command], horizon: Span, path: str) -> str:
         return str(error.args[0])
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000)
     try:
-        Path(path).expanduser().write_text(text, encoding="utf-8")
+        with Path(path).expanduser().open("x", encoding="utf-8") as file:
+            file.write(text)
     except OSError as error:
         return f"{path}: {error.strerror}"
     except RuntimeError as error:

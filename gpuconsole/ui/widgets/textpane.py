@@ -54,11 +54,14 @@ def wrapped(source: Painted, width: int) -> list[Painted]:
 
 
 def _words(text: str, longest: int) -> list[str]:
-    """Words with the blanks that follow them, cut where they are too long; leading blanks are a word of their own."""
+    """Words with the blanks that follow them, cut where they are too long; leading blanks are a word of their own.
+
+    `$` and `%` stay with their number.
+    """
     words: list[str] = []
     start = 0
     for position in range(1, len(text)):
-        if (text[position] != " " and text[position - 1] == " ") or position - start >= longest:
+        if (text[position] not in " $%" and text[position - 1] == " ") or position - start >= longest:
             words.append(text[start:position])
             start = position
     words.append(text[start:])
