@@ -137,7 +137,8 @@ def open_cluster(request: Request, until: Span = 0) -> Asked:
     return Asked(
         simulation=opened.simulation,
         source=opened.about.source,
-        mode=mode_of(request),
+        # What comes of running it on is a simulation's, whatever it went on from.
+        mode="simulated" if until else mode_of(request),
         settings=settings,
         found=opened.found if not until else None,
         assumed=opened.notices if request.live else (),

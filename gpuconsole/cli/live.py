@@ -1,7 +1,7 @@
 """A live cluster, from what was asked for: its backend, and one look at it for commands without a screen."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 
@@ -43,7 +43,8 @@ def open_live(request: Request, settings: Config | None = None) -> LiveCluster:
     )
     limits = (settings or Config()).live
     place = find(target)
-    notices = (f"{place.server}: its certificate is not checked",) if target.insecure else ()
+    unchecked = (f"{place.server}: its certificate is not checked",) if target.insecure else ()
+    notices = (*unchecked, *narrowed(target.namespaces))
     backend = KubeBackend(target, budget=Budget(limits.requests, limits.burst), kueue=_kueue(request), place=place)
     measure(backend, request, limits.telemetry)
     return LiveCluster(
@@ -52,6 +53,14 @@ def open_live(request: Request, settings: Config | None = None) -> LiveCluster:
         context=place.context,
         notices=notices,
     )
+
+
+def narrowed(namespaces: Sequence[str]) -> tuple[str, ...]:
+    """What answers cannot know where only some namespaces are read."""
+    if not namespaces:
+        return ()
+    only = ", ".join(namespaces)
+    return (f"only {only} is read: quota and GPUs that work elsewhere holds count as free, and its queues as unused",)
 
 
 @contextmanager

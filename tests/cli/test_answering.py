@@ -1,7 +1,9 @@
 """What is printed beside an answer: of which cluster it is, and as of when."""
 
+import json
 from pathlib import Path
 
+from gpuconsole.cli.live import narrowed
 from tests.cli.line import Line
 
 
@@ -19,5 +21,25 @@ def test_an_answer_about_a_saved_cluster_says_how_old_it_is(gpuconsole: Line, tm
     assert (err[: len(said)], err[-5:]) == (said, " ago\n")
 
 
+def test_what_a_saved_cluster_comes_to_is_simulated_and_has_no_age(gpuconsole: Line, tmp_path: Path) -> None:
+    saved = tmp_path / "s.json"
+    gpuconsole("snapshot", "save", saved, "default")
+    asked = ("slots", "--snapshot", saved, "--until", "1h")
+    assert gpuconsole(*asked).err == "gpuconsole: simulated s.json as of 2026-01-05T09:00:00Z\n"
+    document = json.loads(gpuconsole(*asked, "-o", "json").out)
+    assert (document["mode"], document["time"], document["age_seconds"]) == (
+        "simulated",
+        "2026-01-05T09:00:00Z",
+        None,
+    )
+
+
 def test_a_document_says_it_itself(gpuconsole: Line) -> None:
     assert gpuconsole("slots", "default", "-o", "json").err == ""
+
+
+def test_where_only_some_namespaces_are_read_it_is_said_what_counts_as_free() -> None:
+    assert narrowed(()) == ()
+    assert narrowed(("team-a", "team-b")) == (
+        "only team-a, team-b is read: quota and GPUs that work elsewhere holds count as free, and its queues as unused",
+    )
