@@ -408,9 +408,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "quota is free before the victim's pods are gone",
-        f"{CONTROLLERS}/workloads.py",
+        f"{CONTROLLERS}/evicting.py",
         "        world.dirty[key] = None\n        pods.remove(",
         "        release(world, key)\n        pods.remove(",
+        SIM_TESTS,
+    ),
+    Mutant(
+        "pods of a live cluster keep the index that nobody gave them",
+        "gpuconsole/sim/enlisting.py",
+        "        if (pod.pod_set, pod.index) != (pod_set, index):\n",
+        "        if False:\n",
         SIM_TESTS,
     ),
     Mutant(
