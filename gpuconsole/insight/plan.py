@@ -184,7 +184,7 @@ class _Search:
         """The least of a kind that holds; the most of it where not even that does.
 
         First all of its parts grow alike; then each is made as small as it may be beside the others, the last one
-        first.
+        first, until none becomes smaller.
         """
         numbers = [kind.most] * len(kind.parts)
         found = yield from self._tried(kind, numbers)
@@ -192,20 +192,25 @@ class _Search:
             return found
         every = range(len(kind.parts))
         found = yield from self._halved(kind, numbers, every, found)
-        for part in reversed(every) if len(every) > 1 else ():
-            found = yield from self._halved(kind, numbers, (part,), found)
+        beside: dict[int, list[int]] = {every[0]: numbers} if len(every) == 1 else {}
+        while open := [part for part in reversed(every) if beside.get(part) != numbers]:
+            found = yield from self._halved(kind, numbers, open[:1], found)
+            beside[open[0]] = [*numbers]
         return found
 
     def _halved(self, kind: Kind, numbers: list[int], parts: Sequence[int], found: Option) -> Trial:
-        """As little as holds of some parts that have one number; mutates `numbers`. `found` is what holds so far."""
-        below, above = 0, numbers[parts[0]]
+        """As little as holds of some parts that have one number; mutates `numbers`. `found` is what holds so far.
+
+        As much as is asked for is tried first: with more quota others may get in before, and then it takes more of all.
+        """
+        below, above, likely = 0, numbers[parts[0]], kind.likely
         while above - below > 1:
-            middle = (below + above) // 2
-            option = yield from self._tried(kind, [middle if at in parts else n for at, n in enumerate(numbers)])
+            number = likely if below < likely < above else (below + above) // 2
+            option = yield from self._tried(kind, [number if at in parts else n for at, n in enumerate(numbers)])
             if option.holds:
-                found, above = option, middle
+                found, above = option, number
             else:
-                below = middle
+                below = number
         for part in parts:
             numbers[part] = above
         return found

@@ -40,6 +40,8 @@ class Kind(Struct, frozen=True):
     name: str
     most: int
     """Of each part; no more is tried."""
+    likely: int
+    """Of each part; as much as is asked for."""
     parts: tuple[Make, ...]
     """Those after the first are made as small as they may be before it is."""
 
@@ -50,11 +52,11 @@ def kinds(snapshot: Snapshot, workloads: Sequence[Workload], policy: SimPolicy) 
     found: list[Kind] = []
     shared = [queue for queue in queues if queue.cohort]
     if any(queue.preemption.reclaim_within_cohort is not PreemptionPolicy.ANY for queue in shared):
-        found.append(Kind("preemption", 1, (_reclaiming(shared),)))
+        found.append(Kind("preemption", 1, 1, (_reclaiming(shared),)))
     if workloads and policy.kueue is not None:
-        found.append(Kind("priority", RAISED, (_raising(workloads),)))
+        found.append(Kind("priority", RAISED, 1, (_raising(workloads),)))
         if shared and not policy.kueue.fair_sharing:
-            found.append(Kind("fair sharing", 1, (_fair_sharing,)))
+            found.append(Kind("fair sharing", 1, 1, (_fair_sharing,)))
     for flavor in dict.fromkeys(name for queue in queues for name, _ in _gpu_quotas(queue)) or [""]:
         found += _capacity(snapshot, workloads, queues, flavor, policy.prices)
     return found
@@ -73,18 +75,19 @@ def _capacity(
 ) -> Iterator[Kind]:
     """More quota of a flavor, more of its nodes, and both."""
     step = max([1, *map(_largest_pod, workloads)])
-    most = max(MOST, -(-sum(map(wanted_gpus, workloads)) // step))
+    asked = -(-sum(map(wanted_gpus, workloads)) // step)
+    most = max(MOST, asked)
     pairs = [(queue, pair) for queue in queues for pair in _gpu_quotas(queue) if pair[0] == flavor]
     like = _cheapest(snapshot, flavor, prices)
     quota = _quota(pairs, step)
     if pairs:
-        yield Kind("quota", most, (quota,))
+        yield Kind("quota", most, asked, (quota,))
     if like is not None:
         nodes = _nodes(like, node_hourly(like, prices))
-        yield Kind("nodes", most, (nodes,))
+        yield Kind("nodes", most, asked, (nodes,))
         if pairs:
             # Nodes cost money: they are made few first.
-            yield Kind("quota and nodes", most, (quota, nodes))
+            yield Kind("quota and nodes", most, asked, (quota, nodes))
 
 
 def _quota(pairs: Sequence[tuple[ClusterQueue, tuple[str, str]]], step: int) -> Make:

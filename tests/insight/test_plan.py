@@ -104,6 +104,18 @@ def test_of_two_parts_each_is_as_small_as_it_may_be(pods: int, nodes: int) -> No
     assert found.options[0].commands == (SetQuota("team", "a100", GPU, 8 + pods), AddNodes("n1", nodes))
 
 
+def test_more_than_enough_may_be_too_little_where_others_come_first() -> None:
+    """With three nodes more the one that waits for three gets in first, and it takes five; two are enough."""
+    base = running(*alone("team", 8), node("n1"))
+    base.submit(job("first", 8))
+    base.submit(job("huge", 24))
+    base.advance(base.now + MINUTE)
+    found = plan(base, [small_pods(16)], MINUTE)
+
+    assert list(kinds(found.options)) == ["quota and nodes"]
+    assert found.options[0].commands == (SetQuota("team", "a100", GPU, 24), AddNodes("n1", 2))
+
+
 def test_a_job_runs_when_all_of_its_pods_have_nodes() -> None:
     """Two pods of eight on one free node: a Job works with the first, but Kueue takes it back without the second."""
     base = running(*alone("team", 8), node("n1"))
