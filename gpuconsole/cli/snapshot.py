@@ -15,6 +15,11 @@ from gpuconsole.model.redaction import redact as redacted
 from gpuconsole.model.snapshot import Snapshot, encode
 from gpuconsole.sim.files import write
 
+_REDACT = (
+    "Replace all names and free texts; keep sizes, times, reasons, texts of schedulers with the names in them replaced,"
+    " and names of one or two characters, of numbers or of common words (main, worker, gpu)."
+)
+
 
 @click.group()
 def command() -> None:
@@ -25,7 +30,7 @@ def command() -> None:
 @click.argument("target", metavar="FILE", type=click.Path(dir_okay=False, writable=True, path_type=Path))
 @clustered
 @click.option("--until", type=Duration(), default="0s", show_default=True, help="Run a simulation so long first.")
-@click.option("--redact", is_flag=True, help="Replace all names and free texts; keep sizes, times and reasons.")
+@click.option("--redact", is_flag=True, help=_REDACT)
 def save(target: Path, request: Request, redact: bool, until: Span, **options: Any) -> None:
     """Save a live cluster (--live), or what the other sources hold at their beginning, or after --until, as FILE."""
     request, settings = configured(request, **options)

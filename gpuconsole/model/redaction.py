@@ -5,6 +5,7 @@ scheduler. What stays is what decides: sizes, times, priorities, reasons, and la
 vocabulary. Texts of schedulers are looked through word by word, so that they still name the same things.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,7 +13,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import AdmissionCheck
 from gpuconsole.model.redaction_words import (
+    CHECKS,
     CHOSEN,
     COMMON,
     KEPT,
@@ -23,6 +27,7 @@ from gpuconsole.model.redaction_words import (
     OPEN,
     PLAIN,
     PREFIXES,
+    QUOTED,
     RESOURCE,
     ROLE,
     SILENT,
@@ -34,13 +39,14 @@ from gpuconsole.model.redaction_words import (
     WORDS,
 )
 from gpuconsole.model.snapshot import NO_POLICY, SnapshotFile, decode
+from gpuconsole.model.workloads import Workload
 
 
 def redact(data: bytes) -> bytes:
     """Give a Snapshot file back with pseudonyms. Raises msgspec.DecodeError for what is none."""
     file = decode(data)
     policy = _kueue_of(file.policy)
-    pseudonyms = _Pseudonyms()
+    pseudonyms = _Pseudonyms(_checks(file.objects))
     # What the objects are called comes first, so that they are called by what they are.
     for thing in file.objects:
         pseudonyms.call(getattr(thing, "namespace", ""), "namespace")
@@ -59,14 +65,23 @@ def redact(data: bytes) -> bytes:
     return msgspec.json.encode(made)
 
 
-class _Pseudonyms:
-    """Name → pseudonym. Mutates by `call`."""
+def _checks(objects: Iterable[Object]) -> frozenset[str]:
+    """The admission checks that are there, and those that workloads wait for."""
+    there = {thing.name for thing in objects if isinstance(thing, AdmissionCheck)}
+    return frozenset(
+        there.union(*([check.name for check in thing.checks] for thing in objects if isinstance(thing, Workload)))
+    )
 
-    def __init__(self) -> None:
+
+class _Pseudonyms:
+    """Name → pseudonym. Mutates by `call`. `checks` are those whose names may be told again."""
+
+    def __init__(self, checks: frozenset[str]) -> None:
         self._of: dict[str, str] = {}
         self._texts: dict[str, str] = {}
         """Texts that were looked through already; read only after the last `call`."""
         self._plain: set[str] = set()
+        self._checks = checks
         self._referred: set[str] = set()
         self._counts: dict[str, int] = {}
 
@@ -103,8 +118,15 @@ class _Pseudonyms:
         return [pseudonym for name, pseudonym in self._of.items() if name.startswith(prefix)]
 
     def said(self, text: str) -> str:
-        """What somebody said, also without addresses."""
-        return self.text(UNKNOWN.sub("…", text))
+        """What somebody said, also without addresses, and without what checks said."""
+        return self.text(UNKNOWN.sub("…", CHECKS.sub(self._named, text)))
+
+    def _named(self, told: re.Match[str]) -> str:
+        """Of what checks said which they are: where what one says ends, it decides itself, so nothing of it is kept."""
+        if told[1] is None:
+            return f"{told[3]}…"
+        names = dict.fromkeys(name for name in QUOTED.findall(told[2]) if name in self._checks)
+        return told[1] + ("; ".join(f'"{name}"' for name in names) or "…")
 
 
 def _collect(value: Any, pseudonyms: _Pseudonyms, field: str = "") -> None:

@@ -37,6 +37,9 @@ MEASURE = re.compile(
 """Values of annotations that name nobody."""
 UNKNOWN = re.compile(r"[A-Za-z0-9_.+-]+@[A-Za-z0-9_.-]+|https?://\S+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b")
 """Addresses in a text, which are nobody's name in the file."""
+CHECKS = re.compile(r"(\bAdmissionChecks? in \w+ state: )(.*)|(\bupdated state from .* with message: ).*", re.DOTALL)
+"""What tells again what controllers that nobody knows said: of checks in a state, and of one whose state changed."""
+QUOTED = re.compile(r'"([^"]*)"')
 WORDS = {
     **dict.fromkeys(("cluster_queue", "by_queue", "cohort", "parent"), "queue"),
     **dict.fromkeys(("owner", "job"), "job"),

@@ -243,6 +243,42 @@ def test_names_still_join() -> None:
     assert told.conditions[0].message == f"couldn't assign flavors to pod set {part.name}"
 
 
+CHECKED: dict[str, tuple[str, str]] = {
+    "a check that wants to be asked again": (
+        'Evicted due to AdmissionCheck in Retry state: "acme-budget" (no money (says "Ann"): ask later)',
+        'Evicted due to AdmissionCheck in Retry state: "name-1"',
+    ),
+    "what was said before the workload was admitted again": (
+        'Previously: The workload is deactivated due to AdmissionCheck in Rejected state: "acme-budget" (no\nmoney)',
+        'Previously: The workload is deactivated due to AdmissionCheck in Rejected state: "name-1"',
+    ),
+    "several, of which one says nothing and one tells of another": (
+        'Deactivated due to AdmissionChecks in Rejected state: "acme-budget"; "acme-legal" (as "acme-budget" says; no)',
+        'Deactivated due to AdmissionChecks in Rejected state: "name-1"; "name-2"',
+    ),
+    "a check that is not in the file": (
+        'Evicted due to AdmissionCheck in Retry state: "gone" (no money)',
+        "Evicted due to AdmissionCheck in Retry state: …",
+    ),
+    "an update": (
+        "Admission check acme-budget updated state from Pending to Ready with message: 8 nodes of Ann's",
+        "Admission check name-1 updated state from Pending to Ready with message: …",
+    ),
+}
+"""What → what conditions and events tell of a check, and what is kept of it."""
+
+
+@pytest.mark.parametrize(("said", "kept"), CHECKED.values(), ids=list(CHECKED))
+def test_what_a_check_said_is_left_out_wherever_it_is_told_again(said: str, kept: str) -> None:
+    checks = (AdmissionCheck(name="acme-budget"), AdmissionCheck(name="acme-legal"))
+    evicted = waiting(conditions=(Condition("Evicted", True, "AdmissionCheck", said),))
+    line = Happened(time=1, what=What.EVICTED, workload="acme-team/acme-llm", message=said)
+    _, again = redacted(file(*checks, evicted, lines=(line,)))
+    told = again.objects[2]
+    assert isinstance(told, Workload)
+    assert (told.conditions[0].message, again.recent[0].message) == (kept, kept)
+
+
 def test_of_the_policy_admission_stays_and_names_nobody() -> None:
     kueue = '{"fair_sharing":true,"gates":{"PartialAdmission":false},"exclude_resource_prefixes":["acme.example/"]}'
     node = Node(name="n1", capacity={"acme.example/nic": 1, "other.example/nic": 1})
