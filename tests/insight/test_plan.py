@@ -86,9 +86,9 @@ def test_both_together_are_found_where_neither_is_enough() -> None:
     assert found.options[0].commands == (SetQuota("team", "a100", GPU, 16), AddNodes("n1", 1))
 
 
-def small_pods(count: int, name: str = "many") -> Command:
-    """A job of pods that take one GPU each."""
-    whole = waiting(name, "team/lq", 1, annotations={"gpuconsole.io/duration": "10h"})
+def pods_of(count: int, gpus: int = 1, name: str = "many") -> Command:
+    """A job of pods that take one GPU each, or as many as this."""
+    whole = waiting(name, "team/lq", gpus, annotations={"gpuconsole.io/duration": "10h"})
     return Submit((replace(whole, pod_sets=tuple(replace(part, count=count) for part in whole.pod_sets)),))
 
 
@@ -98,7 +98,7 @@ def test_of_two_parts_each_is_as_small_as_it_may_be(pods: int, nodes: int) -> No
     base = running(*alone("team", 8), node("n1"))
     base.submit(job("first", 8))
     base.advance(base.now + MINUTE)
-    found = plan(base, [small_pods(pods)], MINUTE)
+    found = plan(base, [pods_of(pods)], MINUTE)
 
     assert list(kinds(found.options)) == ["quota and nodes"]
     assert found.options[0].commands == (SetQuota("team", "a100", GPU, 8 + pods), AddNodes("n1", nodes))
@@ -108,9 +108,9 @@ def test_more_than_enough_may_be_too_little_where_others_come_first() -> None:
     """With three nodes more the one that waits for three gets in first, and it takes five; two are enough."""
     base = running(*alone("team", 8), node("n1"))
     base.submit(job("first", 8))
-    base.submit(small_pods(24, "huge"))
+    base.submit(pods_of(3, 8, "huge"))
     base.advance(base.now + MINUTE)
-    found = plan(base, [small_pods(16)], MINUTE)
+    found = plan(base, [pods_of(2, 8)], MINUTE)
 
     assert list(kinds(found.options)) == ["quota and nodes"]
     assert found.options[0].commands == (SetQuota("team", "a100", GPU, 24), AddNodes("n1", 2))
