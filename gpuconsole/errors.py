@@ -1,7 +1,7 @@
 """The error tree. Each error tells the user's next step; only `cli` and the app render them.
 
-ConsoleError                exit status 1
-├── UsageError              exit status 2: what was asked for cannot be done as it was asked
+ConsoleError                exit status 2: there is no answer
+├── UsageError              what was asked for cannot be done as it was asked
 │   ├── SourceError         a file: `FILE:LINE: problem`
 │   ├── ConfigError         a setting, with where it came from (file, environment, option)
 │   └── NotSupportedError   a source or a mode that this version does not have
@@ -9,18 +9,19 @@ ConsoleError                exit status 1
 ├── ClusterError            the API server of a live cluster cannot be reached, or says no
 ├── TelemetryError          a source of telemetry does not answer, or not with what is wanted
 ├── HistoryError            the history in SQLite cannot be opened, read or written
-└── WorkerError             the worker process did not start, died, or did not answer
+├── WorkerError             the worker process did not start, died, or did not answer
+└── InputError              exit status 1, as where an answer finds fault: files that were read, and have errors
 """
 
 
 class ConsoleError(Exception):
     """Something that the user can do something about. `status` is the exit status of the process."""
 
-    status = 1
+    status = 2
 
 
 class UsageError(ConsoleError):
-    status = 2
+    pass
 
 
 class SourceError(UsageError):
@@ -64,3 +65,9 @@ class HistoryError(ConsoleError):
 
 class WorkerError(ConsoleError):
     pass
+
+
+class InputError(ConsoleError):
+    """Files have errors; each is a line."""
+
+    status = 1

@@ -88,7 +88,11 @@ def cli(ctx: click.Context) -> None:
 
 
 def main() -> None:
-    """The process. Errors become a line on stderr; 1 = findings or a failure, 2 = usage, 130 = interrupted."""
+    """The process. Errors become a line on stderr.
+
+    1 = the answer finds fault, or files have errors; 2 = there is no answer (usage, a cluster that cannot be
+    reached or says no, a disk that is full); 130 = interrupted.
+    """
     sys.exit(_status())
 
 
@@ -105,7 +109,7 @@ def _status() -> int:
         return INTERRUPTED
     except OSError as error:
         _complain(str(error))
-        return 1
+        return ConsoleError.status
 
 
 def _complain(text: str) -> None:

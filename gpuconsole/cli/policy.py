@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gpuconsole.cli.findings import as_line
 from gpuconsole.cli.gates import gates_of
 from gpuconsole.cli.options import Request
-from gpuconsole.errors import ConsoleError, UsageError
+from gpuconsole.errors import InputError, UsageError
 from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.manifests import Loaded
@@ -19,7 +19,7 @@ from gpuconsole.scheduling.kueue.configuration.reading import read
 from gpuconsole.sim.policy import SimPolicy
 
 
-class PolicyError(ConsoleError):
+class PolicyError(InputError):
     """The Configuration has errors; each is a line."""
 
 

@@ -16,7 +16,7 @@ from gpuconsole.cli.options import Request
 from gpuconsole.cli.policy import with_kueue
 from gpuconsole.cli.scenarios import placed
 from gpuconsole.cli.tables import counted
-from gpuconsole.errors import ConsoleError, SourceError, UsageError
+from gpuconsole.errors import InputError, SourceError, UsageError
 from gpuconsole.insight.engines import engines
 from gpuconsole.model.catalogue import Catalogue, CatalogueError
 from gpuconsole.model.catalogue import load as load_catalogue
@@ -46,7 +46,7 @@ START: Time = parse_time(SCENARIO_START)
 """When a simulation of plain manifests begins: a Monday morning, the same each time."""
 
 
-class FindingsError(ConsoleError):
+class FindingsError(InputError):
     """The input has errors; each is a line."""
 
 

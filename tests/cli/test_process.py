@@ -42,4 +42,4 @@ def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         command = [*COMMAND, "simulate", "default", "--until", "1m"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment(tmp_path))
-    assert (done.returncode, done.stderr) == (1, "gpuconsole: [Errno 28] No space left on device\n")
+    assert (done.returncode, done.stderr) == (2, "gpuconsole: [Errno 28] No space left on device\n")
