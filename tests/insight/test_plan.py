@@ -86,10 +86,23 @@ def test_both_together_are_found_where_neither_is_enough() -> None:
     assert found.options[0].commands == (SetQuota("team", "a100", GPU, 16), AddNodes("n1", 1))
 
 
-def pods_of(count: int, gpus: int = 1, name: str = "many") -> Command:
-    """A job of pods that take one GPU each, or as many as this."""
-    whole = waiting(name, "team/lq", gpus, annotations={"gpuconsole.io/duration": "10h"})
+def small_pods(count: int) -> Command:
+    """A job of pods that take one GPU each."""
+    whole = waiting("many", "team/lq", 1, annotations={"gpuconsole.io/duration": "10h"})
     return Submit((replace(whole, pod_sets=tuple(replace(part, count=count) for part in whole.pod_sets)),))
+
+
+def batch_job(name: str, pods: int) -> Command:
+    """A batch Job of pods that take eight GPUs each, and work as they come."""
+    requests = {"limits": {GPU: "8"}}
+    spec = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x", "resources": requests}]}
+    document = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
+        "spec": {"parallelism": pods, "completions": pods, "suspend": True, "template": {"spec": spec}},
+    }
+    return Submit(tuple(load_text(json.dumps(document), now=START).objects))
 
 
 @pytest.mark.parametrize(("pods", "nodes"), [(8, 1), (9, 2), (100, 13)])
@@ -98,7 +111,7 @@ def test_of_two_parts_each_is_as_small_as_it_may_be(pods: int, nodes: int) -> No
     base = running(*alone("team", 8), node("n1"))
     base.submit(job("first", 8))
     base.advance(base.now + MINUTE)
-    found = plan(base, [pods_of(pods)], MINUTE)
+    found = plan(base, [small_pods(pods)], MINUTE)
 
     assert list(kinds(found.options)) == ["quota and nodes"]
     assert found.options[0].commands == (SetQuota("team", "a100", GPU, 8 + pods), AddNodes("n1", nodes))
@@ -108,9 +121,9 @@ def test_more_than_enough_may_be_too_little_where_others_come_first() -> None:
     """With three nodes more the one that waits for three gets in first, and it takes five; two are enough."""
     base = running(*alone("team", 8), node("n1"))
     base.submit(job("first", 8))
-    base.submit(pods_of(3, 8, "huge"))
+    base.submit(batch_job("huge", 3))
     base.advance(base.now + MINUTE)
-    found = plan(base, [pods_of(2, 8)], MINUTE)
+    found = plan(base, [batch_job("two", 2)], MINUTE)
 
     assert list(kinds(found.options)) == ["quota and nodes"]
     assert found.options[0].commands == (SetQuota("team", "a100", GPU, 24), AddNodes("n1", 2))
@@ -121,16 +134,7 @@ def test_a_job_runs_when_all_of_its_pods_have_nodes() -> None:
     base = running(*alone("team", 8), node("n1"))
     base.submit(job("first", 8))
     base.advance(base.now + MINUTE)
-    requests = {"limits": {GPU: "8"}}
-    spec = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x", "resources": requests}]}
-    document = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "two", "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
-        "spec": {"parallelism": 2, "completions": 2, "suspend": True, "template": {"spec": spec}},
-    }
-    loaded = load_text(json.dumps(document), now=base.now)
-    found = plan(base, [Submit(tuple(loaded.objects))], MINUTE)
+    found = plan(base, [batch_job("two", 2)], MINUTE)
 
     assert kinds(found.options) == {"quota and nodes": (SetQuota("team", "a100", GPU, 24), AddNodes("n1", 2))}
 
