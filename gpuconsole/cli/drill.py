@@ -15,7 +15,7 @@ from gpuconsole.cli.sources import FindingsError, read_scenario
 from gpuconsole.cli.tables import counted
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.drill import run_drill
-from gpuconsole.model.manifests import Severity, load
+from gpuconsole.model.manifests import NO_MANIFEST, Severity, load
 from gpuconsole.model.text import clean
 from gpuconsole.services.drills import playable
 
@@ -82,13 +82,20 @@ def play_drill(
 
 
 def _scenarios(files: Sequence[str]) -> Iterator[str]:
-    """The scenarios; of a folder those below it, but not the manifests beside them, unless these are wrong."""
+    """The scenarios; of a folder those below it, but not the manifests beside them, unless these are wrong.
+
+    A file without any document may have been a scenario, and would fail alone.
+    """
     for file in files:
         if not Path(file).is_dir():
             yield file
             continue
         loaded = load([file])
-        wrong = (finding.file for finding in loaded.findings if finding.severity is Severity.ERROR)
+        wrong = (
+            finding.file
+            for finding in loaded.findings
+            if finding.severity is Severity.ERROR or finding.code == NO_MANIFEST
+        )
         yield from dict.fromkeys([*loaded.origins, *wrong]) or [file]
 
 

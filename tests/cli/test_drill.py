@@ -3,6 +3,7 @@
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,6 +56,20 @@ def test_a_folder_without_scenarios_fails(gpuconsole: Line, tmp_path: Path) -> N
     result = gpuconsole("drill", "run", folder(tmp_path))
     assert result.status == 1
     assert result.lines[-1] == "0 expectations met, 1 not"
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# steps: []\n", "---\n"])
+def test_a_drill_that_became_empty_fails_in_its_folder_as_it_does_alone(
+    gpuconsole: Line, tmp_path: Path, text: str
+) -> None:
+    place = folder(tmp_path, one=DRILL, two=text)
+    problem = "FAIL two step 0 at 0s: no step expects anything; a drill that checks nothing does not pass"
+
+    alone = gpuconsole("drill", "run", place / "drills" / "two.yaml")
+    assert (alone.status, alone.lines) == (1, [problem, "0 expectations met, 1 not"])
+    result = gpuconsole("drill", "run", place)
+    assert result.status == 1
+    assert result.lines == ["ok   one step 1 at 0s: freeNodes: 1", problem, "1 expectation met, 1 not"]
 
 
 def test_every_drill_begins_with_the_manifests_of_a_pull_request(gpuconsole: Line, tmp_path: Path) -> None:

@@ -4,6 +4,16 @@ from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.manifests.decoding import Unread, decode_objects
 from gpuconsole.model.manifests.kinds import decode_object
 from gpuconsole.model.manifests.loaded import Loaded
-from gpuconsole.model.manifests.loading import load, load_text
+from gpuconsole.model.manifests.loading import NO_MANIFEST, load, load_text
 
-__all__ = ["Finding", "Loaded", "Severity", "Unread", "decode_object", "decode_objects", "load", "load_text"]
+__all__ = [
+    "NO_MANIFEST",
+    "Finding",
+    "Loaded",
+    "Severity",
+    "Unread",
+    "decode_object",
+    "decode_objects",
+    "load",
+    "load_text",
+]

@@ -27,6 +27,8 @@ from gpuconsole.model.objects import TABLES
 from gpuconsole.model.text import clean
 
 CONFIGURATION = ("config.kueue.x-k8s.io", "Configuration")
+NO_MANIFEST = "no-manifest"
+"""Code of what is said about a file without a document."""
 
 
 def load(
@@ -110,7 +112,7 @@ class _Loading:
         except FormError as error:
             self._say(source.name, 1, error.trouble)
         if len(self._reports) == before and not source.troubles:
-            trouble = Trouble(1, "it holds no manifest", "a manifest begins with apiVersion: and kind:", "no-manifest")
+            trouble = Trouble(1, "it holds no manifest", "a manifest begins with apiVersion: and kind:", NO_MANIFEST)
             self._say(source.name, 1, trouble, Severity.NOTE)
 
     def _read(self, source: Source) -> None:
