@@ -78,6 +78,12 @@ class LastHour(Struct, frozen=True, kw_only=True):
     lost_gpu_hours: float
     cost: float
     """USD of the lost work."""
+    losses: int = 0
+    """Times that work was lost."""
+    unknown: int = 0
+    """Of these, those of which nobody knows how much, nor what it cost."""
+    unpriced: int = 0
+    """Those of which nobody knows what it cost."""
     partial: bool
     """The history that was given does not reach back so far; the numbers are lower bounds."""
 
@@ -149,6 +155,7 @@ def last_hour(history: Sequence[Happened], now: Time, span: Span = HOUR) -> Last
     start = now - span
     admitted, preempted = [0] * BINS, [0] * BINS
     finished, lost, cost = 0, 0.0, 0.0
+    losses = unknown = unpriced = 0
     for line in reversed(history):
         if line.time <= start:
             break
@@ -165,6 +172,9 @@ def last_hour(history: Sequence[Happened], now: Time, span: Span = HOUR) -> Last
         if line.what is not What.PREEMPTED:  # It repeats the loss of its eviction.
             lost += line.lost_gpu_seconds / 3600
             cost += line.cost
+            losses += bool(line.lost_gpu_seconds or line.lost_unknown)
+            unknown += line.lost_unknown
+            unpriced += line.lost_unknown or bool(line.lost_gpu_seconds and not line.cost)
     return LastHour(
         span=span,
         admitted=sum(admitted),
@@ -174,5 +184,8 @@ def last_hour(history: Sequence[Happened], now: Time, span: Span = HOUR) -> Last
         finished=finished,
         lost_gpu_hours=lost,
         cost=cost,
+        losses=losses,
+        unknown=unknown,
+        unpriced=unpriced,
         partial=len(history) >= RECENT and history[0].time > start,
     )

@@ -17,6 +17,8 @@ from gpuconsole.model.queues import LocalQueue, Preemption, Quota, ResourceFlavo
 from gpuconsole.model.state import RECENT
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Workload
+from gpuconsole.ui.paint import painted
+from gpuconsole.ui.screens.dashboard import lately_lines
 from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, cohort, group, node, pod, running, world
 from tests.insight.world import waiting as waits
 
@@ -150,8 +152,23 @@ def test_the_last_hour_is_binned_and_each_loss_counts_once() -> None:
         finished=1,
         lost_gpu_hours=2.5,
         cost=5.42,
+        losses=2,
         partial=False,
     )
+
+
+def test_losses_that_nobody_knows_are_counted_and_not_taken_for_none() -> None:
+    history = [
+        line(31, What.PREEMPTED, lost_unknown=True),
+        line(31, What.EVICTED, lost_unknown=True),
+        line(20, What.EVICTED, lost_gpu_seconds=3600),
+        line(10, What.EVICTED, lost_gpu_seconds=3600, cost=2.0),
+    ]
+    found = last_hour(history, START)
+    assert (found.lost_gpu_hours, found.cost, found.losses, found.unknown, found.unpriced) == (2.0, 2.0, 3, 1, 2)
+    assert "".join(text for text, _ in painted(lately_lines(found)[2])) == "lost     at least 2.0 GPU-h at least 2.00 $"
+    alone = last_hour(history[:2], START)
+    assert "".join(text for text, _ in painted(lately_lines(alone)[2])) == "lost     unknown GPU-h cost unknown"
 
 
 def test_a_history_that_does_not_reach_back_is_called_partial() -> None:

@@ -7,6 +7,7 @@ from textual.containers import Horizontal
 
 from gpuconsole.insight.gpu_totals import GpuTotals
 from gpuconsole.insight.gpumap import GpuRow, gpu_rows
+from gpuconsole.insight.losses import at_least
 from gpuconsole.insight.overview import Dashboard, LastHour, Waiting, dashboard
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.insight.trouble import Attention, Trouble
@@ -207,10 +208,12 @@ def waiting_lines(waiting: Waiting, now: int) -> tuple[Cell, ...]:
 def lately_lines(lately: LastHour) -> tuple[Cell, ...]:
     """What happened in the last hour; `≥` where the history that is at hand is shorter."""
     least = "≥ " if lately.partial else ""
+    hours = at_least(f"{least}{lately.lost_gpu_hours:,.1f}", lately.unknown, lately.losses)
+    cost = at_least(fmt.money(lately.cost), lately.unpriced, lately.losses)
     lost: Painted = (
         ("lost     ", ""),
-        (f"{least}{lately.lost_gpu_hours:,.1f} GPU-h", "victim" if lately.lost_gpu_hours else "dim"),
-        (f" {fmt.money(lately.cost)}", "dim"),
+        (f"{hours} GPU-h", "victim" if lately.losses else "dim"),
+        (f" cost {cost}" if cost == "unknown" else f" {cost}", "dim"),
     )
     return (
         _sparks("admitted ", f"{least}{lately.admitted:,}", lately.admitted_bins, "running"),
