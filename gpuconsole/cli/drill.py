@@ -1,5 +1,6 @@
 """`gpuconsole drill`: scenarios, and whether what they expect came true; or played, by somebody who predicts it."""
 
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -84,17 +85,20 @@ def play_drill(
 def _scenarios(files: Sequence[str]) -> Iterator[str]:
     """The scenarios; of a folder those below it, but not the manifests beside them, unless these are wrong.
 
-    A file without any document may have been a scenario, and would fail alone.
+    A file without any document may have been a scenario, and would fail alone. What is wrong in a file that a scenario
+    names, the scenario tells.
     """
     for file in files:
         if not Path(file).is_dir():
             yield file
             continue
         loaded = load([file])
+        named = set(map(os.path.realpath, loaded.included))
         wrong = (
             finding.file
             for finding in loaded.findings
-            if finding.severity is Severity.ERROR or finding.code == NO_MANIFEST
+            if (finding.severity is Severity.ERROR or finding.code == NO_MANIFEST)
+            and os.path.realpath(finding.file) not in named
         )
         yield from dict.fromkeys([*loaded.origins, *wrong]) or [file]
 

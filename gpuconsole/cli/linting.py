@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from gpuconsole.cli.options import Request
 from gpuconsole.cli.policy import with_kueue
-from gpuconsole.cli.scenarios import scenario_findings
+from gpuconsole.cli.scenarios import not_yet_told, scenario_findings
 from gpuconsole.cli.sources import catalogue_for
 from gpuconsole.insight.linting import Engines, Facts
 from gpuconsole.insight.linting.facts import placed_by
@@ -67,7 +67,7 @@ def gather(files: Sequence[str], request: Request) -> Gathered:
         try:
             clusters.append(_of_scenario(loaded, number, request))
         except ScenarioError as error:
-            unusable += scenario_findings(error, origin, loaded.lines[number])
+            unusable += not_yet_told(scenario_findings(error, origin, loaded.lines[number]), loaded)
     if not loaded.scenario:
         clusters += _of_manifests(loaded, schedulers, request)
     return Gathered(clusters=tuple(clusters), unusable=tuple(unusable), sources=sources)

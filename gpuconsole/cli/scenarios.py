@@ -1,7 +1,7 @@
 """Scenarios as `validate` sees them: their own objects count, and their problems are findings like all others."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -32,15 +32,18 @@ def with_scenarios(loaded: Loaded) -> Loaded:
         else:
             objects += scenario.objects
             problems = [_finding(text, origin, line_of) for text in _wrong_expectations(scenario)]
-        # What is wrong in the files that it names was found when they were loaded, and some of its own, too.
-        known = {(finding.file, finding.line, finding.path) for finding in loaded.findings}
-        findings += [
-            problem
-            for problem in problems
-            if (problem.path != FILES or not loaded.has_errors)
-            and (problem.file, problem.line, problem.path) not in known
-        ]
+        findings += not_yet_told(problems, loaded)
     return replace(loaded, objects=tuple(objects), findings=tuple(findings))
+
+
+def not_yet_told(problems: Iterable[Finding], loaded: Loaded) -> list[Finding]:
+    """The problems of a scenario less those that were found when it was loaded, as all are of the files it names."""
+    known = {(finding.file, finding.line, finding.path) for finding in loaded.findings}
+    return [
+        problem
+        for problem in problems
+        if (problem.path != FILES or not loaded.has_errors) and (problem.file, problem.line, problem.path) not in known
+    ]
 
 
 def placed(error: ScenarioError, origin: str, lines: Sequence[LineOf]) -> str:

@@ -72,6 +72,35 @@ def test_a_drill_that_became_empty_fails_in_its_folder_as_it_does_alone(
     assert result.lines == ["ok   one step 1 at 0s: freeNodes: 1", problem, "1 expectation met, 1 not"]
 
 
+def test_a_file_that_is_not_there_is_told_once_by_the_field_that_names_it(gpuconsole: Line, tmp_path: Path) -> None:
+    place = folder(tmp_path, one="name: one\n" + DRILL.replace("[../nodes.yaml]", "[../nodes.yaml, nowhere.yaml]"))
+    problem = (
+        f"{place}/drills/one.yaml:2: error: files[1]: nowhere.yaml cannot be read: No such file or directory;"
+        " it is looked for beside the scenario"
+    )
+    for asked in (place / "drills", place / "drills" / "one.yaml"):
+        result = gpuconsole("drill", "run", asked)
+        assert (result.status, result.lines) == (1, [f"FAIL {problem}", "0 expectations met, 1 not"])
+    assert gpuconsole("validate", place / "drills").lines[0] == problem
+    assert gpuconsole("lint", place / "drills").lines[:2] == [
+        f"{problem} [unreadable]",
+        "1 error, 0 warnings, 0 notes",
+    ]
+    assert gpuconsole("simulate", place / "drills" / "one.yaml").err == f"gpuconsole: {problem}\n"
+
+
+@pytest.mark.parametrize(("text", "failures"), [("", 0), (NODE.replace("cpu: 8", "cpu: many"), 1)])
+def test_what_is_wrong_in_a_file_that_a_drill_names_is_told_by_the_drill_alone(
+    gpuconsole: Line, tmp_path: Path, text: str, failures: int
+) -> None:
+    place = folder(tmp_path, one=DRILL.replace("nodes.yaml]", "nodes.yaml, ../more]"))
+    (place / "more").mkdir()
+    (place / "more" / "odd.yaml").write_text(text)
+    result = gpuconsole("drill", "run", place / "drills")
+    assert (result.status, len(result.lines) - 1) == (failures, 1)
+    assert result.lines[-1] == f"{1 - failures} expectation{'s' * failures} met, {failures} not"
+
+
 def test_every_drill_begins_with_the_manifests_of_a_pull_request(gpuconsole: Line, tmp_path: Path) -> None:
     place = folder(tmp_path, one="steps: [{expect: [{freeNodes: 1}]}]")
 

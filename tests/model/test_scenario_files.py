@@ -42,9 +42,9 @@ def test_what_a_scenario_names_may_stand_in_its_files(tmp_path: Path) -> None:
 def test_the_files_of_a_scenario_are_validated_with_it(tmp_path: Path) -> None:
     write(tmp_path, cluster=QUEUE, scenario=json.dumps({"files": ["cluster.yaml", "gone.yaml"]}))
     findings = load([tmp_path / "scenario.yaml"]).findings
-    assert [(Path(f.file).name, f.code) for f in findings] == [
-        ("cluster.yaml", "undefined-resourceflavor"),
-        ("gone.yaml", "unreadable"),
+    assert [(Path(f.file).name, f.path, f.code) for f in findings] == [
+        ("scenario.yaml", "files[1]", "unreadable"),
+        ("cluster.yaml", "spec.resourceGroups[0].flavors[0].name", "undefined-resourceflavor"),
     ]
 
 

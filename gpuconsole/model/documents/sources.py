@@ -15,6 +15,8 @@ from gpuconsole.model.text import REPLACEMENT
 MOST_BYTES = 32 * 1024 * 1024
 MOST_FILES = 10_000
 STDIN = "-"
+UNREADABLE = "unreadable"
+"""Code of what is said about a file that cannot be opened."""
 SUFFIXES = (".yaml", ".yml", ".json")
 PROSE = (".txt", ".md", ".markdown", ".rst", ".html")
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -95,7 +97,7 @@ def read_file(path: str | Path) -> Source:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         problem = f"it cannot be read: {reason}"
-        return Source(name, "", (Trouble(1, problem, "check the path and its permissions", "unreadable"),))
+        return Source(name, "", (Trouble(1, problem, "check the path and its permissions", UNREADABLE),))
     if size > MOST_BYTES or len(data) > MOST_BYTES:
         return Source(name, "", (_too_large(f"{max(size, len(data))} bytes"),))
     return _decoded(name, data)

@@ -1,19 +1,32 @@
 """The files that a scenario names: they are looked for beside the scenario's own file."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from gpuconsole.model.documents.sources import Source, read_sources
+from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.documents.sources import UNREADABLE, Source, read_sources
+from gpuconsole.model.text import clean
 
 
-def included(scenario: Mapping[str, Any], origin: str) -> Iterator[Source]:
-    """Read what `files` of a scenario names; nothing if the scenario itself is in no file."""
-    names = scenario.get("files")
-    if isinstance(names, list) and os.path.isfile(origin):
-        folder = Path(origin).parent
-        yield from read_sources([folder / name for name in names if isinstance(name, str)], None)
+def included(scenario: Reader, origin: str) -> Iterator[Source]:
+    """Read what `files` of a scenario names; nothing if the scenario itself is in no file.
+
+    Of a file that is not there the field is told that names it.
+    """
+    names = scenario.value.get("files")
+    if not isinstance(names, list) or not os.path.isfile(origin):
+        return
+    for position, name in enumerate(names):
+        if isinstance(name, str):
+            path = Path(origin).parent / name
+            for source in read_sources([path], None):
+                problem = next((one.problem for one in source.troubles if one.code == UNREADABLE), "")
+                if problem and source.name == str(path):
+                    said = f"{clean(name, 200)} {problem.removeprefix('it ')}"
+                    scenario.report.error(("files", position), said, "it is looked for beside the scenario", UNREADABLE)
+                else:
+                    yield source
 
 
 def is_same_file(one: str, other: str) -> bool:

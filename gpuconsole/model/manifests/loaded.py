@@ -44,7 +44,8 @@ class Loaded(Struct, frozen=True, kw_only=True):
     """The source of each scenario, as it was named: its `files` are looked for beside it."""
     lines: tuple[Callable[[Path], int], ...] = ()
     """For each scenario: which line a path in it stands in."""
-
+    included: tuple[str, ...] = ()
+    """The files that scenarios name, as they were read."""
     entries: tuple[Entry, ...] = ()
     """Every object with its place, those of scenarios and of their steps included."""
     configurations: tuple[Reader, ...] = ()

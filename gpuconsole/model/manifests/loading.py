@@ -1,13 +1,11 @@
 """Many documents to objects: which are read, which are only counted, and what is said about each."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from gpuconsole.model.apiserver.gates import NO_GATES, Gates
 from gpuconsole.model.clock import Time
-from gpuconsole.model.documents.findings import Path as FieldPath
 from gpuconsole.model.documents.findings import Report, Severity
 from gpuconsole.model.documents.jsonsafe import looks_like_json, read_json
 from gpuconsole.model.documents.prose import blocks, looks_like_prose
@@ -85,9 +83,9 @@ class _Loading:
         self._beside: list[Entry] = []
         self._unknown: Counter[str] = Counter()
         self._unsimulated: Counter[str] = Counter()
-        self._scenarios: list[dict[str, Any]] = []
+        self._scenarios: list[Reader] = []
         self._origins: list[str] = []
-        self._lines: list[Callable[[FieldPath], int]] = []
+        self._included: list[str] = []
         self._configurations: list[Reader] = []
         self._including = ""
         """The scenario whose files are being read."""
@@ -171,9 +169,8 @@ class _Loading:
             problem = "a scenario among the files of a scenario is left out"
             root.report.warning((), problem, "name it on the command line, or move its objects", "nested-scenario")
             return
-        self._scenarios.append(root.value)
+        self._scenarios.append(root)
         self._origins.append(source)
-        self._lines.append(root.report.line_of)
         for place in first_objects(root):
             self._object(place, scope=source)
         for place in later_objects(root):
@@ -182,7 +179,7 @@ class _Loading:
     def begin(self) -> None:
         """What was read so far is there already: it is known, and nothing is said of it."""
         self._beside, self._entries = self._entries, []
-        for collected in (self._reports, self._scenarios, self._origins, self._lines, self._configurations):
+        for collected in (self._reports, self._scenarios, self._origins, self._configurations):
             collected.clear()
         self._judge.begin()
 
@@ -191,6 +188,7 @@ class _Loading:
         for scenario, origin in zip(list(self._scenarios), list(self._origins), strict=True):
             self._including = origin
             for source in included(scenario, origin):
+                self._included.append(source.name)
                 self._leave_to_scenario(source.name)
                 self.read(source)
 
@@ -246,9 +244,10 @@ class _Loading:
             findings=tuple(sorted(findings, key=lambda f: (files[f.file], f.line, f.document))),
             unknown=dict(sorted(self._unknown.items())),
             known_unsimulated=dict(sorted(self._unsimulated.items())),
-            scenario=tuple(self._scenarios),
+            scenario=tuple(root.value for root in self._scenarios),
             origins=tuple(self._origins),
-            lines=tuple(self._lines),
+            lines=tuple(root.report.line_of for root in self._scenarios),
+            included=tuple(self._included),
             entries=tuple(entries),
             configurations=tuple(self._configurations),
             stored=self._judge.stored() if keep_stored else (),
