@@ -7,15 +7,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from gpuconsole.cli.bundled import resolve
 from gpuconsole.cli.junit import Suite
 from gpuconsole.cli.junit import junit as as_junit
 from gpuconsole.cli.options import Request, configured, policed
-from gpuconsole.cli.sources import FindingsError, read_scenario
+from gpuconsole.cli.scenarios import LineOf
+from gpuconsole.cli.sources import FindingsError, read_drill, read_scenario
 from gpuconsole.cli.tables import counted
 from gpuconsole.errors import UsageError
-from gpuconsole.insight.drill import run_drill
+from gpuconsole.insight.drill import Result, run_drill
 from gpuconsole.model.manifests import NO_MANIFEST, Severity, load
 from gpuconsole.model.text import clean
 from gpuconsole.services.drills import playable
@@ -107,14 +109,25 @@ def _run(file: str, manifests: Sequence[str], request: Request) -> Suite:
     """One drill; a file that cannot be read is a failure, and not the last."""
     begun, name = time.perf_counter(), Path(file).stem
     try:
-        scenario = read_scenario([file, *manifests], request)
+        scenario, line_of = read_drill([file, *manifests], request)
         drill = run_drill(scenario, name=name, seed=request.seed)
     except FindingsError as error:
         return Suite(name=name, file=file, problems=tuple(str(error).splitlines()))
-    return Suite(name=name, file=file, results=drill.results, seconds=time.perf_counter() - begun)
+    results = tuple(_placed(result, file, line_of) for result in drill.results)
+    return Suite(name=name, file=file, results=results, seconds=time.perf_counter() - begun)
+
+
+def _placed(result: Result, file: str, line_of: LineOf) -> Result:
+    """A result; what is wrong with an expectation is told with its place, as all that is wrong in files."""
+    if result.item is None:
+        return result
+    number, key = result.step - 1, result.got.partition(":")[0]
+    line = line_of(("steps", number, "expect", result.item, key))
+    return replace(result, where=f"{file}:{line}: error: steps[{number}].expect[{result.item}]")
 
 
 def _lines(suite: Suite) -> Iterator[tuple[bool, str]]:
     """Whether each expectation was met, and its line."""
     yield from ((False, problem) for problem in suite.problems)
-    yield from ((result.ok, f"{suite.name} {result.text}") for result in suite.results)
+    for result in suite.results:
+        yield result.ok, result.text if result.where else f"{suite.name} {result.text}"

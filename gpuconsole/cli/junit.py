@@ -59,7 +59,7 @@ def _case(suite_element: ElementTree.Element, suite: Suite, result: Result) -> N
             failure = ElementTree.SubElement(case, "failure", {"type": "expectation", "message": _safe(result.text)})
             failure.text = _safe(f"wanted {result.wanted}\ngot    {result.got}")
         case Verdict.PROBLEM:
-            ElementTree.SubElement(case, "error", {"type": "problem", "message": _safe(result.got)})
+            ElementTree.SubElement(case, "error", {"type": "problem", "message": _safe(result.text)})
         case Verdict.PASSED:
             pass
 

@@ -14,7 +14,7 @@ from gpuconsole.cli.bundled import DEFAULT, resolve
 from gpuconsole.cli.findings import as_line
 from gpuconsole.cli.options import Request
 from gpuconsole.cli.policy import with_kueue
-from gpuconsole.cli.scenarios import placed
+from gpuconsole.cli.scenarios import NOWHERE, LineOf, placed
 from gpuconsole.cli.tables import counted
 from gpuconsole.errors import InputError, SourceError, UsageError
 from gpuconsole.insight.engines import engines
@@ -85,8 +85,14 @@ def read_scenario(files: Sequence[str], request: Request) -> Scenario:
 
     Raises FindingsError, and what `with_kueue` raises.
     """
-    scenario, _ = _read(files, request, Prices())
+    scenario, _ = read_drill(files, request)
     return scenario
+
+
+def read_drill(files: Sequence[str], request: Request) -> tuple[Scenario, LineOf]:
+    """Read files as `read_scenario` does, and say on which lines the fields of the scenario stand."""
+    scenario, loaded = _read(files, request, Prices())
+    return scenario, loaded.lines[0] if loaded.lines else NOWHERE
 
 
 def _prices(request: Request) -> Prices:

@@ -45,6 +45,10 @@ class Result(Struct, frozen=True, kw_only=True):
     wanted: str = ""
     got: str = ""
     """For a problem: what is wrong with the expectation."""
+    item: int | None = None
+    """For a problem of one item of `expect`: which, from 0."""
+    where: str = ""
+    """Its file, line and field, where whoever read the scenario knows them."""
 
     @property
     def ok(self) -> bool:
@@ -60,7 +64,7 @@ class Result(Struct, frozen=True, kw_only=True):
             case Verdict.FAILED:
                 return f"{place}: wanted {self.wanted}; got {self.got}"
             case Verdict.PROBLEM:
-                return f"{place}: {self.got}"
+                return f"{self.where or place}: {self.got}"
 
 
 class Drill(Struct, frozen=True, kw_only=True):
@@ -108,13 +112,13 @@ class DrillRun:
         for refusal in self.twin.refusals(before):
             self._add(number, step.at, "command", Verdict.PROBLEM, Finding(False, "", refusal))
         seen = self.checked
-        for item in step.expect:
+        for position, item in enumerate(step.expect):
             try:
                 expectation = read_expectation(item)
             except ExpectError as error:
-                self._add(number, step.at, "expect", Verdict.PROBLEM, Finding(False, "", str(error)))
+                self._cannot_check(number, position, step.at, error)
             else:
-                seen = max(seen, self._expect(number, expectation))
+                seen = max(seen, self._expect(number, position, expectation))
         self.checked = seen
 
     def rest(self, number: int, at_least: Span) -> None:
@@ -135,14 +139,14 @@ class DrillRun:
             self.twin.carry(self.scenario.steps[number])
             self._carried = number + 1
 
-    def _expect(self, number: int, expectation: Expectation) -> int:
+    def _expect(self, number: int, position: int, expectation: Expectation) -> int:
         """Check one item; returns how many lines of history had happened when it was decided."""
         step = self.scenario.steps[number]
         twin = self._ahead(number, step.at + expectation.within) if expectation.within else self.twin
         try:
             findings = twin.wait_for(expectation, self.checked, step.at + expectation.within)
         except ExpectError as error:
-            self._add(number, twin.now, "expect", Verdict.PROBLEM, Finding(False, "", str(error)))
+            self._cannot_check(number, position, twin.now, error)
             return len(twin.lines)
         for key, finding in findings.items():
             self._add(number, twin.now, key, Verdict.PASSED if finding.ok else Verdict.FAILED, finding)
@@ -156,7 +160,12 @@ class DrillRun:
                 twin.carry(later)
         return twin
 
-    def _add(self, number: int, now: Time, key: str, verdict: Verdict, finding: Finding) -> None:
+    def _cannot_check(self, number: int, position: int, now: Time, error: ExpectError) -> None:
+        self._add(number, now, f"expect[{position}]", Verdict.PROBLEM, Finding(False, "", str(error)), position)
+
+    def _add(
+        self, number: int, now: Time, key: str, verdict: Verdict, finding: Finding, item: int | None = None
+    ) -> None:
         self.results.append(
             Result(
                 step=number + 1,
@@ -165,6 +174,7 @@ class DrillRun:
                 verdict=verdict,
                 wanted=finding.wanted,
                 got=finding.got,
+                item=item,
             )
         )
 

@@ -92,7 +92,7 @@ class Future:
 
     def __init__(self, base: "Simulation", commands: Sequence[Command] = (), places: Iterable[str] = ()) -> None:
         """The commands are carried out at once; `places` say where each is written, for those that are refused."""
-        self.simulation = base.fork(ahead=True)
+        self.simulation = base.ahead(subjects_of(commands, base.snapshot()))
         self.simulation.drain()
         self.begun = self.simulation.snapshot()
         self.commands = commands

@@ -211,15 +211,20 @@ class Simulation:
         state.time = self._world.now
         return state.freeze()
 
-    def fork(self, *, ahead: bool = False) -> "Simulation":
-        """An independent twin, which has the same events to drain.
+    def fork(self) -> "Simulation":
+        """An independent twin, which has the same events to drain."""
+        return Simulation(self._world.fork())
 
-        One to look far `ahead` with leaves out what hardly anybody reads there, thousands of times: those who wait are
-        not told anew whenever another amount is missing, and who is parked is written down by `show_parked` only.
+    def ahead(self, asked: Iterable[str]) -> "Simulation":
+        """A twin to look far ahead with, that leaves out what hardly anybody reads there, thousands of times.
+
+        Those who wait by now are not told why, but for the workloads that are `asked` about; who comes later is not
+        told anew whenever another amount is missing; and who is parked is written down by `show_parked` only.
         """
         twin = self._world.fork()
-        if ahead:
-            twin.refusals = Refusals.OTHER
+        twin.refusals = Refusals.OTHER
+        if twin.session is not None:
+            twin.session.tell_only(asked)
         return Simulation(twin)
 
     def show_parked(self, workloads: Iterable[str]) -> None:

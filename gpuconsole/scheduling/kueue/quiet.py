@@ -4,6 +4,8 @@ When a tree wakes, most of those who wait in it are tried only to hear once more
 is not there, and there is nobody to evict. They need no part in the cycle that tries them.
 """
 
+from msgspec import Struct
+
 from gpuconsole.model.decisions import KeepWaiting
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED, take_refusal
@@ -22,6 +24,14 @@ from gpuconsole.scheduling.kueue.rules import QueueRules
 from gpuconsole.scheduling.kueue.state import State
 
 
+class Audience(Struct, frozen=True):
+    """Those who are told why they wait, where nobody asks about the others."""
+
+    since: int
+    """Everybody with this id or a later one: who came since."""
+    named: frozenset[int]
+
+
 def may_be_quiet(context: Context) -> bool:
     """True if heads of a cycle can be looked at one by one.
 
@@ -35,7 +45,7 @@ def may_be_quiet(context: Context) -> bool:
 def quiet(state: State, context: Context, rules: QueueRules, request: Request, *, amounts: bool) -> Alike | None:
     """The proposal to the head of this queue, if it is refused, knows it already, and takes nothing from the others.
 
-    With `amounts` it does not know it unless it knows how much is missing.
+    With `amounts` it does not know it unless it knows how much is missing. Whoever is not in the audience need not know.
     """
     if request.ordinary is not context.setup and not _is_ordinary(context, rules, request):
         return None
@@ -43,7 +53,7 @@ def quiet(state: State, context: Context, rules: QueueRules, request: Request, *
     if alike is None or not _leaves_no_trace(rules, alike):
         return None
     heard = request.heard is alike if amounts else request.heard_of == alike.said
-    if not heard and not _has_heard(state, rules, request, alike, amounts=amounts):
+    if not heard and _listens(state, request) and not _has_heard(state, rules, request, alike, amounts=amounts):
         return None
     for asked, (column, amount) in zip(alike.asked, alike.amounts, strict=True):
         # What is certain without a search: most heads are refused by it.
@@ -63,9 +73,13 @@ def heard_before(state: State, context: Context, rules: QueueRules, request: Req
     last = last_alike(context, rules, request)
     if last is None or last.shortage is None or not _leaves_no_trace(rules, last):
         return None
-    if request.heard_of != last.said and not _has_heard(state, rules, request, last, amounts=False):
-        return None
-    return last
+    heard = request.heard_of == last.said or not _listens(state, request)
+    return last if heard or _has_heard(state, rules, request, last, amounts=False) else None
+
+
+def _listens(state: State, request: Request) -> bool:
+    audience = state.audience
+    return audience is None or request.id >= audience.since or request.id in audience.named
 
 
 def _is_ordinary(context: Context, rules: QueueRules, request: Request) -> bool:

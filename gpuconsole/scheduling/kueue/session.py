@@ -4,6 +4,8 @@ The session keeps no clock and no chance: time is an argument, and the same call
 workloads by what was applied, and assumes its own admissions until they are applied back.
 """
 
+from collections.abc import Iterable
+
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import AdmissionDecision, Pending, Refuse, Rule
@@ -17,6 +19,7 @@ from gpuconsole.scheduling.kueue.heads import Refusals, anybody_next, pass_by
 from gpuconsole.scheduling.kueue.ledgers import UsedLately
 from gpuconsole.scheduling.kueue.memory import SessionMemory, recall, remember
 from gpuconsole.scheduling.kueue.prospects import Outlook, outlook_of
+from gpuconsole.scheduling.kueue.quiet import Audience
 from gpuconsole.scheduling.kueue.readiness import Readiness, readiness
 from gpuconsole.scheduling.kueue.reclaiming import room_for
 from gpuconsole.scheduling.kueue.requests import Request
@@ -77,6 +80,15 @@ class Session:
         change no other decision.
         """
         return cycle.run_cycle(self._at(now), choices=choices, told=told)
+
+    def tell_only(self, workloads: Iterable[str]) -> None:
+        """Of all that are known by now only these are told why they wait, where `run_cycle` leaves refusals out.
+
+        Others hear it, if ever, when they are tried for another reason. What is decided is the same.
+        """
+        roster = self._settled.roster
+        known = (workload for workload in workloads if roster.find(workload) is not None)
+        self._state.audience = Audience(len(roster.records), frozenset(map(roster.id_of, known)))
 
     def pass_by(self) -> int:
         """Count at once the cycles to come in which heads would only hear what they know; how many they are.

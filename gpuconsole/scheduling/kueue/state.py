@@ -27,6 +27,7 @@ from gpuconsole.scheduling.kueue.usage import UsageTree
 
 if TYPE_CHECKING:
     from gpuconsole.scheduling.kueue.passing import Passing, Survey
+    from gpuconsole.scheduling.kueue.quiet import Audience
     from gpuconsole.scheduling.kueue.rest import Rest
 
 
@@ -68,6 +69,7 @@ class State:
         "_objects_shared",
         "accounts",
         "asked",
+        "audience",
         "backoffs",
         "charged",
         "charging",
@@ -148,6 +150,8 @@ class State:
         """LocalQueues whose charges changed since somebody asked."""
         self.next_sample: Time | None = None
         """When some LocalQueue is to be looked at."""
+        self.audience: Audience | None = None
+        """Who is told why it waits, by cycles that leave refusals out; None = everybody."""
         self.cycles = 0
         self.idle = 0
         """How many cycles in a row decided nothing."""
@@ -163,7 +167,7 @@ class State:
         twin.accounts, twin.roster = self.accounts.fork(), self.roster.fork()
         twin.findings, twin.resting = self.findings.fork(), {}
         twin.passing = {name: passing.copy() for name, passing in self.passing.items()}
-        twin.surveys = self.surveys.copy()
+        twin.surveys, twin.audience = self.surveys.copy(), self.audience
         twin.progress, twin.generations = self.progress.copy(), self.generations.copy()
         twin.strangers = self.strangers.copy()
         twin.devices_stale, twin.turned_away = self.devices_stale, self.turned_away.copy()
