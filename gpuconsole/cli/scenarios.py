@@ -17,8 +17,6 @@ _PLACE = re.compile(r"([A-Za-z][\w.\[\]]*): (.+)")
 _UNKNOWN = re.compile(r"unknown key '([^']+)'")
 LineOf = Callable[[FieldPath], int]
 """Field of a document → the line on which it stands."""
-NOWHERE: LineOf = lambda path: 1
-"""Of manifests without a scenario."""
 _KEY = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 FILES = "files"
 

@@ -14,7 +14,7 @@ from gpuconsole.cli.bundled import DEFAULT, resolve
 from gpuconsole.cli.findings import as_line
 from gpuconsole.cli.options import Request
 from gpuconsole.cli.policy import with_kueue
-from gpuconsole.cli.scenarios import NOWHERE, LineOf, placed
+from gpuconsole.cli.scenarios import LineOf, placed
 from gpuconsole.cli.tables import counted
 from gpuconsole.errors import InputError, SourceError, UsageError
 from gpuconsole.insight.engines import engines
@@ -92,7 +92,7 @@ def read_scenario(files: Sequence[str], request: Request) -> Scenario:
 def read_drill(files: Sequence[str], request: Request) -> tuple[Scenario, LineOf]:
     """Read files as `read_scenario` does, and say on which lines the fields of the scenario stand."""
     scenario, loaded = _read(files, request, Prices())
-    return scenario, loaded.lines[0] if loaded.lines else NOWHERE
+    return scenario, loaded.lines[0] if loaded.lines else lambda path: 1
 
 
 def _prices(request: Request) -> Prices:

@@ -7,6 +7,7 @@ The form is fixed beside the project (conformance, "modes and expect"). Lists ar
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from msgspec import Struct
@@ -23,6 +24,8 @@ from gpuconsole.model.text import clean
 INCLUDES = "Includes"
 WITHIN = "within"
 NOTHING = "nothing"
+CLOSE = 0.8
+"""How alike a key is that was meant: `usageIncludes` does not mean `nodesIncludes`."""
 _ENTRY = ("workload", "by", "reason")
 
 
@@ -201,7 +204,9 @@ def read_expectation(document: Mapping[str, Any]) -> Expectation:
     known = [*CHECKS, *(key + INCLUDES for key in LISTS)]
     for key in wanted:
         if key not in known:
-            raise ExpectError(f"{clean(repr(key), 60)} is no key of expect; {', '.join(known)} and {WITHIN} are")
+            near = get_close_matches(str(key), known, 1, CLOSE)
+            remedy = f"did you mean {near[0]!r}?" if near else f"{', '.join(known)} and {WITHIN} are"
+            raise ExpectError(f"{clean(repr(key), 60)} is no key of expect; {remedy}")
         if wanted[key] in ([], {}, None) and (key in NAMED or key.endswith(INCLUDES)):
             raise ExpectError(f"{key}: it names nothing, so it would always come true; name what has to be so")
     if not wanted:

@@ -47,7 +47,8 @@ def test_a_drill_that_expects_nothing_fails(gpuconsole: Line, tmp_path: Path) ->
     result = gpuconsole("drill", "run", folder(tmp_path, one=DRILL.replace("{freeNodes: 1}", "{nodes: {}}")))
     assert result.status == 1
     assert result.lines == [
-        "FAIL one step 1 at 0s: expect: nodes: it names nothing, so it would always come true; name what has to be so",
+        f"FAIL {tmp_path}/drills/one.yaml:2: error: steps[0].expect[0]: nodes: it names nothing, so it would always"
+        " come true; name what has to be so",
         "0 expectations met, 1 not",
     ]
 
@@ -99,6 +100,32 @@ def test_what_is_wrong_in_a_file_that_a_drill_names_is_told_by_the_drill_alone(
     result = gpuconsole("drill", "run", place / "drills")
     assert (result.status, len(result.lines) - 1) == (failures, 1)
     assert result.lines[-1] == f"{1 - failures} expectation{'s' * failures} met, {failures} not"
+
+
+def test_what_cannot_be_checked_is_told_with_its_file_line_and_field(gpuconsole: Line, tmp_path: Path) -> None:
+    steps = (
+        "steps:\n- expect:\n  - freeNodes: 1\n"
+        "  - within: 1s\n    freeNodes: one\n  - nodes: {n9: []}\n  - admited: []\n  - within: 60\n    freeNodes: 1\n"
+    )
+    place = folder(tmp_path, one="files: [../nodes.yaml]\n" + steps)
+    file, report = place / "drills" / "one.yaml", tmp_path / "report.xml"
+    problems = [
+        f"{file}:6: error: steps[0].expect[1]: freeNodes: 'one' is no number; write freeNodes: 2",
+        f"{file}:7: error: steps[0].expect[2]: nodes: no node 'n9' exists; there are node-1",
+        f"{file}:8: error: steps[0].expect[3]: 'admited' is no key of expect; did you mean 'admitted'?",
+        f"{file}:9: error: steps[0].expect[4]: within: '60' is no duration; write it as 90s, 30m, 1h30m or 2d",
+    ]
+    result = gpuconsole("drill", "run", place / "drills", "--junit", report)
+    assert result.lines == [
+        "ok   one step 1 at 0s: freeNodes: 1",
+        *(f"FAIL {problem}" for problem in problems),
+        "1 expectation met, 4 not",
+    ]
+    root = ElementTree.parse(report).getroot()
+    assert [(case.get("name"), error.get("message")) for case in root[0] for error in case] == [
+        (f"step 1 at {at}: expect[{position}]", problem)
+        for position, (at, problem) in enumerate(zip(("1s", "0s", "0s", "0s"), problems, strict=True), start=1)
+    ]
 
 
 def test_every_drill_begins_with_the_manifests_of_a_pull_request(gpuconsole: Line, tmp_path: Path) -> None:

@@ -406,7 +406,7 @@ KEYS = (
     "noEvictions, admittedIncludes, pendingIncludes, evictedIncludes, nodesIncludes"
 )
 PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
-    "an unknown key": ({"admited": []}, f"'admited' is no key of expect; {KEYS} and within are"),
+    "an unknown key": ({"admited": []}, "'admited' is no key of expect; did you mean 'admitted'?"),
     "a list that includes nothing": (
         {"admittedIncludes": []},
         "admittedIncludes: it names nothing, so it would always come true; name what has to be so",
@@ -496,7 +496,7 @@ def test_one_failure_fails_the_drill_and_the_rest_is_still_checked() -> None:
     assert [result.text for result in outcome.results] == [
         "step 1 at 0s: admitted: default/p",
         "step 1 at 0s: freeNodes: wanted 1; got 0",
-        f"step 1 at 0s: expect: 'oops' is no key of expect; {KEYS} and within are",
+        f"step 1 at 0s: expect[1]: 'oops' is no key of expect; {KEYS} and within are",
         "step 1 at 0s: noEvictions: nothing",
     ]
 
@@ -648,11 +648,11 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     "a cohort has usage too": ({"usage": {"all": {"a100": {"nvidia.com/gpu": 6}}}}, "usage: all a100 nvidia.com/gpu 6"),
     "a flavor that the queue does not have": (
         {"usage": {"mine": {"h100": {"nvidia.com/gpu": 6}}}},
-        "expect: usage: queue mine has no quota of nvidia.com/gpu in h100",
+        "expect[0]: usage: queue mine has no quota of nvidia.com/gpu in h100",
     ),
     "a quantity that is none": (
         {"usage": {"mine": {"a100": {"cpu": "lots"}}}},
-        "expect: usage: 'lots' is no quantity; write it as 8, 500m, 1.5Gi or 2e3",
+        "expect[0]: usage: 'lots' is no quantity; write it as 8, 500m, 1.5Gi or 2e3",
     ),
     "borrowed GPUs": ({"borrowed": {"mine": 2, "yours": 0}}, "borrowed: mine 2, yours 0"),
     "lent GPUs": ({"lent": {"mine": 0, "yours": 2}}, "lent: mine 0, yours 2"),
@@ -691,9 +691,9 @@ def test_a_pool_is_checked_by_what_is_said_of_it() -> None:
         ),
         (
             {"colour": 1},
-            "expect: pools: 'colour' is nothing that a pool has; nodes, starting, leaving, spot, launched,",
+            "expect[0]: pools: 'colour' is nothing that a pool has; nodes, starting, leaving, spot, launched,",
         ),
-        ({}, "expect: pools: it names nothing of a pool; write pool: {nodes: 1}"),
+        ({}, "expect[0]: pools: it names nothing of a pool; write pool: {nodes: 1}"),
     ):
         steps = tuple(
             replace(step, expect=({"pools": {"gpu-nodepool": facts}},) if number == 2 else ())
