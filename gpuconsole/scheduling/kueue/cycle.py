@@ -18,8 +18,9 @@ from gpuconsole.scheduling.kueue.outcomes import by_tree, recall, remember
 from gpuconsole.scheduling.kueue.pending import Requeue
 from gpuconsole.scheduling.kueue.preemption.telling import choice_of
 from gpuconsole.scheduling.kueue.processing import process
+from gpuconsole.scheduling.kueue.quiet import listens
 from gpuconsole.scheduling.kueue.requests import Request
-from gpuconsole.scheduling.kueue.returning import refusal, requeue, resume
+from gpuconsole.scheduling.kueue.returning import only_told, refusal, requeue, resume
 from gpuconsole.scheduling.kueue.state import State
 from gpuconsole.scheduling.kueue.stories import Stories
 from gpuconsole.scheduling.kueue.workloads import assume
@@ -111,7 +112,8 @@ def _decide(state: State, context: Context, heads: list[Entry], *, parked: bool 
     for entry in waiting:
         if entry.refusal is None:
             entry.refusal = refusal(state, entry)
-        decisions.append(entry.refusal)
+        if listens(state, entry.request) or not only_told(entry.refusal):
+            decisions.append(entry.refusal)
     mixed = {state.setup.tree.root(entry.rules.node) for entry in refused}
     for tree in trees:
         rest.note(state, tree, others=mixed)

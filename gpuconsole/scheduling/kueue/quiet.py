@@ -45,7 +45,7 @@ def may_be_quiet(context: Context) -> bool:
 def quiet(state: State, context: Context, rules: QueueRules, request: Request, *, amounts: bool) -> Alike | None:
     """The proposal to the head of this queue, if it is refused, knows it already, and takes nothing from the others.
 
-    With `amounts` it does not know it unless it knows how much is missing. Whoever is not in the audience need not know.
+    With `amounts` it does not know it unless it knows how much is missing; whom nobody asks about need not know.
     """
     if request.ordinary is not context.setup and not _is_ordinary(context, rules, request):
         return None
@@ -53,7 +53,7 @@ def quiet(state: State, context: Context, rules: QueueRules, request: Request, *
     if alike is None or not _leaves_no_trace(rules, alike):
         return None
     heard = request.heard is alike if amounts else request.heard_of == alike.said
-    if not heard and _listens(state, request) and not _has_heard(state, rules, request, alike, amounts=amounts):
+    if not heard and listens(state, request) and not _has_heard(state, rules, request, alike, amounts=amounts):
         return None
     for asked, (column, amount) in zip(alike.asked, alike.amounts, strict=True):
         # What is certain without a search: most heads are refused by it.
@@ -73,11 +73,12 @@ def heard_before(state: State, context: Context, rules: QueueRules, request: Req
     last = last_alike(context, rules, request)
     if last is None or last.shortage is None or not _leaves_no_trace(rules, last):
         return None
-    heard = request.heard_of == last.said or not _listens(state, request)
+    heard = request.heard_of == last.said or not listens(state, request)
     return last if heard or _has_heard(state, rules, request, last, amounts=False) else None
 
 
-def _listens(state: State, request: Request) -> bool:
+def listens(state: State, request: Request) -> bool:
+    """True if somebody asks why this one waits."""
     audience = state.audience
     return audience is None or request.id >= audience.since or request.id in audience.named
 

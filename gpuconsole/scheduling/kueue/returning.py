@@ -61,6 +61,11 @@ def refusal(state: State, entry: Entry) -> Refuse | KeepWaiting:
     )
 
 
+def only_told(answer: Refuse | KeepWaiting) -> bool:
+    """True if it changes nothing but what the workload says of why it waits."""
+    return isinstance(answer, Refuse) and not (answer.requeued or answer.gated)
+
+
 def _shape(state: State, request: Request) -> bytes:
     """What would have to stay the same for progress to count; nothing while shapes are not looked at."""
     return request.shape if state.gates.hashing else b""
