@@ -66,13 +66,13 @@ def looks(
     from: what `base` decided to begin with is not so now. One of the two may go on `elsewhere`, beside the other.
     """
     trial = _Trial(base, commands, horizon, against, places, found)
-    yield Look(reached=0, answer=trial.compare(), last=horizon == 0)
-    if horizon:
-        with closing(trial.set_out(elsewhere)):
+    with closing(trial.set_out(elsewhere)):
+        yield Look(reached=0, answer=trial.compare(trial.start_without), last=horizon == 0)
+        if horizon:
             for moment in trial.moments():
                 trial.advance(moment)
                 yield Look(reached=moment - trial.start)
-            yield Look(reached=horizon, answer=trial.compare(), last=True)
+            yield Look(reached=horizon, answer=trial.compare(trial.without.look()), last=True)
 
 
 def what_if(trial: Iterable[Look]) -> WhatIf:
@@ -112,6 +112,7 @@ class _Trial:
         self.now = found or begun
         self._beside = Future(base, against)
         self.without: Way = self._beside
+        self.start_without = self._beside.look()
         self.tried = Future(base, commands, places)
         self.placed: tuple[Time, Standing, Standing] | None = None
         """When everything that was asked for ran, and the futures at that moment."""
@@ -119,9 +120,19 @@ class _Trial:
 
     def set_out(self, elsewhere: Elsewhere | None) -> Way:
         """The future without the commands leaves; it is to be closed."""
-        if elsewhere is not None:
+        if elsewhere is not None and self.end > self.start:
             self.without = elsewhere(self._beside)
+        if self.without is not self._beside:
+            # It need not wait for the first answer.
+            self.without.advance(self._unwatched(self.start))
         return self.without
+
+    def _unwatched(self, moment: Time) -> Time:
+        """How far the other future may be sent while this one goes to a moment: to where it is looked at next."""
+        if self.without is self._beside:
+            return moment
+        looks = () if self.placed is not None else (self.start + look for look in _LOOKS)
+        return min((look for look in looks if moment <= look < self.end), default=self.end)
 
     def moments(self) -> list[Time]:
         """When to look, the horizon last."""
@@ -131,7 +142,7 @@ class _Trial:
 
     def advance(self, moment: Time) -> None:
         """Let both come to a moment; note when all that the commands ask for runs."""
-        self.without.advance(moment)
+        self.without.advance(self._unwatched(moment))
         self.tried.advance(moment)
         if self.placed is None and moment - self.start in _LOOKS and moment < self.end:
             after = self.tried.simulation.snapshot()
@@ -152,10 +163,9 @@ class _Trial:
         anyway = [] if self.other else _said(without, what)
         return (Counter(_said(self.tried.course, what)) - Counter(anyway)).elements()
 
-    def compare(self) -> WhatIf:
-        """How the two differ by now."""
-        now = sums_of(self.now)
-        stands, beside = self.tried.look(), self.without.look()
+    def compare(self, beside: Standing) -> WhatIf:
+        """How the two differ by now; `beside` is where the one without the commands stands."""
+        now, stands = sums_of(self.now), self.tried.look()
         tried, without = stands.course, beside.course
         reached, final, other = self.tried.simulation.now, stands.snapshot, beside.snapshot
         compared, before, after = self.placed or (reached, beside, stands)

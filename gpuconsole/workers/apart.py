@@ -45,6 +45,8 @@ class _Stands(Struct, frozen=True, kw_only=True):
     hourly: float
 
 
+PATIENCE = 60.0
+"""Seconds without a word after which the process ends: whoever asked has given up."""
 _ENCODER = msgspec.msgpack.Encoder()
 _ORDERS = msgspec.msgpack.Decoder(Union[_Go, _Look])
 _ANSWERS = msgspec.msgpack.Decoder(_Stands)
@@ -123,14 +125,14 @@ def _live(future: Future, pipe: Connection) -> None:
         _keep_only(pipe)
         # It ends before garbage matters, and what is there is the parent's, too: looking at it would copy it.
         collect_by_hand()
-        while True:
+        while pipe.poll(PATIENCE):
             match _ORDERS.decode(pipe.recv_bytes()):
                 case _Go(until):
                     future.advance(until)
                 case _Look():
                     pipe.send_bytes(_ENCODER.encode(_told(future)))
     finally:
-        # The parent is gone, or needs no more; or something failed, and then the parent meets it, too.
+        # The parent is gone, or asks no more; or something failed, and then the parent meets it, too.
         os._exit(0)
 
 

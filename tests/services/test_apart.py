@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from unittest.mock import patch
 
 import pytest
 
@@ -16,6 +17,7 @@ from gpuconsole.model.commands import Command, Drain, FailNode, Later, SetPriori
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.workers import apart as workers_apart
 from gpuconsole.workers.apart import Apart, apart
 from tests.sim.cluster import START, USUAL, workload
 from tests.sim.strategies import cluster
@@ -75,6 +77,19 @@ def lost_on_its_way() -> None:
     assert there == here
 
 
+def forgotten_for_a_while() -> None:
+    here = asked(CHANGES["another quota"], (), apart=False)
+    made: list[Apart] = []
+    with patch.object(workers_apart, "PATIENCE", 0.05):
+        asking = looks(crowd(), CHANGES["another quota"], HOUR, elsewhere=lambda future: _made(future, made))
+        there = [next(asking), next(asking)]
+        assert made[0].process is not None
+        # Until it has ended, because nobody says a word.
+        os.waitid(os.P_PID, made[0].process, os.WEXITED | os.WNOWAIT)
+        there += asking
+    assert there == here
+
+
 def given_up() -> None:
     made: list[Apart] = []
     asking = looks(crowd(), CHANGES["urgent work"], HOUR, elsewhere=lambda future: _made(future, made))
@@ -101,7 +116,10 @@ def forked_where_that_is_safe() -> None:
     other.join()
 
 
-@pytest.mark.parametrize("trial", [everywhere_the_same, lost_on_its_way, given_up, forked_where_that_is_safe])
+TRIALS = (everywhere_the_same, lost_on_its_way, forgotten_for_a_while, given_up, forked_where_that_is_safe)
+
+
+@pytest.mark.parametrize("trial", TRIALS)
 def test_a_future_lived_apart_is(trial: Callable[[], None]) -> None:
     # In a process without other threads: only from such a one a fork is safe.
     process = multiprocessing.get_context("spawn").Process(target=trial)
