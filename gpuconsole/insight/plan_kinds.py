@@ -114,7 +114,9 @@ def _nodes(like: Node, price: float) -> Make:
 
 def _raising(workloads: Sequence[Workload]) -> Make:
     def make(number: int) -> Change:
-        raised = tuple(SetPriority(workload.key, workload.priority + number) for workload in workloads)
+        # By its job: the name of a job's Workload has a part that is another one each time that it is made.
+        named = ((workload.owner or workload.key, workload.priority) for workload in workloads)
+        raised = tuple(SetPriority(name, priority + number) for name, priority in named)
         return Change(f"priority +{number}", raised)
 
     return make

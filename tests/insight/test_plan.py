@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.plan import Option, Plan, plan
 from gpuconsole.insight.reasons import Code
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
-from gpuconsole.model.commands import AddNodes, Command, SetPreemption, SetQuota, Submit
+from gpuconsole.model.commands import AddNodes, Command, SetPreemption, SetPriority, SetQuota, Submit
 from gpuconsole.model.manifests import load_text
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
@@ -127,6 +127,17 @@ def test_more_than_enough_may_be_too_little_where_others_come_first() -> None:
 
     assert list(kinds(found.options)) == ["quota and nodes"]
     assert found.options[0].commands == (SetQuota("team", "a100", GPU, 24), AddNodes("n1", 2))
+
+
+def test_a_higher_priority_is_told_by_the_name_of_the_job() -> None:
+    """Its Workload is called otherwise in every fork, and a what-if that tries the plan has to find it."""
+    base = running(*alone("team", 8), node("n1"))
+    base.submit(job("first", 8, priority=5))
+    base.submit(batch_job("one", 1))
+    base.advance(base.now + MINUTE)
+    found = kinds(plan(base, [batch_job("other", 1)], MINUTE).failed)
+
+    assert found["priority"] == (SetPriority("Job/team/other", 1000),)
 
 
 def test_a_job_runs_when_all_of_its_pods_have_nodes() -> None:
