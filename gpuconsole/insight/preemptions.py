@@ -56,7 +56,7 @@ class PreemptionRow(Struct, frozen=True, kw_only=True):
     cost: float | None
     """USD of the lost work; None where that is unknown, or nobody priced it."""
     latency: Span | None
-    """From the choice to the moment when the victim was gone; None while it is not."""
+    """From the choice to the moment when the victim was gone, at the latest; None while it is not."""
     nth: int
     """The how many-th preemption of this victim in the rows' time."""
     thrash: bool
@@ -83,7 +83,8 @@ def rows(history: Sequence[Happened]) -> list[PreemptionRow]:
     """The preemptions in a piece of history (oldest line first), newest first.
 
     PREEMPTED lines make the rows; of the others those in `NEEDED` complete them. The loss is that of the eviction,
-    which the PREEMPTED line may repeat. A victim is gone when it is queued again (its quota is free) or deleted.
+    which the PREEMPTED line may repeat. A victim is gone when it is queued again (its quota is free) or deleted; where
+    nobody saw that, at the latest when it has quota again, or its preemptor got its place before.
     """
     evicted, gone, placed = (_by_subject(history, kinds) for kinds in (_EVICTIONS, _GONE, _PLACED))
     times: dict[str, list[Time]] = {}
@@ -94,7 +95,8 @@ def rows(history: Sequence[Happened]) -> list[PreemptionRow]:
             victim = subject(line)
             times.setdefault(victim, []).append(line.time)
             of_preemptor = placed.get(line.by, ()), gone.get(line.by, ())
-            found.append(_row(line, times[victim], evicted.get(victim, ()), gone.get(victim, ()), *of_preemptor))
+            of_victim = evicted.get(victim, ()), gone.get(victim, ()), placed.get(victim, ())
+            found.append(_row(line, times[victim], *of_victim, *of_preemptor))
             newest[victim] = len(found) - 1
         elif line.what is What.RECONSTRUCTED and line.workload in newest:
             _tell(found, newest[line.workload], line)
@@ -127,12 +129,17 @@ def _row(
     times: Sequence[Time],
     evicted: Sequence[Happened],
     gone: Sequence[Happened],
+    back: Sequence[Happened],
     placed: Sequence[Happened],
     by_gone: Sequence[Happened],
 ) -> PreemptionRow:
     paid = next((one for one in evicted if one.time >= line.time and one.pod == line.pod), line)
     admitted = next((one.time for one in placed if one.time >= line.time), None)
-    end = next((one.time for one in gone if one.time >= line.time), admitted if line.pod else None)
+    again = next((one.time for one in back if one.what is What.ADMITTED and one.time > line.time), None)
+    left = next((one.time for one in gone if one.time >= line.time and (again is None or one.time <= again)), None)
+    # Nobody saw it leave, but it had left by then.
+    latest = [time for time in (admitted if line.pod or again is not None else None, again) if time is not None]
+    end = left if left is not None else min(latest, default=None)
     gave_up = next((one.time for one in by_gone if one.what in _OVER and one.time >= line.time), None)
     by_path, path = paths_in(line.message)
     return PreemptionRow(

@@ -60,6 +60,21 @@ def test_a_row_tells_the_whole_story() -> None:
     ]
 
 
+def test_a_victim_that_holds_quota_again_was_gone_when_its_preemptor_came() -> None:
+    """A live cluster remembers the last eviction only: of an earlier one nobody knows when its quota was free."""
+    history = [
+        *chosen(START),
+        Happened(time=START + SECOND, what=What.ADMITTED, workload=SERVE),
+        Happened(time=START + MINUTE, what=What.ADMITTED, workload=RLHF),
+    ]
+    later = [*chosen(START + HOUR), Happened(time=START + HOUR + MINUTE, what=What.REQUEUED, workload=RLHF)]
+
+    assert [row.latency for row in rows(history)] == [SECOND]
+    assert [row.latency for row in rows([*history, *later])] == [MINUTE, SECOND]
+    # Without a word of the preemptor it was gone when it came back.
+    assert [row.latency for row in rows([*history[:2], history[3]])] == [MINUTE]
+
+
 def test_a_victim_that_is_not_gone_and_a_preemptor_that_never_came() -> None:
     row = rows(chosen(START))[0]
 
