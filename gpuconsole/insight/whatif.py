@@ -68,11 +68,13 @@ def looks(
     trial = _Trial(base, commands, horizon, against, places, found)
     with closing(trial.set_out(elsewhere)):
         yield Look(reached=0, answer=trial.compare(trial.start_without), last=horizon == 0)
-        if horizon:
-            for moment in trial.moments():
-                trial.advance(moment)
-                yield Look(reached=moment - trial.start)
-            yield Look(reached=horizon, answer=trial.compare(trial.without.look()), last=True)
+        if not horizon:
+            return
+        for moment in trial.moments():
+            trial.advance(moment)
+            yield Look(reached=moment - trial.start)
+        answer = trial.compare(trial.without.look())
+    yield Look(reached=horizon, answer=answer, last=True)
 
 
 def what_if(trial: Iterable[Look]) -> WhatIf:

@@ -46,9 +46,10 @@ def _work(number: int) -> Workload:
 
 def asked(commands: Sequence[Command], against: Sequence[Command], *, apart: bool) -> list[Look]:
     made: list[Apart] = []
-    found = list(looks(crowd(), commands, HOUR, against, elsewhere=(lambda f: _made(f, made)) if apart else None))
-    assert len(made) == apart
-    assert all(one.process is None for one in made)
+    found = []
+    for look in looks(crowd(), commands, HOUR, against, elsewhere=(lambda f: _made(f, made)) if apart else None):
+        found.append(look)
+        assert [one.process is None for one in made] == [look.last] * apart
     return found
 
 
