@@ -192,7 +192,9 @@ class _Search:
             return found
         every = range(len(kind.parts))
         found = yield from self._halved(kind, numbers, every, found)
-        beside: dict[int, list[int]] = {every[0]: numbers} if len(every) == 1 else {}
+        if len(every) == 1:
+            return found
+        beside: dict[int, list[int]] = {}
         while open := [part for part in reversed(every) if beside.get(part) != numbers]:
             found = yield from self._halved(kind, numbers, open[:1], found)
             beside[open[0]] = [*numbers]

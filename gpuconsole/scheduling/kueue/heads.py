@@ -37,9 +37,11 @@ def head(state: State, rules: QueueRules) -> Request | None:
 
 def anybody_next(state: State) -> bool:
     """True if the next cycle would try anybody."""
-    return bool(state.passing) or any(
-        head(state, state.setup.queues[name]) is not None for name in state.roster.awake()
-    )
+    return bool(state.passing) or _anybody(state, state.roster.awake())
+
+
+def _anybody(state: State, names: Iterable[str]) -> bool:
+    return any(head(state, state.setup.queues[name]) is not None for name in names)
 
 
 def take_heads(
@@ -87,13 +89,13 @@ def take_heads(
 
 def pass_by(state: State) -> int:
     """Count the cycles to come that would only count heads of runs, as long as nothing else happens; how many."""
-    if not state.passing:
+    if not state.passing or state.second_passes:
         return 0
-    queues = state.setup.queues
     resting = {entry.rules.name for tried in rest.resting(state).values() for entry in tried}
-    names = (name for name in state.roster.awake() if name not in resting and name not in state.passing)
-    heads = (queues[name] for name in names if head(state, queues[name]) is not None)
-    cycles = go_on_alone(state, state.context(), heads)
+    others = (name for name in state.roster.awake() if name not in resting and name not in state.passing)
+    if _anybody(state, others):
+        return 0
+    cycles = go_on_alone(state, state.context())
     state.cycles += cycles
     return cycles
 

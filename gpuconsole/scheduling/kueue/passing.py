@@ -97,13 +97,8 @@ def begins(state: State, context: Context, rules: QueueRules, first: Request) ->
     return True
 
 
-def go_on_alone(state: State, context: Context, others: Iterable[QueueRules]) -> int:
-    """Count at once the cycles to come in which nothing happens but that runs go on; how many they are.
-
-    `others` are queues that have a head.
-    """
-    if not state.passing or state.second_passes or any(rules.name not in state.passing for rules in others):
-        return 0
+def go_on_alone(state: State, context: Context) -> int:
+    """Where no other queue has a head: count at once the cycles to come in which runs go on; how many they are."""
     for name, passing in state.passing.items():
         rules, queue = state.setup.queues[name], state.roster.look_at(name)
         if queue is None or queue.version != passing.version or passing.ground is not ground_of(context, rules.node):

@@ -203,7 +203,10 @@ class PendingQueue:
             held = self._waiting.get(self._sticky)
             if held is not None and self._shape(held) not in self._closed and self._lane(held)[0] == door:
                 return held
-        tops = self._tops.get(door)
+        return self._top(self._tops.get(door, []))
+
+    def _top(self, tops: list[tuple[Order, Lane]]) -> Request | None:
+        """The first workload of the open lanes in a heap of lanes, which stands at its top then."""
         while tops:
             order, lane = tops[0]
             first = None if lane[1] in self._closed else self._first(lane)
@@ -252,16 +255,12 @@ class PendingQueue:
             return
         tops = self._tops.get(_ONE_DOOR, [])[:]
         last: Request | None = None
-        while tops:
-            order, lane = heappop(tops)
-            first = None if lane[1] in self._closed else self._first(lane)
-            if first is None or first is last or first.order < order:
-                continue
-            if first.order == order:
+        while (first := self._top(tops)) is not None:
+            heappop(tops)
+            # A lane may stand there several times.
+            if last is None or (first is not last and first.order >= last.order):
                 last = first
                 yield first
-            else:
-                heappush(tops, (first.order, lane))
 
     def close(self, head: Request, granular: str) -> None:
         """Refuse all of the head's shape, by the granular reason of its condition, until the tree wakes."""
