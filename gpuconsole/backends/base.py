@@ -16,6 +16,7 @@ from gpuconsole.insight.standings import Standings
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event
+from gpuconsole.model.seen import DECISIVE, EVERYTHING, Seen
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.policy import SimPolicy
 
@@ -90,16 +91,6 @@ class Missing(Struct, frozen=True):
         return f"may not {self.verb} {self.resource} {where}"
 
 
-DECISIVE = frozenset(
-    {
-        *("workloads.kueue.x-k8s.io", "clusterqueues.kueue.x-k8s.io", "localqueues.kueue.x-k8s.io"),
-        *("cohorts.kueue.x-k8s.io", "resourceflavors.kueue.x-k8s.io", "topologies.kueue.x-k8s.io"),
-        *("admissionchecks.kueue.x-k8s.io", "nodes", "pods", "namespaces", "limitranges"),
-    }
-)
-"""What decisions depend on."""
-
-
 def unseen(missing: Sequence[Missing]) -> tuple[str, ...]:
     """The rights that are missing and that decisions may depend on."""
     return tuple(str(right) for right in missing if right.resource in DECISIVE)
@@ -119,6 +110,8 @@ class Health(Struct, frozen=True, kw_only=True):
     readable: int = 0
     """Those of them that the user may read wherever it was asked for."""
     missing: tuple[Missing, ...] = ()
+    seen: Seen = EVERYTHING
+    """What that leaves unknown, and what was assumed instead of what cannot be read."""
     unread: tuple[str, ...] = ()
     """What could not be read for other reasons, each in a sentence."""
     requests: int = 0

@@ -141,7 +141,7 @@ def open_cluster(request: Request, until: Span = 0) -> Asked:
         mode="simulated" if until else mode_of(request),
         settings=settings,
         found=opened.found if not until else None,
-        assumed=opened.notices if request.live else (),
+        assumed=opened.notices if opened.found is not None else (),
     )
 
 

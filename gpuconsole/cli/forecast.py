@@ -14,13 +14,13 @@ from gpuconsole.cli.forecast_report import as_json, as_text
 from gpuconsole.cli.options import Request, clustered, configured
 from gpuconsole.cli.policy import with_kueue
 from gpuconsole.cli.simulate import Duration
-from gpuconsole.cli.sources import open_simulation
+from gpuconsole.cli.sources import as_told, open_simulation
 from gpuconsole.config import Config
 from gpuconsole.errors import SourceError, UsageError
 from gpuconsole.insight.forecast import Forecast, forecast
 from gpuconsole.insight.forecast_check import Cause, Differences, Observer
 from gpuconsole.model.clock import SECOND, Span, format_span
-from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.model.snapshot import EMPTY, Snapshot, decode
 from gpuconsole.sim.files import picture_in
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.store import queries
@@ -31,13 +31,11 @@ KEPT = 200
 
 
 class Sight(NamedTuple):
-    """A cluster at one moment, how its Kueue is set up, its name, what had to be assumed, and what may not be seen."""
+    """A cluster at one moment, how its Kueue is set up, and its name."""
 
     snapshot: Snapshot
     policy: SimPolicy
     source: str
-    assumed: tuple[str, ...] = ()
-    unseen: tuple[str, ...] = ()
 
 
 @click.command()
@@ -76,15 +74,15 @@ def command(
     if not check:
         with _sights(request, settings, against, 0, every) as sights:
             sight = next(sights)
-        foreseen = forecast(sight.snapshot, sight.policy, assumed=(*sight.assumed, *sight.unseen))
+        foreseen = forecast(sight.snapshot, sight.policy, assumed=sight.snapshot.seen.remarks)
         return say(_origin(request, sight), _answer(foreseen, None), output)
     sight, foreseen, said = _checked(request, settings, against, lasting, every)
     return say(_origin(request, sight), _answer(foreseen, said), output)
 
 
 def _origin(request: Request, sight: Sight) -> Origin:
-    assumed = (*sight.assumed, *sight.unseen)
-    return Origin(source=sight.source, mode=mode_of(request), now=sight.snapshot.time, assumed=assumed)
+    snapshot = sight.snapshot
+    return Origin(source=sight.source, mode=mode_of(request), now=snapshot.time, assumed=snapshot.seen.remarks)
 
 
 def _answer(foreseen: Forecast | None, said: Differences | None) -> Answer:
@@ -112,7 +110,8 @@ def _checked(
     sight = Sight(EMPTY, SimPolicy(), "")
     with _sights(request, settings, against, lasting, every) as sights:
         for sight in sights:
-            foreseen, new = observer.look(sight.snapshot, sight.policy, (*sight.assumed, *sight.unseen), sight.unseen)
+            seen = sight.snapshot.seen
+            foreseen, new = observer.look(sight.snapshot, sight.policy, seen.remarks, seen.undecided)
             said += new
     return sight, foreseen, said
 
@@ -147,7 +146,7 @@ def _saved(request: Request, against: tuple[Path, ...]) -> Iterator[Sight]:
     for file in (request.snapshot, *against):
         assert file is not None, "--against needs --snapshot"
         try:
-            snapshot, policy = picture_in(file.read_bytes())
+            snapshot, policy = picture_in(as_told(decode(file.read_bytes()), request))
         except (OSError, msgspec.DecodeError) as error:
             raise SourceError(str(file), str(error)) from error
         yield Sight(snapshot, with_kueue(policy, request), file.name)
@@ -155,11 +154,10 @@ def _saved(request: Request, against: tuple[Path, ...]) -> Iterator[Sight]:
 
 def _seen(backend: Any, source: str, lasting: Span, every: Span) -> Iterator[Sight]:
     """A live cluster from when everything was read; what happens between two looks is taken in all the while."""
-    from gpuconsole.backends.base import unseen
     from gpuconsole.cli.live import look
 
     def sight(snapshot: Snapshot) -> Sight:
-        return Sight(snapshot, backend.policy, source, backend.assumed, unseen(backend.health.missing))
+        return Sight(snapshot, backend.policy, source)
 
     yield sight(look(backend))
     click.echo(f"gpuconsole: everything is read; looking on for {format_span(lasting)}", err=True)

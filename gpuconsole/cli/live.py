@@ -1,7 +1,7 @@
 """A live cluster, from what was asked for: its backend, and one look at it for commands without a screen."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 
@@ -14,6 +14,7 @@ from gpuconsole.cli.measuring import measure
 from gpuconsole.cli.options import Request
 from gpuconsole.config import Config
 from gpuconsole.errors import ClusterError
+from gpuconsole.model.seen import only
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.services.status import Mode, Status
@@ -44,23 +45,14 @@ def open_live(request: Request, settings: Config | None = None) -> LiveCluster:
     limits = (settings or Config()).live
     place = find(target)
     unchecked = (f"{place.server}: its certificate is not checked",) if target.insecure else ()
-    notices = (*unchecked, *narrowed(target.namespaces))
     backend = KubeBackend(target, budget=Budget(limits.requests, limits.burst), kueue=_kueue(request), place=place)
     measure(backend, request, limits.telemetry)
     return LiveCluster(
         backend=backend,
         about=Status(mode=Mode.LIVE, source=place.context),
         context=place.context,
-        notices=notices,
+        notices=(*unchecked, *([only(target.namespaces)] if target.namespaces else ())),
     )
-
-
-def narrowed(namespaces: Sequence[str]) -> tuple[str, ...]:
-    """What answers cannot know where only some namespaces are read."""
-    if not namespaces:
-        return ()
-    only = ", ".join(namespaces)
-    return (f"only {only} is read: quota and GPUs that work elsewhere holds count as free, and its queues as unused",)
 
 
 @contextmanager

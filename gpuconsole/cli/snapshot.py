@@ -41,10 +41,10 @@ def save(target: Path, request: Request, redact: bool, until: Span, **options: A
 
         with connected(request, settings) as opened:
             snapshot = look(opened.backend)
-            missing, policy = opened.backend.health.missing, opened.backend.policy
+            policy = opened.backend.policy
         content = encode(snapshot, msgspec.Raw(msgspec.json.encode(policy)), seed=0)
-        for right in missing:
-            click.echo(f"left out: {right}", err=True)
+        for gap in dict.fromkeys(gap.why for gap in snapshot.seen.gaps):
+            click.echo(f"left out: {gap}", err=True)
     else:
         simulation = open_simulation(request).simulation
         simulation.advance(simulation.now + until)

@@ -27,7 +27,8 @@ from gpuconsole.model.manifests import Loaded, Severity, load
 from gpuconsole.model.manifests.admit_all import admitting_all
 from gpuconsole.model.prices import Prices, PricesError
 from gpuconsole.model.prices import load as load_prices
-from gpuconsole.model.snapshot import Snapshot, decode
+from gpuconsole.model.seen import KUEUES
+from gpuconsole.model.snapshot import Snapshot, SnapshotFile, decode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.text import clean
 from gpuconsole.scheduling.kai.policy import KaiPolicy
@@ -177,15 +178,14 @@ def _opened(simulation: Simulation, scenario: Scenario, loaded: Loaded, request:
 
 def _from_cluster(request: Request) -> Opened:
     """Go on from what a live cluster shows now, and say what it may not show. Raises UsageError, ClusterError."""
-    from gpuconsole.backends.base import unseen
     from gpuconsole.cli.live import connected, look
 
     with connected(request) as opened:
         snapshot = look(opened.backend)
         policy = _policy(replace(opened.backend.policy, prices=_prices(request)), request)
-        notices = (*opened.notices, *unseen(opened.backend.health.missing))
     simulation = Simulation.from_snapshot(snapshot, policy=policy, seed=request.seed or 0)
     about = status_of(simulation, opened.about.source)
+    notices = tuple(dict.fromkeys((*opened.notices, *snapshot.seen.remarks)))
     return Opened(simulation=simulation, about=about, notices=notices, found=snapshot)
 
 
@@ -201,14 +201,23 @@ def _from_snapshot(file: Path, request: Request) -> Opened:
         raise SourceError(str(file), f"it is no Snapshot: {error}; {remedy}") from error
     except OSError as error:
         raise SourceError(str(file), error.strerror or str(error)) from error
-    snapshot = ClusterState.from_file(saved).freeze()
+    snapshot = ClusterState.from_file(as_told(saved, request)).freeze()
     if request.own_prices:
         policy = replace(policy, prices=_prices(request))
     if request.catalogue is not None:
         policy = _selling(policy, catalogue_for(request, ()))
     seed = request.seed if request.seed is not None else saved.seed or 0
     simulation = Simulation.from_snapshot(snapshot, policy=_policy(policy, request), seed=seed)
-    return Opened(simulation=simulation, about=status_of(simulation, file.name), found=snapshot)
+    about = status_of(simulation, file.name)
+    return Opened(simulation=simulation, about=about, notices=snapshot.seen.remarks, found=snapshot)
+
+
+def as_told(saved: SnapshotFile, request: Request) -> SnapshotFile:
+    """The file without what was assumed of Kueue, where its Configuration is named now."""
+    if request.kueue_config is None and not request.feature_gates:
+        return saved
+    assumed = tuple(text for text in saved.seen.assumed if not text.startswith(KUEUES))
+    return replace(saved, seen=replace(saved.seen, assumed=assumed))
 
 
 def _about_placement(placement: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> list[str]:

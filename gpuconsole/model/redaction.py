@@ -38,6 +38,7 @@ from gpuconsole.model.redaction_words import (
     WORD,
     WORDS,
 )
+from gpuconsole.model.seen import Seen
 from gpuconsole.model.snapshot import NO_POLICY, SnapshotFile, decode
 from gpuconsole.model.workloads import Workload
 
@@ -54,6 +55,9 @@ def redact(data: bytes) -> bytes:
     _collect(file.objects, pseudonyms)
     _collect(file.recent, pseudonyms)
     _collect_policy(policy, pseudonyms)
+    for gap in file.seen.gaps:
+        for namespace in gap.namespaces:
+            pseudonyms.call(namespace, "namespace")
     made = SnapshotFile(
         format=file.format,
         time=file.time,
@@ -61,8 +65,17 @@ def redact(data: bytes) -> bytes:
         recent=tuple(_replaced(line, "", pseudonyms) for line in file.recent),
         policy=msgspec.Raw(msgspec.json.encode(_policy(policy, pseudonyms))) if policy is not None else NO_POLICY,
         seed=file.seed,
+        seen=_seen(file.seen, pseudonyms),
     )
     return msgspec.json.encode(made)
+
+
+def _seen(seen: Seen, pseudonyms: "_Pseudonyms") -> Seen:
+    gaps = (
+        replace(gap, why=pseudonyms.text(gap.why), namespaces=tuple(map(pseudonyms.text, gap.namespaces)))
+        for gap in seen.gaps
+    )
+    return Seen(gaps=tuple(gaps), assumed=tuple(map(pseudonyms.text, seen.assumed)))
 
 
 def _checks(objects: Iterable[Object]) -> frozenset[str]:

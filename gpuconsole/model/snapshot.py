@@ -39,6 +39,7 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
+from gpuconsole.model.seen import EVERYTHING, Seen
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
@@ -49,6 +50,8 @@ T = TypeVar("T")
 AT_ONCE = 500
 """So many objects are written between two turns of other threads: some milliseconds."""
 NO_POLICY = msgspec.Raw(b"null")
+FORMAT = 1
+"""Of a file; what is added with a default is no other format."""
 
 
 class View(Mapping[str, T], Generic[T]):
@@ -98,7 +101,7 @@ NO_ROWS: View[Any] = View([], {}, 0)
 class Snapshot:
     """A cluster at one moment. Compared by identity."""
 
-    __slots__ = (*sorted(TABLES.values()), "recent", "serial", "time")
+    __slots__ = (*sorted(TABLES.values()), "recent", "seen", "serial", "time")
 
     namespaces: View[Namespace]
     limit_ranges: View[LimitRange]
@@ -141,13 +144,20 @@ class Snapshot:
     telemetry: View[NodeTelemetry]
 
     def __init__(
-        self, time: Time, serial: int, tables: Mapping[str, "View[object]"], recent: tuple[Happened, ...]
+        self,
+        time: Time,
+        serial: int,
+        tables: Mapping[str, "View[object]"],
+        recent: tuple[Happened, ...],
+        seen: Seen = EVERYTHING,
     ) -> None:
         self.time = time
         self.serial = serial
         """Grows by one with every freeze of the same state."""
         self.recent = recent
         """The newest lines of history, oldest first; the store has them all."""
+        self.seen = seen
+        """What is not there may exist all the same."""
         for name in TABLES.values():
             setattr(self, name, tables.get(name, NO_ROWS))
 
@@ -163,10 +173,16 @@ class Snapshot:
 EMPTY = Snapshot(0, 0, {}, ())
 
 
+class _Numbered(Struct, frozen=True):
+    """What comes first of a SnapshotFile: whether the rest can be read."""
+
+    format: int = 1
+
+
 class SnapshotFile(Struct, frozen=True, kw_only=True):
     """A Snapshot as a file: the bug report, the fixture and the test input."""
 
-    format: int = 1
+    format: int = FORMAT
     time: Time
     objects: tuple[Object, ...] = ()
     recent: tuple[Happened, ...] = ()
@@ -174,17 +190,20 @@ class SnapshotFile(Struct, frozen=True, kw_only=True):
     """How the simulation runs that it was taken from (`sim.files` reads it), or would."""
     seed: int | None = None
     """What chance in that simulation depends on."""
+    seen: Seen = EVERYTHING
+    """What could not be read; a file that does not say it holds everything."""
 
 
 class _Written(Struct, frozen=True, kw_only=True):
     """A SnapshotFile on its way out."""
 
-    format: int = 1
+    format: int = FORMAT
     time: Time
     objects: msgspec.Raw
     recent: tuple[Happened, ...]
     policy: msgspec.Raw
     seed: int | None
+    seen: Seen
 
 
 def encode(snapshot: Snapshot, policy: msgspec.Raw = NO_POLICY, seed: int | None = None) -> bytes:
@@ -194,10 +213,15 @@ def encode(snapshot: Snapshot, policy: msgspec.Raw = NO_POLICY, seed: int | None
     parts = (msgspec.json.encode(objects[first : first + AT_ONCE])[1:-1] for first in range(0, len(objects), AT_ONCE))
     written = msgspec.Raw(b"[" + b",".join(parts) + b"]")
     return msgspec.json.encode(
-        _Written(time=snapshot.time, objects=written, recent=snapshot.recent, policy=policy, seed=seed)
+        _Written(
+            time=snapshot.time, objects=written, recent=snapshot.recent, policy=policy, seed=seed, seen=snapshot.seen
+        )
     )
 
 
 def decode(data: bytes) -> SnapshotFile:
     """Read what `encode` wrote. Raises msgspec.ValidationError with the path of what is wrong."""
+    number = msgspec.json.decode(data, type=_Numbered).format
+    if number != FORMAT:
+        raise msgspec.ValidationError(f"format {number} is not known; this version reads format {FORMAT}")
     return msgspec.json.decode(data, type=SnapshotFile)

@@ -11,6 +11,7 @@ from typing import Any, assert_never
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Applied, Deleted, Event, Happened
 from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.seen import EVERYTHING, Seen
 from gpuconsole.model.snapshot import Snapshot, SnapshotFile, View
 
 RECENT = 500
@@ -99,10 +100,12 @@ class Table:
 
 
 class ClusterState:
-    """All tables of a cluster. Mutates by `apply` only."""
+    """All tables of a cluster. Mutates by `apply` only, but for what can be seen of it."""
 
     def __init__(self, time: Time = 0) -> None:
         self.time = time
+        self.seen: Seen = EVERYTHING
+        """What of the cluster comes as events; who tells them knows it."""
         self._serial = 0
         self._tables: dict[str, Table] = {name: Table() for name in TABLES.values()}
         self._recent: deque[Happened] = deque(maxlen=RECENT)
@@ -110,6 +113,7 @@ class ClusterState:
     @classmethod
     def from_file(cls, file: SnapshotFile) -> "ClusterState":
         state = cls(file.time)
+        state.seen = file.seen
         for thing in file.objects:
             state.apply(Applied(file.time, thing))
         state._recent.extend(file.recent)
@@ -119,6 +123,7 @@ class ClusterState:
     def of(cls, snapshot: Snapshot, recent: Iterable[Happened]) -> "ClusterState":
         """Begin with the objects of a Snapshot, whose rows are shared, and with these lines of history."""
         state = cls(snapshot.time)
+        state.seen = snapshot.seen
         state._serial = snapshot.serial
         state._tables = {name: Table.of(getattr(snapshot, name)) for name in TABLES.values()}
         state._recent.extend(recent)
@@ -148,11 +153,12 @@ class ClusterState:
         """The state as a Snapshot; unchanged tables and rows are shared with earlier ones."""
         self._serial += 1
         tables = {name: table.freeze() for name, table in self._tables.items()}
-        return Snapshot(self.time, self._serial, tables, tuple(self._recent))
+        return Snapshot(self.time, self._serial, tables, tuple(self._recent), self.seen)
 
     def fork(self) -> "ClusterState":
         """A state that starts equal and never touches this one."""
         twin = ClusterState(self.time)
+        twin.seen = self.seen
         twin._serial = self._serial
         twin._tables = {name: table.fork() for name, table in self._tables.items()}
         twin._recent = self._recent.copy()

@@ -115,6 +115,7 @@ class Simulation:
         What a Snapshot does not hold is filled in: run times that nothing names are drawn from the policy.
         """
         world = World(policy, seed, snapshot.time, ClusterState(snapshot.time))
+        world.state.seen = snapshot.seen
         for line in snapshot.recent:
             world.state.apply(line)
         adoption.restore(world, snapshot.objects())

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from gpuconsole.model.snapshot import Snapshot, SnapshotFile, decode, encode
+from gpuconsole.model.snapshot import Snapshot, SnapshotFile, encode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
@@ -22,7 +22,6 @@ def policy_in(file: SnapshotFile) -> SimPolicy | None:
     return msgspec.json.decode(file.policy, type=SimPolicy | None)
 
 
-def picture_in(data: bytes) -> tuple[Snapshot, SimPolicy]:
+def picture_in(file: SnapshotFile) -> tuple[Snapshot, SimPolicy]:
     """The Snapshot of a file, and the policy by which it would go on. Raises msgspec.DecodeError."""
-    file = decode(data)
     return ClusterState.from_file(file).freeze(), policy_in(file) or SimPolicy()

@@ -9,6 +9,7 @@ from msgspec import Struct
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Event, Happened
 from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.seen import Seen
 from gpuconsole.model.sharing import shared
 from gpuconsole.model.state import ClusterState
 from gpuconsole.scheduling.kueue.memory import SessionMemory
@@ -20,7 +21,7 @@ from gpuconsole.sim.members import Cluster, Dispatch, Member
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.world import World
 
-FORMAT = 3
+FORMAT = 4
 _OBJECTS = msgspec.msgpack.Decoder(Object)
 _O = TypeVar("_O", Object, msgspec.Raw)
 
@@ -59,6 +60,7 @@ class Saved(Struct, Generic[_O], frozen=True, kw_only=True):
     dispatches: Mapping[str, Dispatch] = {}
     placement: tuple[str, ...]
     fleet: Fleet
+    seen: Seen
 
 
 def save(world: World) -> bytes:
@@ -90,6 +92,7 @@ def save(world: World) -> bytes:
             dispatches=world.dispatches,
             placement=world.placement.memory(),
             fleet=world.fleet,
+            seen=snapshot.seen,
         )
     )
 
@@ -124,5 +127,6 @@ def load(data: bytes, cluster: Callable[[bytes], Cluster]) -> World:
         world.session.recall(saved.admission)
     world.placement.recall(saved.placement)
     world.fleet = saved.fleet
+    world.state.seen = saved.seen
     world.cycles_due = world.placement_due = False
     return world

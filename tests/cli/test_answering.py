@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-from gpuconsole.cli.live import narrowed
 from tests.cli.line import Line
 
 
@@ -36,10 +35,3 @@ def test_what_a_saved_cluster_comes_to_is_simulated_and_has_no_age(gpuconsole: L
 
 def test_a_document_says_it_itself(gpuconsole: Line) -> None:
     assert gpuconsole("slots", "default", "-o", "json").err == ""
-
-
-def test_where_only_some_namespaces_are_read_it_is_said_what_counts_as_free() -> None:
-    assert narrowed(()) == ()
-    assert narrowed(("team-a", "team-b")) == (
-        "only team-a, team-b is read: quota and GPUs that work elsewhere holds count as free, and its queues as unused",
-    )

@@ -82,7 +82,7 @@ def test_a_live_cluster_goes_on_by_its_own_configuration(gpuconsole: Line, tmp_p
         assert gpuconsole("snapshot", "save", file, *options).status == 0
     finally:
         api.close()
-    kueue = picture_in(file.read_bytes())[1].kueue
+    kueue = picture_in(decode(file.read_bytes()))[1].kueue
     assert kueue is not None
     assert not kueue.enabled("PartialAdmission")
 

@@ -35,6 +35,7 @@ from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event, Happened, What
+from gpuconsole.model.seen import EVERYTHING, Seen
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.scheduling.kueue.config import KueueConfig
@@ -90,6 +91,7 @@ class KubeBackend:
         self._hands: Hands | None = None
         self._desk: KubeDesk | None = None
         self._state = ClusterState()
+        self._seen = EVERYTHING
         self._applying = threading.Lock()
         self.telemetry: Feed | None = None
         """Asked for what GPUs measure as soon as their nodes are known; set it before `open`."""
@@ -188,8 +190,17 @@ class KubeBackend:
     def snapshot(self) -> Snapshot:
         """The cluster as it is known now."""
         with self._applying:
+            self._state.seen = self.seen
             self._state.time = max(self._state.time, self.now)
             return self._state.freeze()
+
+    @property
+    def seen(self) -> Seen:
+        """What of the cluster its Snapshots hold; the same value as long as that is the same."""
+        seen = Seen(gaps=tuple(self._watches.gaps), assumed=self.assumed)
+        if seen != self._seen:
+            self._seen = seen
+        return self._seen
 
     def submit(self, command: Command) -> None:
         if self._hands is None:
@@ -231,6 +242,7 @@ class KubeBackend:
             kinds=len(served),
             readable=sum(kind.resource not in lacking for kind in served),
             missing=tuple(missing),
+            seen=self.seen,
             unread=tuple(self._unread()),
             requests=self._budget.last_minute,
             most=self._budget.rate,

@@ -19,6 +19,8 @@ from gpuconsole.backends.kube.pace import Pace
 from gpuconsole.backends.kube.watch import Phase, Watch
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.clock import Time
+from gpuconsole.model.manifests.kinds import table_of
+from gpuconsole.model.seen import HISTORY, Unseen, only
 
 LOG = logging.getLogger(__name__)
 SELECTORS = {EVENT: ("involvedObject.kind=Workload", "reason=FailedScheduling")}
@@ -158,6 +160,24 @@ class Watches:
         told = [right for reached in self._reached.values() for right in reached.missing]
         refused = [watch.missing for watch in self._all if watch.missing is not None]
         return tuple(dict.fromkeys([*told, *refused]))
+
+    @property
+    def gaps(self) -> Iterable[Unseen]:
+        """The kinds of which not everything is read, and why."""
+        for source, reached in self._reached.items():
+            refused = [watch.missing for watch in self._all if watch.decoder.served.source == source and watch.missing]
+            rights = [*reached.missing, *refused]
+            narrowed = self._namespaces if reached.served.namespaced else ()
+            if not rights and not narrowed:
+                continue
+            lost = {right.namespace for right in refused}
+            why = [str(right) for right in rights] or [only(narrowed)]
+            yield Unseen(
+                table=HISTORY if source == EVENT else table_of(source),
+                resource=reached.served.resource,
+                why=", ".join(why),
+                namespaces=tuple(name for name in reached.namespaces if name and name not in lost),
+            )
 
     @property
     def behind(self) -> str:

@@ -1,11 +1,12 @@
 """Which kinds are read, by which function, in which versions."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.job import Job
 from gpuconsole.model.jobs import apps, batch, cronjob, kubeflow, podgroup, ray, train
 from gpuconsole.model.jobs import volcano as volcano_jobs
 from gpuconsole.model.manifests import (
@@ -22,7 +23,7 @@ from gpuconsole.model.manifests import (
     volcano,
     workload,
 )
-from gpuconsole.model.objects import Object
+from gpuconsole.model.objects import TABLES, Object
 
 Decoder = Callable[[Reader, Time], Object]
 
@@ -116,6 +117,11 @@ VERSIONS: Mapping[str, tuple[str, ...]] = {
     "autoscaling.x-k8s.io": ("v1", "v1beta1"),
 }
 """Versions that are served today; an older one is read all the same, and reported."""
+
+
+def table_of(source: tuple[str, str]) -> str:
+    """The table that objects of a known (group, kind) are in."""
+    return TABLES[Job if source in JOBS else get_type_hints(DECODERS[source])["return"]]
 
 
 def kind_of_document(document: Mapping[str, Any]) -> tuple[str, str, str]:

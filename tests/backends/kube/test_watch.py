@@ -16,8 +16,12 @@ from gpuconsole.backends.kube.gate import Gate
 from gpuconsole.backends.kube.news import News, Put
 from gpuconsole.backends.kube.target import Target
 from gpuconsole.backends.kube.watch import Watch
-from gpuconsole.model.cluster import Node
-from gpuconsole.model.events import What
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.job import Job
+from gpuconsole.model.queues import ClusterQueue, LocalQueue
+from gpuconsole.model.seen import Seen, Unseen
+from gpuconsole.model.workloads import Workload
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer
 from tests.backends.kube.conftest import EAGER, LONGEST, Sight
@@ -220,6 +224,31 @@ def test_a_user_who_may_nothing_sees_nothing_and_is_told_all(served: ApiServer, 
     see.loaded()
     health = see.backend.health
     assert (health.readable, health.kinds, len(health.missing)) == (0, 9, 9)
+    assert not any(see.backend.snapshot().seen.all_of(kind) for kind in (Node, Pod, Job, ClusterQueue, Happened))
+
+
+def test_a_snapshot_says_of_which_kinds_not_everything_is_in_it(served: ApiServer, sight: Make) -> None:
+    served.forbidden = lambda verb, plural, namespace: plural == "nodes" or (plural == "pods" and namespace != "team")
+    see = sight()
+    see.loaded()
+    nodes, pods = (f"may not list {kind} in the whole cluster" for kind in ("nodes", "pods"))
+    assert see.backend.snapshot().seen == Seen(
+        gaps=(
+            Unseen(table="nodes", resource="nodes", why=nodes),
+            Unseen(table="pods", resource="pods", why=pods, namespaces=("team",)),
+        ),
+        assumed=see.backend.assumed,
+    )
+    assert see.backend.seen is see.backend.snapshot().seen
+
+
+def test_where_namespaces_are_named_nothing_else_of_a_namespaced_kind_is_seen(served: ApiServer, sight: Make) -> None:
+    see = sight("one", "two")
+    see.loaded()
+    seen = see.backend.snapshot().seen
+    assert seen.all_of(Node, ClusterQueue)
+    assert seen.lacking(Pod, Workload, LocalQueue) == ("only namespaces one, two are read",)
+    assert seen.all_of(Pod, Workload, LocalQueue, within="two")
 
 
 def test_only_the_namespaces_that_were_asked_for_are_read(served: ApiServer, sight: Make) -> None:

@@ -1,0 +1,83 @@
+"""What of a cluster is in its Snapshot: a kind that may not be listed is unknown, never missing and never zero.
+
+Nor is one of which some namespaces only are read. Whoever looks something up and does not find it, or counts, asks
+`Snapshot.seen` first.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.model.events import Happened
+from gpuconsole.model.objects import TABLES
+
+HISTORY = "recent"
+"""What events tell."""
+_TABLES: dict[type, str] = {**TABLES, Happened: HISTORY}
+DECISIVE = frozenset(
+    {
+        *("workloads.kueue.x-k8s.io", "clusterqueues.kueue.x-k8s.io", "localqueues.kueue.x-k8s.io"),
+        *("cohorts.kueue.x-k8s.io", "resourceflavors.kueue.x-k8s.io", "topologies.kueue.x-k8s.io"),
+        *("admissionchecks.kueue.x-k8s.io", "nodes", "pods", "namespaces", "limitranges"),
+    }
+)
+"""What decisions depend on."""
+
+
+class Unseen(Struct, frozen=True, kw_only=True):
+    """A kind of which not every object is in the Snapshot."""
+
+    table: str
+    """Of the Snapshot; `recent` for what events tell."""
+    resource: str
+    """`workloads.kueue.x-k8s.io`"""
+    why: str
+    """`may not list workloads.kueue.x-k8s.io in the whole cluster`"""
+    namespaces: tuple[str, ...] = ()
+    """Where its objects are seen all the same."""
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """What of a cluster was not seen, and what was assumed of its schedulers; nothing of either for one of our own."""
+
+    gaps: tuple[Unseen, ...] = ()
+    assumed: tuple[str, ...] = ()
+    """What its schedulers' configurations do not tell, in sentences."""
+
+    def lacking(self, *kinds: type, within: str | None = None) -> tuple[str, ...]:
+        """Why not every object of these kinds is seen, or not every one in a namespace; nothing where all are."""
+        tables = {_TABLES[kind] for kind in kinds}
+        return _texts(gap for gap in self.gaps if gap.table in tables and (within is None or not _covers(gap, within)))
+
+    def all_of(self, *kinds: type, within: str | None = None) -> bool:
+        """True if what is not there of these kinds, or is not there in a namespace, does not exist."""
+        return not self.lacking(*kinds, within=within)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What decisions depend on and is not known, in sentences."""
+        return (*self.assumed, *self.undecided)
+
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """Why not all is seen that decisions depend on."""
+        return _texts(gap for gap in self.gaps if gap.resource in DECISIVE)
+
+
+EVERYTHING = Seen()
+KUEUES = "Kueue's "
+"""How all sentences begin that say what was assumed of Kueue."""
+
+
+def only(namespaces: Sequence[str]) -> str:
+    """That no other namespaces were asked for."""
+    several = len(namespaces) > 1
+    return f"only namespace{'s' if several else ''} {', '.join(namespaces)} {'are' if several else 'is'} read"
+
+
+def _covers(gap: Unseen, namespace: str) -> bool:
+    return namespace in gap.namespaces
+
+
+def _texts(gaps: Iterable[Unseen]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(gap.why for gap in gaps))
