@@ -17,6 +17,7 @@ from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.prices import gpu_type, is_spot
 from gpuconsole.model.resources import is_mig
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
 
 MOST_CELLS = 1024
 """No machine has more; a node that claims more is drawn with so many."""
@@ -134,7 +135,8 @@ class GpuMap:
         stale |= {name for name in old.nominated | self.nominated if old.nominated[name] != self.nominated[name]}
         gangs = old.incomplete ^ self.incomplete
         gone, come = changes(old.workloads.rows, self.workloads.rows)
-        owners = {workload.key for workload in gone} | {workload.key for workload in come}
+        # Of a workload the cells show who it is and its queue, and nothing else that changes while it waits and runs.
+        owners = {key for key, _ in _queues(gone) ^ _queues(come)}
         stale |= told_otherwise(old.telemetry, self.telemetry)
         charged = {key for key, _ in old.own.items() ^ self.own.items()}
         known = [self.where.of(key) for key in owners if key in self.where.by_workload]
@@ -235,6 +237,10 @@ def _own_parts(snapshot: Snapshot) -> dict[str, int]:
             parts[pod.key] = max(0, min(left, wanted))
             left -= wanted
     return parts
+
+
+def _queues(workloads: Iterable[Workload]) -> set[tuple[str, str]]:
+    return {(workload.key, workload.cluster_queue) for workload in workloads}
 
 
 def _free(node: Node, nominated: bool) -> GpuState:

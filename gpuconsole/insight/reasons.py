@@ -120,7 +120,7 @@ def dominant(reasons: Iterable[Reason], group_of: Mapping[str, str] = NO_GROUPS)
     return next(code for code, level in SEVERITY.items() if level == severity)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 15)
 def code_of(text: str) -> Code:
-    """The dominant code of Kueue's text; quick, because few texts differ among many workloads."""
+    """The dominant code of Kueue's text; quick, because a text is asked for again by each who counts or shows it."""
     return dominant(read_kueue(text))

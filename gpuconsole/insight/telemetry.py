@@ -113,7 +113,9 @@ _kept: list[dict[str, _Known]] = [{}]
 
 def _known(snapshot: Snapshot) -> Mapping[str, _Known]:
     """What is made of each node; only nodes that were measured anew, or have other owners, are looked at."""
-    rows, before, found = gpu_map(snapshot).by_node, _kept[0], dict[str, _Known]()
+    before, found = _kept[0], dict[str, _Known]()
+    # The map of a large cluster is much work for nothing where nothing is measured.
+    rows = gpu_map(snapshot).by_node if len(snapshot.telemetry) else {}
     for telemetry in snapshot.telemetry.all():
         row, known = rows.get(telemetry.name), before.get(telemetry.name)
         if known is None or known.telemetry is not telemetry or known.row is not row:

@@ -158,6 +158,17 @@ def test_rows_of_nodes_without_a_change_are_the_same_objects() -> None:
     assert after[1].used == 2
 
 
+def test_a_row_stays_the_same_object_while_only_the_words_about_its_workload_change() -> None:
+    state = ClusterState(START)
+    held = running("w", "team/lq", 1, "cq-a")
+    for thing in (*ORG, node("a", 1), held, pod("w-0", "a", (0,), workload="team/w")):
+        state.apply(Applied(START, thing))
+    before = gpu_rows(state.freeze())
+    state.apply(Applied(START, replace(held, priority=7)))
+
+    assert gpu_rows(state.freeze())[0] is before[0]
+
+
 def test_a_gangs_cells_change_on_all_its_nodes_when_one_of_its_pods_does() -> None:
     state = ClusterState(START)
     seen = []

@@ -226,13 +226,14 @@ async def test_new_data_are_thought_about_after_a_rest_and_when_keys_pause_but_w
     monkeypatch.setattr(background, "MANY", 0)
     first, second, third, fourth = (Snapshot(0, serial, {}, ()) for serial in range(4))
     app = ConsoleApp(recorded(org_cohort()), repaint=0)
-    now, took = 100.0, 0.0
+    now, worked, took = 100.0, 0.0, 0.0
     told: list[Snapshot] = []
     waits: list[float] = []
 
     def answer(snapshot: Snapshot) -> Snapshot:
-        nonlocal now
-        now += took
+        nonlocal now, worked
+        now += 5 * took
+        worked += took
         return snapshot
 
     def timed(wait: float, _: object) -> SimpleNamespace:
@@ -252,7 +253,7 @@ async def test_new_data_are_thought_about_after_a_rest_and_when_keys_pause_but_w
             return told
 
         for module in (background, pace):
-            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now, thread_time=lambda: worked))
         monkeypatch.setattr(screen, "set_timer", timed)
         thought = Background(screen, answer, told.append)
 
@@ -261,7 +262,7 @@ async def test_new_data_are_thought_about_after_a_rest_and_when_keys_pause_but_w
         assert await answered() == [first], "a first answer waits for nothing"
 
         thought.ask(second)
-        assert (waits, told) == ([0.3], [first]), "three times as long as the first one took"
+        assert (waits, told) == ([0.3], [first]), "three times as long as the first one worked, however long that took"
         thought.ask(third)
         now += 0.3
         app.pace.pressed = now - 0.05

@@ -23,7 +23,7 @@ Answer = TypeVar("Answer")
 MANY = 1000
 """A Snapshot with as many workloads, pods or nodes is answered in a thread; a smaller one at once."""
 SHARE = 3.0
-"""An answer is followed by so many times its own duration of rest: beside keys it takes a quarter of the time."""
+"""An answer is followed by so many times as much rest as it worked: beside keys it takes a quarter of the time."""
 
 
 _TURN = threading.Lock()
@@ -97,9 +97,10 @@ class Background(Generic[Answer]):
 
     def _think(self, snapshot: Snapshot) -> None:
         with nullcontext() if self._reads else _TURN:
-            began = time.monotonic()
+            began = time.thread_time()
             answer = self._answer(snapshot)
-            took = time.monotonic() - began
+            # What it took from others; the time that it waited itself, beside keys or other programs, does not count.
+            took = time.thread_time() - began
         if not get_current_worker().is_cancelled:
             self._screen.call_later(self._done, answer, took)
 
