@@ -5,8 +5,9 @@ from itertools import repeat
 
 from msgspec import Struct
 
-from gpuconsole.insight.demand import held, pod_gpus, unsaved_work
+from gpuconsole.insight.demand import held, pod_gpus
 from gpuconsole.insight.scan import different
+from gpuconsole.insight.unsaved import Unsaved, gpu_time, unsaved_now
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.cluster import Node
@@ -21,9 +22,13 @@ __all__ = ["Loss", "gpu_type", "hourly", "loss_if_evicted", "node_hourly"]
 class Loss(Struct, frozen=True):
     """Work that would have to be done again."""
 
-    gpu_hours: float
-    cost: float
+    gpu_hours: float | None
+    """None where nobody can know it."""
+    cost: float | None
     """USD."""
+
+
+UNKNOWN = Loss(None, None)
 
 
 def node_hourly(node: Node, prices: Prices) -> float:
@@ -74,6 +79,21 @@ def hourly(snapshot: Snapshot, workload: Workload, prices: Prices) -> float:
 
 
 def loss_if_evicted(snapshot: Snapshot, workload: Workload, prices: Prices) -> Loss:
-    """What evicting a running workload now would waste: its work since it began or since its last checkpoint."""
-    hours = unsaved_work(workload, snapshot.jobs.get(workload.owner), snapshot.time) / HOUR
-    return Loss(hours * workload.gpus, hours * hourly(snapshot, workload, prices))
+    """What evicting a running workload now would waste: what its pods did since they began, or checkpointed last."""
+    return priced(snapshot, unsaved_now(snapshot, workload), prices, workload)
+
+
+def priced(
+    snapshot: Snapshot, lost: Sequence[Unsaved] | None, prices: Prices, workload: Workload | None = None
+) -> Loss:
+    """Lost work at the prices of the nodes of its pods; of pods that are not seen, by the quota of `workload`."""
+    if lost is None:
+        return UNKNOWN
+    cost = 0.0
+    for one in lost:
+        if one.pod is not None:
+            node = snapshot.nodes.get(one.pod.node)
+            cost += one.gpus * one.span / HOUR * (gpu_hourly(node, prices) if node is not None else prices.hourly({}))
+        elif workload is not None:
+            cost += one.span / HOUR * hourly(snapshot, workload, prices)
+    return Loss(gpu_time(lost) / HOUR, cost)

@@ -81,16 +81,6 @@ def work_since(workload: Workload, job: Job | None) -> Time | None:
     return max(since, job.started) if job is not None and job.started else since
 
 
-def unsaved_work(workload: Workload, job: Job | None, now: Time) -> Span:
-    """How much work an eviction now would lose: since it began, or since its last checkpoint."""
-    since = work_since(workload, job)
-    if since is None:
-        return 0
-    ran = max(0, now - since)
-    interval = job.checkpoint_interval if job is not None else annotated(workload, "gpuconsole.io/checkpoint-interval")
-    return ran % interval if interval else ran
-
-
 def ends_at(workload: Workload, job: Job | None, now: Time) -> Time | None:
     """When its work should be done, by its own word; None if it does not say, or should be done by now."""
     since = work_since(workload, job)

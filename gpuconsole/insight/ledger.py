@@ -20,8 +20,9 @@ class Leaving(Struct, frozen=True, kw_only=True):
     queue: str
     gpus: int
     rule: str
-    lost_gpu_hours: float
-    cost: float
+    lost_gpu_hours: float | None
+    """None where nobody can know it, as the cost."""
+    cost: float | None
     """USD of the work since its last checkpoint."""
 
 

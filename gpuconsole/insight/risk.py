@@ -64,9 +64,9 @@ class Danger(Struct, frozen=True, kw_only=True):
     causes: tuple[Cause, ...]
     """The most frequent first."""
     turns: tuple[Turn, ...]
-    lost_gpu_hours: float
-    """What an eviction now would lose."""
-    cost: float
+    lost_gpu_hours: float | None
+    """What an eviction now would lose; None where nobody can know it, as the cost."""
+    cost: float | None
     """The same in USD."""
 
 

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from gpuconsole.insight.borrowing import borrowed_gpus
-from gpuconsole.insight.cost import Loss, loss_if_evicted
-from gpuconsole.insight.demand import pod_gpus, unsaved_work
-from gpuconsole.insight.stand_ins import outermost, running_since, stand_ins
-from gpuconsole.model.clock import HOUR, Time
+from gpuconsole.insight.cost import Loss, loss_if_evicted, priced
+from gpuconsole.insight.demand import pod_gpus
+from gpuconsole.insight.stand_ins import outermost, stand_ins
+from gpuconsole.insight.unsaved import unsaved
+from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import What
-from gpuconsole.model.prices import Prices, gpu_hourly
+from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Phase, Workload, phase
 
@@ -29,14 +29,14 @@ class Runner(Struct, frozen=True, kw_only=True):
     priority: int
     loss: Loss
     pods: tuple[str, ...]
-    """Keys of its pods."""
+    """Keys of its pods that have a node."""
 
 
 def runners(snapshot: Snapshot, prices: Prices) -> tuple[Runner, ...]:
     """All Workloads that run; of what has none, jobs and lone pods that hold GPUs: more of their pods may wait."""
     pods: dict[str, list[Pod]] = {}
     for pod in snapshot.pods.all():
-        if pod.node and not pod.done:
+        if not pod.done:
             pods.setdefault(_top(snapshot, pod), []).append(pod)
     queued = [one for one in snapshot.workloads.all() if phase(one) is Phase.RUNNING]
     # A job that lost some of its pods begins anew, and tells when it did in no field of its own.
@@ -44,7 +44,7 @@ def runners(snapshot: Snapshot, prices: Prices) -> tuple[Runner, ...]:
     others = [
         _unqueued(snapshot, prices, key, one, pods[key], again.get(key, 0))
         for key, one in stand_ins(snapshot).items()
-        if key in pods
+        if any(pod.node for pod in pods.get(key, ()))
     ]
     return (
         *(_queued(snapshot, prices, one, pods.get(one.key, ())) for one in queued),
@@ -67,30 +67,21 @@ def _queued(snapshot: Snapshot, prices: Prices, workload: Workload, pods: Sequen
         else None,
         priority=workload.priority,
         loss=loss_if_evicted(snapshot, workload, prices),
-        pods=tuple(pod.key for pod in pods),
+        pods=tuple(pod.key for pod in pods if pod.node),
     )
 
 
 def _unqueued(snapshot: Snapshot, prices: Prices, key: str, twin: Workload, pods: Sequence[Pod], again: Time) -> Runner:
     """By its pods: nobody admitted it, so it holds no quota of anybody. `again` is when it last began, if lately."""
-    job = snapshot.jobs.get(key)
-    began = again or (job.started if job is not None else min((pod.started for pod in pods if pod.started), default=0))
-    if began and (again or not twin.reserved):
-        # In a list it waits, since some of its pods do; those that run work all the same.
-        twin = replace(twin, conditions=running_since(began))
-        job = replace(job, started=began) if job is not None else None
-    hours = unsaved_work(twin, job, snapshot.time) / HOUR
-    gpus = {pod.key: len(pod.gpus) or pod_gpus(pod.template) for pod in pods}
-    hourly = 0.0
-    for pod in pods:
-        node = snapshot.nodes.get(pod.node)
-        hourly += gpus[pod.key] * gpu_hourly(node, prices) if node is not None else 0.0
+    lost = unsaved(twin, snapshot.jobs.get(key), pods, snapshot.time, again=again)
+    placed = [pod for pod in pods if pod.node]
+    gpus = {pod.key: len(pod.gpus) or pod_gpus(pod.template) for pod in placed}
     return Runner(
         key=key,
         queue=twin.queue,
         gpus=sum(gpus.values()),
         borrowed=0,
-        priority=max((pod.priority for pod in pods), default=twin.priority),
-        loss=Loss(hours * sum(gpus.values()), hours * hourly),
+        priority=max((pod.priority for pod in placed), default=twin.priority),
+        loss=priced(snapshot, lost, prices),
         pods=tuple(gpus),
     )

@@ -7,8 +7,10 @@ from msgspec import Struct
 from gpuconsole.insight.books import books
 from gpuconsole.insight.borrowing import borrowed_gpus, victim_order
 from gpuconsole.insight.capacity import Capacity, capacity
-from gpuconsole.insight.demand import FlavorResource, ends_at, held, unsaved_work
+from gpuconsole.insight.demand import FlavorResource, ends_at, held
+from gpuconsole.insight.losses import at_least
 from gpuconsole.insight.reasons import Code, Reason
+from gpuconsole.insight.unsaved import unsaved_gpu_time
 from gpuconsole.model.clock import HOUR, Time, format_time
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy, Quota
@@ -225,6 +227,8 @@ def _priority(
     priority = max((victim.priority for victim in victims), default=0) + 1
     if freed < gap.short or priority <= workload.priority:
         return
-    lost = sum(unsaved_work(victim, snapshot.jobs.get(victim.owner), snapshot.time) * victim.gpus for victim in victims)
+    losses = [unsaved_gpu_time(snapshot, victim) for victim in victims]
+    known = [lost for lost in losses if lost is not None]
+    lost = at_least(f"{sum(known) / HOUR:.1f}", len(losses) - len(known), len(losses))
     names = ", ".join(victim.key for victim in victims[:3]) + (" …" if len(victims) > 3 else "")
-    yield Remedy(True, f"priority ≥ {priority}: evicts {names} (lost {lost / HOUR:.1f} GPU-h)")
+    yield Remedy(True, f"priority ≥ {priority}: evicts {names} (lost {lost} GPU-h)")

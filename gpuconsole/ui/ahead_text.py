@@ -68,7 +68,10 @@ def _risk(danger: Danger, found: Ahead) -> list[Painted]:
         by = f" by {cause.by_queue}" if cause.by_queue else ""
         lines.append(line(f"    {cause.reason}{by}: {cause.runs} of {found.runs} runs"))
     lines += [line(f"    number {one.place} to go if {one.lender} takes its {one.flavor} back") for one in danger.turns]
-    lines.append(line((f"  an eviction now loses {danger.lost_gpu_hours:.1f} GPU-h, {fmt.money(danger.cost)}", "dim")))
+    lost = "nobody knows what"
+    if danger.lost_gpu_hours is not None and danger.cost is not None:
+        lost = f"{danger.lost_gpu_hours:.1f} GPU-h, {fmt.money(danger.cost)}"
+    lines.append(line((f"  an eviction now loses {lost}", "dim")))
     return lines
 
 

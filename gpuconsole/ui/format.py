@@ -84,6 +84,11 @@ def gpu_hours(gpu_seconds: float) -> str:
     return f"{gpu_seconds / 3600:,.1f} GPU-h"
 
 
+def not_saved(gpu_time: Span | None) -> str:
+    """What an eviction takes: `~3.5 GPU-h not saved`; None where nobody can know it."""
+    return "nobody knows how much not saved" if gpu_time is None else f"~{gpu_hours(gpu_time / SECOND)} not saved"
+
+
 def factor(speed: float) -> str:
     """A speed: `×60`, `×1,000`, `×0.5`."""
     return f"×{speed:,.0f}" if speed >= 1 else f"×{speed:g}"

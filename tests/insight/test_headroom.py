@@ -189,6 +189,7 @@ def test_where_history_does_not_reach_the_object_fills_in() -> None:
         Moment(time=START - 30 * MINUTE, title="submitted", detail="lq"),
         Moment(time=START - 30 * MINUTE, title="quota reserved"),
         Moment(time=START - 30 * MINUTE, title="admitted"),
+        Moment(time=START - 30 * MINUTE, title="all pods run"),
         Moment(time=START, title="evicted", detail="NodeFailures", what=What.EVICTED, after=30 * MINUTE),
     )
 

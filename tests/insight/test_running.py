@@ -1,6 +1,7 @@
 """Everything that runs: Workloads as they are admitted, and what nobody admits by the pods that it has on nodes."""
 
 import pytest
+from msgspec.structs import replace
 
 from gpuconsole.insight.cost import Loss
 from gpuconsole.insight.running import Runner, runners
@@ -71,7 +72,7 @@ def test_a_job_that_holds_gpus_runs_while_others_of_its_pods_wait() -> None:
     snapshot = world(
         [
             node("n", labels={}),
-            running_job("VolcanoJob", "elastic"),
+            replace(running_job("VolcanoJob", "elastic"), min_available=1),
             pod("elastic-0", "n", (0,), job="VolcanoJob/team/elastic"),
             pod("elastic-1", job="VolcanoJob/team/elastic", wants=1),
         ]
@@ -102,7 +103,7 @@ def test_what_is_borrowed_of_a_queue_that_cannot_be_seen_is_not_known() -> None:
 
 
 def test_a_job_that_lost_pods_and_began_anew_loses_what_it_did_since_then() -> None:
-    job = running_job("VolcanoJob", "elastic")
+    job = replace(running_job("VolcanoJob", "elastic"), min_available=1)
     again = Happened(time=START - HOUR // 4, what=What.STARTED, workload=job.key)
     pods = (pod("elastic-0", "n", (0,), job=job.key), pod("elastic-1", job=job.key, wants=1))
     snapshot = world([node("n", labels={}), job, *pods], recent=[again])
@@ -111,11 +112,15 @@ def test_a_job_that_lost_pods_and_began_anew_loses_what_it_did_since_then() -> N
 
 
 def test_what_an_eviction_would_cost_is_priced_by_the_nodes_of_its_pods_as_evictions_are() -> None:
-    """Six GPUs since twenty minutes: four on a machine of another price than the flavor's, two not placed yet."""
+    """Six GPUs since twenty minutes: a pod has four, on a machine of another price than the flavor's."""
     prices = Prices(gpu_hour={"a100-80gb": 1.0}, other=3.0)
-    things = (*ORG, node("n", labels={}), pod("rlhf-0", "n", (0, 1, 2, 3), workload="research/rlhf"))
+    things = (
+        *ORG,
+        node("n", labels={}),
+        pod("rlhf-0", "n", (0, 1, 2, 3), workload="research/rlhf", started=START - HOUR // 3),
+    )
     (found,) = (one.loss for one in runners(world(things), prices) if one.key == "research/rlhf")
-    assert found.gpu_hours == 2.0
-    assert found.cost == pytest.approx((4 * 3.0 + 2 * 1.0) / 3)
+    assert found.gpu_hours == pytest.approx(4 / 3)
+    assert found.cost == pytest.approx(4 / 3 * 3.0)
     (plain,) = (one.loss for one in runners(world(ORG), prices) if one.key == "research/rlhf")
     assert plain.cost == pytest.approx(2.0)

@@ -6,7 +6,7 @@ from gpuconsole.model.clock import MINUTE, Time
 from gpuconsole.model.cluster import Namespace, Node, Pod, PodPhase
 from gpuconsole.model.events import Applied, Happened
 from gpuconsole.model.labels import LabelSelector
-from gpuconsole.model.objects import Object
+from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
@@ -21,6 +21,7 @@ from gpuconsole.model.queues import (
     ResourceFlavor,
     ResourceGroup,
 )
+from gpuconsole.model.seen import EVERYTHING, Seen, Unseen
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload
@@ -30,14 +31,27 @@ NOTHING = Quota()
 A100 = ResourceFlavor(name="a100", node_labels={"accelerator": "nvidia-a100-80gb"})
 
 
-def world(objects: Iterable[Object], now: Time = START, recent: Iterable[Happened] = ()) -> Snapshot:
+def world(
+    objects: Iterable[Object], now: Time = START, recent: Iterable[Happened] = (), seen: Seen = EVERYTHING
+) -> Snapshot:
     """A Snapshot of these objects at `now`."""
     state = ClusterState(now)
+    state.seen = seen
     for thing in objects:
         state.apply(Applied(now, thing))
     for line in recent:
         state.apply(line)
     return state.freeze()
+
+
+def unseen(*kinds: type[Object], within: tuple[str, ...] = ()) -> Seen:
+    """These kinds may not be listed, or in these namespaces only."""
+    tables = [TABLES[kind] for kind in kinds]
+    return Seen(
+        gaps=tuple(
+            Unseen(table=table, resource=table, why=f"may not list {table}", namespaces=within) for table in tables
+        )
+    )
 
 
 def group(quotas: Mapping[str, Quota], resource: str = GPU) -> ResourceGroup:
@@ -78,12 +92,13 @@ def waiting(name: str, queue: str, gpus: int, message: str = "", minutes_ago: in
 
 
 def running(name: str, queue: str, gpus: int, into: str, minutes_ago: int = 0, **fields: object) -> Workload:
-    """A workload of one pod that holds quota of flavor a100 in ClusterQueue `into` since some minutes before START."""
+    """One pod that runs on quota of flavor a100 in ClusterQueue `into`, since some minutes before START."""
     since = START - minutes_ago * MINUTE
     assignment = PodSetAssignment(flavors={GPU: "a100"}, usage={GPU: gpus})
     conditions = (
         Condition("QuotaReserved", True, "QuotaReserved", "", since),
         Condition("Admitted", True, "Admitted", "", since),
+        Condition("PodsReady", True, "PodsReady", "", since),
     )
     admission = Admission(cluster_queue=into, pod_sets=(assignment,))
     given: dict[str, object] = {"conditions": conditions, "admission": admission, **fields}

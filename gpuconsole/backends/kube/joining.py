@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from gpuconsole.backends.kube.decode import Told
+from gpuconsole.backends.kube.members import Members
 from gpuconsole.backends.kube.news import Drop, News, Outcome, Put
 from gpuconsole.backends.kube.saying import Sayings
 from gpuconsole.backends.kube.seats import Seats
@@ -51,8 +52,12 @@ class Joiner:
         """Job → the jobs that it made, in the order in which they came."""
         self._seats = Seats()
         self._held: deque[Put] = deque()
+        self._members = Members()
         self._chronicler = Chronicler(
-            by_uid=self._of_uid.get, queue_of=self._queue_of, job_of=lambda workload: self._jobs.get(workload.owner)
+            by_uid=self._of_uid.get,
+            queue_of=self._queue_of,
+            job_of=lambda workload: self._jobs.get(workload.owner),
+            pods_of=self._members.of,
         )
         self._sayings = Sayings(self._chronicler, self._workloads.get)
 
@@ -137,6 +142,7 @@ class Joiner:
         before = self._pods.get(pod.key)
         joined = self._seats.seat(self._with_workload(pod))
         self._pods[pod.key] = joined
+        self._members.come(joined)
         yield Applied(now, joined)
         yield from self._chronicler.pod(before, joined, now)
 
@@ -171,6 +177,7 @@ class Joiner:
                 joined = self._with_workload(pod)
                 if joined is not pod:
                     self._pods[key] = joined
+                    self._members.come(joined)
                     yield Applied(now, joined)
 
     def _queue_of(self, workload: Workload) -> str:
@@ -186,6 +193,7 @@ class Joiner:
             yield from self._workload_gone(drop.key, drop.time)
         elif drop.kind is Pod:
             self._pods.pop(drop.key, None)
+            self._members.go(drop.key, drop.time)
             self._seats.leave(drop.key)
         elif drop.kind is Job:
             self._forget_job(drop.key)

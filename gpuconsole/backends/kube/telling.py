@@ -5,12 +5,12 @@ falls between two states (an outage) is taken from Kubernetes' Events, see `sayi
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.demand import unsaved_work
+from gpuconsole.insight.unsaved import gpu_time, unsaved
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.events import Happened, What
@@ -46,10 +46,12 @@ class Chronicler:
         by_uid: Callable[[str], Workload | None],
         queue_of: Callable[[Workload], str],
         job_of: Callable[[Workload], Job | None],
+        pods_of: Callable[[str, Time], Collection[Pod]],
     ) -> None:
         self._by_uid = by_uid
         self._queue_of = queue_of
         self._job_of = job_of
+        self._pods_of = pods_of
 
     # Workloads
 
@@ -140,11 +142,14 @@ class Chronicler:
         yield self._line(What.EVICTED, before, at, reason=evicted.reason, **names)
 
     def _loss(self, before: Workload, at: Time, *, seen: bool) -> dict[str, Any]:
-        """What it had done since it was admitted; unknown of one that was not `seen` before it was evicted."""
-        if not before.admitted:
-            return {} if seen or not before.gpus else {"lost_unknown": True}
-        lost = unsaved_work(before, self._job_of(before), at) / SECOND * before.gpus
-        return {"lost_gpu_seconds": lost} if lost else {}
+        """What its pods had done; unknown of one that was not `seen` before it was evicted, or whose pods are not."""
+        if not before.gpus or (seen and not before.admitted):
+            return {}
+        pods = self._pods_of(before.key, at)
+        lost = unsaved(before, self._job_of(before), pods, at, all_seen=False) if seen else None
+        if lost is None:
+            return {"lost_unknown": True}
+        return {"lost_gpu_seconds": seconds} if (seconds := gpu_time(lost) / SECOND) else {}
 
     def _preemptor(self, message: str) -> dict[str, Any]:
         uid = preemptor_uid(message)

@@ -227,7 +227,8 @@ def _price_of(world: World, pods: Sequence[Pod], lost: Span) -> Loss:
     seconds, cost, prices = 0.0, 0.0, world.policy.prices
     for pod in pods:
         if pod.gpus and lost:
-            share = len(pod.gpus) * lost / SECOND
+            # Who joined the others late has done no more.
+            share = len(pod.gpus) * min(lost, world.now - pod.started) / SECOND
             node = world.node(pod.node)
             seconds += share
             cost += share / 3600 * (gpu_hourly(node, prices) if node is not None else prices.hourly({}))

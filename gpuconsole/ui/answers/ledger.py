@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gpuconsole.insight.ledger import Exposure, Ledger
 from gpuconsole.insight.loans import Loan
+from gpuconsole.insight.losses import at_least
 from gpuconsole.insight.starving import Starving
 from gpuconsole.insight.tables import counted, table
 from gpuconsole.model.clock import Time, format_span
@@ -70,10 +71,15 @@ def _users(loan: Loan) -> str:
 def _exposure(one: Exposure) -> Sequence[object]:
     if not one.possible:
         return one.lender, _of(one), one.gpus, "–", "–", "–", "–"
-    lost = sum(leaving.lost_gpu_hours for leaving in one.leaving)
-    cost = sum(leaving.cost for leaving in one.leaving)
+    lost = _added(".1f", [leaving.lost_gpu_hours for leaving in one.leaving])
+    cost = _added(".2f", [leaving.cost for leaving in one.leaving])
     gpus = sum(leaving.gpus for leaving in one.leaving)
-    return one.lender, _of(one), one.gpus, str(len(one.leaving)), str(gpus), f"{lost:.1f}", f"{cost:.2f}"
+    return one.lender, _of(one), one.gpus, str(len(one.leaving)), str(gpus), lost, cost
+
+
+def _added(form: str, losses: Sequence[float | None]) -> str:
+    known = [loss for loss in losses if loss is not None]
+    return at_least(format(sum(known), form), len(losses) - len(known), len(losses))
 
 
 def _leaving(one: Exposure) -> str:

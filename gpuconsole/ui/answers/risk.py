@@ -50,6 +50,6 @@ def _row(one: Danger, runs: int) -> tuple[object, ...]:
         median,
         causes or "–",
         turns or "–",
-        f"{one.lost_gpu_hours:.1f}",
-        f"{one.cost:.2f}",
+        "unknown" if one.lost_gpu_hours is None else f"{one.lost_gpu_hours:.1f}",
+        "unknown" if one.cost is None else f"{one.cost:.2f}",
     )

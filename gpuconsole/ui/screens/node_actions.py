@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gpuconsole.insight.demand import unsaved_work
+from gpuconsole.insight.unsaved import unsaved_gpu_time
 from gpuconsole.model.commands import Cordon, Drain, FailNode, RestoreNode
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
@@ -152,6 +152,5 @@ def _victim(snapshot: Snapshot, owner: str, gpus: int) -> Cell:
     workload = snapshot.workloads.get(owner)
     loss = ""
     if workload is not None:
-        lost = unsaved_work(workload, snapshot.jobs.get(workload.owner), snapshot.time)
-        loss = f"; ~{fmt.gpu_hours(lost / 1_000_000 * workload.gpus)} not saved"
+        loss = f"; {fmt.not_saved(unsaved_gpu_time(snapshot, workload))}"
     return (("✖ ", "victim"), (called(owner), "strong"), (f"  {gpus} GPUs here{loss}", ""))

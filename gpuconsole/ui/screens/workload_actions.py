@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, cast
 
 from gpuconsole.insight.checking import open_checks
-from gpuconsole.insight.demand import unsaved_work
+from gpuconsole.insight.unsaved import unsaved_gpu_time
 from gpuconsole.model.commands import AnswerCheck, MoveToQueue, Requeue, SetActive, SetPriority
 from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.naming import SUSPENDED_BY
@@ -258,12 +258,11 @@ def _same(workload: Workload, queue: str) -> str:
 
 def loss_line(snapshot: Snapshot, workload: Workload) -> Cell:
     """What an eviction of a running workload would lose now."""
-    lost = unsaved_work(workload, snapshot.jobs.get(workload.owner), snapshot.time)
-    hours = fmt.gpu_hours(lost / 1_000_000 * workload.gpus)
+    lost = fmt.not_saved(unsaved_gpu_time(snapshot, workload))
     return (
         ("✖ ", "victim"),
         (f"{called(workload.key)} ", "strong"),
-        (f"runs on {workload.gpus} GPUs; ~{hours} not saved", ""),
+        (f"runs on {workload.gpus} GPUs; {lost}", ""),
     )
 
 

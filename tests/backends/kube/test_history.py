@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from gpuconsole.model.clock import SECOND, parse_time
 from gpuconsole.model.events import Happened, What
 from tests.backends.kube import documents
@@ -30,6 +32,15 @@ def preempted(name: str) -> Document:
         condition("Preempted", True, "InCohortReclamation", MESSAGE, EVICTED_AT),
     ]
     return document
+
+
+def member(name: str, *, node: str = "n", started: str = "", **status: str) -> Document:
+    """A pod of the workload `victim`."""
+    pod = documents.pod(
+        name, node=node, annotations={"kueue.x-k8s.io/workload": "victim"}, creationTimestamp=ADMITTED_AT
+    )
+    pod["status"] |= {"startTime": started, **status} if started else status
+    return pod
 
 
 def told(see: Sight) -> list[tuple[What, str]]:
@@ -67,6 +78,7 @@ def test_a_preemption_names_who_took_the_place_by_which_rule_and_what_was_lost(a
     api.put("localqueues", documents.local_queue("lq", "cq-b"))
     api.put("workloads", documents.workload("big"))
     api.put("workloads", running("victim"))
+    api.put("pods", member("victim-0", started=ADMITTED_AT))
     see = sight()
     see.loaded()
     api.put("workloads", preempted("victim"))
@@ -86,6 +98,46 @@ def test_a_preemption_names_who_took_the_place_by_which_rule_and_what_was_lost(a
         Happened(what=What.PREEMPTED, reason="InCohortReclamation", **facts),
         Happened(what=What.EVICTED, reason="Preempted", **facts),
     ]
+
+
+LOST: dict[str, tuple[list[Document], float | None]] = {
+    "no pod had a node": ([member("a", node="")], 0.0),
+    "one pod of two had a node, and they work together": (
+        [member("a", started=ADMITTED_AT), member("b", node="")],
+        0.0,
+    ),
+    "since the last pod began": (
+        [member("a", started=ADMITTED_AT), member("b", started="2026-01-05T08:30:00Z")],
+        10 * 60 * 4.0,
+    ),
+    "no pod of it is seen": ([], None),
+}
+
+
+@pytest.mark.parametrize(("pods", "lost"), LOST.values(), ids=LOST.keys())
+def test_what_is_lost_is_the_gpu_time_of_pods_that_ran(
+    api: ApiServer, sight: Make, pods: list[Document], lost: float | None
+) -> None:
+    api.put("workloads", running("victim"))
+    for pod in pods:
+        api.put("pods", pod)
+    see = sight()
+    see.loaded()
+    api.put("workloads", preempted("victim"))
+    see.until(lambda _: len(see.lines) == 2)
+    assert [(line.lost_gpu_seconds, line.lost_unknown) for line in see.lines] == [(lost or 0.0, lost is None)] * 2
+
+
+def test_pods_that_left_before_the_word_of_their_eviction_came_count(api: ApiServer, sight: Make) -> None:
+    api.put("workloads", running("victim"))
+    api.put("pods", member("victim-0", started=ADMITTED_AT))
+    see = sight()
+    see.loaded()
+    api.delete("pods", "team/victim-0")
+    see.until(lambda s: not s.pods)
+    api.put("workloads", preempted("victim"))
+    see.until(lambda _: len(see.lines) == 2)
+    assert see.lines[0].lost_gpu_seconds == 30 * 60 * 2.0
 
 
 def test_what_happened_before_we_looked_comes_from_events_in_order_of_time(api: ApiServer, sight: Make) -> None:

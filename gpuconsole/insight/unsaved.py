@@ -1,0 +1,121 @@
+"""Work that an eviction takes: the GPU time of pods that ran, since they began or since their last checkpoint.
+
+The simulator's rule (`sim.controllers.work`), read from the objects: pods that work each for itself work from their own
+start, the others from the moment when enough of them run.
+"""
+
+from collections.abc import Collection, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.insight.demand import annotated, pod_gpus
+from gpuconsole.insight.whereabouts import whereabouts
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.job import Job
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
+
+
+class Unsaved(Struct, frozen=True):
+    """What one pod would have to do again; all pods of a workload where none of them is seen."""
+
+    pod: Pod | None
+    gpus: int
+    span: Span
+
+
+def unsaved(
+    workload: Workload,
+    job: Job | None,
+    pods: Collection[Pod],
+    now: Time,
+    *,
+    all_seen: bool = True,
+    again: Time = 0,
+) -> Sequence[Unsaved] | None:
+    """What an eviction at a moment takes, of each pod that worked then; None where nobody can know it.
+
+    `pods` are those that existed then; `all_seen` if there are no others. `again` is when the work began anew after it
+    had lost pods, where that is known.
+    """
+    if job is not None and job.endless:
+        return ()
+    if not pods:
+        return _without_pods(workload, job, now, all_seen)
+    at_work = {pod.key: (pod, _began(pod, job)) for pod in pods if _ran(pod, now)}
+    starts = sorted(start for _, start in at_work.values())
+    if 0 in starts:
+        return None
+    since = again
+    together = job is None or not job.solo
+    if together:
+        least = _least(workload, job, sum(not pod.done for pod in pods))
+        ready = workload.condition("PodsReady")
+        if len(starts) < least or (ready is not None and not ready.status):
+            return ()
+        since = max(again, starts[least - 1])
+    interval = _interval(workload, job)
+    return tuple(
+        Unsaved(
+            pod,
+            len(pod.gpus) or pod_gpus(pod.template),
+            # Who joined late has done no more since the last checkpoint of all together.
+            min(now - start, _since_checkpoint(now - (since if together else max(since, start)), interval)),
+        )
+        for pod, start in at_work.values()
+    )
+
+
+def unsaved_now(snapshot: Snapshot, workload: Workload) -> Sequence[Unsaved] | None:
+    """What evicting a workload of a Snapshot takes."""
+    pods = whereabouts(snapshot).of(workload.key).values()
+    return unsaved(workload, snapshot.jobs.get(workload.owner), pods, snapshot.time)
+
+
+def unsaved_gpu_time(snapshot: Snapshot, workload: Workload) -> Span | None:
+    """The same in one number: GPUs × time."""
+    lost = unsaved_now(snapshot, workload)
+    return gpu_time(lost) if lost is not None else None
+
+
+def gpu_time(lost: Sequence[Unsaved]) -> Span:
+    """GPUs × time of all of them."""
+    return sum(one.gpus * one.span for one in lost)
+
+
+def _ran(pod: Pod, now: Time) -> bool:
+    """True if it ran then: it had begun, and had not begun to leave."""
+    begun = pod.started <= now if pod.started else pod.phase is PodPhase.RUNNING
+    return bool(pod.node) and begun and not pod.done and not 0 < pod.deleted < now
+
+
+def _began(pod: Pod, job: Job | None) -> Time:
+    """When a pod that runs began; 0 where nobody says it."""
+    return pod.started or pod.bound or (job.started if job is not None and job.started else 0)
+
+
+def _least(workload: Workload, job: Job | None, there: int) -> int:
+    """How many of those that are there have to run; of those that Kueue lets in, all."""
+    least = job.min_available if job is not None and workload.admission is None else None
+    return max(1, min(there, least or there))
+
+
+def _without_pods(workload: Workload, job: Job | None, now: Time, all_seen: bool) -> Sequence[Unsaved] | None:
+    """No pod of it is seen: they ran if PodsReady says so; else there are none, or they are not known as its own."""
+    ready = workload.condition("PodsReady")
+    if not workload.admitted or (ready is not None and not ready.status):
+        return ()
+    if ready is not None:
+        return (Unsaved(None, workload.gpus, _since_checkpoint(max(0, now - ready.since), _interval(workload, job))),)
+    of_another_kind = bool(workload.owner) and job is None
+    return () if all_seen and not of_another_kind and not workload.cluster else None
+
+
+def _interval(workload: Workload, job: Job | None) -> Span | None:
+    """How often it writes a checkpoint; None never."""
+    return job.checkpoint_interval if job is not None else annotated(workload, "gpuconsole.io/checkpoint-interval")
+
+
+def _since_checkpoint(worked: Span, interval: Span | None) -> Span:
+    return worked % interval if interval else worked
