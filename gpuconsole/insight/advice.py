@@ -200,7 +200,7 @@ def _queue(snapshot: Snapshot, workload: Workload, code: Code) -> Advice:
         name = door.key if door.stop_policy is not StopPolicy.NONE else queue.name
         policy = door.stop_policy if door.stop_policy is not StopPolicy.NONE else queue.stop_policy
         return Advice(f"{name} is stopped ({policy}).", (), (Remedy(True, f"resume {name}"),))
-    ready = readiness(queue, snapshot)
+    ready = readiness(queue, snapshot, seen=snapshot.seen)
     if ready.active and (why := circle(snapshot, queue.cohort)):
         fix = Remedy(True, "give one of the cohorts in the circle another parent, or none")
         return Advice(f"{queue.name} admits nobody: {why}. Waiting does not help.", (), (fix,))

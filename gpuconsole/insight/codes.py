@@ -46,4 +46,6 @@ class Code(StrEnum):
     """Lost its place and waits for its turn again; it was not tried since."""
     QUEUED = "queued"
     """Waits for its turn and was not tried yet."""
+    UNSEEN = "unseen"
+    """Nobody here can know: something that decides may not be read, and its scheduler wrote nothing."""
     OTHER = "other"

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.advice import advise
+from gpuconsole.insight.advice import Advice, advise
+from gpuconsole.insight.basis import not_known, undecidable
 from gpuconsole.insight.capacity import circle
 from gpuconsole.insight.demand import held
 from gpuconsole.insight.explanation import KUEUE, Explanation, fine
@@ -26,6 +27,8 @@ _JUDGED = (
     *(Code.WAITING_FOR_VICTIMS, Code.CONTENTION),
 )
 """What only a look at the queue can tell."""
+_UNTOLD = (Code.QUEUED, Code.PARKED)
+"""Kueue wrote no reason."""
 
 
 class Verdict(Struct, frozen=True):
@@ -151,12 +154,16 @@ def _explain_waiting(snapshot: Snapshot, workload: Workload, verdict: Verdict | 
     text = refused.message if refused is not None and not refused.status else ""
     judged = verdict.text if verdict is not None else text
     reasons = read_kueue(judged) if judged else ()
+    lacking = undecidable(snapshot)
     code = _obstacle(snapshot, workload)
-    hidden = code is Code.QUEUE_MISSING and _was_judged(reasons) and _unread(snapshot, workload, door)
-    if code is None or hidden:
+    if code is None:
         code = verdict.code if verdict is not None else _code(workload, reasons, queue)
-    gaps = shortages(snapshot, workload, queue, reasons) if queue is not None and code is Code.QUOTA else ()
-    advice = advise(snapshot, workload, queue, code, reasons, gaps)
+        code = Code.UNSEEN if lacking and code in _UNTOLD else code
+    # Numbers of what is seen say nothing where others hold quota unseen.
+    compared = queue if not lacking else None
+    gaps = shortages(snapshot, workload, compared, reasons) if compared is not None and code is Code.QUOTA else ()
+    unseen = Advice(f"Why it waits is {not_known(lacking)}.")
+    advice = unseen if code is Code.UNSEEN else advise(snapshot, workload, queue, code, reasons, gaps)
     base = Explanation(
         subject=workload.key,
         code=code,
@@ -167,10 +174,10 @@ def _explain_waiting(snapshot: Snapshot, workload: Workload, verdict: Verdict | 
         since=refused.since if refused is not None and text else workload.created,
         position=position(snapshot, workload.key),
         parked=workload.parked,
-        lines=(*((_unseen(workload, door),) if hidden and code in _JUDGED else ()), *advice.lines),
+        lines=(*((_kueues_word(lacking),) if lacking and code in _JUDGED else ()), *advice.lines),
         remedies=advice.remedies,
     )
-    return _with_holders(snapshot, workload, queue, base, gaps)
+    return _with_holders(snapshot, workload, compared, base, gaps)
 
 
 def _with_holders(
@@ -193,37 +200,28 @@ def _holds(workload: Workload, gap: Shortage) -> bool:
 
 
 def _obstacle(snapshot: Snapshot, workload: Workload) -> Code | None:
-    """What the objects show now: it cannot even be tried."""
+    """What the objects show now: it cannot even be tried. A queue that may only not be seen is no obstacle."""
     if not workload.active:
         return Code.DEACTIVATED
     door = snapshot.local_queues.get(workload.local_queue)
     queue = snapshot.cluster_queues.get(door.cluster_queue) if door is not None else None
-    if door is None or queue is None:
-        return Code.QUEUE_MISSING
+    seen = snapshot.seen
+    if door is None:
+        return Code.QUEUE_MISSING if seen.all_of(LocalQueue, within=workload.namespace) else None
+    if queue is None:
+        missing = Code.QUEUE_MISSING if seen.all_of(ClusterQueue) else None
+        return missing if door.stop_policy is StopPolicy.NONE else Code.QUEUE_STOPPED
     if door.stop_policy is not StopPolicy.NONE or queue.stop_policy is not StopPolicy.NONE:
         return Code.QUEUE_STOPPED
-    if not readiness(queue, snapshot).active or circle(snapshot, queue.cohort):
+    if not readiness(queue, snapshot, seen=seen).active or circle(snapshot, queue.cohort):
         return Code.QUEUE_INACTIVE
     if workload.requeue.at is not None and workload.requeue.at > snapshot.time:
         return Code.BACKOFF
     return None
 
 
-def _was_judged(reasons: Sequence[Reason]) -> bool:
-    """True if Kueue said what only its queue can have told: the queue is there, and may not be read here."""
-    return bool(reasons) and dominant(reasons, {}) in _JUDGED
-
-
-def _unread(snapshot: Snapshot, workload: Workload, door: LocalQueue | None) -> bool:
-    """True if its queue may be there all the same, as no other one is seen where it would be listed."""
-    if door is not None:
-        return not len(snapshot.cluster_queues)
-    return all(other.namespace != workload.namespace for other in snapshot.local_queues.all())
-
-
-def _unseen(workload: Workload, door: LocalQueue | None) -> str:
-    missing = f"ClusterQueue {door.cluster_queue}" if door is not None else f"LocalQueue {workload.queue}"
-    return f"{missing} is not among what can be seen here: that is Kueue's word, and nothing was compared or tried."
+def _kueues_word(lacking: Sequence[str]) -> str:
+    return f"That is Kueue's word, and nothing was compared or tried: {'; '.join(lacking)}."
 
 
 def _code(workload: Workload, reasons: Sequence[Reason], queue: ClusterQueue | None) -> Code:

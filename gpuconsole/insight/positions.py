@@ -9,7 +9,7 @@ from gpuconsole.insight.demand import wanted_gpus
 from gpuconsole.insight.once import once
 from gpuconsole.insight.reasons import Code, code_of
 from gpuconsole.model.decisions import Pending
-from gpuconsole.model.queues import QueueingStrategy, StopPolicy
+from gpuconsole.model.queues import LocalQueue, QueueingStrategy, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 
@@ -84,7 +84,12 @@ def positions(snapshot: Snapshot) -> Mapping[str, int]:
 
 
 def position(snapshot: Snapshot, workload: str) -> Position | None:
-    """Where a workload stands; None if it does not wait, or in a queue that is stopped or has no ClusterQueue."""
+    """Where a workload stands; None if it does not wait, or in a queue that is stopped or has no ClusterQueue.
+
+    None as well where others may wait unseen.
+    """
+    if not snapshot.seen.all_of(Workload, LocalQueue):
+        return None
     subject = snapshot.workloads.get(workload)
     door = snapshot.local_queues.get(subject.local_queue) if subject is not None else None
     if subject is None or door is None:

@@ -22,7 +22,7 @@ NO_QUOTA = Quota()
 NOWHERE = QuotaNode(kind=NodeKind.CLUSTER_QUEUE, name="")
 
 
-@once("workloads", "local_queues", "cluster_queues", "cohorts", "flavors", "admission_checks", "topologies")
+@once("workloads", "local_queues", "cluster_queues", "cohorts", "flavors", "admission_checks", "topologies", "seen")
 def quota_tree(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
     """The roots of the tree: cohorts without a parent, then ClusterQueues without a cohort, then what hangs nowhere.
 
@@ -195,7 +195,7 @@ def policy_text(queue: ClusterQueue) -> str:
 
 def _queue_problem(queue: ClusterQueue, snapshot: Snapshot) -> str:
     """Why a ClusterQueue admits nobody, if it does not; that it is stopped is said beside it."""
-    ready = readiness(replace(queue, stop_policy=StopPolicy.NONE), snapshot)
+    ready = readiness(replace(queue, stop_policy=StopPolicy.NONE), snapshot, seen=snapshot.seen)
     if not ready.active:
         return ready.message
     if queue.namespace_selector is None:

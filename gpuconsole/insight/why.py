@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpuconsole.insight.basis import undecidable
 from gpuconsole.insight.blockers import blocker
 from gpuconsole.insight.budgets import keeping_drained, kept_by_budget
 from gpuconsole.insight.considered import Considered, considered
@@ -43,7 +44,7 @@ _RUNS = (Code.NOT_WAITING, Code.CHECKS, *PLACES, Code.IMAGE, Code.POD_FAILURE)
 _HELPLESS = (*_RUNS, Code.BACKOFF)
 _FOR_GOOD = (Code.TOPOLOGY, Code.FLAVOR_MISMATCH, Code.EXCEEDS_MAX)
 """What may be so for ever; a quota that the queue could have is used by somebody who ends."""
-_OUTSIDE = (*_HELPLESS, Code.DEACTIVATED, Code.QUEUE_STOPPED, Code.QUEUE_INACTIVE, Code.QUEUE_MISSING)
+_OUTSIDE = (*_HELPLESS, Code.DEACTIVATED, Code.QUEUE_STOPPED, Code.QUEUE_INACTIVE, Code.QUEUE_MISSING, Code.UNSEEN)
 """What the objects themselves show, so that no trial is needed."""
 
 
@@ -141,7 +142,8 @@ def why(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str, simulating: S
             return Why(explanation=kept, evidence=(engine, _shown(snapshot, told)))
     if told.code is Code.NOT_WAITING and len(snapshot.pod_disruption_budgets):
         told = replace(told, lines=(*told.lines, *keeping_drained(snapshot, told.subject)))
-    if workload is None or rehearsal is None or told.code in _OUTSIDE or workload.reserved:
+    untried = told.code in _OUTSIDE or undecidable(snapshot)
+    if workload is None or rehearsal is None or untried or workload.reserved:
         # Of a job that no Workload stands for it is said by the limits of its queue, not by an old text.
         never = workload is None and told.code is Code.EXCEEDS_MAX
         return Why(explanation=told, never=never, evidence=(_shown(snapshot, told),))
@@ -184,6 +186,8 @@ def _searches(
     known = snapshot.workloads.get(answer.subject)
     if known is not None and known.reserved and answer.code not in PLACES:
         return  # It was let in: no change of admission is what it lacks.
+    if queued and answer.code not in PLACES and undecidable(snapshot):
+        return  # What a trial says of what is seen may be otherwise with what is not.
     if rehearsal is not None and queued and answer.code not in _HELPLESS:
         land = landing(simulating, answer.subject)
         yield from searching(rehearsal, answer.subject, snapshot.workload_priority_classes.all(), land)

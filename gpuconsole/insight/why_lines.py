@@ -89,18 +89,9 @@ def suggestion_texts(answer: Why, found: Suggestions, snapshot: Snapshot) -> Ite
         yield "✓", in_words(suggestion.steps, snapshot, answer.short)
         yield from _landing(suggestion.landing)
     if not found.found and not found.admitted_anyway:
-        yield "", _nothing(answer, snapshot)
+        yield "", "no change that was tried lets it in"
     if not found.complete:
         yield "", f"not everything was tried: {found.tried} tries are the bound"
-
-
-def _nothing(answer: Why, snapshot: Snapshot) -> str:
-    """That nothing was found; in a queue that cannot be seen nothing could be tried either."""
-    queue, queued = answer.explanation.queue, answer.subject in snapshot.workloads
-    if queued and queue not in snapshot.cluster_queues and answer.code is not Code.QUEUE_MISSING:
-        what = f"ClusterQueue {queue}" if queue else "its LocalQueue"
-        return f"nothing could be tried: {what} cannot be seen here"
-    return "no change that was tried lets it in"
 
 
 def _landing(landing: Landing) -> Iterator[tuple[Mark, str]]:

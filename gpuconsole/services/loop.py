@@ -40,6 +40,7 @@ class Loop:
     ) -> None:
         self._backend = backend
         self._timekeeper = backend if isinstance(backend, (Clocked, Live)) else None
+        self._live = backend if isinstance(backend, Live) else None
         self._publish = publish
         self._record = record
         self._clock = clock
@@ -91,6 +92,8 @@ class Loop:
             self._record(lines)
         self.renewed = self._clock()
         if moved or self.snapshot is EMPTY:
+            if self._live is not None:
+                self._state.seen = self._live.health.seen
             self.snapshot = self._state.freeze()
             self._publish(self.snapshot)
 

@@ -183,7 +183,8 @@ class Line:
         before = known.snapshot if known is not None and known.cluster is seen.cluster else None
         events = scan.news(before or EMPTY, seen.snapshot, without=UNDECIDED)
         parts = tuple(ENCODER.encode(events[first : first + AT_ONCE]) for first in range(0, len(events), AT_ONCE))
-        self._send(See(before is None, seen.snapshot.time, parts, msgspec.json.encode(seen.policy)))
+        now = seen.snapshot
+        self._send(See(before is None, now.time, parts, msgspec.json.encode(seen.policy), now.seen))
         reply = self._settle()
         if isinstance(reply, Done):
             self._shown = seen

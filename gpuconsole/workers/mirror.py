@@ -46,6 +46,8 @@ class Mirror:
                 self._state.apply(event)
                 if self._rehearsal is not None:
                     self._rehearsal.follow(event)
+        if seen.seen != self._state.seen:
+            self._state.seen, self._simulation = seen.seen, None
         self._state.time = seen.time
         if seen.anew or seen.news or policy != self._policy:
             self._simulation = None

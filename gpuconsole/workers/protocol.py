@@ -17,6 +17,7 @@ from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event
+from gpuconsole.model.seen import EVERYTHING, Seen
 from gpuconsole.scheduling.score_table import ScoreTable
 
 
@@ -41,6 +42,8 @@ class See(Struct, frozen=True, tag=True):
     news: tuple[bytes, ...]
     """Events, some at a time: while they are encoded, no other thread of the process gets its turn."""
     policy: bytes
+    seen: Seen = EVERYTHING
+    """What of it is known at all."""
 
 
 class Follow(Struct, frozen=True, tag=True):

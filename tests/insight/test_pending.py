@@ -12,11 +12,20 @@ from gpuconsole.insight.why import rehearsal_on, unblocking, why
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector
-from gpuconsole.model.objects import Object
+from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.pod_sets import PodSet, TopologyRequest
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
-from gpuconsole.model.queues import CheckRule, Cohort, LocalQueue, Preemption, Quota, ResourceFlavor, StopPolicy
+from gpuconsole.model.queues import (
+    CheckRule,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    Preemption,
+    Quota,
+    ResourceFlavor,
+    StopPolicy,
+)
 from gpuconsole.model.workloads import (
     Admission,
     CheckState,
@@ -30,7 +39,7 @@ from gpuconsole.model.workloads import (
 )
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.kueue.podset import TOPOLOGY_GATE
-from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, group, pod, running, waiting, world
+from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, group, pod, running, unseen, waiting, world
 
 HEAD = "couldn't assign flavors to pod set main: "
 
@@ -308,21 +317,14 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
         "ClusterQueue gone does not exist.",
         ["✓ create it, or move the workload to another queue"],
     ),
-    "the ClusterQueue may not be read, as Kueue judged by it": (
-        [LocalQueue(namespace="ns", name="lq", cluster_queue="unseen")],
-        waiting("w", "ns/lq", 4, HEAD + "insufficient unused quota for nvidia.com/gpu in flavor h100, 2 more needed"),
-        Code.QUOTA,
-        "w is 2 GPUs short in h100.",
-        [],
-    ),
-    "the ClusterQueue was deleted after Kueue judged by it: others are seen": (
-        [*ORG_QUEUES, LocalQueue(namespace="ns", name="lq", cluster_queue="gone")],
+    "the ClusterQueue was deleted after Kueue judged by it": (
+        [LocalQueue(namespace="ns", name="lq", cluster_queue="gone")],
         waiting("w", "ns/lq", 4, HEAD + "insufficient unused quota for nvidia.com/gpu in flavor h100, 2 more needed"),
         Code.QUEUE_MISSING,
         "ClusterQueue gone does not exist.",
         ["✓ create it, or move the workload to another queue"],
     ),
-    "so was the LocalQueue, where another one of the namespace is seen": (
+    "so was the LocalQueue": (
         [*ORG_QUEUES],
         waiting("w", "prod/gone", 4, HEAD + "insufficient unused quota for cpu in flavor h100, 2 more needed"),
         Code.QUEUE_MISSING,
@@ -436,6 +438,54 @@ def test_each_reason_has_its_sentence_and_its_next_step(
     answer = explain(world([*objects, subject]), subject.key)
 
     assert (answer.code, answer.headline, marks(answer)) == (code, headline, remedies)
+
+
+SHORT = HEAD + "insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed"
+UNSEEN: dict[str, tuple[type[Object], tuple[str, ...], str, Code, str]] = {
+    "the ClusterQueue": (ClusterQueue, (), SHORT, Code.QUOTA, "w is 2 GPUs short in a100."),
+    "its LocalQueue": (LocalQueue, (), SHORT, Code.QUOTA, "w is 2 GPUs short in a100."),
+    "LocalQueues but for another namespace": (LocalQueue, ("dev",), SHORT, Code.QUOTA, "w is 2 GPUs short in a100."),
+    "who uses the quota": (Workload, ("prod",), SHORT, Code.QUOTA, "w is 2 GPUs short in a100."),
+    "the flavors, that the queue names": (ResourceFlavor, (), SHORT, Code.QUOTA, "w is 2 GPUs short in a100."),
+    "the cohorts": (Cohort, (), "", Code.UNSEEN, "Why it waits is not known: may not list cohorts."),
+    "the ClusterQueue, and Kueue wrote nothing": (
+        ClusterQueue,
+        (),
+        "",
+        Code.UNSEEN,
+        "Why it waits is not known: may not list cluster_queues.",
+    ),
+    "the LocalQueues, and Kueue wrote nothing": (
+        LocalQueue,
+        (),
+        "",
+        Code.UNSEEN,
+        "Why it waits is not known: may not list local_queues.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "within", "text", "code", "headline"), UNSEEN.values(), ids=UNSEEN.keys())
+def test_what_may_not_be_seen_is_not_missing(
+    kind: type[Object], within: tuple[str, ...], text: str, code: Code, headline: str
+) -> None:
+    """Where Kueue judged by it, that is told; it is compared with nothing that is seen, as that is not all."""
+    subject, holder = waiting("w", "prod/lq", 4, text), running("r", "prod/lq", 64, "cq-prod")
+    kept = [thing for thing in (*ORG_QUEUES, holder) if not isinstance(thing, kind) or kind is Workload]
+    answer = explain(world([*kept, subject], seen=unseen(kind, within=within)), subject.key)
+    said = f"That is Kueue's word, and nothing was compared or tried: may not list {TABLES[kind]}."
+    assert (answer.code, answer.headline, answer.holders, answer.shortages) == (code, headline, (), ())
+    assert (answer.position is None) == (kind in (Workload, LocalQueue))
+    assert (said in answer.lines) == (code is Code.QUOTA)
+
+
+def test_in_a_namespace_that_is_read_a_queue_that_is_not_there_is_missing() -> None:
+    subject = waiting("w", "prod/gone", 4)
+    answer = explain(world([*ORG_QUEUES, subject], seen=unseen(LocalQueue, within=("prod",))), subject.key)
+    assert (answer.code, answer.headline) == (
+        Code.QUEUE_MISSING,
+        "LocalQueue gone does not exist in namespace prod.",
+    )
 
 
 def test_pods_for_which_kueue_chose_no_place_are_not_just_held_by_a_gate() -> None:

@@ -10,12 +10,12 @@ from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.room import Keeper, Level, Room, User, room
 from gpuconsole.insight.unblock.trial import examined
 from gpuconsole.insight.why import ENGINE, OBJECTS, Evidence, rehearsal_on, tried, unblocking, why
-from gpuconsole.insight.why_lines import evidence_lines, flavor_lines, room_lines, suggestion_texts
+from gpuconsole.insight.why_lines import evidence_lines, flavor_lines, room_lines
 from gpuconsole.model.autoscaling import NodePool
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Namespace, Node
 from gpuconsole.model.labels import LabelSelector, Taint
-from gpuconsole.model.objects import Object
+from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.pod_sets import TopologyRequest
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, Preemption, QueueingStrategy, Quota, ResourceFlavor
@@ -25,7 +25,7 @@ from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.insight.test_unblock import after, racks
-from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, running, waiting, world
+from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, running, unseen, waiting, world
 from tests.scheduling.kueue.cluster import LOWER, cohort, pods, queue, quota, workload
 
 TEXT = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100, "
@@ -263,20 +263,26 @@ def shy(name: str) -> ResourceFlavor:
     return ResourceFlavor(name=name, node_taints=(Taint("gpu"),))
 
 
-def test_in_a_queue_that_cannot_be_seen_nothing_is_said_to_have_been_tried() -> None:
-    hidden = world([*(thing for thing in ORG if not isinstance(thing, ClusterQueue)), RLHF])
+@pytest.mark.parametrize("kind", [ClusterQueue, LocalQueue, ResourceFlavor, Workload])
+def test_where_something_that_decides_may_not_be_seen_nothing_is_tried(kind: type[Object]) -> None:
+    """Kueue's own word is told; the engine's on what is left would be another."""
+    left = [thing for thing in ORG if not isinstance(thing, kind)]
+    hidden = world([*left, RLHF], seen=unseen(kind))
     answer = tried(hidden, rehearsal_on(hidden, DEFAULT), "research/rlhf-2")
-    assert (answer.why.code, answer.suggestions is not None) == (Code.QUOTA, True)
-    assert answer.suggestions is not None
-    assert list(suggestion_texts(answer.why, answer.suggestions, hidden)) == [
-        ("", "nothing could be tried: ClusterQueue cq-research cannot be seen here")
-    ]
-    unnamed = world([*(thing for thing in ORG if not isinstance(thing, ClusterQueue | LocalQueue)), RLHF])
-    answer = tried(unnamed, rehearsal_on(unnamed, DEFAULT), "research/rlhf-2")
-    assert answer.suggestions is not None
-    assert list(suggestion_texts(answer.why, answer.suggestions, unnamed)) == [
-        ("", "nothing could be tried: its LocalQueue cannot be seen here")
-    ]
+    assert (answer.why.code, answer.why.considered, answer.why.rooms, answer.suggestions) == (Code.QUOTA, (), (), None)
+    assert [one.source for one in answer.why.evidence] == ["Kueue"]
+    assert f"nothing was compared or tried: may not list {TABLES[kind]}." in answer.why.explanation.lines[0]
+
+
+def test_what_was_never_judged_and_cannot_be_tried_is_not_said_to_get_in() -> None:
+    new = waiting("new", "research/lq", 1)
+    hidden = world([*ORG, new], seen=unseen(Workload, within=("research",)))
+    answer = tried(hidden, rehearsal_on(hidden, DEFAULT), "research/new")
+    assert (answer.why.code, answer.why.explanation.headline, answer.suggestions) == (
+        Code.UNSEEN,
+        "Why it waits is not known: may not list workloads.",
+        None,
+    )
 
 
 BLOCKERS: dict[str, tuple[list[Object], str, Code]] = {

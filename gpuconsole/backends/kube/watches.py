@@ -164,13 +164,13 @@ class Watches:
     @property
     def gaps(self) -> Iterable[Unseen]:
         """The kinds of which not everything is read, and why."""
+        refused = [watch.missing for watch in self._all if watch.missing is not None]
         for source, reached in self._reached.items():
-            refused = [watch.missing for watch in self._all if watch.decoder.served.source == source and watch.missing]
-            rights = [*reached.missing, *refused]
+            lost = {right.namespace for right in refused if right.resource == reached.served.resource}
+            rights = [*reached.missing, *(right for right in refused if right.resource == reached.served.resource)]
             narrowed = self._namespaces if reached.served.namespaced else ()
             if not rights and not narrowed:
                 continue
-            lost = {right.namespace for right in refused}
             why = [str(right) for right in rights] or [only(narrowed)]
             yield Unseen(
                 table=HISTORY if source == EVENT else table_of(source),

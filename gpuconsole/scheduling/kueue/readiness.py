@@ -9,6 +9,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor, StopPolicy, Topology
+from gpuconsole.model.seen import EVERYTHING, Seen
 
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"
@@ -44,17 +45,20 @@ _Obstacle = tuple[str, str]
 """Reason and the part of the message that it adds."""
 
 
-def readiness(queue: ClusterQueue | None, known: Known, *, topologies: bool = True) -> Readiness:
+def readiness(
+    queue: ClusterQueue | None, known: Known, *, topologies: bool = True, seen: Seen = EVERYTHING
+) -> Readiness:
     """Say whether a ClusterQueue can admit, and every reason why not; the first one is the condition's reason.
 
     `topologies` is the gate TopologyAwareScheduling. That its cohorts make a circle is not part of the condition.
+    What is not among the known of a kind that is not wholly seen counts as being there.
     """
     if queue is None:
         return NOT_FOUND
     if queue.terminating:
         return TERMINATING
-    obstacles = [*_stopped(queue), *_flavors(queue, known), *_checks(queue, known)]
-    if topologies and (obstacles or not _runs_elsewhere(queue, known)):
+    obstacles = [*_stopped(queue), *_flavors(queue, known, seen), *_checks(queue, known, seen)]
+    if topologies and seen.all_of(Topology) and (obstacles or not _runs_elsewhere(queue, known)):
         obstacles += _topologies(queue, known)
     if not obstacles:
         return READY
@@ -67,13 +71,13 @@ def _stopped(queue: ClusterQueue) -> Iterator[_Obstacle]:
         yield "Stopped", "is stopped"
 
 
-def _flavors(queue: ClusterQueue, known: Known) -> Iterator[_Obstacle]:
+def _flavors(queue: ClusterQueue, known: Known, seen: Seen) -> Iterator[_Obstacle]:
     missing = [name for name in queue.flavors if name not in known.flavors]
-    if missing:
+    if missing and seen.all_of(ResourceFlavor):
         yield "FlavorNotFound", f"references missing ResourceFlavor(s): {','.join(missing)}"
 
 
-def _checks(queue: ClusterQueue, known: Known) -> Iterator[_Obstacle]:
+def _checks(queue: ClusterQueue, known: Known, seen: Seen) -> Iterator[_Obstacle]:
     rules = {rule.name: rule for rule in queue.checks}
     found = {name: known.admission_checks[name] for name in sorted(rules) if name in known.admission_checks}
     missing = [name for name in sorted(rules) if name not in found]
@@ -81,7 +85,7 @@ def _checks(queue: ClusterQueue, known: Known) -> Iterator[_Obstacle]:
     remote = [name for name, check in found.items() if check.controller == MULTIKUEUE]
     per_flavor = [name for name in remote if not _for_all_flavors(rules[name], queue)]
     provisioning = [name for name, check in found.items() if check.controller == PROVISIONING]
-    if missing:
+    if missing and seen.all_of(AdmissionCheck):
         yield "AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {','.join(missing)}"
     if inactive:
         yield "AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {','.join(inactive)}"

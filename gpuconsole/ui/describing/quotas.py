@@ -19,7 +19,7 @@ from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line
 
 def active(snapshot: Snapshot, queue: ClusterQueue) -> list[Painted]:
     """Whether a ClusterQueue can admit."""
-    ready = readiness(queue, snapshot)
+    ready = readiness(queue, snapshot, seen=snapshot.seen)
     return [field("Active", f"{ready.active} · {ready.reason} · {ready.message}")]
 
 
