@@ -70,7 +70,8 @@ def unsaved(
 def unsaved_now(snapshot: Snapshot, workload: Workload) -> Sequence[Unsaved] | None:
     """What evicting a workload of a Snapshot takes."""
     pods = whereabouts(snapshot).of(workload.key).values()
-    return unsaved(workload, snapshot.jobs.get(workload.owner), pods, snapshot.time)
+    all_seen = snapshot.seen.all_of(Pod, within=workload.namespace)
+    return unsaved(workload, snapshot.jobs.get(workload.owner), pods, snapshot.time, all_seen=all_seen)
 
 
 def unsaved_gpu_time(snapshot: Snapshot, workload: Workload) -> Span | None:

@@ -10,7 +10,7 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules, ReplicaRules
 from gpuconsole.model.objects import Object
 from gpuconsole.model.workloads import Condition, Workload
-from tests.insight.world import START, pod, running, waiting, world
+from tests.insight.world import START, pod, running, unseen, waiting, world
 
 AGO = START - HOUR
 BARE = replace(running("w", "team/lq", 4, "q", minutes_ago=90), conditions=(Condition("Admitted", True, since=AGO),))
@@ -75,3 +75,8 @@ def test_an_eviction_takes_the_work_of_pods_that_ran(
     things: list[Object] = [workload, *pods, *([job] if job is not None else [])]
     lost = unsaved_gpu_time(world(things), workload)
     assert (lost / HOUR if lost is not None else None) == (pytest.approx(hours) if hours is not None else None)
+
+
+def test_nothing_is_known_of_pods_that_may_not_be_listed() -> None:
+    assert unsaved_gpu_time(world([BARE], seen=unseen(Pod)), BARE) is None
+    assert unsaved_gpu_time(world([BARE], seen=unseen(Pod, within=("team",))), BARE) == 0
