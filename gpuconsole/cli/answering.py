@@ -1,7 +1,8 @@
 """Questions without a screen: the cluster is opened alike for each of them, and each answer is printed alike.
 
-A document is `{"kind", "version", "source", "mode", "time", "age_seconds", "assumed", "answer"}`: what was asked, of
-which cluster, as of when, and how old that is. `version` grows when a field of the answer changes its meaning or goes.
+A document is `{"kind", "version", "source", "mode", "time", "age_seconds", "assumed", "unknown", "answer"}`: what was
+asked, of which cluster, as of when, and how old that is. `version` grows when a field of the answer changes its meaning
+or goes. `answer` is null where nothing can be said, as what it rests on may not be read; `unknown` names that.
 """
 
 import time
@@ -23,6 +24,7 @@ from gpuconsole.insight.standing import Standing, standing_of, standing_on
 from gpuconsole.insight.tables import seconds
 from gpuconsole.model.clock import SECOND, Span, Time, format_span, format_time
 from gpuconsole.model.events import Happened
+from gpuconsole.model.seen import Seen
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
@@ -60,6 +62,11 @@ class Asked(Struct, frozen=True, kw_only=True):
         return standing_on(self.found, self.simulation.policy)
 
     @property
+    def seen(self) -> Seen:
+        """What of the cluster is known at all."""
+        return self.simulation.snapshot().seen
+
+    @property
     def origin(self) -> Origin:
         return Origin(source=self.source, mode=self.mode, now=self.simulation.now, assumed=self.assumed)
 
@@ -73,7 +80,22 @@ class Answer(Struct, frozen=True, kw_only=True):
     version: int = 1
     status: int = 0
     """Exit status."""
+    assumed: tuple[str, ...] = ()
+    """What it takes for granted, besides what its cluster does not tell."""
+    unknown: tuple[str, ...] = ()
+    """What the answer leaves open, as it may not be read, in sentences."""
 
+
+UNKNOWN = 2
+"""Exit status where nothing can be said: that is no answer, as little as a cluster that cannot be reached."""
+
+
+def nothing_said(kind: str, unknown: tuple[str, ...], version: int = 1) -> Answer:
+    """The answer where it rests on what may not be read."""
+    return Answer(kind=kind, body=None, lines=(NOTHING,), version=version, status=UNKNOWN, unknown=unknown)
+
+
+NOTHING = "nothing can be said"
 
 printing = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 """How an answer is printed."""
@@ -93,6 +115,8 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
         asked = open_cluster(request, until)
         with uncollected():
             answer = function(asked=asked, **options)
+        for text in answer.assumed:
+            click.echo(clean(f"gpuconsole: {text}"), err=True)
         return say(asked.origin, answer, output)
 
     return command
@@ -103,7 +127,7 @@ def say(origin: Origin, answer: Answer, output: str) -> int:
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(document(origin, answer)), indent=2).decode())
     else:
-        for line in answer.lines:
+        for line in (*answer.lines, *(f"not known: {text}" for text in answer.unknown)):
             click.echo(clean(line))
         click.echo(clean(f"gpuconsole: {_provenance(origin)}"), err=True)
     return answer.status
@@ -169,6 +193,7 @@ def document(origin: Origin, answer: Answer) -> dict[str, Any]:
         "mode": origin.mode,
         "time": format_time(now) if now is not None else None,
         "age_seconds": round(age / SECOND, 3) if age is not None else None,
-        "assumed": origin.assumed,
+        "assumed": (*origin.assumed, *answer.assumed),
+        "unknown": answer.unknown,
         "answer": msgspec.to_builtins(answer.body, str_keys=True),
     }

@@ -4,7 +4,7 @@ import click
 import msgspec
 
 from gpuconsole.cli.answering import Answer, Asked, answering, lines_of
-from gpuconsole.insight.antipatterns.finding import antipatterns, engines_of
+from gpuconsole.insight.antipatterns.finding import antipatterns, engines_of, unlooked
 from gpuconsole.insight.antipatterns.pattern import total_per_day
 from gpuconsole.model.clock import format_time
 from gpuconsole.model.events import Applied
@@ -23,9 +23,9 @@ def command(asked: Asked) -> Answer:
     measured (--live with --prometheus or --dcgm, and in the simulator), idle and oversized requests are found, too.
     `gpuconsole lint` finds those that manifests alone show.
     """
-    policy, lines = asked.simulation.policy, lines_of(asked)
+    policy, history = asked.simulation.policy, lines_of(asked)
     snapshot = _measured(asked)
-    found = antipatterns(snapshot, policy.prices, lines, engines_of(policy))
+    found = antipatterns(snapshot, policy.prices, history, engines_of(policy))
     body = {
         "patterns": msgspec.to_builtins(found),
         "cost_per_day": total_per_day(found),
@@ -33,7 +33,8 @@ def command(asked: Asked) -> Answer:
     }
     for one in body["patterns"]:
         one["since"] = format_time(one["since"]) if one["since"] is not None else None
-    return Answer(kind="Antipatterns", body=body, lines=antipatterns_lines(found, measured=len(snapshot.telemetry) > 0))
+    lines = antipatterns_lines(found, measured=len(snapshot.telemetry) > 0)
+    return Answer(kind="Antipatterns", body=body, lines=lines, unknown=unlooked(snapshot.seen))
 
 
 def _measured(asked: Asked) -> Snapshot:
@@ -42,6 +43,7 @@ def _measured(asked: Asked) -> Snapshot:
     if asked.mode != "simulated" or len(snapshot.telemetry):
         return snapshot
     state = ClusterState(snapshot.time)
+    state.seen = snapshot.seen
     for thing in snapshot.objects():
         state.apply(Applied(snapshot.time, thing))
     for telemetry in measure(snapshot, asked.simulation.seed):

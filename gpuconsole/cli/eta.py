@@ -11,10 +11,13 @@ from gpuconsole.cli.answering import Answer, Asked, answering, lines_of
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.subjects import whole_named
 from gpuconsole.errors import HistoryError
+from gpuconsole.insight.basis import PLACES, undecidable
 from gpuconsole.insight.calibration import Told, experience, record
+from gpuconsole.insight.codes import Code
 from gpuconsole.insight.estimates import KEPT, Estimate, Memory
 from gpuconsole.insight.eta import RUNS
-from gpuconsole.insight.expected_start import Eta, corrected, expected_start
+from gpuconsole.insight.expected_start import Eta, corrected, expected_start, stand, waits
+from gpuconsole.insight.pending import explain
 from gpuconsole.insight.tables import counted, seconds
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time, format_span, format_time
 from gpuconsole.model.workloads import Phase
@@ -36,7 +39,14 @@ def command(asked: Asked, workload: str, runs: int, horizon: Span, chance: int) 
     manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. The cluster is run forward many times
     from what an observer knows of it; with --until, a simulated one has a past to go by.
     """
-    key = whole_named(asked.found or asked.simulation.snapshot(), workload)
+    snapshot = asked.found or asked.simulation.snapshot()
+    key = whole_named(snapshot, workload)
+    if lacking := undecidable(snapshot, *PLACES):
+        answer, told = stand(snapshot, key), explain(snapshot, key)
+        ended = not waits(answer, told) and told.code is not Code.UNSEEN
+        open_end = () if ended else tuple(f"when it starts: {text}" for text in lacking)
+        text = list(as_text(answer, known=not open_end))
+        return Answer(kind="Eta", body=_body(answer), lines=text, unknown=open_end)
     found = expected_start(asked.simulation, key, lines_of(asked), runs=runs, seed=chance, horizon=horizon)
     answer = as_recorded(asked, found)
     return Answer(kind="Eta", body=_body(answer), lines=list(as_text(answer)))
@@ -50,8 +60,8 @@ def as_recorded(asked: Asked, answer: Eta) -> Eta:
     return corrected(answer, experience(earlier, answer.time), record(earlier, answer.time))
 
 
-def as_text(answer: Eta) -> Iterator[str]:
-    """The answer for people."""
+def as_text(answer: Eta, *, known: bool = True) -> Iterator[str]:
+    """The answer for people; `known` is false where nobody can say when it starts."""
     state = "admitted, not started" if answer.phase is Phase.RUNNING and answer.start is not None else answer.phase
     yield f"{called(answer.workload)}  {counted(answer.gpus, 'GPU')}  {state}" + (
         f"  in {answer.queue}" if answer.queue else ""
@@ -67,7 +77,8 @@ def as_text(answer: Eta) -> Iterator[str]:
         yield f"  {rank} in cohort {answer.cohort.cohort}, by priority and age alone"
     start = answer.start
     if start is None:
-        yield "  it does not wait: there is nothing to foretell"
+        if known:
+            yield "  it does not wait: there is nothing to foretell"
         return
     yield ""
     yield from (f"  {text}" for text in _when(answer, start))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from gpuconsole.cli.answering import Answer, Origin, mode_of, printing, say
+from gpuconsole.cli.answering import Answer, Origin, mode_of, nothing_said, printing, say
 from gpuconsole.cli.forecast_report import as_json, as_text
 from gpuconsole.cli.options import Request, clustered, configured
 from gpuconsole.cli.policy import with_kueue
@@ -17,6 +17,7 @@ from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import as_told, open_simulation
 from gpuconsole.config import Config
 from gpuconsole.errors import SourceError, UsageError
+from gpuconsole.insight.basis import undecidable
 from gpuconsole.insight.forecast import Forecast, forecast
 from gpuconsole.insight.forecast_check import Cause, Differences, Observer
 from gpuconsole.model.clock import SECOND, Span, format_span
@@ -74,6 +75,8 @@ def command(
     if not check:
         with _sights(request, settings, against, 0, every) as sights:
             sight = next(sights)
+        if lacking := undecidable(sight.snapshot):
+            return say(_origin(request, sight), nothing_said("Forecast", lacking), output)
         foreseen = forecast(sight.snapshot, sight.policy, assumed=sight.snapshot.seen.remarks)
         return say(_origin(request, sight), _answer(foreseen, None), output)
     sight, foreseen, said = _checked(request, settings, against, lasting, every)

@@ -3,8 +3,9 @@
 import click
 import msgspec
 
-from gpuconsole.cli.answering import Answer, Asked, answering
+from gpuconsole.cli.answering import Answer, Asked, answering, nothing_said
 from gpuconsole.errors import UsageError
+from gpuconsole.insight.basis import QUOTA
 from gpuconsole.insight.ledger import ledger
 from gpuconsole.model.clock import format_time
 from gpuconsole.ui.answers.ledger import ledger_lines, without_kueue
@@ -22,6 +23,8 @@ def command(asked: Asked) -> Answer:
     snapshot, session, policy = asked.standing()
     if session is None:
         raise UsageError(without_kueue(snapshot))
+    if lacking := asked.seen.lacking(*QUOTA):
+        return nothing_said("Ledger", lacking)
     answer = ledger(snapshot, session, policy.prices)
     body = msgspec.to_builtins(answer)
     for loan in body["loans"]:

@@ -3,10 +3,13 @@
 import click
 import msgspec
 
-from gpuconsole.cli.answering import Answer, Asked, answering
+from gpuconsole.cli.answering import Answer, Asked, answering, nothing_said
+from gpuconsole.insight.basis import PLACES, undecidable
 from gpuconsole.insight.fragmentation import usefulness
 from gpuconsole.insight.slots import starts
 from gpuconsole.ui.answers.slots import slots_lines
+
+VERSION = 2
 
 
 @click.command()
@@ -19,8 +22,12 @@ def command(asked: Asked) -> Answer:
     topology, with the reason why these differ. Fragments are idle GPUs that the cluster's typical pods cannot use.
     """
     snapshot = asked.standing().snapshot
-    answer, found = usefulness(snapshot), starts(snapshot)
+    if lacking := snapshot.seen.lacking(*PLACES):
+        return nothing_said("Slots", lacking, VERSION)
+    undecided = undecidable(snapshot)
+    answer, found = usefulness(snapshot), () if undecided else starts(snapshot)
     body = msgspec.to_builtins(answer, str_keys=True)
     body["fragments"]["percent"] = answer.fragments.percent
-    body["queues"] = found
-    return Answer(kind="Slots", body=body, lines=slots_lines(answer, found))
+    body["queues"] = found if not undecided else None
+    unknown = tuple(f"what starts in each queue: {text}" for text in undecided)
+    return Answer(kind="Slots", body=body, lines=slots_lines(answer, found), version=VERSION, unknown=unknown)

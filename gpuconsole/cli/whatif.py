@@ -7,12 +7,13 @@ import click
 import msgspec
 from msgspec import Struct
 
-from gpuconsole.cli.answering import Answer, Asked, answering
+from gpuconsole.cli.answering import Answer, Asked, answering, nothing_said
 from gpuconsole.cli.findings import as_line
 from gpuconsole.cli.scenarios import placed
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import FindingsError
 from gpuconsole.cli.whatif_report import as_text
+from gpuconsole.insight.basis import PLACES, run_times, undecidable
 from gpuconsole.insight.whatif import WhatIf, looks, what_if
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_time
 from gpuconsole.model.manifests import Severity, load
@@ -23,6 +24,13 @@ from gpuconsole.workers.apart import apart
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _TIMES = {"time", "compared", "horizon", "admitted", "admitted_without", "started", "returns", "without", "changed"}
 _SPANS = {"median_wait", "median_wait_without", "p95_wait", "p95_wait_without"}
+VERSION = 3
+OF_NODES = (
+    *("gpus_total", "gpus_total_without", "gpus_total_with", "gpus_now", "gpus_without", "gpus"),
+    *("gpu_hours_without", "gpu_hours", "capacity_hours_without", "capacity_hours"),
+    *("placeless_without", "placeless", "hourly_without", "hourly"),
+)
+"""What nobody knows who does not see all nodes and pods."""
 
 
 @click.command()
@@ -39,16 +47,22 @@ def command(asked: Asked, change: Path, against: Path | None, horizon: Span | No
     now = asked.simulation.now
     wanted = changes_in(change, now)
     other = changes_in(against, now).commands if against is not None else ()
+    snapshot = asked.simulation.snapshot()
+    if lacking := undecidable(snapshot):
+        return nothing_said("WhatIf", lacking, VERSION)
+    blind = snapshot.seen.lacking(*PLACES)
     span = horizon if horizon is not None else wanted.horizon if wanted.horizon is not None else HOUR
     futures = looks(asked.simulation, wanted.commands, span, other, wanted.places, asked.found, elsewhere=apart)
     answer = what_if(futures)
     compared = against.name if against is not None else ""
     return Answer(
         kind="WhatIf",
-        body=as_body(answer),
-        lines=as_text(answer, compared),
-        version=2,
+        body=as_body(answer) | (dict.fromkeys(OF_NODES) if blind else {}),
+        lines=as_text(answer, compared, of_nodes=not blind),
+        version=VERSION,
         status=int(bool(answer.refused)),
+        assumed=run_times(asked.simulation.policy) if asked.found is not None else (),
+        unknown=tuple(f"GPUs, nodes and what they cost: {text}" for text in blind),
     )
 
 

@@ -10,8 +10,11 @@ from gpuconsole.ui.names import called, named
 NOTHING = "–"
 
 
-def as_text(answer: WhatIf, against: str = "") -> list[str]:
-    """The answer, the most important first; `against` names what the changes are compared with, if not with none."""
+def as_text(answer: WhatIf, against: str = "", *, of_nodes: bool = True) -> list[str]:
+    """The answer, the most important first; `against` names what the changes are compared with, if not with none.
+
+    Without `of_nodes` nobody knows what depends on nodes.
+    """
     said = "nothing of it can be carried out" if answer.in_vain else FEASIBLE
     head = f"At {seconds(answer.time)}, to +{format_seconds(answer.horizon - answer.time)}; {said}"
     lines = [head, *(f"refused: {text}" for text in answer.refused)]
@@ -26,7 +29,7 @@ def as_text(answer: WhatIf, against: str = "") -> list[str]:
     lines += _victims("EVICTED BECAUSE OF IT", answer.victims, answer.time)
     lines += _victims("EVICTED WITHOUT IT ONLY", answer.spared, answer.time)
     lines += _shifts(answer.shifts, answer.time)
-    return [*lines, "", *_numbers(answer, against)]
+    return [*lines, "", *_numbers(answer, against, of_nodes)]
 
 
 def _outcome(outcome: Outcome, start: Time) -> str:
@@ -69,9 +72,8 @@ def _shifts(shifts: tuple[Shift, ...], start: Time) -> list[str]:
     return ["", *table(("GET IN AT ANOTHER TIME", "QUEUE", "GPUS", "WITHOUT", "WITH"), rows)]
 
 
-def _numbers(answer: WhatIf, against: str) -> list[str]:
-    rows = [
-        *_queues(answer),
+def _numbers(answer: WhatIf, against: str, of_nodes: bool) -> list[str]:
+    used = (
         ("GPUs in use", answer.gpus_now, answer.gpus_without, answer.gpus),
         ("GPUs of the cluster", answer.gpus_total, answer.gpus_total_without, answer.gpus_total_with),
         (
@@ -80,19 +82,28 @@ def _numbers(answer: WhatIf, against: str) -> list[str]:
             _percent(answer.gpu_hours_without, answer.capacity_hours_without),
             _percent(answer.gpu_hours, answer.capacity_hours),
         ),
+    )
+    hourly = ("nodes, USD an hour", NOTHING, f"{answer.hourly_without:.2f}", f"{answer.hourly:.2f}")
+    rows = [
+        *_queues(answer),
+        *(used if of_nodes else [_unknown(row[0]) for row in used]),
         ("wait of the admitted, median", NOTHING, _span(answer.median_wait_without), _span(answer.median_wait)),
         ("wait of the admitted, p95", NOTHING, _span(answer.p95_wait_without), _span(answer.p95_wait)),
         ("wait still, for quota", NOTHING, answer.waiting_without, answer.waiting),
         *_besides("for checks", answer.checking_without, answer.checking),
-        *_besides("for nodes", answer.placeless_without, answer.placeless),
+        *(_besides("for nodes", answer.placeless_without, answer.placeless) if of_nodes else ()),
         ("fairness (Jain)", NOTHING, _index(answer.fairness_without), _index(answer.fairness)),
         ("work lost, GPU-hours", NOTHING, f"{answer.lost_gpu_hours_without:.1f}", f"{answer.lost_gpu_hours:.1f}"),
         ("its cost, USD", NOTHING, f"{answer.cost_without:.2f}", f"{answer.cost:.2f}"),
-        ("nodes, USD an hour", NOTHING, f"{answer.hourly_without:.2f}", f"{answer.hourly:.2f}"),
+        hourly if of_nodes else _unknown(hourly[0]),
     ]
     without, fork = (f"WITH {against}", "WITH THESE") if against else ("WITHOUT", "WITH")
     when = f"QUEUES AND GPUS AT {_at(answer.compared, answer.time)}"
     return table((when, "NOW", without, fork), [tuple(map(str, row)) for row in rows])
+
+
+def _unknown(what: str) -> tuple[object, ...]:
+    return (what, NOTHING, NOTHING, NOTHING)
 
 
 def _besides(what: str, without: int, changed: int) -> Iterator[tuple[object, ...]]:

@@ -8,6 +8,8 @@ import msgspec
 
 from gpuconsole.cli.answering import Answer, Asked, answering
 from gpuconsole.cli.subjects import subject_named
+from gpuconsole.insight.basis import undecidable
+from gpuconsole.insight.codes import Code
 from gpuconsole.insight.unblock.landing import Landing
 from gpuconsole.insight.unblock.search import Suggestions
 from gpuconsole.insight.unblock.words import in_words
@@ -35,7 +37,14 @@ def command(asked: Asked, workload: str, quick: bool) -> Answer:
     rehearsal = rehearsal_of(asked.simulation, snapshot) if asked.found is None else rehearsal_on(snapshot, kueue)
     answer = why(snapshot, rehearsal, key, lambda: asked.simulation)
     found = None if quick else unblocking(snapshot, rehearsal, answer, lambda: asked.simulation)
-    return Answer(kind="Why", body=_body(answer, found, snapshot), lines=list(_text(answer, found, snapshot)))
+    known = snapshot.workloads.get(answer.subject)
+    waits = answer.code is Code.UNSEEN or (known is not None and not known.reserved and not known.finished)
+    return Answer(
+        kind="Why",
+        body=_body(answer, found, snapshot),
+        lines=list(_text(answer, found, snapshot)),
+        unknown=tuple(f"what the engine decides: {text}" for text in undecidable(snapshot)) if waits else (),
+    )
 
 
 def _text(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> Iterator[str]:

@@ -1,10 +1,12 @@
 """What of that which decides is not seen: where anything lacks, what the engine makes of the rest says nothing."""
 
+from gpuconsole.model.clock import format_span
 from gpuconsole.model.cluster import Namespace, Node, Pod
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
+from gpuconsole.sim.policy import SimPolicy
 
 QUOTA = (Workload, ClusterQueue, Cohort)
 """Who holds how much of what there is."""
@@ -12,13 +14,16 @@ PLACES = (Node, Pod)
 """Who has which GPUs."""
 
 
-def undecidable(snapshot: Snapshot) -> tuple[str, ...]:
-    """Why nobody here can say what Kueue decides next, by what is missing; nothing where all of that is seen."""
+def undecidable(snapshot: Snapshot, *besides: type) -> tuple[str, ...]:
+    """Why nobody here can say what Kueue decides next, by what is missing; nothing where all of that is seen.
+
+    `besides` are kinds that the answer rests on as well.
+    """
     seen = snapshot.seen
     if not seen.gaps:
         return ()
     queues, flavors = snapshot.cluster_queues, snapshot.flavors
-    wanted: list[type] = [Workload, ClusterQueue, LocalQueue, ResourceFlavor]
+    wanted: list[type] = [*besides, Workload, ClusterQueue, LocalQueue, ResourceFlavor]
     if any(queue.cohort for queue in queues.all()):
         wanted.append(Cohort)
     if any(queue.checks for queue in queues.all()):
@@ -28,6 +33,15 @@ def undecidable(snapshot: Snapshot) -> tuple[str, ...]:
     if any(queue.namespace_selector not in (None, LabelSelector()) for queue in queues.all()):
         wanted.append(Namespace)
     return seen.lacking(*wanted)
+
+
+def run_times(policy: SimPolicy) -> tuple[str, ...]:
+    """What a future takes for granted about how long work of a cluster lasts that others run."""
+    if policy.run_times is not None:
+        return ()
+    about = "about " if policy.durations.sigma else ""
+    lasts = format_span(policy.durations.median)
+    return (f"work lasts {about}{lasts} from its start where nothing says how long: nothing of the past is asked",)
 
 
 def not_known(lacking: tuple[str, ...]) -> str:

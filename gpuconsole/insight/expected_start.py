@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpuconsole.insight.basis import QUOTA
 from gpuconsole.insight.calibration import YOUNG, Experience, Record
 from gpuconsole.insight.demand import wanted_gpus
 from gpuconsole.insight.estimates import Estimate, estimate, probability
@@ -19,6 +20,7 @@ from gpuconsole.insight.stand_ins import stand_ins
 from gpuconsole.insight.why import PLACES
 from gpuconsole.model.clock import HOUR, Span, Time, format_span
 from gpuconsole.model.events import Happened
+from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Phase, Workload, phase
 from gpuconsole.sim.run_times import Kind, learn
@@ -124,27 +126,36 @@ def expecting(
 ) -> Iterator[Eta]:
     """The same piece by piece, without a start until the last: who stops asking gives up."""
     snapshot = simulation.snapshot()
+    answer, told = stand(snapshot, workload), explain(snapshot, workload)
+    if not waits(answer, told):
+        yield answer
+        return
+    known = past(snapshot, lines)
+    for piece in starting(simulation, (workload,), known, runs=runs, seed=seed, horizon=horizon):
+        yield answer if piece.starts is None else _answered(answer, known, piece.starts[workload], snapshot, told)
+
+
+def stand(snapshot: Snapshot, workload: str) -> Eta:
+    """Where a workload stands, without a start. Raises KeyError for one that is not there."""
     subject = _subject(snapshot, workload)
     queued = workload in snapshot.workloads
     door = snapshot.local_queues.get(subject.local_queue) if queued else None
     queue = door.cluster_queue if door is not None else "" if queued else subject.queue
-    answer = Eta(
+    return Eta(
         workload=workload,
         queue=queue,
         gpus=wanted_gpus(subject),
         phase=phase(subject),
         time=snapshot.time,
         position=position(snapshot, workload),
-        cohort=_in_cohort(snapshot, subject, queue) if queued else None,
+        cohort=_in_cohort(snapshot, subject, queue) if queued and snapshot.seen.all_of(*QUOTA, LocalQueue) else None,
     )
-    told = explain(snapshot, workload)
+
+
+def waits(answer: Eta, told: Explanation) -> bool:
+    """True for what has no quota, or no nodes, yet."""
     placeless = answer.phase is Phase.RUNNING and told.code in PLACES
-    if answer.phase not in (Phase.PENDING, Phase.RESERVED) and not placeless:
-        yield answer
-        return
-    known = past(snapshot, lines)
-    for piece in starting(simulation, (workload,), known, runs=runs, seed=seed, horizon=horizon):
-        yield answer if piece.starts is None else _answered(answer, known, piece.starts[workload], snapshot, told)
+    return answer.phase in (Phase.PENDING, Phase.RESERVED) or placeless
 
 
 def _answered(answer: Eta, known: Past, found: Starts, snapshot: Snapshot, told: Explanation) -> Eta:

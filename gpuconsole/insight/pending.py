@@ -14,6 +14,7 @@ from gpuconsole.insight.pending_pods import explain_failing, explain_podless, ex
 from gpuconsole.insight.positions import position
 from gpuconsole.insight.reasons import Code, Reason, dominant, read_kueue
 from gpuconsole.insight.shortage import MOST_HOLDERS, Remedy, Shortage, describe_holder, holders, remedies, shortages
+from gpuconsole.model.job import Job
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
@@ -52,8 +53,16 @@ def explain(snapshot: Snapshot, key: str, verdict: Verdict | None = None) -> Exp
         found = explain_pods(snapshot, key, pods) or explain_failing(key, pods)
         return found or fine(key, "It runs: every pod has its node.")
     if key in snapshot.jobs:
-        return explain_podless(snapshot, snapshot.jobs[key])
+        return _unqueued(snapshot, snapshot.jobs[key]) or explain_podless(snapshot, snapshot.jobs[key])
     return Explanation(subject=key, code=Code.OTHER, headline=f"{key} is not known: it may be gone by now.")
+
+
+def _unqueued(snapshot: Snapshot, job: Job) -> Explanation | None:
+    """Of a job whose Workload may not be seen, that it is not known why it waits."""
+    lacking = snapshot.seen.lacking(Workload, within=job.namespace)
+    if job.ended or not job.queue or not lacking:
+        return None
+    return Explanation(subject=job.key, code=Code.UNSEEN, headline=f"Why it waits is {not_known(lacking)}.")
 
 
 def workload_of(snapshot: Snapshot, key: str) -> Workload | None:

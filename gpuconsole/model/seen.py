@@ -53,6 +53,10 @@ class Seen(Struct, frozen=True, kw_only=True):
         """True if what is not there of these kinds, or is not there in a namespace, does not exist."""
         return not self.lacking(*kinds, within=within)
 
+    def blind(self, kind: type) -> bool:
+        """True if nothing at all of a kind is seen."""
+        return any(gap.table == _TABLES[kind] and not gap.namespaces for gap in self.gaps)
+
     @property
     def remarks(self) -> tuple[str, ...]:
         """What decisions depend on and is not known, in sentences."""

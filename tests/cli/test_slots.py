@@ -51,12 +51,13 @@ def test_slots_for_programs(gpuconsole: Line, cluster: Path) -> None:
     answer = document.pop("answer")
     assert document == {
         "kind": "Slots",
-        "version": 1,
+        "version": 2,
         "source": "cluster.yaml",
         "mode": "simulated",
         "time": "2026-01-05T08:00:00Z",
         "age_seconds": None,
         "assumed": [],
+        "unknown": [],
     }
     assert answer["cluster"] == {
         "name": "cluster",

@@ -71,7 +71,7 @@ def test_the_same_as_a_document(gpuconsole: Line, change: Path) -> None:
 
     assert {name: document[name] for name in ("kind", "version", "source", "mode", "time")} == {
         "kind": "WhatIf",
-        "version": 2,
+        "version": 3,
         "source": "org-cohort",
         "mode": "simulated",
         "time": "2026-01-05T08:50:00Z",

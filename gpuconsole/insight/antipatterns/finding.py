@@ -1,29 +1,70 @@
 """All anti-patterns of a cluster, the dearest first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gpuconsole.insight.antipatterns import crowd, usage, written
 from gpuconsole.insight.antipatterns.pattern import Code, Pattern
 from gpuconsole.insight.linting import Engines
 from gpuconsole.insight.linting.facts import OPEN, placed_by
+from gpuconsole.model.cluster import Namespace, Node, Pod, PriorityClass
 from gpuconsole.model.events import Happened
+from gpuconsole.model.job import Job
 from gpuconsole.model.prices import Prices
+from gpuconsole.model.queues import (
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    ResourceFlavor,
+    Topology,
+    WorkloadPriorityClass,
+)
+from gpuconsole.model.seen import Seen
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.policy import SimPolicy
 
 _RANK = {code: rank for rank, code in enumerate(Code)}
+RESTS_ON: Mapping[Code, tuple[type, ...]] = {
+    Code.DEADLOCK: (Job, Workload, Pod, Node),
+    Code.MONOPOLY: (Workload, ClusterQueue, Cohort),
+    Code.FRAGMENTATION: (Node, Pod),
+    Code.NEVER_FITS: (ClusterQueue, Cohort, ResourceFlavor, Topology, Node),
+    Code.UNREACHABLE_QUOTA: (ClusterQueue, LocalQueue, Cohort, ResourceFlavor, Namespace, Node),
+    Code.MISSING_PRIORITY_CLASS: (PriorityClass, WorkloadPriorityClass),
+}
+"""What has to be seen wholly, or else it may look so and be none."""
+_TOLD_BY: Mapping[Code, tuple[type, ...]] = {
+    Code.THRASH: (Happened,),
+    Code.NEVER_FITS: (LocalQueue,),
+}
+"""What is seen of it is so, whatever else there is."""
 
 
 def antipatterns(
     snapshot: Snapshot, prices: Prices, history: Sequence[Happened] = (), engines: Engines = OPEN
 ) -> tuple[Pattern, ...]:
-    """All that is found, the dearest first; what costs nothing by kind. `history` has the oldest line first."""
+    """All that is found, the dearest first; what costs nothing by kind. `history` has the oldest line first.
+
+    A kind that rests on what may not be seen is not looked for (see `unlooked`).
+    """
     found = [
         *crowd.find(snapshot, prices, history),
         *usage.find(snapshot, prices),
         *written.find(snapshot, engines, prices),
     ]
+    found = [one for one in found if snapshot.seen.all_of(*RESTS_ON.get(one.code, ()))]
     return tuple(sorted(found, key=lambda one: (-one.cost_per_day, _RANK[one.code], one.subject, one.text)))
+
+
+def unlooked(seen: Seen) -> tuple[str, ...]:
+    """Which kinds are not looked for, or not everywhere, and what is missing for that, in sentences."""
+    codes: dict[tuple[str, ...], list[str]] = {}
+    for code in Code:
+        if lacking := seen.lacking(*RESTS_ON.get(code, ()), *_TOLD_BY.get(code, ())):
+            codes.setdefault(lacking, []).append(code)
+    said = [f"{', '.join(group)}: {'; '.join(lacking)}" for lacking, group in codes.items()]
+    unseen = seen.lacking(Job, Workload, Pod)
+    return (*said, *([f"what other work wastes: {'; '.join(unseen)}"] if unseen else ()))
 
 
 def engines_of(policy: SimPolicy) -> Engines:
