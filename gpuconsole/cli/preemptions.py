@@ -79,7 +79,7 @@ def answer_about(lines: Sequence[Happened], workload: str, snapshot: Snapshot) -
     found = about(everything, {name, *pods_of(snapshot, name)}) if name else everything
     summary = who(found)
     body = Body(name, summary, tuple(_preemption(row, everything) for row in found))
-    return Answer(kind="Preemptions", body=body, lines=as_text(body), version=2)
+    return Answer(kind="Preemptions", body=body, lines=as_text(body), version=3)
 
 
 def _names_in(found: Iterable[PreemptionRow]) -> Collection[str]:
@@ -120,6 +120,9 @@ def _preemption(row: PreemptionRow, everything: Sequence[PreemptionRow]) -> Pree
         lost_gpu_hours=row.lost_gpu_hours,
         cost=row.cost,
         freed_after_seconds=row.latency / SECOND if row.latency is not None else None,
+        freed_at_most=row.at_most,
+        freed_unknown=row.unseen,
+        by_known=row.by_known,
         by_admitted=format_time(row.admitted_at) if row.admitted_at is not None else None,
         in_vain=row.in_vain,
         nth=row.nth,

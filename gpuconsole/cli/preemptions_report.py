@@ -23,18 +23,25 @@ class Preemption(Struct, frozen=True, kw_only=True):
     victim: str
     victim_queue: str
     victim_path: str
-    victim_priority: int
-    gpus: int
+    victim_priority: int | None
+    """Null where nobody tells it, as all that is unknown."""
+    gpus: int | None
     by: str
     by_queue: str
     by_path: str
-    by_priority: int
+    by_priority: int | None
     reason: str
     rule: str
     lost_gpu_hours: float | None
     """Null where nobody knows: it ran before anybody looked."""
     cost: float | None
     freed_after_seconds: float | None
+    """Null while it is not so, and where nobody knows it."""
+    freed_at_most: bool
+    """Nobody saw it: it took no longer."""
+    freed_unknown: bool
+    by_known: bool
+    """False where its UID is all that is left of the preemptor."""
     by_admitted: str | None
     in_vain: bool
     nth: int
@@ -100,13 +107,17 @@ HEAD = ("WHEN", "VICTIM", "GPUS", "BY", "RULE", "PRIORITY", "LOST GPU-H", "COST 
 
 
 def _row(one: Preemption) -> tuple[object, ...]:
-    priorities = f"{one.victim_priority} < {one.by_priority}"
-    if one.victim_priority >= one.by_priority:
-        priorities = f"{one.victim_priority}, {one.by_priority}"
+    mine, other = one.victim_priority, one.by_priority
+    higher = mine is not None and other is not None and mine < other
+    priorities = f"{_given(mine)}{' < ' if higher else ', '}{_given(other)}"
     lost, cost = _number(one.lost_gpu_hours, 1), _number(one.cost, 2)
     again = f"{one.nth}{' in circles' if one.thrash else ''}"
     victim, by = called(one.victim), called(one.by)
-    return one.time, victim, one.gpus, by, one.rule, priorities, lost, cost, _freed(one), again
+    return one.time, victim, _given(one.gpus), by, one.rule, priorities, lost, cost, _freed(one), again
+
+
+def _given(number: int | None) -> int | str:
+    return "–" if number is None else number
 
 
 def _number(amount: float | None, digits: int) -> str:
@@ -114,28 +125,36 @@ def _number(amount: float | None, digits: int) -> str:
 
 
 def _freed(one: Preemption) -> str:
-    return "not yet" if one.freed_after_seconds is None else format_span(round(one.freed_after_seconds * SECOND))
+    if one.freed_after_seconds is None:
+        return "–" if one.freed_unknown else "not yet"
+    return f"{'≤ ' if one.freed_at_most else ''}{format_span(round(one.freed_after_seconds * SECOND))}"
 
 
 def _told(one: Preemption) -> list[str]:
-    victim = _about(one.victim_path or one.victim_queue, one.victim_priority, counted(one.gpus, "GPU"))
+    gpus = (counted(one.gpus, "GPU"),) if one.gpus is not None else ()
+    victim = _about(one.victim_path or one.victim_queue, one.victim_priority, *gpus)
     by = _about(one.by_path or one.by_queue, one.by_priority)
     fate = f"{called(one.by)} was admitted at {one.by_admitted}"
-    if one.by_admitted is None:
+    if not one.by_known:
+        fate = "nobody knows what became of the preemptor"
+    elif one.by_admitted is None:
         fate = f"{called(one.by)} {'was gone before it had a place' if one.in_vain else 'has no place yet'}"
-    freed = one.freed_after_seconds is not None
+    freed = "nobody knows when its GPUs were free" if one.freed_unknown else "GPUs not free yet"
+    if one.freed_after_seconds is not None:
+        freed = f"GPUs free after {_freed(one).replace('≤', 'at most')}"
     lines = [
         f"{one.time}  {called(one.victim)} ({victim})",
         f"  made room for {called(one.by)} ({by}): {one.rule}",
-        f"  lost {_loss(one)}; GPUs {f'free after {_freed(one)}' if freed else 'not free yet'}; {fate}",
+        f"  lost {_loss(one)}; {freed}; {fate}",
     ]
     if len(one.chain) > 2:
         lines.append(f"  chain: {' <- '.join(map(called, one.chain))}")
     return [*lines, *_considered(one.choice, one.choice_as_of or "")] if one.choice is not None else lines
 
 
-def _about(queue: str, priority: int, *more: str) -> str:
-    return ", ".join((*filter(None, (queue,)), f"priority {priority}", *more))
+def _about(queue: str, priority: int | None, *more: str) -> str:
+    said = f"priority {'unknown' if priority is None else priority}"
+    return ", ".join((*filter(None, (queue,)), said, *more))
 
 
 def _loss(one: Preemption) -> str:

@@ -9,7 +9,7 @@ from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.decisions import Rule
 from gpuconsole.model.events import Happened, What
-from gpuconsole.scheduling.kueue.messages import paths_in
+from gpuconsole.scheduling.kueue.messages import paths_in, priorities_in
 
 RULES = {
     Rule.IN_CLUSTER_QUEUE: "priority in the queue",
@@ -43,20 +43,22 @@ class PreemptionRow(Struct, frozen=True, kw_only=True):
     """When the victim was chosen."""
     victim: str
     victim_queue: str
-    gpus: int
+    gpus: int | None
+    """None where nothing is known of the victim but its name."""
     by: str
     by_queue: str
     rule: str
     """In words; the reason itself where it is none of Kueue's."""
     reason: str
-    priority: int
-    by_priority: int
+    priority: int | None
+    """None where nobody tells it, as that of the preemptor: who is gone cannot be asked."""
+    by_priority: int | None
     lost_gpu_hours: float | None
     """None where that is unknown: it ran before anybody looked."""
     cost: float | None
     """USD of the lost work; None where that is unknown, or nobody priced it."""
     latency: Span | None
-    """From the choice to the moment when the victim was gone, at the latest; None while it is not."""
+    """From the choice to the moment when the victim was gone; None while it is not."""
     nth: int
     """The how many-th preemption of this victim in the rows' time."""
     thrash: bool
@@ -70,6 +72,10 @@ class PreemptionRow(Struct, frozen=True, kw_only=True):
     """The preemptor's."""
     by_gone_at: Time | None = None
     """When the preemptor was deleted, or failed, without ever getting its place."""
+    at_most: bool = False
+    """Nobody saw the victim go: it was gone by the time that `latency` gives."""
+    unseen: bool = False
+    """Nobody looked then, and nothing tells when the victim was gone, though it may be."""
     choice: Choice | None = None
     """How the victim was chosen, and the shares then: by the one who decided, or by our engine in hindsight."""
 
@@ -77,6 +83,16 @@ class PreemptionRow(Struct, frozen=True, kw_only=True):
     def in_vain(self) -> bool:
         """The preemptor never got its place: it is gone by now."""
         return self.admitted_at is None and self.by_gone_at is not None
+
+    @property
+    def by_known(self) -> bool:
+        """False where the preemptor was gone before anybody looked: its UID is all that is left of it."""
+        return is_name(self.by)
+
+
+def is_name(by: str) -> bool:
+    """True for the key of a preemptor, False for a UID that nobody knows."""
+    return "/" in by
 
 
 def rows(history: Sequence[Happened]) -> list[PreemptionRow]:
@@ -142,20 +158,28 @@ def _row(
     end = left if left is not None else min(latest, default=None)
     gave_up = next((one.time for one in by_gone if one.what in _OVER and one.time >= line.time), None)
     by_path, path = paths_in(line.message)
+    # Of a victim that was gone before anybody looked, its name is all that is left.
+    known = bool(line.pod or line.gpus or line.queue)
+    by_priority, priority = priorities_in(line.message) or (
+        line.by_priority if is_name(line.by) else None,
+        line.priority if known else None,
+    )
     return PreemptionRow(
         time=line.time,
         victim=subject(line),
-        victim_queue=line.queue,
-        gpus=line.gpus,
+        victim_queue=line.queue or path.rpartition("/")[2],
+        gpus=line.gpus if known else None,
         by=line.by,
         by_queue=line.by_queue,
         rule=rule_in_words(line.reason),
         reason=line.reason,
-        priority=line.priority,
-        by_priority=line.by_priority,
+        priority=priority,
+        by_priority=by_priority,
         lost_gpu_hours=None if paid.lost_unknown else paid.lost_gpu_seconds / 3600,
         cost=None if paid.lost_unknown or (paid.lost_gpu_seconds and not paid.cost) else paid.cost,
         latency=end - line.time if end is not None else None,
+        at_most=left is None and end is not None,
+        unseen=end is None and line.lost_unknown,
         nth=len(times),
         thrash=sum(1 for time in times if time > line.time - THRASH_WITHIN) >= THRASH_COUNT,
         admitted_at=admitted,

@@ -44,7 +44,7 @@ class Who(Struct, frozen=True):
     lost_gpu_hours: float = 0.0
     cost: float = 0.0
     unplaced: int = 0
-    """Those whose preemptor has no place yet."""
+    """Those whose preemptor has no place yet, as far as it is known."""
     in_vain: int = 0
     """Those whose preemptor went without ever having had one."""
     unknown: int = 0
@@ -73,7 +73,7 @@ def who(rows: Sequence[PreemptionRow]) -> Who:
         preemptions=len(rows),
         lost_gpu_hours=lost.gpu_hours,
         cost=lost.cost,
-        unplaced=sum(row.admitted_at is None and not row.in_vain for row in rows),
+        unplaced=sum(row.admitted_at is None and row.by_known and not row.in_vain for row in rows),
         in_vain=sum(row.in_vain for row in rows),
         unknown=lost.unknown,
         unpriced=lost.unpriced,

@@ -29,8 +29,16 @@ def _priorities(row: PreemptionRow) -> str:
     return f"{_short(row.priority)} ← {_short(row.by_priority)}"
 
 
-def _short(priority: int) -> str:
+def _short(priority: int | None) -> str:
+    if priority is None:
+        return fmt.NOTHING
     return f"{priority / 1000:g}k" if abs(priority) >= 10_000 and priority % 100 == 0 else str(priority)
+
+
+def _took(row: PreemptionRow) -> str:
+    if row.latency is None:
+        return fmt.NOTHING if row.unseen else "…"
+    return f"{'≤' if row.at_most else ''}{fmt.age(row.latency)}"
 
 
 def _nth(row: PreemptionRow) -> Cell:
@@ -47,10 +55,18 @@ PREEMPTIONS: tuple[Column[PreemptionRow], ...] = (
         flex=1,
         sort=lambda row: row.victim,
     ),
-    Column("GPU", lambda row: str(row.gpus), id="usage", width=4, align="right", sort=lambda row: row.gpus, down=True),
+    Column(
+        "GPU",
+        lambda row: fmt.NOTHING if row.gpus is None else str(row.gpus),
+        id="usage",
+        width=4,
+        align="right",
+        sort=lambda row: row.gpus or 0,
+        down=True,
+    ),
     Column("← BY", lambda row: f"← {called(row.by)}", id="by", width=18, flex=1, sort=lambda row: row.by),
     Column("RULE", lambda row: SHORT.get(row.rule, row.rule), id="status", width=12, sort=lambda row: row.rule),
-    Column("PRIO", _priorities, id="priority", width=11, sort=lambda row: row.priority, rank=1),
+    Column("PRIO", _priorities, id="priority", width=11, sort=lambda row: row.priority or 0, rank=1),
     Column(
         "LOST",
         lambda row: "–" if row.lost_gpu_hours is None else f"{row.lost_gpu_hours:.1f}h",
@@ -72,7 +88,7 @@ PREEMPTIONS: tuple[Column[PreemptionRow], ...] = (
     ),
     Column(
         "TOOK",
-        lambda row: fmt.age(row.latency) if row.latency is not None else "…",
+        _took,
         id="took",
         width=5,
         align="right",

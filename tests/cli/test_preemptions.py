@@ -62,7 +62,7 @@ def test_of_one_workload_it_is_told_who_else_was_considered(gpuconsole: Line) ->
 def test_preemptions_for_programs(gpuconsole: Line) -> None:
     document = json.loads(gpuconsole("preemptions", *RECLAIMED, "-o", "json").out)
     (told,) = document["answer"]["preemptions"]
-    assert (document["kind"], document["version"], document["source"]) == ("Preemptions", 2, "org-cohort")
+    assert (document["kind"], document["version"], document["source"]) == ("Preemptions", 3, "org-cohort")
     assert told.pop("message").startswith("Preempted to accommodate a workload (UID: ")
     assert [one["verdict"] for one in told.pop("choice")["considered"]][:2] == ["chosen", "not-needed"]
     assert {name: told[name] for name in ("time", "victim_path", "by_path", "reason", "freed_after_seconds")} == {
@@ -97,9 +97,10 @@ def recorded(tmp_path: Path) -> None:
     for victim, found in (("r/b", replace(choice, as_of=at)), ("r/c", Choice(as_of=at, differs=True))):
         line = Happened(time=at, what=What.PREEMPTED, workload=victim, by="p/b", reason="InClusterQueue")
         recorder.record([line, replace(line, what=What.RECONSTRUCTED, reason="", choice=found)])
+    one = Happened(time=at, what=What.PREEMPTED, workload="r/a", by="p/b", reason="InClusterQueue")
     recorder.record(
         [
-            Happened(time=at, what=What.PREEMPTED, workload="r/a", by="p/b", reason="InClusterQueue", choice=choice),
+            replace(one, gpus=2, choice=choice),
             Happened(time=at + MINUTE, what=What.REQUEUED, workload="r/a"),
         ]
     )
@@ -110,7 +111,7 @@ def recorded(tmp_path: Path) -> None:
 def test_what_was_recorded_outlives_the_cluster(gpuconsole: Line) -> None:
     result = gpuconsole("preemptions", "r/a", "--history")
     assert result.lines[3:7] == [
-        "2026-03-01T12:00:00Z  r/a (priority 0, 0 GPUs)",
+        "2026-03-01T12:00:00Z  r/a (priority 0, 2 GPUs)",
         "  made room for p/b (priority 0): priority in the queue",
         "  lost 0.0 GPU-hours, 0.00 $; GPUs free after 1m; p/b has no place yet",
         "  considered, in order (share 100 ‰ ← 0 ‰):",
@@ -138,14 +139,16 @@ def test_what_nobody_knows_to_be_lost_is_told_as_unknown(gpuconsole: Line, tmp_p
 
     lines = gpuconsole("preemptions", "--history").lines
     assert lines[0] == "2 preemptions: at least 2.0 GPU-hours lost, at least 4.00 $"
-    assert lines[4].split()[-5:] == ["–", "–", "not", "yet", "1"]
+    assert lines[4].split()[-4:] == ["–", "–", "–", "1"]
     assert [line.split() for line in lines if line.startswith(("r/a ", "r/c "))] == [
         ["r/a", "1", "2.0", "4.00"],
         ["r/c", "1", "unknown", "unknown"],
     ]
     alone = gpuconsole("preemptions", "r/c", "--history").lines
     assert alone[0] == "1 preemption: unknown GPU-hours lost, cost unknown"
-    assert alone[5].startswith("  lost an unknown amount of work, done before anybody looked; GPUs not free yet; ")
+    assert alone[5].startswith(
+        "  lost an unknown amount of work, done before anybody looked; nobody knows when its GPUs were free; "
+    )
     answer = json.loads(gpuconsole("preemptions", "--history", "-o", "json").out)["answer"]
     assert [(one["victim"], one["lost_gpu_hours"], one["cost"]) for one in answer["preemptions"]] == [
         ("r/c", None, None),

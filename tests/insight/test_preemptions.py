@@ -1,8 +1,10 @@
 """The history of preemptions: whom for whom, by which rule, at what cost, how quickly, how often."""
 
 import pytest
+from msgspec.structs import replace
 
 from gpuconsole.insight.preemptions import PreemptionRow, rows, rule_in_words
+from gpuconsole.insight.who import who
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
 from gpuconsole.model.events import Happened, What
 from tests.insight.world import START
@@ -73,12 +75,31 @@ def test_a_victim_that_holds_quota_again_was_gone_when_its_preemptor_came() -> N
     assert [row.latency for row in rows([*history, *later])] == [MINUTE, SECOND]
     # Without a word of the preemptor it was gone when it came back.
     assert [row.latency for row in rows([*history[:2], history[3]])] == [MINUTE]
+    assert [row.at_most for row in rows(history)] == [True]
 
 
 def test_a_victim_that_is_not_gone_and_a_preemptor_that_never_came() -> None:
     row = rows(chosen(START))[0]
 
     assert (row.latency, row.admitted_at) == (None, None)
+
+
+TOLD = (
+    "Preempted to accommodate a workload (UID: a26fc345, JobUID: x) due to prioritization in the ClusterQueue;"
+    " preemptor path: /org/research; preemptee path: /org/dev;"
+    " preemptor effective priority: 1000 (base: 1000, boost: 0);"
+    " preemptee effective priority: 10 (base: 10, boost: 0)"
+)
+
+
+def test_of_who_was_gone_before_anybody_looked_only_the_event_tells() -> None:
+    """Deleted objects have no GPUs and no priority that could be looked up: unknown, never 0."""
+    line = Happened(time=START, what=What.PREEMPTED, workload=RLHF, by="a26fc345", lost_unknown=True)
+    for message, priorities, queue in ((TOLD, (10, 1000), "dev"), ("", (None, None), "")):
+        (row,) = rows([replace(line, message=message)])
+        assert (row.priority, row.by_priority) == priorities
+        assert (row.gpus, row.victim_queue, row.by_known, row.unseen) == (None, queue, False, True)
+        assert who([row]).unplaced == 0
 
 
 def test_the_newest_come_first_and_circles_are_seen() -> None:

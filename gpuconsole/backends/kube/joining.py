@@ -55,6 +55,7 @@ class Joiner:
         self._members = Members()
         self._chronicler = Chronicler(
             by_uid=self._of_uid.get,
+            by_key=self._workloads.get,
             queue_of=self._queue_of,
             job_of=lambda workload: self._jobs.get(workload.owner),
             pods_of=self._members.of,

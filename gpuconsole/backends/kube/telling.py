@@ -44,11 +44,13 @@ class Chronicler:
         self,
         *,
         by_uid: Callable[[str], Workload | None],
+        by_key: Callable[[str], Workload | None],
         queue_of: Callable[[Workload], str],
         job_of: Callable[[Workload], Job | None],
         pods_of: Callable[[str, Time], Collection[Pod]],
     ) -> None:
         self._by_uid = by_uid
+        self._by_key = by_key
         self._queue_of = queue_of
         self._job_of = job_of
         self._pods_of = pods_of
@@ -96,20 +98,19 @@ class Chronicler:
             yield self._line(what, before or after, finished.since, reason=finished.reason, message=finished.message)
 
     def complete(self, lines: Sequence[Happened]) -> Iterator[Happened]:
-        """The first lines, when every Workload is known: preemptors by their names, and when those were let in."""
+        """The first lines, when every Workload is known: preemptors by their names, and who was let in since then."""
         let_in: dict[str, Time] = {}
         for line in lines:
             if line.what is What.ADMITTED:
                 let_in[line.workload] = max(line.time, let_in.get(line.workload, 0))
         for line in lines:
             by = self._by_uid(preemptor_uid(line.message)) if line.by else None
-            if by is None:
-                yield line
-                continue
-            yield replace(line, **self._named(by, line.by_queue))
-            if by.admitted and let_in.get(by.key, 0) < line.time <= _condition(by, "Admitted").since:
-                yield (admission := self._admission(by, queued_since(by)))
-                let_in[by.key] = admission.time
+            yield replace(line, **self._named(by, line.by_queue)) if by is not None else line
+            victim = self._by_key(line.workload) if line.what is What.EVICTED else None
+            for one in (by, victim):
+                if one is not None and let_in.get(one.key, 0) < line.time <= _admitted_at(one):
+                    yield (admission := self._admission(one, queued_since(one)))
+                    let_in[one.key] = admission.time
 
     def _admission(self, after: Workload, queued: Time) -> Happened:
         admitted = _condition(after, "Admitted")
@@ -222,6 +223,12 @@ class Chronicler:
 
 def _condition(workload: Workload, type: str) -> Condition:
     return workload.condition(type) or ABSENT
+
+
+def _admitted_at(workload: Workload) -> Time:
+    """When it was admitted; -1 while it is not."""
+    admitted = _condition(workload, "Admitted")
+    return admitted.since if admitted.status else -1
 
 
 def _turned(before: Workload | None, after: Workload, type: str) -> bool:

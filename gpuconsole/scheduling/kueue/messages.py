@@ -23,6 +23,7 @@ NAMESPACE_MISMATCH = "workload namespace doesn't match ClusterQueue selector"
 _MORE_NEEDED = re.compile(r" \S+ more needed\b")
 _UNKNOWN = "UNKNOWN"
 _PATHS = re.compile(r"; preemptor path: ([^;\s]*); preemptee path: ([^;\s]*)")
+_PRIORITIES = re.compile(r"; preemptor effective priority: (-?\d+)\b.*; preemptee effective priority: (-?\d+)\b")
 _DUE_TO: Mapping[Rule | None, str] = {
     Rule.IN_CLUSTER_QUEUE: "prioritization in the ClusterQueue",
     Rule.IN_COHORT_RECLAMATION: "reclamation within the cohort",
@@ -43,6 +44,12 @@ def paths_in(message: str) -> tuple[str, str]:
     found = _PATHS.search(message)
     by, victim = (found[1], found[2]) if found is not None else ("", "")
     return by.replace(_UNKNOWN, ""), victim.replace(_UNKNOWN, "")
+
+
+def priorities_in(message: str) -> tuple[int, int] | None:
+    """The effective priorities of the preemptor and the victim, read from the text of a preemption's event."""
+    found = _PRIORITIES.search(message)
+    return (int(found[1]), int(found[2])) if found is not None else None
 
 
 def inactive(cluster_queue: str) -> str:

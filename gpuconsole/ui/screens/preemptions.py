@@ -177,7 +177,11 @@ def about(row: PreemptionRow, rows: Sequence[PreemptionRow]) -> tuple[Painted, .
 
 def _fate(row: PreemptionRow) -> str:
     by = called(row.by)
-    freed = f"its GPUs were free after {format_span(row.latency)}" if row.latency is not None else "it is not gone yet"
+    freed = "nobody knows when its GPUs were free" if row.unseen else "it is not gone yet"
+    if row.latency is not None:
+        freed = f"its GPUs were free after {'at most ' if row.at_most else ''}{format_span(row.latency)}"
+    if not row.by_known:
+        return f"{freed} · nobody knows what became of the preemptor"
     if row.admitted_at is not None:
         return f"{freed} · {by} was admitted at {fmt.clock(row.admitted_at)}"
     if row.in_vain:

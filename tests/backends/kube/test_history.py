@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gpuconsole.insight.preemptions import rows
 from gpuconsole.model.clock import SECOND, parse_time
 from gpuconsole.model.events import Happened, What
 from tests.backends.kube import documents
@@ -154,6 +155,22 @@ def test_what_happened_before_we_looked_comes_from_events_in_order_of_time(api: 
         (What.EVICTED, "Preempted"),
     ]
     assert see.lines[1].by == "uid-workloads-big", "whom nobody knows any more is named by its UID"
+
+
+def test_a_victim_that_was_let_in_again_before_we_looked_is_known_to_be(api: ApiServer, sight: Make) -> None:
+    """Two admissions within seconds: the event of the second one counts for the same as that of the first."""
+    back = "2026-01-05T08:40:05Z"
+    again = documents.workload("victim", condition("Admitted", since=back), admission=documents.admission("cq-a"))
+    api.put("workloads", again)
+    api.put("events", documents.event("e0", "victim", "Admitted", "Admitted by …", "2026-01-05T08:39:55Z"))
+    api.put("events", documents.event("e1", "victim", "Preempted", MESSAGE, EVICTED_AT))
+    api.put("events", documents.event("e2", "victim", "EvictedDueToPreempted", MESSAGE, EVICTED_AT))
+    api.put("events", documents.event("e3", "victim", "Admitted", "Admitted by …", back))
+    see = sight()
+    see.loaded()
+    see.until(lambda _: len(see.lines) >= 4)
+    (row,) = rows(see.lines)
+    assert (row.latency, row.at_most) == (5 * SECOND, True)
 
 
 def test_what_was_lost_before_we_looked_is_unknown(api: ApiServer, sight: Make) -> None:
