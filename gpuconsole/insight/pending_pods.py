@@ -11,6 +11,7 @@ from gpuconsole.insight.node_texts import read_nodes
 from gpuconsole.insight.reasons import Code, Reason
 from gpuconsole.insight.shortage import Remedy
 from gpuconsole.insight.volcano_limits import beyond, takers
+from gpuconsole.insight.volcano_refusals import refused
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import CronRules
@@ -130,8 +131,12 @@ def explain_podless(snapshot: Snapshot, job: Job) -> Explanation:
         return fine(job.key, "It is finished." if job.phase is JobPhase.SUCCEEDED else "It failed.")
     if isinstance(job.rules, CronRules):
         return fine(job.key, f"It waits for nothing: it makes a Job at each time of {job.rules.schedule}.")
-    for name in (f"{job.name}-{job.uid}", job.name):
-        group = snapshot.pod_groups.get(f"{job.namespace}/{name}")
+    names = (f"{job.namespace}/{name}" for name in (f"{job.name}-{job.uid}", job.name))
+    groups = [snapshot.pod_groups.get(name) for name in names]
+    refusal = refused(snapshot, job, next((group.queue for group in groups if group is not None), ""))
+    if refusal is not None:
+        return refusal
+    for group in groups:
         conditions = [one for one in group.conditions if one.status and one.message] if group is not None else []
         told = dominant_told(one.message for one in conditions)
         if told is not None:
@@ -140,8 +145,10 @@ def explain_podless(snapshot: Snapshot, job: Job) -> Explanation:
             answer = replace(answer, code=_CODES.get(told[1].kind, Code.GANG), since=since)
             return _by_limits(snapshot, group, answer) if group is not None else answer
         if group is not None and group.phase in ("", "Pending"):
-            headline = "Volcano has not let its PodGroup in, so it has no pods yet."
-            return Explanation(subject=job.key, code=Code.GANG, headline=headline, since=group.created)
+            never = beyond(snapshot, group)
+            headline = never or "Volcano has not let its PodGroup in, so it has no pods yet."
+            code = Code.EXCEEDS_MAX if never else Code.GANG
+            return Explanation(subject=job.key, code=code, headline=headline, since=group.created)
     headline = "It is suspended." if job.suspended else "It has no pods yet."
     return Explanation(subject=job.key, code=Code.QUEUED, headline=headline, since=job.created)
 

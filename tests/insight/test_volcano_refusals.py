@@ -1,0 +1,66 @@
+"""Volcano Jobs that are refused say what is wrong with them, not that they wait."""
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.insight.codes import Code
+from gpuconsole.insight.why import why
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.job import Job
+from gpuconsole.model.objects import Object
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.seen import EVERYTHING, Seen
+from gpuconsole.model.volcano import PodGroup, VolcanoQueue
+from gpuconsole.model.volcano_jobs import VolcanoSpec
+from tests.insight.world import START, unseen, world
+
+JOB = Job(kind="VolcanoJob", namespace="team", name="big", uid="u1", volcano=VolcanoSpec(queue="q"))
+GROUP = PodGroup(namespace="team", name="big-u1", queue="q")
+FAILED = Happened(
+    time=START, what=What.PENDING, workload=JOB.key, reason="FailedCreate", message="plugin sla is not known"
+)
+CASES: dict[str, tuple[list[Object], list[Happened], Seen, tuple[Code, str]]] = {
+    "its queue does not exist": ([], [], EVERYTHING, (Code.QUEUE_MISSING, "Queue q does not exist.")),
+    "its PodGroup's queue does not exist": ([GROUP], [], EVERYTHING, (Code.QUEUE_MISSING, "Queue q does not exist.")),
+    "nobody knows whether its queue exists": (
+        [],
+        [],
+        unseen(VolcanoQueue),
+        (Code.QUEUED, "It has no pods yet."),
+    ),
+    "its queue is closed": (
+        [VolcanoQueue(name="q", state="Closed"), GROUP],
+        [],
+        EVERYTHING,
+        (Code.QUEUE_STOPPED, "Queue q is Closed: it takes no new jobs."),
+    ),
+    "its pods cannot be made": (
+        [VolcanoQueue(name="q")],
+        [FAILED],
+        EVERYTHING,
+        (Code.INVALID, "Its pods cannot be made: plugin sla is not known"),
+    ),
+    "its gang is larger than its queue may be": (
+        [VolcanoQueue(name="q", capability={GPU: 4}), replace(GROUP, min_resources={GPU: 8})],
+        [],
+        EVERYTHING,
+        (
+            Code.EXCEEDS_MAX,
+            "Its gang asks for 8 GPUs, and queue q may have 4 GPUs at most: waiting does not help.",
+        ),
+    ),
+    "it waits": (
+        [VolcanoQueue(name="q"), GROUP],
+        [],
+        EVERYTHING,
+        (Code.GANG, "Volcano has not let its PodGroup in, so it has no pods yet."),
+    ),
+}
+
+
+@pytest.mark.parametrize(("things", "recent", "seen", "told"), CASES.values(), ids=CASES.keys())
+def test_a_volcano_job_says_why_it_is_refused(
+    things: list[Object], recent: list[Happened], seen: Seen, told: tuple[Code, str]
+) -> None:
+    answer = why(world([JOB, *things], recent=recent, seen=seen), None, JOB.key)
+    assert (answer.code, answer.explanation.headline) == told
