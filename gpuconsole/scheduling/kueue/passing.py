@@ -9,6 +9,7 @@ from itertools import takewhile
 
 from msgspec import Struct
 
+from gpuconsole.model.clock import Time
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.ground import Ground, ground_of
 from gpuconsole.scheduling.kueue.likeness import last_alike
@@ -30,6 +31,8 @@ class Run(Struct, frozen=True):
     heads: tuple[Head, ...]
     short: tuple[tuple[Request, int, int], ...]
     """One of each priority, or age, with a column, and the least that any of them lacks."""
+    bounds: tuple[tuple[Request, int, int], ...]
+    """By column the one who may evict the most, and the least that anybody lacks: if that is short, so are all."""
     there: tuple[tuple[int, int], ...]
     """Column, and the most that any of them needs of what is there."""
 
@@ -71,7 +74,7 @@ def goes_on(state: State, context: Context, rules: QueueRules) -> bool:
         return False
     queue, ground = state.roster.queue(rules.name), ground_of(context, rules.node)
     same = queue.version == passing.version
-    if not same or (passing.ground is not ground and not lack(context, rules, passing.run.short, passing.run.there)):
+    if not same or (passing.ground is not ground and not _lack(context, rules, passing.run)):
         del state.passing[rules.name]
         passing.end(queue)
         return False
@@ -86,7 +89,7 @@ def begins(state: State, context: Context, rules: QueueRules, first: Request) ->
     if not queue.closes_lanes or not _lacks(context, rules, first):
         return False
     run = _surveyed(state, context, rules, queue)
-    if not lack(context, rules, run.short, run.there):
+    if not _lack(context, rules, run):
         run = _run(rules, takewhile(lambda head: persists(context, rules, head[0], head[2]), run.heads))
     if not run.heads:
         return False
@@ -142,7 +145,25 @@ def _run(rules: QueueRules, heads: Iterable[Head]) -> Run:
     for request, _, shortage in taken:
         _add(rules, request, shortage, least, most)
     short = tuple((request, column, amount) for (_, _, column), (request, amount) in least.items())
-    return Run(taken, short, tuple(most.items()))
+    return Run(taken, short, tuple(_bounds(short)), tuple(most.items()))
+
+
+def _bounds(short: Iterable[tuple[Request, int, int]]) -> Iterator[tuple[Request, int, int]]:
+    """Whoever has more priority, or at the same came earlier, may evict everybody whom the others may."""
+    found: dict[int, tuple[Request, int]] = {}
+    for request, column, amount in short:
+        known, least = found.get(column, (request, amount))
+        found[column] = min(known, request, key=_rank), min(least, amount)
+    return ((request, column, amount) for column, (request, amount) in found.items())
+
+
+def _rank(request: Request) -> tuple[int, Time]:
+    return -request.priority, request.timestamp
+
+
+def _lack(context: Context, rules: QueueRules, run: Run) -> bool:
+    """True if all of them lack the same on the accounts as they are."""
+    return any(lack(context, rules, short, run.there) for short in (run.bounds, run.short))
 
 
 def _add(

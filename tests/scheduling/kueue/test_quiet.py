@@ -8,10 +8,11 @@ import pytest
 
 from gpuconsole.model.decisions import Refuse
 from gpuconsole.model.queues import FlavorQuotas, Quota, ResourceGroup
+from gpuconsole.scheduling.kueue.conditions import admit, reserve
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.heads import Refusals
 from gpuconsole.scheduling.kueue.messages import without_amounts
-from tests.scheduling.kueue.cluster import ANY, GPU, World, cohort, pods, queue, workload
+from tests.scheduling.kueue.cluster import ANY, GPU, LOWER, World, cohort, pods, queue, workload
 from tests.scheduling.kueue.test_findings import Slow
 from tests.scheduling.kueue.test_outcomes import SETTINGS, happen, queues_of
 
@@ -84,3 +85,40 @@ def test_who_begins_to_lack_something_else_is_told() -> None:
         world.settle()
         third = world.message("waits")
     assert (first == second, "cpu" in second, "cpu" in third) == (True, False, True)
+
+
+def crowded(*waiting: tuple[str, int, int]) -> World:
+    """Queues `a` of 12 and `b` of 4 GPUs, full; in `b` these wait (name, GPUs, priority) and know why."""
+    world = World(
+        cohort("c"),
+        queue("a", 12, cohort="c"),
+        queue("b", 4, cohort="c", within=LOWER, reclaim=ANY),
+        config=KueueConfig(),
+    )
+    world.session = world.session.fork()
+    world.run(workload("runs", "a", 12), workload("strong", "b", 4, priority=5), admitted=True)
+    for created, (name, gpus, priority) in enumerate(waiting):
+        world.run(workload(name, "b", gpus, priority=priority, created=created))
+    assert world.running == {"runs", "strong"}
+    return world
+
+
+def test_one_behind_a_larger_one_is_tried_when_there_is_room_for_it() -> None:
+    world = crowded(("huge", 16, 2), ("small", 4, 0))
+    with patch.object(world.session, "run_cycle", partial(world.session.run_cycle, told=Refusals.OTHER)):
+        world.finish("strong")
+        world.settle()
+    assert world.running == {"runs", "small"}
+
+
+def test_one_who_may_evict_more_than_those_behind_is_tried_when_that_helps() -> None:
+    world = crowded(("huge", 16, 2), ("eager", 4, 2), ("meek", 4, 0))
+    admission = world.workloads["strong"].admission
+    assert admission is not None
+    weak = reserve(workload("weak", "b", 4, priority=1), admission, world.now)
+    world.finish("strong", wake=False)
+    world.apply(admit(weak, world.now))
+    world.session.wake(world.now)
+    with patch.object(world.session, "run_cycle", partial(world.session.run_cycle, told=Refusals.OTHER)):
+        world.settle()
+    assert world.running == {"runs", "eager"}
