@@ -7,6 +7,7 @@ ConsoleError                exit status 2: there is no answer
 │   └── NotSupportedError   a source or a mode that this version does not have
 ├── ReadOnlyError           a change was asked of a console that only looks
 ├── ClusterError            the API server of a live cluster cannot be reached, or says no
+├── UnseenError             an answer rests on what may not be read of a cluster
 ├── TelemetryError          a source of telemetry does not answer, or not with what is wanted
 ├── HistoryError            the history in SQLite cannot be opened, read or written
 ├── WorkerError             the worker process did not start, died, or did not answer
@@ -52,6 +53,10 @@ class ReadOnlyError(ConsoleError):
 
 
 class ClusterError(ConsoleError):
+    pass
+
+
+class UnseenError(ConsoleError):
     pass
 
 

@@ -5,7 +5,7 @@ thread. A backend whose time we make ourselves (a simulation, a recording) is `C
 computed is `Forkable`. One whose time is everybody's is `Live`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -16,7 +16,7 @@ from gpuconsole.insight.standings import Standings
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event
-from gpuconsole.model.seen import DECISIVE, EVERYTHING, Seen
+from gpuconsole.model.seen import EVERYTHING, Seen
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.policy import SimPolicy
 
@@ -89,11 +89,6 @@ class Missing(Struct, frozen=True):
     def __str__(self) -> str:
         where = f"in namespace {self.namespace}" if self.namespace else "in the whole cluster"
         return f"may not {self.verb} {self.resource} {where}"
-
-
-def unseen(missing: Sequence[Missing]) -> tuple[str, ...]:
-    """The rights that are missing and that decisions may depend on."""
-    return tuple(str(right) for right in missing if right.resource in DECISIVE)
 
 
 class Health(Struct, frozen=True, kw_only=True):

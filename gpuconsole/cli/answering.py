@@ -28,6 +28,7 @@ from gpuconsole.model.seen import Seen
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.ui.answers.unseen import NOTHING, left_open
 
 
 class Origin(Struct, frozen=True, kw_only=True):
@@ -95,8 +96,6 @@ def nothing_said(kind: str, unknown: tuple[str, ...], version: int = 1) -> Answe
     return Answer(kind=kind, body=None, lines=(NOTHING,), version=version, status=UNKNOWN, unknown=unknown)
 
 
-NOTHING = "nothing can be said"
-
 printing = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 """How an answer is printed."""
 
@@ -127,7 +126,7 @@ def say(origin: Origin, answer: Answer, output: str) -> int:
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(document(origin, answer)), indent=2).decode())
     else:
-        for line in (*answer.lines, *(f"not known: {text}" for text in answer.unknown)):
+        for line in (*answer.lines, *left_open(answer.unknown)):
             click.echo(clean(line))
         click.echo(clean(f"gpuconsole: {_provenance(origin)}"), err=True)
     return answer.status

@@ -4,13 +4,10 @@ import click
 import msgspec
 
 from gpuconsole.cli.answering import Answer, Asked, answering, nothing_said
-from gpuconsole.insight.basis import QUOTA
+from gpuconsole.insight.basis import TURNS
 from gpuconsole.insight.engine_shares import engine_shares
 from gpuconsole.insight.shares import shares
 from gpuconsole.model.clock import format_time
-from gpuconsole.model.kai import KaiQueue
-from gpuconsole.model.queues import LocalQueue
-from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.ui.answers.shares import shares_lines
 
 
@@ -23,7 +20,7 @@ def command(asked: Asked) -> Answer:
     sharing off, too; the queues of Volcano and KAI come with what they deserve.
     """
     snapshot, session, _ = asked.standing()
-    if lacking := asked.seen.lacking(*QUOTA, LocalQueue, VolcanoQueue, KaiQueue):
+    if lacking := asked.seen.lacking(*TURNS):
         return nothing_said("Shares", lacking)
     found = shares(session, snapshot.time) if session is not None else None
     queues = engine_shares(snapshot)

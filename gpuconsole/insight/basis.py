@@ -2,14 +2,18 @@
 
 from gpuconsole.model.clock import format_span
 from gpuconsole.model.cluster import Namespace, Node, Pod
+from gpuconsole.model.kai import KaiQueue
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.policy import SimPolicy
 
 QUOTA = (Workload, ClusterQueue, Cohort)
 """Who holds how much of what there is."""
+TURNS = (*QUOTA, LocalQueue, VolcanoQueue, KaiQueue)
+"""Whose turn is next in each queue."""
 PLACES = (Node, Pod)
 """Who has which GPUs."""
 

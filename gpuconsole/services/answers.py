@@ -7,8 +7,9 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from gpuconsole.backends.base import Backend, Forkable, Live
-from gpuconsole.errors import NotSupportedError, WorkerError
+from gpuconsole.errors import NotSupportedError, UnseenError, WorkerError
 from gpuconsole.insight.ahead import Ahead
+from gpuconsole.insight.basis import PLACES, undecidable
 from gpuconsole.insight.expected_start import corrected
 from gpuconsole.insight.outlook import Outlook, calibrated
 from gpuconsole.insight.plan import Planning, planning
@@ -64,8 +65,9 @@ class Answers:
 
         `places` name each of them, for refusals. Each look blocks while it is computed, in the worker process where
         there is one: ask in a thread. Who stops asking gives up. Raises NotSupportedError where no future can be
-        computed, WorkerError if the console is stopped meanwhile.
+        computed, UnseenError where what it rests on may not be read, WorkerError if the console is stopped meanwhile.
         """
+        self._decide()
         backend, live = self._forkable(), self._live
 
         def here() -> Iterator[Look]:
@@ -104,6 +106,7 @@ class Answers:
 
     def plan(self, commands: Sequence[Command], wanted: Span) -> Iterator[Planning]:
         """What quota, nodes or policy would let these run within a wait, piece by piece, as `looks` does."""
+        self._decide(*PLACES)
         backend = self._forkable()
         return self._pieces(
             lambda worker, seen: worker.plan(commands, wanted, seen),
@@ -112,6 +115,7 @@ class Answers:
 
     def risk(self) -> Iterator[Foreboding]:
         """What may evict running work, run by run, as `looks` does."""
+        self._decide(*PLACES)
         backend = self._forkable()
         return self._pieces(
             lambda worker, seen: worker.risk(seen),
@@ -122,8 +126,10 @@ class Answers:
         """When a waiting workload starts, or what may evict a running one, by many runs of the cluster.
 
         A start is corrected by what became of earlier estimates of this console, and remembered for later ones.
-        Piece by piece, as `looks`; nothing at all where nothing is foretold.
+        Piece by piece, as `looks`; nothing at all where nothing is foretold, or can be.
         """
+        if undecidable(self._newest(), *PLACES):
+            return
         for piece in self._pieces(lambda worker, seen: worker.ahead(workload, seen), lambda: iter(())):
             start = piece.eta.start if piece.eta is not None else None
             if piece.eta is None or start is None:
@@ -134,6 +140,8 @@ class Answers:
 
     def outlook(self) -> Iterator[Outlook]:
         """When all that waits starts, corrected and remembered as by `ahead`."""
+        if undecidable(self._newest(), *PLACES):
+            return
         for piece in self._pieces(lambda worker, seen: worker.outlook(seen), lambda: iter(())):
             told = [one.told for one in piece.estimates.values()]
             yield calibrated(piece, self._estimates.take(told, piece.time)) if piece.whole else piece
@@ -148,6 +156,11 @@ class Answers:
         if isinstance(self._backend, Forkable):
             return standing_of(self._backend.fork())
         return standing_on(self._newest(), SimPolicy())
+
+    def _decide(self, *besides: type) -> None:
+        """Raise UnseenError where something that the future depends on may not be read."""
+        if lacking := undecidable(self._newest(), *besides):
+            raise UnseenError(f"nothing can be said: {'; '.join(lacking)}")
 
     def _forkable(self) -> Forkable:
         if not isinstance(self._backend, Forkable):

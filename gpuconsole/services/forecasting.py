@@ -8,11 +8,13 @@ from operator import is_
 
 from msgspec.structs import replace
 
-from gpuconsole.backends.base import Live, unseen
+from gpuconsole.backends.base import Live
 from gpuconsole.errors import WorkerError
+from gpuconsole.insight.basis import undecidable
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences, Observer
 from gpuconsole.model.objects import TABLES
+from gpuconsole.model.seen import Seen as Known
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.workers.line import UNDECIDED, Seen
@@ -81,20 +83,21 @@ class Forecaster:
         sight = self._live.health
         if sight.loading or sight.lost or self._live.policy.kueue is None:
             return False
-        if "workloads.kueue.x-k8s.io" in {right.resource for right in sight.missing if not right.namespace}:
-            self.problem = "no forecast: workloads may not be read"
+        if lacking := undecidable(self._newest):
+            self.problem = f"no forecast: {'; '.join(lacking)}"
             return False
         now, tables = self._clock(), tuple(getattr(self._newest, name) for name in TABLES.values() if name != UNDECIDED)
         if _same(tables, self._seen) and (not self.forecast.expected or now - self._looked < LATEST):
             return False
         self._seen, self._looked = tables, now
-        self.forecast, said = self._answer(unseen(sight.missing))
+        self.forecast, said = self._answer(sight.seen)
         self.problem = ""
         self._take(said)
         return True
 
-    def _answer(self, missing: tuple[str, ...]) -> tuple[Forecast, Differences]:
-        snapshot, policy, assumed = self._live.snapshot(), self._live.policy, (*self._live.assumed, *missing)
+    def _answer(self, known: Known) -> tuple[Forecast, Differences]:
+        snapshot, policy = self._live.snapshot(), self._live.policy
+        assumed, missing = known.remarks, known.undecided
         if self._worker is not None and not self._worker.lost:
             try:
                 return self._worker.foresee(Seen(self._live, snapshot, policy), assumed, missing)

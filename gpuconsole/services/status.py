@@ -7,7 +7,6 @@ from msgspec import Struct
 
 from gpuconsole.backends.base import Health as Health
 from gpuconsole.backends.base import Missing as Missing
-from gpuconsole.backends.base import unseen
 from gpuconsole.insight.engines import Engines
 from gpuconsole.model.clock import Time
 
@@ -62,7 +61,7 @@ class Status(Struct, frozen=True, kw_only=True):
     @property
     def undecided(self) -> str:
         """What may not be read though answers depend on it."""
-        return _named(unseen(self.sight.missing if self.sight is not None else ()))
+        return _named(self.sight.seen.undecided if self.sight is not None else ())
 
 
 def _named(rights: Sequence[str]) -> str:

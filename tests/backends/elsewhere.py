@@ -12,10 +12,17 @@ from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.seen import Seen, Unseen
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
+
+_TABLES = {
+    "workloads.kueue.x-k8s.io": "workloads",
+    "clusterqueues.kueue.x-k8s.io": "cluster_queues",
+    "localqueues.kueue.x-k8s.io": "local_queues",
+}
 
 
 class Elsewhere:
@@ -37,7 +44,15 @@ class Elsewhere:
 
     @property
     def health(self) -> Health:
-        return Health(loading=self.loading, lost=self.lost, missing=self.missing)
+        return Health(loading=self.loading, lost=self.lost, missing=self.missing, seen=self.seen)
+
+    @property
+    def seen(self) -> Seen:
+        gaps = (
+            Unseen(table=_TABLES.get(right.resource, right.resource), resource=right.resource, why=str(right))
+            for right in self.missing
+        )
+        return Seen(gaps=tuple(gaps), assumed=self.assumed)
 
     def put(self, *objects: Object) -> None:
         self._told += [Applied(self.now, thing) for thing in objects]
@@ -64,7 +79,7 @@ class Elsewhere:
         return replace(self.told_metrics, queue=cluster_queue)
 
     def snapshot(self) -> Snapshot:
-        self._state.time = self.now
+        self._state.time, self._state.seen = self.now, self.seen
         return self._state.freeze()
 
     def fork(self) -> Simulation:

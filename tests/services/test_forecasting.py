@@ -106,7 +106,11 @@ def test_there_is_no_forecast_of_what_cannot_be_seen(trouble: str) -> None:
     cluster.lost = "the server is away" if trouble == "lost" else ""
     cluster.loading = trouble == "loading"
     cluster.missing = (Missing("list", "workloads.kueue.x-k8s.io"),) if trouble == "forbidden" else ()
-    assert not Looking(cluster).look()
+    looking = Looking(cluster)
+    assert not looking.look()
+    assert looking.console.forecaster is not None
+    said = "no forecast: may not list workloads.kueue.x-k8s.io in the whole cluster"
+    assert looking.console.forecaster.problem == (said if trouble == "forbidden" else "")
 
 
 def test_an_agreement_is_counted_and_a_difference_is_kept(looking: Looking) -> None:

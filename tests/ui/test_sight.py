@@ -3,6 +3,7 @@
 import pytest
 
 from gpuconsole.backends.base import Missing
+from gpuconsole.errors import UnseenError
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import LocalQueue
 from gpuconsole.services.console import Console
@@ -98,3 +99,24 @@ async def test_where_nothing_is_missing_that_is_said() -> None:
     async with staged(recorded(org_cohort())) as stage:
         await ask(stage, "rights")
         assert "○ Nothing is missing." in stage.text
+
+
+@pytest.mark.parametrize(
+    ("key", "missing"), [("b", "workloads.kueue.x-k8s.io"), ("f", QUEUES.resource), ("F", "nodes")]
+)
+async def test_an_answer_that_rests_on_what_may_not_be_read_says_nothing(key: str, missing: str) -> None:
+    async with staged(live(missing=(Missing("list", missing),))) as stage:
+        await stage.press("2", key)
+        await stage.settle()
+        assert "nothing can be said" in stage.text
+        assert f"not known: may not list {missing} in the whole cluster" in stage.text
+
+
+async def test_what_comes_is_not_foretold_by_what_may_not_be_read() -> None:
+    console = live(missing=(QUEUES,))
+    said = "nothing can be said: may not list clusterqueues.kueue.x-k8s.io in the whole cluster"
+    for ask in (lambda: console.answers.looks((), 0), lambda: console.answers.plan((), 0), console.answers.risk):
+        with pytest.raises(UnseenError, match=said):
+            ask()
+    assert list(console.answers.ahead("team/w")) == []
+    assert list(console.answers.outlook()) == []

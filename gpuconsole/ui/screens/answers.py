@@ -10,7 +10,8 @@ from functools import partial
 from typing import NamedTuple
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.antipatterns.finding import antipatterns, engines_of
+from gpuconsole.insight.antipatterns.finding import antipatterns, engines_of, unlooked
+from gpuconsole.insight.basis import PLACES, QUOTA, TURNS, undecidable
 from gpuconsole.insight.engine_shares import engine_shares
 from gpuconsole.insight.fragmentation import usefulness
 from gpuconsole.insight.ledger import ledger
@@ -25,6 +26,7 @@ from gpuconsole.ui.answers.antipatterns import antipatterns_lines
 from gpuconsole.ui.answers.ledger import ledger_lines, without_kueue
 from gpuconsole.ui.answers.shares import shares_lines
 from gpuconsole.ui.answers.slots import slots_lines
+from gpuconsole.ui.answers.unseen import left_open, nothing_said
 from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.answers_text import AnswerPage
 from gpuconsole.ui.screens.background import Background
@@ -95,23 +97,32 @@ def _ledger(asked: Asked) -> Sequence[str]:
     snapshot, session, _ = asked.standing
     if session is None:
         return [without_kueue(snapshot)]
+    if lacking := snapshot.seen.lacking(*QUOTA):
+        return nothing_said(lacking)
     return ledger_lines(ledger(snapshot, session, asked.prices), snapshot.time)
 
 
 def _slots(asked: Asked) -> Sequence[str]:
     snapshot = asked.standing.snapshot
-    return slots_lines(usefulness(snapshot), starts(snapshot))
+    if lacking := snapshot.seen.lacking(*PLACES):
+        return nothing_said(lacking)
+    undecided = undecidable(snapshot)
+    lines = slots_lines(usefulness(snapshot), () if undecided else starts(snapshot))
+    return [*lines, *left_open(f"what starts in each queue: {text}" for text in undecided)]
 
 
 def _shares(asked: Asked) -> Sequence[str]:
     snapshot, session, _ = asked.standing
+    if lacking := snapshot.seen.lacking(*TURNS):
+        return nothing_said(lacking)
     found = shares(session, snapshot.time) if session is not None else None
     return shares_lines(found, engine_shares(snapshot), snapshot.time)
 
 
 def _antipatterns(asked: Asked) -> Sequence[str]:
     found = antipatterns(asked.seen, asked.prices, asked.history, engines_of(asked.standing.policy))
-    return antipatterns_lines(found, measured=len(asked.seen.telemetry) > 0)
+    lines = antipatterns_lines(found, measured=len(asked.seen.telemetry) > 0)
+    return [*lines, *left_open(unlooked(asked.seen.seen))]
 
 
 _WORDS: dict[str, tuple[str, Answer]] = {
