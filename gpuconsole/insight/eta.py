@@ -90,18 +90,23 @@ def starting(
 ) -> Iterator[Starting]:
     """The same piece by piece: who stops asking gives up. The simulation has to stand still meanwhile.
 
-    A job that no Workload stands for, some of whose pods run already, starts when those that wait have nodes.
+    What runs in part already starts when its other pods have nodes.
     """
-    waits = _waiting_pods(simulation.snapshot(), workloads)
+    snapshot = simulation.snapshot()
+    waits, parts = _waiting_pods(snapshot, workloads), _parts(snapshot, workloads)
     run_times = learn(known.runs, simulation.progress())
     end = simulation.now + horizon
     found: dict[str, list[Time]] = {key: [] for key in workloads}
     for number in range(runs):
         came: dict[str, Time] = {}
         left = {pod: key for key, pods in waits.items() for pod in pods}
+        bound = {key: set(part.placed) for key, part in parts.items()}
         for lines in life(simulation.estimating(run_times, seed + number), known, end):
             for line in lines:
-                if line.what is What.STARTED and line.workload in found:
+                if line.workload in parts:
+                    if _complete(line, bound[line.workload], parts[line.workload]):
+                        came.setdefault(line.workload, line.time)
+                elif line.what is What.STARTED and line.workload in found:
                     came.setdefault(line.workload, line.time)
                 elif line.what is What.POD_BOUND and (key := left.pop(line.pod, "")) and key not in left.values():
                     came.setdefault(key, line.time)
@@ -121,6 +126,36 @@ def starting(
         for key, times in found.items()
     }
     yield Starting(runs=runs, starts=told)
+
+
+class _Part(Struct, frozen=True):
+    """A Workload some of whose pods have nodes."""
+
+    pods: int
+    placed: frozenset[str]
+
+
+def _parts(snapshot: Snapshot, keys: Iterable[str]) -> Mapping[str, _Part]:
+    """Workloads that have pods with nodes and without: they tell that they started when the first pod of them does."""
+    found: dict[str, _Part] = {}
+    for key in keys:
+        pods = whereabouts(snapshot).of(key).values() if key in snapshot.workloads else ()
+        placed = frozenset(pod.key for pod in pods if pod.node)
+        if 0 < len(placed) < len(pods):
+            found[key] = _Part(len(pods), placed)
+    return found
+
+
+def _complete(line: Happened, bound: set[str], part: _Part) -> bool:
+    """True if all pods of a Workload have nodes after this line; it may lose them all first (PodsReady timeout)."""
+    match line.what:
+        case What.EVICTED:
+            bound.clear()
+        case What.POD_BOUND:
+            bound.add(line.pod)
+        case _:
+            pass
+    return len(bound) >= part.pods
 
 
 def _waiting_pods(snapshot: Snapshot, keys: Iterable[str]) -> Mapping[str, frozenset[str]]:

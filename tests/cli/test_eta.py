@@ -163,6 +163,54 @@ spec:
 """
 
 
+QUEUED_IN_PART = """
+name: part
+objects:
+  - {apiVersion: kueue.x-k8s.io/v1beta2, kind: ResourceFlavor, metadata: {name: a}}
+  - apiVersion: kueue.x-k8s.io/v1beta2
+    kind: ClusterQueue
+    metadata: {name: a}
+    spec:
+      namespaceSelector: {}
+      resourceGroups:
+        - coveredResources: [nvidia.com/gpu]
+          flavors: [{name: a, resources: [{name: nvidia.com/gpu, nominalQuota: 24}]}]
+  - apiVersion: kueue.x-k8s.io/v1beta2
+    kind: LocalQueue
+    metadata: {name: main, namespace: a}
+    spec: {clusterQueue: a}
+  - {apiVersion: v1, kind: Node, metadata: {name: n1}, status: {allocatable: {pods: "9", nvidia.com/gpu: "8"}}}
+  - {apiVersion: v1, kind: Node, metadata: {name: n2}, status: {allocatable: {pods: "9", nvidia.com/gpu: "8"}}}
+steps:
+  - create:
+      - apiVersion: batch/v1
+        kind: Job
+        metadata: &meta {name: first, namespace: a, labels: {kueue.x-k8s.io/queue-name: main}}
+        spec:
+          template: &pod
+            spec: {restartPolicy: Never, containers: [{name: m, image: i, resources: {limits: {nvidia.com/gpu: 8}}}]}
+  - advanceSeconds: 60
+    create:
+      - apiVersion: batch/v1
+        kind: Job
+        metadata: {<<: *meta, name: two}
+        spec: {parallelism: 2, completions: 2, template: *pod}
+"""
+
+
+def test_a_workload_that_runs_in_part_is_foretold_for_when_its_other_pods_have_nodes(
+    gpuconsole: Line, tmp_path: Path
+) -> None:
+    """Quota for three pods, nodes for two: the second pod gets the node of the job beside it when that ends."""
+    cluster = tmp_path / "part.yaml"
+    cluster.write_text(QUEUED_IN_PART)
+    answer = json.loads(gpuconsole("eta", "a/two", cluster, "--until", "10m", "--runs", "4", "-o", "json").out)[
+        "answer"
+    ]
+    assert (answer["phase"], answer["estimate"]["runs_beyond_horizon"]) == ("running", 0)
+    assert "2026-01-05T08:35:00Z" < answer["estimate"]["median"] < "2026-01-05T10:30:00Z"
+
+
 def test_what_runs_in_part_is_foretold_for_when_its_other_pods_have_nodes(gpuconsole: Line, tmp_path: Path) -> None:
     """Two of the three pods run; the third gets a node when the job beside them ends, after an hour or so."""
     cluster = tmp_path / "part.yaml"
