@@ -41,9 +41,17 @@ class Thing(TypedDict, total=False):
     template: Any
 
 
+class PortWire(TypedDict, total=False):
+    containerPort: Any
+    hostIP: Any
+    hostPort: Any
+    protocol: Any
+
+
 class ContainerWire(TypedDict, total=False):
     name: Any
     image: Any
+    ports: list[PortWire] | None
     resources: Any
     restartPolicy: Any
 
@@ -65,6 +73,7 @@ class PodSpec(TypedDict, total=False):
     schedulingGates: Any
     runtimeClassName: Any
     hostname: Any
+    hostNetwork: Any
     subdomain: Any
     resourceClaims: Any
     topologySpreadConstraints: Any
@@ -149,6 +158,12 @@ class JobSpec(TypedDict, total=False):
     completions: Any
     completionMode: Any
     backoffLimit: Any
+    backoffLimitPerIndex: Any
+    maxFailedIndexes: Any
+    podFailurePolicy: Any
+    successPolicy: Any
+    activeDeadlineSeconds: Any
+    ttlSecondsAfterFinished: Any
     suspend: Any
     managedBy: Any
     template: Template | None

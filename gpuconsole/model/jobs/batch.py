@@ -31,7 +31,7 @@ _JOBSET_FIELDS = (
 def batch_job(reader: Reader, now: Time) -> Job:
     """A Job: min(parallelism, completions) pods at once (Kueue 0.19 job integration podsCount)."""
     spec, notes = reader.mapping("spec"), reader.down("metadata", "annotations")
-    suspended = spec.flag("suspend")
+    status, suspended = reader.mapping("status"), spec.flag("suspend")
     pods = job_pods(spec, notes)
     rules = batch_rules(spec, pods, notes)
     return job(
@@ -40,7 +40,9 @@ def batch_job(reader: Reader, now: Time) -> Job:
         "Job",
         (pods,),
         rules=rules,
-        batch=batch_status(reader.mapping("status"), indexed=rules.indexed),
+        batch=batch_status(status, indexed=rules.indexed),
+        # Failures that its podFailurePolicy ignores are not in it, nor do they count.
+        failures=status.number("failed", 0, low=0),
         min_available=min_member(notes),
         suspended=suspended,
         backoff_limit=backoff_limit(spec),

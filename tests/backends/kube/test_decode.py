@@ -7,14 +7,15 @@ import pytest
 
 from gpuconsole.backends.kube.decode import Decoder, Line, Told
 from gpuconsole.backends.kube.discovery import Served
-from gpuconsole.model.clock import parse_time
+from gpuconsole.model.clock import SECOND, parse_time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.documents.findings import Report, Silence
 from gpuconsole.model.documents.pods import pod_template
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import CronRules
+from gpuconsole.model.job_rules import BatchRules, BatchStatus, CronRules, FailureRule, SuccessRule
 from gpuconsole.model.jobs.labels import QUEUE
+from gpuconsole.model.pod_template import HostPort
 from gpuconsole.model.queues import ClusterQueue, Quota
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, RequeueState, Workload
 from tests.backends.kube import documents
@@ -244,6 +245,41 @@ def test_pods_that_say_the_same_share_what_was_read_and_keep_what_is_their_own()
         ("n-p-2", "", {GPU: 4}),
     ]
     assert pods[0].template.containers is pods[1].template.containers
+
+
+def test_ports_of_the_node_are_the_pods_own_and_those_of_its_network() -> None:
+    own, shared = documents.pod("own"), documents.pod("shared")
+    own["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080}, {"containerPort": 443}]
+    shared["spec"]["hostNetwork"] = True
+    shared["spec"]["containers"][0]["ports"] = [{"containerPort": 443, "protocol": "UDP"}]
+    found = [read(PODS, document) for document in (own, shared)]
+    assert [pod.template.containers[0].ports for pod in found if isinstance(pod, Pod)] == [
+        (HostPort(8080, "TCP", "0.0.0.0"),),
+        (HostPort(443, "UDP", "0.0.0.0"),),
+    ]
+
+
+def test_how_far_a_job_is_and_when_it_gives_up() -> None:
+    """Fields that the wire leaves out would be rules that a fork of the cluster does not know."""
+    document = documents.job("train")
+    document["spec"] |= {"completions": 4, "parallelism": 2, "completionMode": "Indexed", "backoffLimit": 3}
+    document["spec"] |= {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 5, "maxFailedIndexes": 2}
+    document["spec"] |= {"backoffLimitPerIndex": 1, "successPolicy": {"rules": [{"succeededCount": 3}]}}
+    document["spec"]["podFailurePolicy"] = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "Gone"}]}]}
+    document["status"] = {"failed": 2, "succeeded": 1, "completedIndexes": "0", "failedIndexes": "2"}
+    job = read(JOBS, document)
+    assert isinstance(job, Job)
+    assert (job.failures, job.backoff_limit, job.batch) == (2, 3, BatchStatus(completed="0", failed="2"))
+    assert job.rules == BatchRules(
+        completions=4,
+        indexed=True,
+        deadline=60 * SECOND,
+        ttl=5 * SECOND,
+        limit_per_index=1,
+        most_failed=2,
+        failure_rules=(FailureRule(action="Ignore", conditions=("Gone",)),),
+        success_rules=(SuccessRule(count=3),),
+    )
 
 
 ODD = {
