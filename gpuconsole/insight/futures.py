@@ -83,8 +83,8 @@ class Way(Protocol):
         """Nobody looks any more."""
 
 
-Elsewhere = Callable[["Future"], Way]
-"""Where a future goes on that stands still here."""
+Elsewhere = Callable[["Future", Time], Way]
+"""Where a future goes on that stands still here, until a moment at the latest."""
 
 
 class Future:

@@ -123,7 +123,7 @@ class _Trial:
     def set_out(self, elsewhere: Elsewhere | None) -> Way:
         """The future without the commands leaves; it is to be closed."""
         if elsewhere is not None and self.end > self.start:
-            self.without = elsewhere(self._beside)
+            self.without = elsewhere(self._beside, self.end)
         if self.without is not self._beside:
             # It need not wait for the first answer.
             self.without.advance(self._unwatched(self.start))

@@ -54,19 +54,22 @@ _THREADS = Path("/proc/self/task")
 _FILES = Path("/proc/self/fd")
 
 
-def apart(future: Future) -> Way:
-    """This future in a process of its own, where there is a core for it and forking is safe; else the future itself."""
+def apart(future: Future, end: Time) -> Way:
+    """This future in a process of its own, where there is a core for it and forking is safe; else the future itself.
+
+    It goes no farther than to `end`.
+    """
     if sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2 or len(list(_THREADS.iterdir())) > 1:
         return future
     with suppress(OSError):
-        return Apart(future)
+        return Apart(future, end)
     return future
 
 
 class Apart:
     """A future in a process of its own. Mutates. What becomes of the process changes no answer."""
 
-    def __init__(self, future: Future) -> None:
+    def __init__(self, future: Future, end: Time) -> None:
         """Fork. Raises OSError if there is no room for another process; no other thread may run in this one."""
         self._future = future
         """As it stood when the process began: it goes on here if the process is lost."""
@@ -74,7 +77,7 @@ class Apart:
         self._pipe, theirs = Pipe()
         self.process: int | None = os.fork()
         if not self.process:
-            _live(future, theirs)
+            _live(future, end, theirs)
         theirs.close()
 
     def advance(self, until: Time) -> None:
@@ -119,18 +122,22 @@ class Apart:
         )
 
 
-def _live(future: Future, pipe: Connection) -> None:
+def _live(future: Future, end: Time, pipe: Connection) -> None:
     """What the process does; it never returns."""
     try:
         _keep_only(pipe)
         # It ends before garbage matters, and what is there is the parent's, too: looking at it would copy it.
         collect_by_hand()
+        told = b""
         while pipe.poll(PATIENCE):
             match _ORDERS.decode(pipe.recv_bytes()):
                 case _Go(until):
                     future.advance(until)
+                    if until == end:
+                        # Whoever asks may still be on the way: they find it told when they come.
+                        told = told or _ENCODER.encode(_told(future))
                 case _Look():
-                    pipe.send_bytes(_ENCODER.encode(_told(future)))
+                    pipe.send_bytes(told or _ENCODER.encode(_told(future)))
     finally:
         # The parent is gone, or asks no more; or something failed, and then the parent meets it, too.
         os._exit(0)

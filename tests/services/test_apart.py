@@ -12,7 +12,7 @@ import pytest
 
 from gpuconsole.insight.futures import Future, Way
 from gpuconsole.insight.whatif import Look, looks
-from gpuconsole.model.clock import HOUR, MINUTE
+from gpuconsole.model.clock import HOUR, MINUTE, Time
 from gpuconsole.model.commands import Command, Drain, FailNode, Later, SetPriority, SetQuota, Submit
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.workloads import Workload
@@ -47,14 +47,16 @@ def _work(number: int) -> Workload:
 def asked(commands: Sequence[Command], against: Sequence[Command], *, apart: bool) -> list[Look]:
     made: list[Apart] = []
     found = []
-    for look in looks(crowd(), commands, HOUR, against, elsewhere=(lambda f: _made(f, made)) if apart else None):
+    for look in looks(
+        crowd(), commands, HOUR, against, elsewhere=(lambda one, end: _made(one, end, made)) if apart else None
+    ):
         found.append(look)
         assert [one.process is None for one in made] == [look.last] * apart
     return found
 
 
-def _made(future: Future, made: list[Apart]) -> Way:
-    made.append(Apart(future))
+def _made(future: Future, end: Time, made: list[Apart]) -> Way:
+    made.append(Apart(future, end))
     return made[-1]
 
 
@@ -71,7 +73,7 @@ def lost_on_its_way() -> None:
     here = asked(CHANGES["another quota"], (), apart=False)
     made: list[Apart] = []
     there = []
-    for look in looks(crowd(), CHANGES["another quota"], HOUR, elsewhere=lambda future: _made(future, made)):
+    for look in looks(crowd(), CHANGES["another quota"], HOUR, elsewhere=lambda one, end: _made(one, end, made)):
         there.append(look)
         if look.reached == 15 * MINUTE and made[0].process is not None:
             os.kill(made[0].process, signal.SIGKILL)
@@ -82,7 +84,7 @@ def forgotten_for_a_while() -> None:
     here = asked(CHANGES["another quota"], (), apart=False)
     made: list[Apart] = []
     with patch.object(workers_apart, "PATIENCE", 0.05):
-        asking = looks(crowd(), CHANGES["another quota"], HOUR, elsewhere=lambda future: _made(future, made))
+        asking = looks(crowd(), CHANGES["another quota"], HOUR, elsewhere=lambda one, end: _made(one, end, made))
         there = [next(asking), next(asking)]
         assert made[0].process is not None
         # Until it has ended, because nobody says a word.
@@ -93,7 +95,7 @@ def forgotten_for_a_while() -> None:
 
 def given_up() -> None:
     made: list[Apart] = []
-    asking = looks(crowd(), CHANGES["urgent work"], HOUR, elsewhere=lambda future: _made(future, made))
+    asking = looks(crowd(), CHANGES["urgent work"], HOUR, elsewhere=lambda one, end: _made(one, end, made))
     for _ in range(4):
         next(asking)
     process = made[0].process
@@ -106,13 +108,13 @@ def given_up() -> None:
 
 def forked_where_that_is_safe() -> None:
     future = Future(crowd())
-    way = apart(future)
+    way = apart(future, START + HOUR)
     assert isinstance(way, Apart) == (len(os.sched_getaffinity(0)) > 1)
     way.close()
     stop = threading.Event()
     other = threading.Thread(target=stop.wait)
     other.start()
-    assert apart(future) is future
+    assert apart(future, START + HOUR) is future
     stop.set()
     other.join()
 
