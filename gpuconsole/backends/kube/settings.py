@@ -15,6 +15,7 @@ from gpuconsole.backends.kube.manager import NOT_FOUND, Manager, Place, manager_
 from gpuconsole.backends.kube.orders import CLUSTER_QUEUE
 from gpuconsole.errors import ClusterError
 from gpuconsole.insight.engines import NONE, Engine, Engines
+from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.manifests.kinds import KUEUE
 from gpuconsole.model.text import clean
 from gpuconsole.scheduling.kueue import gates
@@ -111,7 +112,18 @@ def _configuration(connection: Connection, place: Place) -> tuple[KueueConfig | 
     loaded = load_text(text, place.name)
     for finding in loaded.findings:
         LOG.info("Kueue's Configuration: %s: %s", finding.path, finding.problem)
-    return loaded.config, "" if loaded.config is not None else _assumed(f"{where} has errors")
+    return loaded.config, "" if loaded.config is not None else _assumed(
+        f"{where} has errors: {_first(loaded.findings)}"
+    )
+
+
+def _first(findings: Sequence[Finding]) -> str:
+    """The first error, with its place, and how many there are besides."""
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    first = errors[0]
+    at = f"line {first.line}, {first.path}" if first.path else f"line {first.line}"
+    more = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
+    return clean(f"{at}: {first.problem}", 200) + more
 
 
 def _gated(config: KueueConfig | None, manager: Manager) -> tuple[KueueConfig | None, str]:

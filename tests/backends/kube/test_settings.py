@@ -162,10 +162,21 @@ def test_another_version_is_said(cluster: Kueue) -> None:
     assert read(cluster)[1] == (said,)
 
 
+PREFIXES = "resources.excludeResourcePrefixes"
+WRONG = """\
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+fairSharing:
+  preemptionStrategies: [Sometimes]
+resources: {excludeResourcePrefixes: 7}
+"""
+
+
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (config_map("kind: Configuration\nfairSharing: 7\n"), "has errors"),
+        (config_map("kind: Nothing\n"), "has errors: line 1: it holds no Configuration of Kueue"),
+        (config_map(WRONG), f"has errors: line 5, {PREFIXES}: Expected `array`, got `int`, and 1 more"),
         (config_map(key="other.yaml"), "has no controller_manager_config.yaml"),
         ((200, ["no", "map"]), "could not be understood"),
     ],
