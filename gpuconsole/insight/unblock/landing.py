@@ -82,7 +82,7 @@ def landing(simulating: "Callable[[], Simulation] | None", key: str) -> Land:
         if simulating is None:
             return (yield from untried(steps))
         if not base:
-            base.append(simulating().fork())
+            base.append(simulating().ahead((key,)))
             base[0].drain()
         return (yield from _landed(base[0].fork(), key, steps))
 

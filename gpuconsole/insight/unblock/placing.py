@@ -68,7 +68,7 @@ class Placing:
     def __init__(self, simulation: "Simulation", key: str, most_tries: int = MOST_TRIES) -> None:
         self.key = key
         self.tries = 0
-        self._base = simulation.fork()
+        self._base = simulation.ahead((key,))
         self._base.drain()
         self._most_tries = most_tries
         self.snapshot = self._base.snapshot()
