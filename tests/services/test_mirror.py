@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from gpuconsole.backends.base import Missing
 from gpuconsole.insight.forecast import forecast
 from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.reasons import Code
@@ -15,6 +16,7 @@ from gpuconsole.insight.why import rehearsal_on, tried
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Cordon, SetPriority
 from gpuconsole.model.events import Applied
+from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.workloads import RequeueState
 from gpuconsole.scheduling.kueue.config import DEFAULT
@@ -142,3 +144,18 @@ def test_what_is_told_of_many_that_ask_for_the_same_is_kept_once() -> None:
     seen = list(mirror.snapshot.workloads.all())
     assert seen == asked
     assert seen[0].pod_sets[0] is seen[1].pod_sets[0]
+
+
+def test_what_may_not_be_read_of_it_is_known_there_too(worker: Shown) -> None:
+    """A queue that is only not seen is not missing in the answers of the worker either."""
+    hidden = [thing for thing in ORG if not isinstance(thing, ClusterQueue)]
+    cluster = Elsewhere((*hidden, waiting("new", "research/lq", 1)), START)
+    cluster.poll(0)
+
+    def code() -> Code:
+        *_, last = worker.why("research/new", Seen(cluster, cluster.snapshot(), cluster.policy))
+        return last.why.code
+
+    assert code() is Code.QUEUE_MISSING
+    cluster.missing = (Missing("list", "clusterqueues.kueue.x-k8s.io"),)
+    assert code() is Code.UNSEEN

@@ -1,6 +1,10 @@
 """A simulation as bytes: what it reads back takes no more room than what was written."""
 
+from gpuconsole.model.clock import HOUR
+from gpuconsole.model.seen import Seen
+from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
 from tests.sim.cluster import job, start, submit, two_teams
 
 
@@ -11,3 +15,12 @@ def test_workloads_that_ask_for_the_same_hold_the_same_when_they_are_loaded() ->
     one, two = loaded.workloads.all()
     assert [one, two] == list(simulation.snapshot().workloads.all())
     assert one.pod_sets[0] is two.pod_sets[0]
+
+
+def test_what_was_not_seen_of_its_cluster_is_known_later_in_forks_and_when_it_is_loaded() -> None:
+    state = ClusterState(0)
+    state.seen = Seen(assumed=("Kueue's Configuration is assumed to be the default",))
+    simulation = Simulation.from_snapshot(state.freeze(), policy=SimPolicy(), seed=0)
+    simulation.advance(HOUR)
+    copies = (simulation, simulation.fork(), Simulation.load(simulation.save()))
+    assert [one.snapshot().seen for one in copies] == [state.seen] * 3

@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import parse_time
-from gpuconsole.model.objects import Object
+from gpuconsole.model.events import Applied
+from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import (
     AdmissionCheck,
     CheckRule,
@@ -17,8 +18,17 @@ from gpuconsole.model.queues import (
     StopPolicy,
     Topology,
 )
+from gpuconsole.model.seen import Seen, Unseen
+from gpuconsole.model.state import ClusterState
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.readiness import Readiness, using_check, using_flavor, using_topology
+from gpuconsole.scheduling.kueue.readiness import (
+    READY,
+    Readiness,
+    readiness,
+    using_check,
+    using_flavor,
+    using_topology,
+)
 from gpuconsole.scheduling.kueue.session import Session
 
 START = parse_time("2026-01-05T08:00:00Z")
@@ -108,6 +118,18 @@ CASES: dict[str, tuple[list[Object], str, str]] = {
 @pytest.mark.parametrize(("things", "reason", "message"), CASES.values(), ids=CASES.keys())
 def test_the_condition_names_every_obstacle(things: list[Object], reason: str, message: str) -> None:
     assert told(*things) == Readiness(reason == "Ready", reason, message)
+
+
+@pytest.mark.parametrize("kind", [ResourceFlavor, AdmissionCheck, Topology])
+def test_what_may_not_be_seen_is_not_missing(kind: type[Object]) -> None:
+    state = ClusterState(START)
+    for thing in (*WHOLE, check("budget")):
+        if not isinstance(thing, kind):
+            state.apply(Applied(START, thing))
+    seen = Seen(gaps=(Unseen(table=TABLES[kind], resource="", why="may not list them"),))
+    checked = queue(CheckRule("budget"))
+    assert not readiness(checked, state.freeze()).active
+    assert readiness(checked, state.freeze(), seen=seen) == READY
 
 
 def test_without_the_gate_no_topology_is_needed() -> None:

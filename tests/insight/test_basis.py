@@ -1,0 +1,66 @@
+"""What decides has to be seen wholly, as far as this cluster's decisions depend on it."""
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.insight.basis import PLACES, run_times, undecidable
+from gpuconsole.model.clock import HOUR
+from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod
+from gpuconsole.model.labels import LabelSelector
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import (
+    AdmissionCheck,
+    CheckRule,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    Quota,
+    ResourceFlavor,
+    Topology,
+)
+from gpuconsole.model.workloads import Workload
+from gpuconsole.sim.chance import Spread
+from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.run_times import learn
+from tests.insight.world import A100, cluster_queue, unseen, world
+
+ALONE = cluster_queue("alone", "", Quota(8))
+ALWAYS = (Workload, ClusterQueue, LocalQueue, ResourceFlavor)
+DEPENDS: dict[str, tuple[ClusterQueue, ResourceFlavor, tuple[type[Object], ...]]] = {
+    "a queue alone": (ALONE, A100, ()),
+    "a queue in a cohort": (replace(ALONE, cohort="org"), A100, (Cohort,)),
+    "a queue with an admission check": (replace(ALONE, checks=(CheckRule("budget"),)), A100, (AdmissionCheck,)),
+    "a queue for some namespaces": (
+        replace(ALONE, namespace_selector=LabelSelector(match_labels={"team": "a"})),
+        A100,
+        (Namespace,),
+    ),
+    "a flavor that is placed by a topology": (ALONE, replace(A100, topology="racks"), (Topology, Node, Pod)),
+}
+
+
+@pytest.mark.parametrize(("queue", "flavor", "besides"), DEPENDS.values(), ids=DEPENDS)
+def test_what_decides_is_what_the_queues_refer_to(
+    queue: ClusterQueue, flavor: ResourceFlavor, besides: tuple[type[Object], ...]
+) -> None:
+    kinds = (*ALWAYS, Cohort, AdmissionCheck, Namespace, Topology, Node, Pod, LimitRange)
+    decisive = {kind for kind in kinds if undecidable(world([queue, flavor], seen=unseen(kind)))}
+    assert decisive == {*ALWAYS, *besides}
+
+
+def test_it_is_named_with_what_the_answer_rests_on_besides() -> None:
+    snapshot = world([ALONE, A100], seen=unseen(Workload, Node, Cohort))
+    assert undecidable(snapshot) == ("may not list workloads",)
+    assert undecidable(snapshot, *PLACES) == ("may not list workloads", "may not list nodes")
+    assert undecidable(world([ALONE, A100]), *PLACES) == ()
+
+
+def test_a_kind_of_which_some_namespaces_are_read_is_not_seen_wholly() -> None:
+    assert undecidable(world([ALONE, A100], seen=unseen(Workload, within=("team",)))) == ("may not list workloads",)
+
+
+def test_run_times_that_nobody_learned_are_said_to_be_assumed() -> None:
+    lasts = "work lasts {} from its start where nothing says how long: nothing of the past is asked"
+    assert run_times(SimPolicy()) == (lasts.format("1h"),)
+    assert run_times(SimPolicy(durations=Spread(median=2 * HOUR, sigma=0.5))) == (lasts.format("about 2h"),)
+    assert run_times(SimPolicy(run_times=learn((), {}))) == ()
