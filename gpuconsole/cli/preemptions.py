@@ -10,7 +10,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from gpuconsole.cli.answering import Answer, Asked, Origin, answering, lines_of, say
+from gpuconsole.cli.answering import Answer, Asked, Origin, answering, lines_of, nothing_said, say
 from gpuconsole.cli.bundled import fixtures
 from gpuconsole.cli.options import Request, configured
 from gpuconsole.cli.preemptions_report import Body, Preemption, as_text
@@ -22,9 +22,11 @@ from gpuconsole.insight.who import about, chain, who
 from gpuconsole.model.clock import SECOND, format_time
 from gpuconsole.model.events import Happened
 from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.model.workloads import Workload
 from gpuconsole.store import queries, sessions
 from gpuconsole.store.schema import open_for_writing
 
+VERSION = 3
 RECORDED = 10_000
 UNRECORDED = "no session is recorded yet; the console keeps a history while it runs"
 
@@ -66,7 +68,12 @@ def command(asked: Asked, workload: str) -> Answer:
     them (`namespace/name`) keeps to what it lost and what it made others lose, and shows who else was considered. With
     --history the answer comes from what the console recorded: it is there when the cluster's events are gone.
     """
-    return answer_about(lines_of(asked), workload, asked.simulation.snapshot())
+    seen = asked.seen
+    if all(seen.blind(kind) for kind in (Workload, Happened)):
+        return nothing_said("Preemptions", seen.lacking(Workload, Happened), VERSION)
+    answer = answer_about(lines_of(asked), workload, asked.simulation.snapshot())
+    unknown = tuple(f"whether others were preempted: {text}" for text in seen.lacking(Workload, Happened))
+    return replace(answer, unknown=unknown)
 
 
 def answer_about(lines: Sequence[Happened], workload: str, snapshot: Snapshot) -> Answer:
@@ -79,7 +86,7 @@ def answer_about(lines: Sequence[Happened], workload: str, snapshot: Snapshot) -
     found = about(everything, {name, *pods_of(snapshot, name)}) if name else everything
     summary = who(found)
     body = Body(name, summary, tuple(_preemption(row, everything) for row in found))
-    return Answer(kind="Preemptions", body=body, lines=as_text(body), version=3)
+    return Answer(kind="Preemptions", body=body, lines=as_text(body), version=VERSION)
 
 
 def _names_in(found: Iterable[PreemptionRow]) -> Collection[str]:
