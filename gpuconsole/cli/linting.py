@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from gpuconsole.cli.options import Request
 from gpuconsole.cli.policy import with_kueue
-from gpuconsole.cli.scenarios import not_yet_told, scenario_findings
+from gpuconsole.cli.scenarios import not_yet_told, scenario_findings, wrong_expectations
 from gpuconsole.cli.sources import catalogue_for
 from gpuconsole.insight.linting import Engines, Facts
 from gpuconsole.insight.linting.facts import placed_by
@@ -65,9 +65,12 @@ def gather(files: Sequence[str], request: Request) -> Gathered:
     clusters: list[Cluster] = []
     for number, origin in enumerate(loaded.origins):
         try:
-            clusters.append(_of_scenario(loaded, number, request))
+            scenario = _scenario(loaded, number, request)
         except ScenarioError as error:
             unusable += not_yet_told(scenario_findings(error, origin, loaded.lines[number]), loaded)
+        else:
+            clusters.append(_of_scenario(loaded, number, request, scenario))
+            unusable += not_yet_told(wrong_expectations(scenario, origin, loaded.lines[number]), loaded)
     if not loaded.scenario:
         clusters += _of_manifests(loaded, schedulers, request)
     return Gathered(clusters=tuple(clusters), unusable=tuple(unusable), sources=sources)
@@ -94,16 +97,21 @@ def _of_manifests(loaded: Loaded, schedulers: Mapping[str, Read], request: Reque
         yield Cluster(Facts(loaded.objects, Engines(kueue=kueue, volcano=read, volcano_name=name)), places, name)
 
 
-def _of_scenario(loaded: Loaded, number: int, request: Request) -> Cluster:
-    """The cluster of a scenario, with everything that its steps create. Raises ScenarioError."""
+def _scenario(loaded: Loaded, number: int, request: Request) -> Scenario:
+    """Raises ScenarioError."""
     document, origin = loaded.scenario[number], loaded.origins[number]
-    scenario = load_scenario(
+    return load_scenario(
         [document],
         origin,
         objects=loaded.objects,
         folder=Path(origin).parent if Path(origin).is_file() else None,
         catalogue=catalogue_for(request, [document]),
     )
+
+
+def _of_scenario(loaded: Loaded, number: int, request: Request, scenario: Scenario) -> Cluster:
+    """The cluster of a scenario, with everything that its steps create."""
+    origin = loaded.origins[number]
     facts = Facts(_objects(scenario), _engines(scenario.policy, request, origin))
     places = {**_places(loaded.entries, ""), **_places(loaded.entries, origin)}
     return Cluster(facts, places, origin, loaded.lines[number](("engine", "placement", "conf")))

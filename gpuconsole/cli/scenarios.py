@@ -7,7 +7,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from gpuconsole.cli.findings import as_line
-from gpuconsole.insight.expectations import ExpectError, read_expectation
+from gpuconsole.insight.expect_forms import ExpectError
+from gpuconsole.insight.expectations import read_expectation
 from gpuconsole.model.documents.findings import Path as FieldPath
 from gpuconsole.model.manifests import Finding, Loaded, Severity
 from gpuconsole.sim.scenario import Scenario, load_scenario
@@ -31,7 +32,7 @@ def with_scenarios(loaded: Loaded) -> Loaded:
             problems = scenario_findings(error, origin, line_of)
         else:
             objects += scenario.objects
-            problems = [_finding(text, origin, line_of) for text in _wrong_expectations(scenario)]
+            problems = wrong_expectations(scenario, origin, line_of)
         findings += not_yet_told(problems, loaded)
     return replace(loaded, objects=tuple(objects), findings=tuple(findings))
 
@@ -57,6 +58,11 @@ def scenario_findings(error: ScenarioError, origin: str, line_of: LineOf) -> lis
     """What is wrong with a scenario, each problem with its line."""
     texts = (text.removeprefix(f"{origin}: ") for text in str(error).splitlines())
     return sorted((_finding(text, origin, line_of) for text in texts), key=lambda finding: finding.line)
+
+
+def wrong_expectations(scenario: Scenario, origin: str, line_of: LineOf) -> list[Finding]:
+    """What of a scenario's `expect` can never be checked, each problem with its line: nothing has to run for that."""
+    return [_finding(text, origin, line_of) for text in _wrong_expectations(scenario)]
 
 
 def _wrong_expectations(scenario: Scenario) -> Iterator[str]:

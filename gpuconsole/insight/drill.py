@@ -13,7 +13,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.expectations import Expectation, ExpectError, Finding, read_expectation
+from gpuconsole.insight.expect_forms import ExpectError
+from gpuconsole.insight.expectations import Expectation, Finding, read_expectation
 from gpuconsole.insight.look import Look
 from gpuconsole.insight.names import Names
 from gpuconsole.model.clock import Span, Time, format_exactly

@@ -6,31 +6,34 @@ The form is fixed beside the project (conformance, "modes and expect"). Lists ar
 `noEvictions`, `lostGpuHours`, `cost`) counts from the check of the step before.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
 from msgspec import Struct
 
+from gpuconsole.insight.expect_forms import (
+    INCLUDES,
+    ExpectError,
+    as_amount,
+    as_code,
+    as_list,
+    as_mapping,
+    as_number,
+    read_form,
+)
 from gpuconsole.insight.look import Look
 from gpuconsole.insight.names import Names, UnknownName
 from gpuconsole.insight.pools import pools
 from gpuconsole.insight.quota_node import QuotaNode
-from gpuconsole.insight.reasons import Code
 from gpuconsole.model.clock import Span, parse_span
-from gpuconsole.model.quantity import amount, format_quantity
+from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.text import clean
 
-INCLUDES = "Includes"
 WITHIN = "within"
 NOTHING = "nothing"
 CLOSE = 0.8
 """How alike a key is that was meant: `usageIncludes` does not mean `nodesIncludes`."""
-_ENTRY = ("workload", "by", "reason")
-
-
-class ExpectError(ValueError):
-    """An expectation cannot be checked; the text says what is wrong with it."""
 
 
 class Finding(Struct, frozen=True):
@@ -41,27 +44,23 @@ class Finding(Struct, frozen=True):
     got: str
 
 
-class _FormError(ExpectError):
-    """It is not even written as that key is."""
-
-
 Check = Callable[[Look, Any, bool], Finding]
 
 
 def check_admitted(look: Look, wanted: Any, includes: bool) -> Finding:
-    names = sorted(look.names.label(look.names.subject(name)) for name in _list(wanted))
+    names = sorted(look.names.label(look.names.subject(name)) for name in as_list(wanted))
     return Finding(_holds(names, look.admitted, includes), _join(names), _join(look.admitted))
 
 
 def check_pending(look: Look, wanted: Any, includes: bool) -> Finding:
-    codes = {look.names.label(look.names.subject(name)): _code(code) for name, code in _mapping(wanted).items()}
+    codes = {look.names.label(look.names.subject(name)): as_code(code) for name, code in as_mapping(wanted).items()}
     got = look.pending
     ok = codes.items() <= got.items() if includes else codes == got
     return Finding(ok, _join(f"{n}: {c}" for n, c in sorted(codes.items())), _join(f"{n}: {c}" for n, c in got.items()))
 
 
 def check_evicted(look: Look, wanted: Any, includes: bool) -> Finding:
-    entries = [_entry(look.names, entry) for entry in _list(wanted)]
+    entries = [_entry(look.names, entry) for entry in as_list(wanted)]
     left = list(look.evicted)
     ok = True
     for entry in entries:
@@ -74,24 +73,20 @@ def check_evicted(look: Look, wanted: Any, includes: bool) -> Finding:
 
 
 def check_no_evictions(look: Look, wanted: Any, includes: bool) -> Finding:
-    if wanted is not True:
-        raise ExpectError("noEvictions takes only true; say with evicted who is to go")
     got = [_evicted_text(who, by, reasons[0]) for who, by, reasons in look.evicted]
     return Finding(not got, "no evictions", _join(got))
 
 
 def check_usage(look: Look, wanted: Any, includes: bool) -> Finding:
     want, got = [], []
-    for queue, flavors in _mapping(wanted).items():
+    for queue, flavors in as_mapping(wanted).items():
         uses = {(use.flavor, use.resource): use.used for use in _queue(look, queue).flavors}
-        for flavor, resources in _mapping(flavors).items():
-            for resource, value in _mapping(resources).items():
+        for flavor, resources in as_mapping(flavors).items():
+            for resource, value in as_mapping(resources).items():
                 if (flavor, resource) not in uses:
                     raise UnknownName(f"queue {queue} has no quota of {clean(f'{resource} in {flavor}', 120)}")
-                want.append(f"{queue} {flavor} {resource} {format_quantity(resource, _amount(resource, value))}")
+                want.append(f"{queue} {flavor} {resource} {format_quantity(resource, as_amount(resource, value))}")
                 got.append(f"{queue} {flavor} {resource} {format_quantity(resource, uses[flavor, resource])}")
-    if not want:
-        raise ExpectError("it names no resource; write queue: {flavor: {resource: amount}}")
     return Finding(want == got, _join(want), _join(got))
 
 
@@ -109,9 +104,9 @@ def check_share(look: Look, wanted: Any, includes: bool) -> Finding:
 
 def check_nodes(look: Look, wanted: Any, includes: bool) -> Finding:
     want, got, ok = [], [], True
-    for node, pods in _mapping(wanted).items():
+    for node, pods in as_mapping(wanted).items():
         there = look.on_node(look.names.node(node))
-        names = sorted(look.names.pod(name) for name in _list(pods))
+        names = sorted(look.names.pod(name) for name in as_list(pods))
         ok = ok and _holds(names, there, includes)
         want.append(f"{node}: {_join(names)}")
         got.append(f"{node}: {_join(there)}")
@@ -130,24 +125,17 @@ def check_cost(look: Look, wanted: Any, includes: bool) -> Finding:
     return _number(wanted, look.cost)
 
 
-_POOL = ("nodes", "starting", "leaving", "spot", "launched", "gone", "interrupted", "hourly", "spent")
-
-
 def check_pools(look: Look, wanted: Any, includes: bool) -> Finding:
     """What is said of a pool has to hold; money is compared to as many decimals as are written."""
     found, want, got, ok = {pool.name: pool for pool in pools(look.snapshot)}, [], [], True
-    for name, facts in _mapping(wanted).items():
+    for name, facts in as_mapping(wanted).items():
         if name not in found:
             raise UnknownName(f"no pool {clean(repr(name), 80)} exists; there are {', '.join(found) or 'none'}")
-        for key, value in _mapping(facts).items():
-            if key not in _POOL:
-                raise ExpectError(f"{clean(repr(key), 60)} is nothing that a pool has; {', '.join(_POOL)} are")
+        for key, value in as_mapping(facts).items():
             one = _number(value, getattr(found[name], key))
             ok = ok and one.ok
             want.append(f"{name} {key} {one.wanted}")
             got.append(f"{name} {key} {one.got}")
-    if not want:
-        raise ExpectError("it names nothing of a pool; write pool: {nodes: 1}")
     return Finding(ok, _join(want), _join(got))
 
 
@@ -166,21 +154,6 @@ CHECKS: dict[str, Check] = {
     "pools": check_pools,
     "noEvictions": check_no_evictions,
 }
-FORMS = {
-    "admitted": "[ml/train]",
-    "pending": "{ml/train: quota}",
-    "evicted": "[{workload: ml/train, by: ml/serve}]",
-    "usage": "{queue: {flavor: {nvidia.com/gpu: 8}}}",
-    "borrowed": "{queue: 4}",
-    "lent": "{queue: 4}",
-    "share": "{queue: 50}",
-    "nodes": "{node-1: [train-0]}",
-    "freeNodes": "2",
-    "lostGpuHours": "1.5",
-    "cost": "12.50",
-    "pools": "{pool: {nodes: 1}}",
-}
-"""How what a key wants is written."""
 LISTS = ("admitted", "pending", "evicted", "nodes")
 """Keys that may end in `Includes`."""
 NAMED = ("usage", "borrowed", "lent", "share", "nodes", "pools")
@@ -199,7 +172,10 @@ class Expectation(Struct, frozen=True):
 
 
 def read_expectation(document: Mapping[str, Any]) -> Expectation:
-    """Read one item of an `expect` list. Raises ExpectError for an unknown key, for none, and for a wrong `within`."""
+    """Read one item of an `expect` list.
+
+    Raises ExpectError for an unknown key, for none, for what a key does not take, and for a wrong `within`.
+    """
     wanted = {key: value for key, value in document.items() if key != WITHIN}
     known = [*CHECKS, *(key + INCLUDES for key in LISTS)]
     for key in wanted:
@@ -209,6 +185,7 @@ def read_expectation(document: Mapping[str, Any]) -> Expectation:
             raise ExpectError(f"{clean(repr(key), 60)} is no key of expect; {remedy}")
         if wanted[key] in ([], {}, None) and (key in NAMED or key.endswith(INCLUDES)):
             raise ExpectError(f"{key}: it names nothing, so it would always come true; name what has to be so")
+        read_form(key, wanted[key])
     if not wanted:
         raise ExpectError(f"it expects nothing; give it one of {', '.join(known)}")
     try:
@@ -222,8 +199,6 @@ def _check(look: Look, key: str, wanted: Any) -> Finding:
     plain = key.removesuffix(INCLUDES)
     try:
         return CHECKS[plain](look, wanted, plain != key)
-    except _FormError as error:
-        raise ExpectError(f"{key}: {error}; write {key}: {FORMS[plain]}") from None
     except (ExpectError, UnknownName) as error:
         raise ExpectError(f"{key}: {error}") from None
 
@@ -233,10 +208,7 @@ def _holds(wanted: list[str], got: list[str], includes: bool) -> bool:
 
 
 def _entry(names: Names, entry: Any) -> tuple[str, str, str]:
-    fields = _mapping(entry)
-    wrong = [key for key in fields if key not in _ENTRY]
-    if wrong or "workload" not in fields:
-        raise ExpectError(f"an eviction has {', '.join(_ENTRY)}, workload at least; got {clean(repr(entry), 120)}")
+    fields = as_mapping(entry)
     who, by = names.subject(fields["workload"]), fields.get("by")
     return names.label(who), names.label(names.subject(by)) if by else "", str(fields.get("reason") or "")
 
@@ -252,7 +224,7 @@ def _evicted_text(who: str, by: str, reason: str) -> str:
 
 def _numbers(wanted: Any, number: Callable[[str], float]) -> Finding:
     want, got, ok = [], [], True
-    for name, value in _mapping(wanted).items():
+    for name, value in as_mapping(wanted).items():
         one = _number(value, number(name))
         ok = ok and one.ok
         want.append(f"{name} {one.wanted}")
@@ -262,10 +234,9 @@ def _numbers(wanted: Any, number: Callable[[str], float]) -> Finding:
 
 def _number(wanted: Any, got: float) -> Finding:
     """Compared to as many decimals as were written, whole numbers to two."""
-    if isinstance(wanted, bool) or not isinstance(wanted, int | float):
-        raise _FormError(f"{clean(repr(wanted), 60)} is no number")
-    decimals = 2 if isinstance(wanted, int) else len(repr(wanted).partition(".")[2])
-    return Finding(round(got, decimals) == wanted, f"{wanted:g}", f"{round(got, max(2, decimals)):g}")
+    number = as_number(wanted)
+    decimals = 2 if isinstance(number, int) else len(repr(number).partition(".")[2])
+    return Finding(round(got, decimals) == number, f"{number:g}", f"{round(got, max(2, decimals)):g}")
 
 
 def _queue(look: Look, name: str) -> QuotaNode:
@@ -273,32 +244,6 @@ def _queue(look: Look, name: str) -> QuotaNode:
     if found is None:
         raise UnknownName(f"queue {clean(name, 80)} exists no longer")
     return found
-
-
-def _code(code: Any) -> str:
-    try:
-        return Code(str(code)).value
-    except ValueError:
-        raise ExpectError(f"{clean(repr(code), 60)} is no reason; {', '.join(Code)} are") from None
-
-
-def _amount(resource: str, value: Any) -> int:
-    try:
-        return amount(resource, value)
-    except ValueError as error:
-        raise ExpectError(str(error)) from None
-
-
-def _list(wanted: Any) -> Sequence[Any]:
-    if not isinstance(wanted, list | tuple):
-        raise _FormError(f"{clean(repr(wanted), 60)} is no list")
-    return wanted
-
-
-def _mapping(wanted: Any) -> Mapping[str, Any]:
-    if not isinstance(wanted, Mapping):
-        raise _FormError(f"{clean(repr(wanted), 60)} is no mapping of names")
-    return wanted
 
 
 def _join(parts: Any) -> str:

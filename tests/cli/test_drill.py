@@ -124,8 +124,24 @@ def test_what_cannot_be_checked_is_told_with_its_file_line_and_field(gpuconsole:
     root = ElementTree.parse(report).getroot()
     assert [(case.get("name"), error.get("message")) for case in root[0] for error in case] == [
         (f"step 1 at {at}: expect[{position}]", problem)
-        for position, (at, problem) in enumerate(zip(("1s", "0s", "0s", "0s"), problems, strict=True), start=1)
+        for position, (at, problem) in enumerate(zip(("0s", "0s", "0s", "0s"), problems, strict=True), start=1)
     ]
+
+
+def test_what_nobody_has_to_run_to_see_is_told_by_validate_and_lint_alike(gpuconsole: Line, tmp_path: Path) -> None:
+    """All but that there is no node n9: a step may make it."""
+    expect = ("freeNodes: one", "nodes: {n9: []}", "pending: {a/x: qouta}", "share: {a: 50%}", "noEvictions: false")
+    items = "".join(f"  - {item}\n" for item in expect)
+    place = folder(tmp_path, one=f"files: [../nodes.yaml]\nsteps:\n- expect:\n{items}")
+    file = place / "drills" / "one.yaml"
+    problems = [
+        f"{file}:4: error: steps[0].expect[0]: freeNodes: 'one' is no number; write freeNodes: 2",
+        f"{file}:6: error: steps[0].expect[2]: pending: 'qouta' is no reason; did you mean 'quota'?",
+        f"{file}:7: error: steps[0].expect[3]: share: '50%' is no number; write share: {{queue: 50}}",
+        f"{file}:8: error: steps[0].expect[4]: noEvictions: noEvictions takes only true; say with evicted who is to go",
+    ]
+    assert gpuconsole("validate", file).lines[:4] == problems
+    assert gpuconsole("lint", file).lines[:4] == [f"{problem} [scenario]" for problem in problems]
 
 
 def test_every_drill_begins_with_the_manifests_of_a_pull_request(gpuconsole: Line, tmp_path: Path) -> None:

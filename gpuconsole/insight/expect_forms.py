@@ -1,0 +1,144 @@
+"""How what a scenario's `expect` wants is written, key by key: what can be said of it before anything runs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from math import isfinite
+from typing import Any
+
+from gpuconsole.insight.codes import Code
+from gpuconsole.model.quantity import amount
+from gpuconsole.model.text import clean
+
+INCLUDES = "Includes"
+POOL = ("nodes", "starting", "leaving", "spot", "launched", "gone", "interrupted", "hourly", "spent")
+"""What may be said of a pool."""
+_ENTRY = ("workload", "by", "reason")
+
+
+class ExpectError(ValueError):
+    """An expectation cannot be checked; the text says what is wrong with it."""
+
+
+class _FormError(ExpectError):
+    """It is not even written as that key is."""
+
+
+def as_list(wanted: Any) -> Sequence[Any]:
+    if not isinstance(wanted, list | tuple):
+        raise _FormError(f"{clean(repr(wanted), 60)} is no list")
+    return wanted
+
+
+def as_mapping(wanted: Any) -> Mapping[str, Any]:
+    if not isinstance(wanted, Mapping):
+        raise _FormError(f"{clean(repr(wanted), 60)} is no mapping of names")
+    return wanted
+
+
+def as_number(wanted: Any) -> int | float:
+    if isinstance(wanted, bool) or not isinstance(wanted, int | float) or not isfinite(wanted):
+        raise _FormError(f"{clean(repr(wanted), 60)} is no number")
+    return wanted
+
+
+def as_code(text: Any) -> str:
+    try:
+        return Code(str(text)).value
+    except ValueError:
+        near = get_close_matches(str(text), list(Code), 1)
+        remedy = f"did you mean {str(near[0])!r}?" if near else f"{', '.join(Code)} are"
+        raise ExpectError(f"{clean(repr(text), 60)} is no reason; {remedy}") from None
+
+
+def as_amount(resource: str, value: Any) -> int:
+    try:
+        return amount(resource, value)
+    except ValueError as error:
+        raise ExpectError(str(error)) from None
+
+
+def _names(wanted: Any) -> None:
+    as_list(wanted)
+
+
+def _codes(wanted: Any) -> None:
+    for text in as_mapping(wanted).values():
+        as_code(text)
+
+
+def _evictions(wanted: Any) -> None:
+    for entry in as_list(wanted):
+        fields = as_mapping(entry)
+        if "workload" not in fields or any(key not in _ENTRY for key in fields):
+            raise ExpectError(f"an eviction has {', '.join(_ENTRY)}, workload at least; got {clean(repr(entry), 120)}")
+
+
+def _true(wanted: Any) -> None:
+    if wanted is not True:
+        raise ExpectError("noEvictions takes only true; say with evicted who is to go")
+
+
+def _amounts(wanted: Any) -> None:
+    said = 0
+    for flavors in as_mapping(wanted).values():
+        for resources in as_mapping(flavors).values():
+            for resource, value in as_mapping(resources).items():
+                as_amount(resource, value)
+                said += 1
+    if not said:
+        raise ExpectError("it names no resource; write queue: {flavor: {resource: amount}}")
+
+
+def _numbers(wanted: Any) -> None:
+    for value in as_mapping(wanted).values():
+        as_number(value)
+
+
+def _pods(wanted: Any) -> None:
+    for pods in as_mapping(wanted).values():
+        as_list(pods)
+
+
+def _number(wanted: Any) -> None:
+    as_number(wanted)
+
+
+def _pools(wanted: Any) -> None:
+    said = 0
+    for facts in as_mapping(wanted).values():
+        for key, value in as_mapping(facts).items():
+            if key not in POOL:
+                raise ExpectError(f"{clean(repr(key), 60)} is nothing that a pool has; {', '.join(POOL)} are")
+            as_number(value)
+            said += 1
+    if not said:
+        raise ExpectError("it names nothing of a pool; write pool: {nodes: 1}")
+
+
+FORMS: Mapping[str, tuple[Callable[[Any], None], str]] = {
+    "admitted": (_names, "[ml/train]"),
+    "pending": (_codes, "{ml/train: quota}"),
+    "evicted": (_evictions, "[{workload: ml/train, by: ml/serve}]"),
+    "usage": (_amounts, "{queue: {flavor: {nvidia.com/gpu: 8}}}"),
+    "borrowed": (_numbers, "{queue: 4}"),
+    "lent": (_numbers, "{queue: 4}"),
+    "share": (_numbers, "{queue: 50}"),
+    "nodes": (_pods, "{node-1: [train-0]}"),
+    "freeNodes": (_number, "2"),
+    "lostGpuHours": (_number, "1.5"),
+    "cost": (_number, "12.50"),
+    "pools": (_pools, "{pool: {nodes: 1}}"),
+    "noEvictions": (_true, "true"),
+}
+"""Key → what reads it, and how it is written."""
+
+
+def read_form(key: str, wanted: Any) -> None:
+    """Raises ExpectError if what a key wants is not written as it should be."""
+    read, written = FORMS[key.removesuffix(INCLUDES)]
+    try:
+        read(wanted)
+    except _FormError as error:
+        raise ExpectError(f"{key}: {error}; write {key}: {written}") from None
+    except ExpectError as error:
+        raise ExpectError(f"{key}: {error}") from None
