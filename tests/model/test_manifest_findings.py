@@ -40,6 +40,15 @@ BUDGETS = ("spec", "disruption", "budgets")
 CQ, JOB = "ClusterQueue cq", "Job train"
 
 CASES = {
+    "a policy that only other fields take is not offered": Case(
+        CQ,
+        ("spec", "preemption"),
+        {"reclaimWithinCohort": "Always"},
+        ERROR,
+        "bad-value",
+        "spec.preemption.reclaimWithinCohort",
+        "it takes Never, LowerPriority, Any",
+    ),
     "a flavor that nothing defines keeps the queue inactive": Case(
         CQ,
         (*FLAVOR, "name"),

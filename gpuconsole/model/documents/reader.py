@@ -1,6 +1,6 @@
 """Typed access to a document: every read says what was expected, and a wrong value becomes a finding with its path."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -197,18 +197,19 @@ class Reader:
         self.wrong_type(key, value, "a whole number")
         return None
 
-    def choice(self, key: str, default: E, *, also: Mapping[str, E] | None = None) -> E:
-        """One word of an enum; `also` maps older spellings. An unknown word is an error."""
+    def choice(self, key: str, default: E, *, also: Mapping[str, E] | None = None, without: Collection[E] = ()) -> E:
+        """One word of an enum; `also` maps older spellings. An unknown word is an error, and so is one of `without`."""
         value = self.raw(key)
         if value is None or value == "":
             return default
         kind = type(default)
-        for word in kind:
+        words = [word for word in kind if word not in without]
+        for word in words:
             if value == word.value:
                 return word
         if isinstance(value, str) and also and value in also:
             return also[value]
-        allowed = ", ".join(word.value for word in kind)
+        allowed = ", ".join(word.value for word in words)
         self.report.error(
             self.at(key), f"{shown(value)} is none of the values that {key} takes", f"it takes {allowed}", "bad-value"
         )

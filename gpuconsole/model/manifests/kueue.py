@@ -102,12 +102,7 @@ def _preemption(place: Reader) -> Preemption:
 
 
 def _policy(place: Reader, key: str, default: PreemptionPolicy, *forbidden: PreemptionPolicy) -> PreemptionPolicy:
-    policy = place.choice(key, default)
-    if policy not in forbidden:
-        return policy
-    allowed = ", ".join(word.value for word in PreemptionPolicy if word not in forbidden)
-    place.report.error(place.at(key), f"{key} does not take {policy}", f"it takes {allowed}", "bad-value")
-    return default
+    return place.choice(key, default, without=forbidden)
 
 
 def _checks(spec: Reader) -> tuple[CheckRule, ...]:
