@@ -14,6 +14,7 @@ from gpuconsole.insight.pending_pods import explain_failing, explain_podless, ex
 from gpuconsole.insight.positions import position
 from gpuconsole.insight.reasons import Code, Reason, dominant, read_kueue
 from gpuconsole.insight.shortage import MOST_HOLDERS, Remedy, Shortage, describe_holder, holders, remedies, shortages
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
@@ -125,7 +126,7 @@ def _explain_reserved(snapshot: Snapshot, workload: Workload) -> Explanation:
     found = explain_pods(snapshot, workload.key, pods, queue) or explain_failing(workload.key, pods, queue)
     if found is not None and found.code is Code.GATED:
         return _part_placed(workload, found) or found
-    return found or fine(workload.key, _runs(workload, queue))
+    return found or fine(workload.key, _runs(snapshot, workload, queue))
 
 
 def _part_placed(workload: Workload, gated: Explanation) -> Explanation | None:
@@ -151,8 +152,11 @@ def _part_placed(workload: Workload, gated: Explanation) -> Explanation | None:
     return None
 
 
-def _runs(workload: Workload, queue: str) -> str:
+def _runs(snapshot: Snapshot, workload: Workload, queue: str) -> str:
     where = f" in cluster {workload.cluster}" if workload.cluster else ""
+    unseen = snapshot.seen.lacking(Pod, within=workload.namespace)
+    if unseen and not workload.cluster:
+        return f"It is admitted by {queue}; whether its pods run is {not_known(unseen)}."
     return f"It runs{where}, admitted by {queue}."
 
 

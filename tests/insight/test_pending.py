@@ -10,6 +10,7 @@ from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.shortage import Holder, Remedy, Shortage
 from gpuconsole.insight.why import rehearsal_on, unblocking, why
 from gpuconsole.model.clock import HOUR, MINUTE
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import TABLES, Object
@@ -477,6 +478,17 @@ def test_what_may_not_be_seen_is_not_missing(
     assert (answer.code, answer.headline, answer.holders, answer.shortages) == (code, headline, (), ())
     assert (answer.position is None) == (kind in (Workload, LocalQueue))
     assert (said in answer.lines) == (code is Code.QUOTA)
+
+
+def test_whose_pods_may_not_be_seen_is_not_said_to_run() -> None:
+    held = running("r", "prod/lq", 4, "cq-prod")
+    answer = explain(world([*ORG_QUEUES, held], seen=unseen(Pod)), held.key)
+    assert (answer.code, answer.headline) == (
+        Code.NOT_WAITING,
+        "It is admitted by cq-prod; whether its pods run is not known: may not list pods.",
+    )
+    seen = explain(world([*ORG_QUEUES, held], seen=unseen(Pod, within=("prod",))), held.key)
+    assert seen.headline == "It runs, admitted by cq-prod."
 
 
 def test_in_a_namespace_that_is_read_a_queue_that_is_not_there_is_missing() -> None:
