@@ -1,8 +1,6 @@
 """`gpuconsole eta`: where a workload stands, and when it should start."""
 
-import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from typing import Any
 
 import click
@@ -10,7 +8,6 @@ import click
 from gpuconsole.cli.answering import Answer, Asked, answering, lines_of
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.subjects import whole_named
-from gpuconsole.errors import HistoryError
 from gpuconsole.insight.basis import PLACES, undecidable
 from gpuconsole.insight.calibration import Told, experience, record
 from gpuconsole.insight.codes import Code
@@ -22,7 +19,7 @@ from gpuconsole.insight.tables import counted, seconds
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time, format_span, format_time
 from gpuconsole.model.workloads import Phase
 from gpuconsole.store import queries
-from gpuconsole.store.schema import open_for_writing
+from gpuconsole.store.schema import earlier_sessions
 from gpuconsole.ui.names import called, named
 
 
@@ -110,11 +107,8 @@ def _earlier(asked: Asked) -> Sequence[Told]:
     path = asked.settings.history_file
     if not path.exists():
         return ()
-    try:
-        with closing(open_for_writing(path)) as db:
-            memory = Memory(queries.estimates(db, asked.source, KEPT))
-    except sqlite3.Error as error:
-        raise HistoryError(f"{path}: {error}") from error
+    with earlier_sessions(path) as db:
+        memory = Memory(queries.estimates(db, asked.source, KEPT))
     memory.see(asked.found or asked.simulation.snapshot())
     return memory.earlier
 

@@ -2,30 +2,29 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
-import msgspec
 
 from gpuconsole.cli.answering import Answer, Origin, mode_of, nothing_said, printing, say
 from gpuconsole.cli.forecast_report import as_json, as_text
 from gpuconsole.cli.options import Request, clustered, configured
 from gpuconsole.cli.policy import with_kueue
 from gpuconsole.cli.simulate import Duration
-from gpuconsole.cli.sources import as_told, open_simulation
+from gpuconsole.cli.sources import as_told, open_simulation, saved_in
 from gpuconsole.config import Config
-from gpuconsole.errors import SourceError, UsageError
+from gpuconsole.errors import UsageError
 from gpuconsole.insight.basis import undecidable
 from gpuconsole.insight.forecast import Forecast, forecast
 from gpuconsole.insight.forecast_check import Cause, Differences, Observer
 from gpuconsole.model.clock import SECOND, Span, format_span
-from gpuconsole.model.snapshot import EMPTY, Snapshot, decode
-from gpuconsole.sim.files import picture_in
+from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.store import queries
-from gpuconsole.store.schema import open_for_reading
+from gpuconsole.store.schema import earlier_sessions
 
 POLL = 0.02
 KEPT = 200
@@ -148,11 +147,9 @@ def _simulated(request: Request, lasting: Span, every: Span) -> Iterator[Sight]:
 def _saved(request: Request, against: tuple[Path, ...]) -> Iterator[Sight]:
     for file in (request.snapshot, *against):
         assert file is not None, "--against needs --snapshot"
-        try:
-            snapshot, policy = picture_in(as_told(decode(file.read_bytes()), request))
-        except (OSError, msgspec.DecodeError) as error:
-            raise SourceError(str(file), str(error)) from error
-        yield Sight(snapshot, with_kueue(policy, request), file.name)
+        saved, policy = saved_in(file)
+        snapshot = ClusterState.from_file(as_told(saved, request)).freeze()
+        yield Sight(snapshot, with_kueue(policy or SimPolicy(), request), file.name)
 
 
 def _seen(backend: Any, source: str, lasting: Span, every: Span) -> Iterator[Sight]:
@@ -177,5 +174,5 @@ def _seen(backend: Any, source: str, lasting: Span, every: Span) -> Iterator[Sig
 def _recorded(settings: Config) -> Differences:
     if not settings.history_file.exists():
         return Differences()
-    with closing(open_for_reading(settings.history_file)) as db:
+    with earlier_sessions(settings.history_file) as db:
         return queries.compared(db, KEPT)

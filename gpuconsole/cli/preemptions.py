@@ -1,8 +1,6 @@
 """`gpuconsole preemptions`: who had to make room for whom, by which rule, who else was considered, at what cost."""
 
-import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import closing
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from gpuconsole.cli.bundled import fixtures
 from gpuconsole.cli.options import Request, configured
 from gpuconsole.cli.preemptions_report import Body, Preemption, as_text
 from gpuconsole.cli.subjects import subject_named
-from gpuconsole.errors import HistoryError, UsageError
+from gpuconsole.errors import UsageError
 from gpuconsole.insight.preemptions import PreemptionRow, rows
 from gpuconsole.insight.stand_ins import pods_of
 from gpuconsole.insight.who import about, chain, who
@@ -24,7 +22,7 @@ from gpuconsole.model.events import Happened
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.store import queries, sessions
-from gpuconsole.store.schema import open_for_writing
+from gpuconsole.store.schema import earlier_sessions
 
 VERSION = 3
 RECORDED = 10_000
@@ -98,15 +96,11 @@ def recorded() -> tuple[Origin, Sequence[Happened]]:
     _, settings = configured(Request())
     if not settings.history_file.exists():
         raise UsageError(UNRECORDED)
-    try:
-        # Opened for writing, as it may have to be brought up to date.
-        with closing(open_for_writing(settings.history_file)) as db:
-            session = sessions.newest(db)
-            if session is None:
-                raise UsageError(UNRECORDED)
-            lines = tuple(queries.preemptions(db, session.number, RECORDED).values())
-    except sqlite3.Error as error:
-        raise HistoryError(f"{settings.history_file}: {error}") from error
+    with earlier_sessions(settings.history_file) as db:
+        session = sessions.newest(db)
+        if session is None:
+            raise UsageError(UNRECORDED)
+        lines = tuple(queries.preemptions(db, session.number, RECORDED).values())
     return Origin(source=session.source, mode="recorded", now=session.last), lines
 
 

@@ -189,18 +189,25 @@ def _from_cluster(request: Request) -> Opened:
     return Opened(simulation=simulation, about=about, notices=notices, found=snapshot)
 
 
-def _from_snapshot(file: Path, request: Request) -> Opened:
-    """Go on from a saved Snapshot, with the policy that it was saved with. Raises SourceError."""
+def saved_in(file: Path) -> tuple[SnapshotFile, SimPolicy | None]:
+    """Read a saved Snapshot, and the policy of the simulation that it was saved from, if any. Raises SourceError."""
     try:
         saved = decode(file.read_bytes())
-        policy = policy_in(saved) or SimPolicy(prices=_prices(request))
+        return saved, policy_in(saved)
     except msgspec.ValidationError as error:
         raise SourceError(str(file), str(error)) from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
+        why = "its values lie too deep in each other" if isinstance(error, RecursionError) else str(error)
         remedy = "`gpuconsole snapshot save` writes one; manifests and scenarios are opened without --snapshot"
-        raise SourceError(str(file), f"it is no Snapshot: {error}; {remedy}") from error
+        raise SourceError(str(file), f"it is no Snapshot: {why}; {remedy}") from error
     except OSError as error:
         raise SourceError(str(file), error.strerror or str(error)) from error
+
+
+def _from_snapshot(file: Path, request: Request) -> Opened:
+    """Go on from a saved Snapshot, with the policy that it was saved with. Raises SourceError."""
+    saved, known = saved_in(file)
+    policy = known or SimPolicy(prices=_prices(request))
     snapshot = ClusterState.from_file(as_told(saved, request)).freeze()
     if request.own_prices:
         policy = replace(policy, prices=_prices(request))

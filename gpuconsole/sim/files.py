@@ -2,8 +2,7 @@
 
 import msgspec
 
-from gpuconsole.model.snapshot import Snapshot, SnapshotFile, encode
-from gpuconsole.model.state import ClusterState
+from gpuconsole.model.snapshot import SnapshotFile, encode
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 
@@ -20,8 +19,3 @@ def policy_in(file: SnapshotFile) -> SimPolicy | None:
     Raises msgspec.ValidationError with the path of what is wrong.
     """
     return msgspec.json.decode(file.policy, type=SimPolicy | None)
-
-
-def picture_in(file: SnapshotFile) -> tuple[Snapshot, SimPolicy]:
-    """The Snapshot of a file, and the policy by which it would go on. Raises msgspec.DecodeError."""
-    return ClusterState.from_file(file).freeze(), policy_in(file) or SimPolicy()

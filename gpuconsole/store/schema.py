@@ -1,6 +1,8 @@
 """The history's tables, as migrations: a new one goes to the end, an old one is never edited."""
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,6 +111,19 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
     except (OSError, sqlite3.Error) as error:
         raise HistoryError(f"{path}: {error}; move the file away, or set GPUCONSOLE_STATE_DIR") from error
     return connection
+
+
+@contextmanager
+def earlier_sessions(path: Path) -> Iterator[sqlite3.Connection]:
+    """The history that sessions before this process left, to be asked. Raises HistoryError, for what is asked as well.
+
+    It is opened for writing, as it may have to be brought up to date.
+    """
+    with closing(open_for_writing(path)) as db:
+        try:
+            yield db
+        except sqlite3.Error as error:
+            raise HistoryError(f"{path}: {error}") from error
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:

@@ -60,6 +60,23 @@ def test_snapshots_one_after_another_are_a_recording(gpuconsole: Line, snapshots
     assert result.lines[0] == "1 decision of Kueue compared, 100.0% as the engine decides"
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(b'{"format": 1, "obj', "Input data was truncated"), (b'{"a":' * 20_000, "its values lie too deep in each other")],
+    ids=["cut off", "nested without end"],
+)
+def test_a_file_that_is_no_snapshot_is_told_as_by_every_other_command(
+    gpuconsole: Line, snapshots: list[Path], tmp_path: Path, content: bytes, why: str
+) -> None:
+    file = tmp_path / "none.json"
+    file.write_bytes(content)
+    other = gpuconsole("slots", "--snapshot", file)
+    assert other.status == 2
+    assert other.err.startswith(f"gpuconsole: {file}: it is no Snapshot: {why}; ")
+    assert gpuconsole("forecast", "--snapshot", file).err == other.err
+    assert gpuconsole("forecast", "--check", "--snapshot", snapshots[0], "--against", file).err == other.err
+
+
 def test_a_disagreement_is_told_and_is_a_finding(gpuconsole: Line, snapshots: list[Path]) -> None:
     before, _, other = snapshots
     result = gpuconsole("forecast", "--check", "--snapshot", before, "--against", other)
@@ -119,6 +136,19 @@ def test_what_live_sessions_recorded_can_be_read_later(
         None,
     ]
     assert list(document["answer"]) == ["agreement", "differences"]
+
+
+def test_a_history_that_is_none_is_told_with_its_file(
+    gpuconsole: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUCONSOLE_STATE_DIR", str(tmp_path))
+    file = tmp_path / "history.db"
+    file.write_text("this is no database")
+    result = gpuconsole("forecast", "--check", "--history")
+    remedy = "move the file away, or set GPUCONSOLE_STATE_DIR"
+    assert (result.status, result.err) == (2, f"gpuconsole: {file}: file is not a database; {remedy}\n")
+    file.write_bytes(b"")
+    assert gpuconsole("forecast", "--check", "--history").status == 0, "what older versions left is brought up to date"
 
 
 @pytest.mark.parametrize(
