@@ -53,7 +53,7 @@ def advise(
         case Code.QUEUE_STOPPED | Code.QUEUE_INACTIVE | Code.QUEUE_MISSING:
             return _queue(snapshot, workload, code)
         case Code.DEACTIVATED:
-            return Advice("It was stopped (spec.active is false).", (), (Remedy(True, "resume it"),))
+            return _deactivated(workload)
         case Code.BACKOFF:
             return _backoff(snapshot, workload)
         case Code.EVICTED:
@@ -74,6 +74,15 @@ def advise(
 
 
 _RESUBMIT = Remedy(True, "correct its resources and submit it again")
+
+
+def _deactivated(workload: Workload) -> Advice:
+    """Who deactivated it says so when it evicts; somebody who sets spec.active by hand says nothing."""
+    said = workload.condition("Evicted")
+    cause = said.message if said is not None and said.status and said.reason.startswith("Deactivated") else ""
+    told = cause.partition(" due to ")[2]
+    headline = f"It was stopped (spec.active is false): {told}." if told else "It was stopped (spec.active is false)."
+    return Advice(headline, (), (Remedy(True, "resume it"),))
 
 
 def _quota_headline(

@@ -20,6 +20,7 @@ from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
 from gpuconsole.scheduling.kueue.readiness import readiness
 
 __all__ = ["Explanation", "Verdict", "explain", "workload_of"]
@@ -126,7 +127,7 @@ def _explain_reserved(snapshot: Snapshot, workload: Workload) -> Explanation:
     found = explain_pods(snapshot, workload.key, pods, queue) or explain_failing(workload.key, pods, queue)
     if found is not None and found.code is Code.GATED:
         return _part_placed(workload, found) or found
-    return found or fine(workload.key, _runs(snapshot, workload, queue))
+    return found or fine(workload.key, _runs(snapshot, workload, queue, pods))
 
 
 def _part_placed(workload: Workload, gated: Explanation) -> Explanation | None:
@@ -152,11 +153,14 @@ def _part_placed(workload: Workload, gated: Explanation) -> Explanation | None:
     return None
 
 
-def _runs(snapshot: Snapshot, workload: Workload, queue: str) -> str:
+def _runs(snapshot: Snapshot, workload: Workload, queue: str, pods: Sequence[Pod]) -> str:
     where = f" in cluster {workload.cluster}" if workload.cluster else ""
     unseen = snapshot.seen.lacking(Pod, within=workload.namespace)
     if unseen and not workload.cluster:
         return f"It is admitted by {queue}; whether its pods run is {not_known(unseen)}."
+    another_kind = workload.owner and workload.owner not in snapshot.jobs
+    if not (pods or workload.cluster or another_kind or workload.is_true(PODS_READY)):
+        return f"It is admitted by {queue}, and has no pods."
     return f"It runs{where}, admitted by {queue}."
 
 

@@ -201,4 +201,6 @@ def _why_not_idle(nodes: _Nodes) -> str:
     whole = nodes.whole
     if not whole.nodes:
         return "no node has the labels of this flavor"
+    if whole.idle == whole.gpus:
+        return "the nodes of this flavor have no more"
     return f"{whole.gpus - whole.idle} of {whole.gpus} are held by pods, kept for them, or on nodes that take none"

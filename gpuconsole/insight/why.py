@@ -15,9 +15,9 @@ from gpuconsole.insight.blockers import blocker
 from gpuconsole.insight.budgets import keeping_drained, kept_by_budget
 from gpuconsole.insight.considered import Considered, considered
 from gpuconsole.insight.emptied import Emptied
-from gpuconsole.insight.explanation import Explanation
+from gpuconsole.insight.explanation import KUEUE, Explanation
 from gpuconsole.insight.pending import Verdict, explain, resource_groups, workload_of
-from gpuconsole.insight.reasons import Code, dominant, read_kueue
+from gpuconsole.insight.reasons import Code, code_of, dominant, read_kueue
 from gpuconsole.insight.room import Room, room
 from gpuconsole.insight.unblock.landing import landing
 from gpuconsole.insight.unblock.search import Search, Suggestions, UnderWay, searching, searching_places
@@ -255,5 +255,8 @@ def _evidence(snapshot: Snapshot, workload: Workload, entry: Entry, told: Explan
 def _shown(snapshot: Snapshot, told: Explanation) -> Evidence:
     """What was read, where nothing was tried."""
     if told.text:
-        return Evidence(source=told.source, code=told.code, text=told.text, since=told.since)
+        # Its text may be of before what the objects show now.
+        read = code_of(told.text) if told.source == KUEUE else Code.OTHER
+        code = read if read is not Code.OTHER else told.code
+        return Evidence(source=told.source, code=code, text=told.text, since=told.since)
     return Evidence(source=OBJECTS, code=told.code, text=told.headline, since=snapshot.time)

@@ -368,6 +368,23 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
         "It was stopped (spec.active is false).",
         ["✓ resume it"],
     ),
+    "who stopped it is told": (
+        [*ORG_QUEUES],
+        replace(
+            waiting("w", "prod/lq", 4, "The workload is deactivated", active=False),
+            conditions=(
+                Condition(
+                    "Evicted",
+                    True,
+                    "DeactivatedDueToAdmissionCheck",
+                    'The workload is deactivated due to AdmissionCheck in Rejected state: "budget" (no)',
+                ),
+            ),
+        ),
+        Code.DEACTIVATED,
+        'It was stopped (spec.active is false): AdmissionCheck in Rejected state: "budget" (no).',
+        ["✓ resume it"],
+    ),
     "it waits out a back-off": (
         [*ORG_QUEUES],
         waiting(
@@ -608,6 +625,12 @@ def test_a_job_is_explained_by_its_workload_or_by_its_pods() -> None:
     ("subject", "headline"),
     [
         (running("w", "prod/lq", 4, "cq-prod"), "It runs, admitted by cq-prod."),
+        (
+            running(
+                "w", "prod/lq", 4, "cq-prod", conditions=(Condition("QuotaReserved", True), Condition("Admitted", True))
+            ),
+            "It is admitted by cq-prod, and has no pods.",
+        ),
         (
             running("w", "prod/lq", 4, "cq-prod", conditions=(Condition("Finished", True, "Succeeded", "done"),)),
             "It is finished.",

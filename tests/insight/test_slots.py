@@ -101,6 +101,11 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
         "quota gives 8 GPUs, but only 5 are idle on nodes: 3 of 8 are held by pods, kept for them, or on nodes that"
         " take none",
     ),
+    "more quota than there are GPUs": (
+        (cluster_queue("cq", quota=Quota(10)), node("n1")),
+        {1: 8, 2: 4, 4: 2, 8: 1, 16: 0, 64: 0},
+        "quota gives 10 GPUs, but only 8 are idle on nodes: the nodes of this flavor have no more",
+    ),
     "idle GPUs that lie apart": (
         (
             cluster_queue("cq", quota=Quota(8)),

@@ -88,6 +88,15 @@ def test_where_no_end_is_enough_alone_a_few_are_named_and_no_more_than_needed() 
     assert answers(rehearsal, "new", End) == [(End("team/w0"), End("team/w1"))]
 
 
+def test_more_quota_is_tried_from_the_least_on_for_a_greater_one_lets_others_in_before() -> None:
+    """With 2 more the two small ones get in, past the large ones; with 4 the first one takes them all."""
+    sizes = (("four", 4), ("eight", 8), ("small", 1), ("mine", 1))
+    waits = [workload(name, "q", gpus, created=n) for n, (name, gpus) in enumerate(sizes, start=2)]
+    rehearsal = after(queue("q", 8), workload("runs", "q", 8, created=1), *waits)
+    limit = RaiseLimit(kind="ClusterQueue", name="q", limit="nominalQuota", flavor="f", resource=GPU, by=2)
+    assert answers(rehearsal, "mine", RaiseLimit) == [(limit,)]
+
+
 def test_who_would_be_let_in_and_be_evicted_in_the_next_cycles_is_not_helped() -> None:
     """When `runs` ends, the lender tries its greater workload first; the guest gets in, and gives it back at once."""
     lender = queue("lender", 4, cohort="c", reclaim=ANY)

@@ -344,3 +344,9 @@ def test_the_engine_names_the_blocker_by_its_rules(things: list[Object], name: s
     entry = examined(rehearsal, f"team/{name}")
     assert entry is not None
     assert blocker(entry) is want
+
+
+def test_an_old_text_keeps_its_own_code_beside_what_the_objects_show_now() -> None:
+    stopped = waiting("rlhf-2", "research/lq", 6, TEXT + "4 more needed", active=False)
+    found = why(world([*ORG, stopped]), None, "research/rlhf-2")
+    assert (found.code, [one.code for one in found.evidence]) == (Code.DEACTIVATED, [Code.QUOTA])

@@ -35,10 +35,21 @@ def least(tries: Tries, steps: Sequence[Step]) -> Steps:
 
 
 def _smallest(tries: Tries, step: Step, rest: Sequence[Step]) -> Steps:
-    """The smallest size that is enough beside the rest, whose next smaller one is not."""
+    """The smallest size that is enough beside the rest, as far as doubling from 1 finds it; the next smaller is not.
+
+    With more of something others may be let in before, so that a small size is enough and a greater one is not.
+    """
     low, high = -1, size(step)
+    while low < high - 1:
+        larger = 0 if low < 0 else max(1, 2 * low)
+        if larger >= high:
+            break
+        if tries.works((*rest, *sized(step, larger))):
+            high = larger
+        else:
+            low = larger
     while high - low > 1:
-        middle = high - 1 if low < 0 and high == size(step) and high > 1 else (low + high) // 2
+        middle = (low + high) // 2
         if tries.works((*rest, *sized(step, middle))):
             high = middle
         else:
