@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gpuconsole.insight.antipatterns.crowd import monopoly
 from gpuconsole.insight.antipatterns.usage import oversized
+from gpuconsole.insight.basis import PLACES, QUOTA
 from gpuconsole.insight.books import books
 from gpuconsole.insight.borrowing import borrowed_gpus
 from gpuconsole.insight.gangs import deadlock, waiting_gangs
@@ -20,6 +21,7 @@ from gpuconsole.model.clock import MINUTE, Span, Time, format_span
 from gpuconsole.model.events import Happened
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
 
 UNPRICED = Prices()
 GANG_WAIT: Span = MINUTE
@@ -49,7 +51,7 @@ def _gangs(snapshot: Snapshot) -> Iterator[Attention]:
     if not gangs:
         return
     free = {row.node: row.counts[GpuState.IDLE] for row in gpu_rows(snapshot)}
-    locked = deadlock(snapshot, free)
+    locked = deadlock(snapshot, free) if snapshot.seen.all_of(Workload, *PLACES) else None
     if locked is not None:
         parts = "; ".join(f"{g.name} holds {g.held_gpus} and needs {g.missing_gpus} more" for g in locked.gangs[:4])
         yield Attention(
@@ -158,7 +160,8 @@ def _patterns(snapshot: Snapshot, measured: Iterable[Alarm]) -> Iterator[Attenti
     """Anti-patterns that can be seen at a glance; `antipatterns.finding` has all, with what they cost."""
     idle = {alarm.workload for alarm in measured if alarm.rule is Rule.IDLE}
     found = sorted(oversized(snapshot, UNPRICED, idle), key=lambda one: -one.gpus)[:ALARMS_LISTED]
-    for trouble, patterns in ((Trouble.OVERSIZED, found), (Trouble.MONOPOLY, monopoly(snapshot, UNPRICED))):
+    monopolies = monopoly(snapshot, UNPRICED) if snapshot.seen.all_of(*QUOTA) else ()
+    for trouble, patterns in ((Trouble.OVERSIZED, found), (Trouble.MONOPOLY, monopolies)):
         for one in patterns:
             yield Attention(
                 trouble=trouble, text=one.text, table=one.table, key=one.subject, since=one.since, gpus=round(one.gpus)

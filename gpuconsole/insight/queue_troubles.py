@@ -11,7 +11,7 @@ from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.trouble import Attention, Trouble
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
-from gpuconsole.model.queues import PreemptionPolicy
+from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy
 from gpuconsole.model.snapshot import Snapshot
 
 LONG_WAIT: Span = 30 * MINUTE
@@ -27,7 +27,10 @@ def queue_troubles(snapshot: Snapshot) -> Iterator[Attention]:
 
 def _queues(snapshot: Snapshot) -> Iterator[Attention]:
     """Queues that admit nobody, or that let someone wait for long."""
+    unseen = not snapshot.seen.all_of(ClusterQueue)
     for node in _queue_nodes(quota_tree(snapshot)):
+        if unseen and node.kind is NodeKind.LOCAL_QUEUE:
+            continue  # Its ClusterQueue is only not seen.
         trouble, text = _queue_trouble(node, snapshot.time)
         if trouble is not None:
             table = "cluster_queues" if node.kind is NodeKind.CLUSTER_QUEUE else "local_queues"

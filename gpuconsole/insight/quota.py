@@ -69,10 +69,12 @@ class _Builder:
         return nodes
 
     def homeless(self) -> list[QuotaNode]:
-        """LocalQueues whose ClusterQueue does not exist."""
+        """LocalQueues whose ClusterQueue does not exist, or may not be seen."""
         lost = sorted(name for name in self.doors if name not in self.snapshot.cluster_queues)
+        unseen = "; ".join(self.snapshot.seen.lacking(ClusterQueue))
+        why = f"its ClusterQueue is unseen: {unseen}" if unseen else ""
         return [
-            self.local_queue(door, NOWHERE, self.books.book(name), f"ClusterQueue {name} doesn't exist")
+            self.local_queue(door, NOWHERE, self.books.book(name), why or f"ClusterQueue {name} doesn't exist")
             for name in lost
             for door in sorted(self.doors[name], key=lambda door: door.key)
         ]

@@ -7,11 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from gpuconsole.insight.queue_troubles import queue_troubles
 from gpuconsole.insight.quota import NodeKind, QuotaNode, quota_tree
+from gpuconsole.insight.trouble import Trouble
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU, MAX
-from gpuconsole.model.queues import LocalQueue, Quota, StopPolicy
+from gpuconsole.model.queues import ClusterQueue, LocalQueue, Quota, StopPolicy
+from gpuconsole.model.seen import EVERYTHING
 from tests.insight.world import (
     A100,
     ORG,
@@ -21,6 +24,7 @@ from tests.insight.world import (
     cohort,
     group,
     running,
+    unseen,
     waiting,
     world,
 )
@@ -244,6 +248,19 @@ def test_queues_that_cannot_admit_say_why() -> None:
     assert found["closed"].problem.startswith("admits nobody: it has no namespaceSelector")
     assert found["held"].stop is StopPolicy.HOLD
     assert (found["ns/lost"].problem, found["ns/lost"].pending) == ("ClusterQueue gone doesn't exist", 1)
+
+
+def test_a_cluster_queue_that_may_not_be_seen_is_not_missing() -> None:
+    door = LocalQueue(namespace="ns", name="main", cluster_queue="hidden")
+    for seen, problem in (
+        (EVERYTHING, "ClusterQueue hidden doesn't exist"),
+        (unseen(ClusterQueue), "its ClusterQueue is unseen: may not list cluster_queues"),
+    ):
+        snapshot = world([door, waiting("w", "ns/main", 2)], seen=seen)
+        (root,) = quota_tree(snapshot)
+        assert (root.name, root.problem) == ("ns/main", problem)
+        told = [one.trouble for one in queue_troubles(snapshot)]
+        assert told == ([Trouble.ADMITS_NOBODY] if seen is EVERYTHING else [])
 
 
 QUEUE = st.tuples(

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from gpuconsole.insight.antipatterns import crowd, usage, written
 from gpuconsole.insight.antipatterns.pattern import Code, Pattern
+from gpuconsole.insight.basis import PLACES, QUOTA
 from gpuconsole.insight.linting import Engines
 from gpuconsole.insight.linting.facts import OPEN, placed_by
 from gpuconsole.model.cluster import Namespace, Node, Pod, PriorityClass
@@ -25,9 +26,9 @@ from gpuconsole.sim.policy import SimPolicy
 
 _RANK = {code: rank for rank, code in enumerate(Code)}
 RESTS_ON: Mapping[Code, tuple[type, ...]] = {
-    Code.DEADLOCK: (Job, Workload, Pod, Node),
-    Code.MONOPOLY: (Workload, ClusterQueue, Cohort),
-    Code.FRAGMENTATION: (Node, Pod),
+    Code.DEADLOCK: (Workload, *PLACES),
+    Code.MONOPOLY: QUOTA,
+    Code.FRAGMENTATION: PLACES,
     Code.NEVER_FITS: (ClusterQueue, Cohort, ResourceFlavor, Topology, Node),
     Code.UNREACHABLE_QUOTA: (ClusterQueue, LocalQueue, Cohort, ResourceFlavor, Namespace, Node),
     Code.MISSING_PRIORITY_CLASS: (PriorityClass, WorkloadPriorityClass),
