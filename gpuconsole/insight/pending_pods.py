@@ -46,7 +46,7 @@ def explain_pods(snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str =
         return None
     first = next((pod for pod in waiting if pod.message and not skipped(pod.message)), waiting[0])
     gang = next((gang for gang in waiting_gangs(snapshot) if gang.key == gang_key(first)), None)
-    reasons = read_nodes(first.message)
+    reasons = _decisive_first(snapshot, read_nodes(first.message))
     told = dominant_told((*group_texts(snapshot, first), *dict.fromkeys(pod.message for pod in waiting)))
     if told is not None:
         return _told(key, told, gang, waiting, queue)
@@ -71,6 +71,16 @@ def explain_pods(snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str =
         lines=tuple(reason.text for reason in reasons),
         remedies=(remedy,) if remedy is not None else (),
     )
+
+
+def _decisive_first(snapshot: Snapshot, reasons: Sequence[Reason]) -> tuple[Reason, ...]:
+    """The reasons, first a resource that is short on every node that has it: what rules out the others is no matter."""
+
+    def decides(reason: Reason) -> bool:
+        having = sum(1 for node in snapshot.nodes.all() if node.allocatable.get(reason.resource))
+        return bool(reason.resource and snapshot.nodes.rows) and having <= reason.count
+
+    return tuple(sorted(reasons, key=lambda reason: not decides(reason)))
 
 
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")

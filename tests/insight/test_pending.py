@@ -40,7 +40,20 @@ from gpuconsole.model.workloads import (
 )
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.kueue.podset import TOPOLOGY_GATE
-from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, group, pod, running, unseen, waiting, world
+from tests.insight.world import (
+    A100,
+    ORG,
+    ORG_QUEUES,
+    START,
+    cluster_queue,
+    group,
+    node,
+    pod,
+    running,
+    unseen,
+    waiting,
+    world,
+)
 
 HEAD = "couldn't assign flavors to pod set main: "
 
@@ -590,6 +603,17 @@ def test_a_half_placed_gang_says_what_it_holds() -> None:
     answer = explain(world([*ORG_QUEUES, running("w", "prod/lq", 4, "cq-prod"), *members]), "prod/w")
 
     assert answer.headline == "Its pods start together: 1 of 2 have a node; those hold 2 GPUs and do no work."
+
+
+@pytest.mark.parametrize(
+    ("with_gpus", "cause"), [(1, "1 Insufficient nvidia.com/gpu"), (3, "2 node(s) had untolerated taint(s)")]
+)
+def test_the_cause_that_matters_is_that_of_the_nodes_that_could_take_it(with_gpus: int, cause: str) -> None:
+    """Of three nodes one says that its GPUs are taken: the only one that has any, or one of three that have."""
+    text = "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) had untolerated taint(s)."
+    nodes = [node(f"n{n}", gpus=8 if n < with_gpus else 0) for n in range(3)]
+    answer = explain(world([*nodes, pod("p", wants=1, message=text)]), "team/p")
+    assert answer.headline == f"1 of 1 pods have no node: {cause}."
 
 
 NODE_REMEDIES = {
