@@ -24,7 +24,7 @@ from gpuconsole.insight.standing import Standing, standing_of, standing_on
 from gpuconsole.insight.tables import seconds
 from gpuconsole.model.clock import SECOND, Span, Time, format_span, format_time
 from gpuconsole.model.events import Happened
-from gpuconsole.model.seen import Seen
+from gpuconsole.model.seen import Seen, cut
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
@@ -65,7 +65,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     @property
     def seen(self) -> Seen:
         """What of the cluster is known at all."""
-        return self.simulation.snapshot().seen
+        snapshot = self.simulation.snapshot()
+        return cut(snapshot.seen, snapshot.recent) if self.mode == "live" else snapshot.seen
 
     @property
     def origin(self) -> Origin:
@@ -177,9 +178,14 @@ def lines_of(asked: Asked) -> list[Happened]:
     """What happened to the cluster as far as it is known, oldest first; the simulation forgets what it told."""
     if asked.found is not None:
         return list(asked.found.recent)
-    told = [event for event in asked.simulation.drain() if isinstance(event, Happened)]
-    before = told[0].time if told else asked.simulation.now + 1
-    return [line for line in asked.simulation.snapshot().recent if line.time < before] + told
+    return history_of(asked.simulation)
+
+
+def history_of(simulation: Simulation) -> list[Happened]:
+    """What a simulation told, and what it knew before; it forgets what it told."""
+    told = [event for event in simulation.drain() if isinstance(event, Happened)]
+    before = told[0].time if told else simulation.now + 1
+    return [line for line in simulation.snapshot().recent if line.time < before] + told
 
 
 def document(origin: Origin, answer: Answer) -> dict[str, Any]:

@@ -6,10 +6,12 @@ from typing import Any
 import click
 import msgspec
 
+from gpuconsole.cli.answering import history_of
 from gpuconsole.cli.options import Request, clustered, configured
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.errors import UsageError
+from gpuconsole.insight.preemptions import with_stories
 from gpuconsole.model.clock import Span
 from gpuconsole.model.redaction import redact as redacted
 from gpuconsole.model.snapshot import Snapshot, encode
@@ -49,7 +51,7 @@ def save(target: Path, request: Request, redact: bool, until: Span, **options: A
         simulation = open_simulation(request).simulation
         simulation.advance(simulation.now + until)
         snapshot = simulation.snapshot()
-        content = write(simulation)
+        content = write(simulation, with_stories(history_of(simulation)))
     target.write_bytes(redacted(content) if redact else content)
     click.echo(f"{target}: {_summed_up(snapshot)}")
 

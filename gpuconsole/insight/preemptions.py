@@ -9,6 +9,7 @@ from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.decisions import Rule
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.seen import KEPT
 from gpuconsole.scheduling.kueue.messages import paths_in, priorities_in
 
 RULES = {
@@ -118,6 +119,13 @@ def rows(history: Sequence[Happened]) -> list[PreemptionRow]:
             _tell(found, newest[line.workload], line)
     found.reverse()
     return found
+
+
+def with_stories(history: Sequence[Happened]) -> tuple[Happened, ...]:
+    """The newest lines of a history, and of the older ones those without which preemptions are not told whole."""
+    older, newest = history[:-KEPT], history[-KEPT:]
+    names = {name for line in history if line.what is What.PREEMPTED for name in (subject(line), line.by)}
+    return (*(line for line in older if line.what in NEEDED and subject(line) in names), *newest)
 
 
 def _tell(found: list[PreemptionRow], place: int, line: Happened) -> None:

@@ -8,11 +8,14 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from gpuconsole.model.clock import SECOND, format_time
 from gpuconsole.model.events import Happened
 from gpuconsole.model.objects import TABLES
 
 HISTORY = "recent"
 """What events tell."""
+KEPT = 500
+"""So many of the newest lines of history are in a Snapshot."""
 _TABLES: dict[type, str] = {**TABLES, Happened: HISTORY}
 DECISIVE = frozenset(
     {
@@ -71,6 +74,14 @@ class Seen(Struct, frozen=True, kw_only=True):
 EVERYTHING = Seen()
 KUEUES = "Kueue's "
 """How all sentences begin that say what was assumed of Kueue."""
+
+
+def cut(seen: Seen, recent: Sequence[Happened]) -> Seen:
+    """The same of a cluster of whose history only the newest lines are kept: what was before them is not known."""
+    if len(recent) < KEPT or not seen.all_of(Happened):
+        return seen
+    why = f"nothing older than {format_time(recent[0].time // SECOND * SECOND)} is kept"
+    return Seen(gaps=(*seen.gaps, Unseen(table=HISTORY, resource="events", why=why)), assumed=seen.assumed)
 
 
 def only(namespaces: Sequence[str]) -> str:

@@ -39,7 +39,7 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
-from gpuconsole.model.seen import EVERYTHING, Seen
+from gpuconsole.model.seen import EVERYTHING, Seen, cut
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
@@ -206,15 +206,29 @@ class _Written(Struct, frozen=True, kw_only=True):
     seen: Seen
 
 
-def encode(snapshot: Snapshot, policy: msgspec.Raw = NO_POLICY, seed: int | None = None) -> bytes:
-    """Write a Snapshot as JSON, with the policy and the seed of the simulation that it was taken from."""
+def encode(
+    snapshot: Snapshot,
+    policy: msgspec.Raw = NO_POLICY,
+    seed: int | None = None,
+    recent: tuple[Happened, ...] | None = None,
+) -> bytes:
+    """Write a Snapshot as JSON, with the policy and the seed of the simulation that it was taken from.
+
+    `recent` is its history, where more of it is known than the Snapshot holds.
+    """
+    seen = snapshot.seen if recent is not None else cut(snapshot.seen, snapshot.recent)
     objects = list(snapshot.objects())
     # Some at a time: while msgspec writes, no other thread of the process gets its turn.
     parts = (msgspec.json.encode(objects[first : first + AT_ONCE])[1:-1] for first in range(0, len(objects), AT_ONCE))
     written = msgspec.Raw(b"[" + b",".join(parts) + b"]")
     return msgspec.json.encode(
         _Written(
-            time=snapshot.time, objects=written, recent=snapshot.recent, policy=policy, seed=seed, seen=snapshot.seen
+            time=snapshot.time,
+            objects=written,
+            recent=snapshot.recent if recent is None else recent,
+            policy=policy,
+            seed=seed,
+            seen=seen,
         )
     )
 

@@ -5,16 +5,16 @@ millisecond for 100,000 rows) and nothing else.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, assert_never
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Applied, Deleted, Event, Happened
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.seen import EVERYTHING, Seen
+from gpuconsole.model.seen import EVERYTHING, KEPT, Seen
 from gpuconsole.model.snapshot import Snapshot, SnapshotFile, View
 
-RECENT = 500
+RECENT = KEPT
 
 
 class Table:
@@ -116,7 +116,7 @@ class ClusterState:
         state.seen = file.seen
         for thing in file.objects:
             state.apply(Applied(file.time, thing))
-        state._recent.extend(file.recent)
+        state.recall(file.recent)
         return state
 
     @classmethod
@@ -141,6 +141,10 @@ class ClusterState:
                 self._recent.append(event)
             case _:
                 assert_never(event)
+
+    def recall(self, lines: Sequence[Happened]) -> None:
+        """Begin with this history, all of it: a file may hold older lines that answers need."""
+        self._recent = deque(lines, maxlen=max(RECENT, len(lines)))
 
     def table(self, name: str) -> Table:
         return self._tables[name]

@@ -116,8 +116,7 @@ class Simulation:
         """
         world = World(policy, seed, snapshot.time, ClusterState(snapshot.time))
         world.state.seen = snapshot.seen
-        for line in snapshot.recent:
-            world.state.apply(line)
+        world.state.recall(snapshot.recent)
         adoption.restore(world, snapshot.objects())
         arriving.continue_streams(world, snapshot.recent)
         providing.resume(world)

@@ -2,15 +2,19 @@
 
 import msgspec
 
+from gpuconsole.model.events import Happened
 from gpuconsole.model.snapshot import SnapshotFile, encode
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 
 
-def write(simulation: Simulation) -> bytes:
-    """Write the cluster of a simulation with its policy and seed, as JSON. What is under way begins anew."""
+def write(simulation: Simulation, recent: tuple[Happened, ...] | None = None) -> bytes:
+    """Write the cluster of a simulation with its policy and seed, as JSON. What is under way begins anew.
+
+    `recent` is its history, where more of it is known than the simulation keeps.
+    """
     policy = msgspec.Raw(msgspec.json.encode(simulation.policy))
-    return encode(simulation.snapshot(), policy, simulation.seed)
+    return encode(simulation.snapshot(), policy, simulation.seed, recent)
 
 
 def policy_in(file: SnapshotFile) -> SimPolicy | None:

@@ -222,3 +222,26 @@ def test_what_the_pods_of_a_job_lost_belongs_to_it_where_no_workload_stands_for_
         "  made room for default/deadline-worker-0 (research, priority 1000): priority in the queue",
         "  lost 0.7 GPU-hours, 1.33 $; GPUs not free yet; default/deadline-worker-0 has no place yet",
     ]
+
+
+def test_a_saved_simulation_tells_of_the_same_preemptions(gpuconsole: Line, tmp_path: Path) -> None:
+    """It holds the newest happenings only, and of the older ones those that preemptions consist of."""
+    file = tmp_path / "default.json"
+    gpuconsole("snapshot", "save", file, "default", "--until", "2h")
+    saved = json.loads(gpuconsole("preemptions", "--snapshot", file, "-o", "json").out)
+    simulated = json.loads(gpuconsole("preemptions", "default", "--until", "2h", "-o", "json").out)
+    assert len(simulated["answer"]["preemptions"]) > 20
+    for answer in (saved["answer"], simulated["answer"]):
+        for told in answer["preemptions"]:
+            # Who else was considered is told by a simulation that is asked for it.
+            del told["choice"], told["choice_as_of"]
+    assert (saved["answer"], saved["unknown"]) == (simulated["answer"], [])
+
+
+def test_what_is_older_than_all_that_is_kept_is_said_to_be_unknown(gpuconsole: Line, tmp_path: Path) -> None:
+    """A simulation that told what happened while it ran keeps the newest lines only, as a live cluster does."""
+    file = tmp_path / "default.json"
+    gpuconsole("simulate", "default", "--until", "2h", "--save", file)
+    answer = gpuconsole("preemptions", "--snapshot", file)
+    (said,) = [line for line in answer.lines if "nothing older than 20" in line]
+    assert "whether others were preempted" in said
