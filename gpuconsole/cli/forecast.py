@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+from msgspec.structs import replace
 
 from gpuconsole.cli.answering import Answer, Origin, mode_of, nothing_said, printing, say
 from gpuconsole.cli.forecast_report import as_json, as_text
@@ -79,7 +80,8 @@ def command(
         foreseen = forecast(sight.snapshot, sight.policy, assumed=sight.snapshot.seen.remarks)
         return say(_origin(request, sight), _answer(foreseen, None), output)
     sight, foreseen, said = _checked(request, settings, against, lasting, every)
-    return say(_origin(request, sight), _answer(foreseen, said), output)
+    lacking = undecidable(sight.snapshot)
+    return say(_origin(request, sight), replace(_answer(foreseen, said), unknown=lacking), output)
 
 
 def _origin(request: Request, sight: Sight) -> Origin:

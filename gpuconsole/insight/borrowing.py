@@ -11,7 +11,7 @@ from gpuconsole.model.workloads import Workload
 def over_nominal(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
     """ClusterQueue → GPUs that it uses beyond its nominal quota, by (flavor, resource); others are left out.
 
-    Of a queue that cannot be seen nobody knows that (see `unseen_queues`).
+    Of a queue that is not there nobody knows that (see `unseen_queues`).
     """
     over: dict[str, dict[FlavorResource, int]] = {}
     for name, book in books(snapshot).by_queue.items():

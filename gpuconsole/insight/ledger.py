@@ -49,7 +49,7 @@ class Ledger(Struct, frozen=True):
     exposures: tuple[Exposure, ...] = ()
     starving: tuple[Starving, ...] = ()
     unseen: tuple[str, ...] = ()
-    """ClusterQueues that somebody is in and that cannot be seen: what they borrow and lend is not known."""
+    """ClusterQueues that somebody is in and that are not there: what they borrow and lend is not known."""
 
 
 def ledger(snapshot: Snapshot, session: Session, prices: Prices) -> Ledger:

@@ -55,7 +55,7 @@ class Danger(Struct, frozen=True, kw_only=True):
     """Where Kueue admits, the ClusterQueue; else Volcano's or KAI's, if any."""
     gpus: int
     borrowed: int | None
-    """None where its ClusterQueue cannot be seen."""
+    """None where its ClusterQueue is not there."""
     priority: int
     probability: float
     """0 to 1: the part of the runs in which it was evicted before the horizon."""

@@ -25,7 +25,7 @@ class Runner(Struct, frozen=True, kw_only=True):
     queue: str
     gpus: int
     borrowed: int | None
-    """None where its ClusterQueue cannot be seen: nobody knows what that owns."""
+    """None where its ClusterQueue is not there: nobody knows what that owned."""
     priority: int
     loss: Loss
     pods: tuple[str, ...]

@@ -266,3 +266,9 @@ def test_who_was_preempted_is_not_nobody_where_neither_events_nor_workloads_may_
     workloads = without(file, *WORKLOADS)
     status, document = answer(gpuconsole, "preemptions", "--snapshot", file)
     assert (status, document["answer"], set(document["unknown"])) == (2, None, {events, workloads})
+
+
+def test_a_comparison_with_what_kueue_did_names_what_the_forecasts_could_not_see(gpuconsole: Line, file: Path) -> None:
+    why = without(file, *FLAVORS)
+    _, document = answer(gpuconsole, "forecast", "--check", "--snapshot", file, "--against", file)
+    assert (document["answer"] is None, document["unknown"]) == (False, [why])

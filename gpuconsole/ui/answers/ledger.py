@@ -47,7 +47,8 @@ def _unseen(queues: Sequence[str]) -> list[str]:
         return []
     more = f" and {len(queues) - NAMED} more" if len(queues) > NAMED else ""
     names = f"ClusterQueue{'s' if len(queues) > 1 else ''} {', '.join(queues[:NAMED])}{more}"
-    return [f"{names} cannot be seen here: what they lend and borrow is not known"]
+    gone = "are not there: what they lend and borrow" if len(queues) > 1 else "is not there: what it lends and borrows"
+    return [f"{names} {gone} is not known"]
 
 
 def _noted(rows: Sequence[str], notes: Iterable[str]) -> Iterator[str]:
