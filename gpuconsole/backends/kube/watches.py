@@ -171,7 +171,7 @@ class Watches:
             narrowed = self._namespaces if reached.served.namespaced else ()
             if not rights and not narrowed:
                 continue
-            why = [str(right) for right in rights] or [only(narrowed)]
+            why = [*map(str, rights), *([only(narrowed)] if narrowed and reached.namespaces else ())]
             yield Unseen(
                 table=HISTORY if source == EVENT else table_of(source),
                 resource=reached.served.resource,

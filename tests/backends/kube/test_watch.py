@@ -242,6 +242,18 @@ def test_a_snapshot_says_of_which_kinds_not_everything_is_in_it(served: ApiServe
     assert see.backend.seen is see.backend.snapshot().seen
 
 
+def test_a_right_that_is_missing_in_one_of_the_named_namespaces_is_named_as_well(
+    served: ApiServer, sight: Make
+) -> None:
+    served.forbidden = lambda verb, plural, namespace: plural == "pods" and namespace == "two"
+    see = sight("one", "two")
+    see.loaded()
+    right, rest = "may not list pods in namespace two", "only namespaces one, two are read"
+    seen = see.backend.snapshot().seen
+    assert (seen.lacking(Pod), seen.lacking(Workload)) == ((f"{right}, {rest}",), (rest,))
+    assert (seen.all_of(Pod, within="one"), seen.all_of(Pod, within="two")) == (True, False)
+
+
 def test_where_namespaces_are_named_nothing_else_of_a_namespaced_kind_is_seen(served: ApiServer, sight: Make) -> None:
     see = sight("one", "two")
     see.loaded()
