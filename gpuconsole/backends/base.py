@@ -147,6 +147,15 @@ class Live(Protocol):
         """Who decides there, as far as the kinds tell that it serves."""
 
 
+@runtime_checkable
+class Partial(Protocol):
+    """What only a backend offers whose events may not tell of everything that there is."""
+
+    @property
+    def seen(self) -> Seen:
+        """What of the cluster they tell; the same value as long as that is the same."""
+
+
 class Follower(Protocol):
     """Someone who keeps a replica of a simulation, by being told what it was told. Called by the polling thread."""
 

@@ -14,6 +14,7 @@ from gpuconsole.backends.surveying import Survey
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Applied, Event, Happened
+from gpuconsole.model.seen import Seen
 from gpuconsole.sim.engine import Simulation
 
 BUDGET = 0.018
@@ -46,6 +47,8 @@ class SimulatedBackend(Clockwork):
         self._guard = threading.Lock()
         self._opening: list[Event] = []
         self._digest = 0
+        self.seen: Seen = simulation.snapshot().seen
+        """What was known of the cluster that it goes on from."""
 
     @property
     def now(self) -> Time:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from gpuconsole.backends.base import Backend, Clocked, Live
+from gpuconsole.backends.base import Backend, Clocked, Live, Partial
 from gpuconsole.model.events import Event, Happened
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState
@@ -40,7 +40,7 @@ class Loop:
     ) -> None:
         self._backend = backend
         self._timekeeper = backend if isinstance(backend, (Clocked, Live)) else None
-        self._live = backend if isinstance(backend, Live) else None
+        self._partial = backend if isinstance(backend, Partial) else None
         self._publish = publish
         self._record = record
         self._clock = clock
@@ -92,8 +92,8 @@ class Loop:
             self._record(lines)
         self.renewed = self._clock()
         if moved or self.snapshot is EMPTY:
-            if self._live is not None:
-                self._state.seen = self._live.health.seen
+            if self._partial is not None:
+                self._state.seen = self._partial.seen
             self.snapshot = self._state.freeze()
             self._publish(self.snapshot)
 

@@ -3,10 +3,15 @@
 import pytest
 
 from gpuconsole.backends.base import Missing
+from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.errors import UnseenError
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import LocalQueue
+from gpuconsole.model.seen import Seen, Unseen
+from gpuconsole.model.state import ClusterState
 from gpuconsole.services.console import Console
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.ui.screens.lacking import RightsScreen
 from tests.backends.elsewhere import Elsewhere
 from tests.ui.stage import SIZES, Stage, staged
@@ -120,3 +125,18 @@ async def test_what_comes_is_not_foretold_by_what_may_not_be_read() -> None:
             ask()
     assert list(console.answers.ahead("team/w")) == []
     assert list(console.answers.outlook()) == []
+
+
+async def test_a_saved_cluster_is_asked_no_more_than_was_seen_of_it() -> None:
+    state = ClusterState(NOW)
+    state.seen = Seen(gaps=(Unseen(table="nodes", resource="nodes", why="may not list nodes in the whole cluster"),))
+    simulation = Simulation.from_snapshot(state.freeze(), policy=SimPolicy(), seed=0)
+    console = Console(SimulatedBackend(simulation))
+    console.tick(0)
+    assert console.snapshot.seen == state.seen
+    with pytest.raises(UnseenError, match="nothing can be said: may not list nodes"):
+        console.answers.risk()
+    async with staged(console) as stage:
+        await stage.press("2", "F")
+        await stage.settle()
+        assert "not known: may not list nodes in the whole cluster" in stage.text
