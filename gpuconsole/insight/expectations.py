@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from gpuconsole.insight.codes import Code
 from gpuconsole.insight.expect_forms import (
     INCLUDES,
     ExpectError,
@@ -48,8 +49,12 @@ Check = Callable[[Look, Any, bool], Finding]
 
 
 def check_admitted(look: Look, wanted: Any, includes: bool) -> Finding:
-    names = sorted(look.names.label(look.names.subject(name)) for name in as_list(wanted))
-    return Finding(_holds(names, look.admitted, includes), _join(names), _join(look.admitted))
+    keys = {look.names.label(key): key for key in map(look.names.subject, as_list(wanted))}
+    names = sorted(map(look.names.label, map(look.names.subject, as_list(wanted))))
+    codes = {name: look.code(key) for name, key in sorted(keys.items()) if name not in look.admitted}
+    waits = [f"{name} waits: {code}" for name, code in codes.items() if code is not Code.NOT_WAITING]
+    more = f" ({', '.join(waits)})" if waits else ""
+    return Finding(_holds(names, look.admitted, includes), _join(names), f"{_join(look.admitted)}{more}")
 
 
 def check_pending(look: Look, wanted: Any, includes: bool) -> Finding:

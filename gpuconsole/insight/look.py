@@ -41,6 +41,10 @@ class Look:
         codes = ((key, explain(self.snapshot, key).code) for key in keys)
         return {self.names.label(key): code.value for key, code in sorted(codes) if code is not Code.NOT_WAITING}
 
+    def code(self, key: str) -> Code:
+        """Why something waits."""
+        return explain(self.snapshot, key).code
+
     @cached_property
     def evicted(self) -> list[tuple[str, str, tuple[str, ...]]]:
         """(who, by whom, why) of each eviction; the rule that chose a victim is as good a reason as `Preempted`."""

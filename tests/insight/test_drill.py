@@ -313,7 +313,7 @@ MEANINGS: dict[str, tuple[dict[str, Any], Result]] = {
     ),
     "admitted is exact": (
         {"admitted": ["default/stays", "default/high"]},
-        failed("admitted", "default/high, default/stays", "default/stays"),
+        failed("admitted", "default/high, default/stays", "default/stays (default/high waits: nodes)"),
     ),
     "an empty list is an expectation": (
         {"admitted": []},

@@ -230,7 +230,11 @@ def _released(response: Any) -> Iterator[None]:
 
 def _plain(error: Exception) -> str:
     """The heart of an error of urllib3, which wraps them several times."""
+    import urllib3
+
     reason = getattr(error, "reason", None)
     inner = reason if isinstance(reason, Exception) else error
+    if isinstance(inner, urllib3.exceptions.TimeoutError):
+        return "it does not answer in time"
     text = str(inner).rpartition(": ")[2] if "Errno" in str(inner) else str(inner)
     return clean(text or type(inner).__name__, 300)

@@ -142,6 +142,11 @@ def test_a_server_that_is_not_there_is_told_with_what_to_look_at(api: ApiServer,
     assert connection.heard == 0.0
 
 
+def test_a_server_that_is_too_slow_is_told_in_plain_words(connection: Connection) -> None:
+    with pytest.raises(Unreachable, match=": it does not answer in time; is the server up, and reachable from here"):
+        connection.get(NODES, read=1e-6)
+
+
 def test_it_is_noted_when_the_server_was_heard(api: ApiServer, connection: Connection, clock: Clock) -> None:
     clock.now = 321.0
     connection.get(NODES)
