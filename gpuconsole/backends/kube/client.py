@@ -234,7 +234,7 @@ def _plain(error: Exception) -> str:
 
     reason = getattr(error, "reason", None)
     inner = reason if isinstance(reason, Exception) else error
-    if isinstance(inner, urllib3.exceptions.TimeoutError):
+    if isinstance(inner, urllib3.exceptions.ReadTimeoutError):
         return "it does not answer in time"
     text = str(inner).rpartition(": ")[2] if "Errno" in str(inner) else str(inner)
     return clean(text or type(inner).__name__, 300)

@@ -1,5 +1,7 @@
 """Requests to an API server: credentials that were rotated are read anew, and errors say what would help."""
 
+import threading
+
 import pytest
 
 from gpuconsole.backends.kube.answers import Busy, Forbidden, Gone, Refused, Unauthorized, Unreachable
@@ -142,9 +144,12 @@ def test_a_server_that_is_not_there_is_told_with_what_to_look_at(api: ApiServer,
     assert connection.heard == 0.0
 
 
-def test_a_server_that_is_too_slow_is_told_in_plain_words(connection: Connection) -> None:
+def test_a_server_that_is_too_slow_is_told_in_plain_words(api: ApiServer, connection: Connection) -> None:
+    told = threading.Event()
+    api.forbidden = lambda *_: told.wait()
     with pytest.raises(Unreachable, match=": it does not answer in time; is the server up, and reachable from here"):
-        connection.get(NODES, read=1e-6)
+        connection.get(NODES, read=0.05)
+    told.set()
 
 
 def test_it_is_noted_when_the_server_was_heard(api: ApiServer, connection: Connection, clock: Clock) -> None:
