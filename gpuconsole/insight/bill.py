@@ -48,7 +48,6 @@ class PoolCost(Struct, frozen=True, kw_only=True):
     """USD an hour of the spot machines."""
     limits: Resources = EMPTY
     """What all its nodes may have together."""
-    weight: int = 0
 
     @property
     def on_demand_hourly(self) -> float:
@@ -132,7 +131,6 @@ def _autoscaled(snapshot: Snapshot) -> Iterable[PoolCost]:
             pool=pool,
             spot_hourly=sum(one.price for one in group.instances if one.capacity_type == SPOT),
             limits=rules.limits if rules is not None else EMPTY,
-            weight=rules.weight if rules is not None else 0,
         )
 
 

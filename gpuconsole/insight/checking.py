@@ -16,8 +16,6 @@ class Checking(Struct, frozen=True, kw_only=True):
     """A workload that has its quota and is not admitted."""
 
     workload: str
-    queue: str
-    """ClusterQueue."""
     gpus: int
     """That its quota is of, and that do no work."""
     since: Time
@@ -49,7 +47,6 @@ def _checking(workload: Workload) -> Checking:
     reserved = workload.condition("QuotaReserved")
     return Checking(
         workload=workload.key,
-        queue=workload.cluster_queue,
         gpus=held_gpus(workload),
         since=reserved.since if reserved is not None else workload.created,
         open=open_checks(workload),

@@ -20,7 +20,6 @@ class Gang(Struct, frozen=True, kw_only=True):
     name: str
     """Key of its Workload, else of its job, else `namespace/gang`."""
     placed: int
-    waiting: int
     needed: int
     """How many have to run at once."""
     held_gpus: int
@@ -29,8 +28,6 @@ class Gang(Struct, frozen=True, kw_only=True):
     """GPUs of as many waiting pods as are needed still, the smallest first."""
     since: Time
     """When the oldest waiting pod was made."""
-    message: str
-    """The scheduler's own text about one of the waiting pods."""
 
 
 class Deadlock(Struct, frozen=True):
@@ -80,12 +77,10 @@ def _gang(snapshot: Snapshot, pods: list[Pod]) -> Gang:
         key=gang_key(first),
         name=first.workload or first.job or f"{first.namespace}/{first.gang}",
         placed=len(placed),
-        waiting=len(waiting),
         needed=needed,
         held_gpus=sum(pod_gpus(pod.template) for pod in placed),
         missing_gpus=sum(asked[: max(0, needed - len(placed))]),
         since=min(pod.created for pod in waiting),
-        message=next((pod.message for pod in waiting if pod.message), ""),
     )
 
 

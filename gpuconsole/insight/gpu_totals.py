@@ -1,7 +1,6 @@
 """What all GPUs of a cluster do, added up from the GPU map: only rows that changed since the last sum are counted."""
 
 from collections import Counter
-from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -27,13 +26,6 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
     largest_gang_nodes: int
     """On how many nodes it would lie."""
     largest_gang_type: str
-    largest_pod: int
-    """Most free GPUs on one node."""
-    nodes: int
-    nodes_idle: int
-    """Ready nodes with GPUs and no pod on any."""
-    mig: Mapping[str, tuple[int, int]]
-    """MIG profile → (used, total)."""
 
 
 class Sums:
@@ -41,16 +33,12 @@ class Sums:
 
     def __init__(self) -> None:
         self.states: Counter[GpuState] = Counter()
-        self.profiles: dict[str, tuple[int, int, int]] = {}
-        """MIG profile → nodes that have it, (used, total) of all."""
         self.free: dict[str, Counter[int]] = {}
         """GPU type → idle GPUs of a node → on how many nodes there are so many."""
-        self.untouched = 0
-        """Nodes with GPUs, all of them idle."""
 
     def copy(self) -> "Sums":
         twin = Sums()
-        twin.states, twin.profiles, twin.untouched = self.states.copy(), self.profiles.copy(), self.untouched
+        twin.states = self.states.copy()
         twin.free = {kind: nodes.copy() for kind, nodes in self.free.items()}
         return twin
 
@@ -58,17 +46,9 @@ class Sums:
         """Add a row (1), or take it out (-1)."""
         for state, number in row.counts.items():
             self.states[state] += sign * number
-        for mig in row.mig:
-            nodes, used, total = self.profiles.get(mig.profile, (0, 0, 0))
-            self.profiles[mig.profile] = nodes + sign, used + sign * mig.used, total + sign * mig.total
         idle = row.counts[GpuState.IDLE]
         if idle:
             self.free.setdefault(row.gpu_type, Counter())[idle] += sign
-            self.untouched += sign * (idle == row.gpus)
-
-    def largest_pod(self) -> int:
-        """Most idle GPUs on one node."""
-        return max((idle for nodes in self.free.values() for idle, number in nodes.items() if number), default=0)
 
     def largest_gang(self) -> tuple[int, int, str]:
         """Idle GPUs, the nodes that they are on, and the type, for the type that has most of them."""
@@ -114,8 +94,4 @@ def gpu_totals(snapshot: Snapshot) -> GpuTotals:
         largest_gang=gpus,
         largest_gang_nodes=nodes,
         largest_gang_type=kind,
-        largest_pod=sums.largest_pod(),
-        nodes=len(rows),
-        nodes_idle=sums.untouched,
-        mig={name: (used, total) for name, (nodes, used, total) in sorted(sums.profiles.items()) if nodes},
     )

@@ -35,7 +35,6 @@ class Unit(Struct, frozen=True, kw_only=True):
 class Inside(Struct, frozen=True, kw_only=True):
     """A node's GPUs."""
 
-    node: str
     model: str
     """As `prices.gpu_type` names it; empty if it is not known."""
     memory: int
@@ -73,7 +72,6 @@ def inside(snapshot: Snapshot, node: Node, row: GpuRow, pods: Iterable[Pod]) -> 
         units = tuple(_turn(node, cell, among) for cell in row.cells)
     model = model_of(node.labels)
     return Inside(
-        node=node.name,
         model=row.gpu_type,
         memory=_memory(node, model.memory if model is not None else 0),
         gpus=gpus,

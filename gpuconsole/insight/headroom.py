@@ -43,8 +43,8 @@ class Headroom(Struct, frozen=True, kw_only=True):
         return max((flavor.available for flavor in self.flavors), default=0)
 
 
-def headroom(snapshot: Snapshot, namespace: str = "") -> tuple[Headroom, ...]:
-    """All LocalQueues (of one namespace, if one is given) by name, with what they could still take."""
+def headroom(snapshot: Snapshot) -> tuple[Headroom, ...]:
+    """All LocalQueues by name, with what they could still take."""
     found = []
     waiting: list[QuotaNode] = list(quota_tree(snapshot))
     while waiting:
@@ -55,8 +55,7 @@ def headroom(snapshot: Snapshot, namespace: str = "") -> tuple[Headroom, ...]:
             found += [_headroom(snapshot, door, node) for door in node.children]
         else:
             waiting += node.children
-    chosen = (one for one in found if not namespace or one.namespace == namespace)
-    return tuple(sorted(chosen, key=lambda one: one.key))
+    return tuple(sorted(found, key=lambda one: one.key))
 
 
 def _headroom(snapshot: Snapshot, door: QuotaNode, queue: QuotaNode | None) -> Headroom:

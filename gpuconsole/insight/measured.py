@@ -60,7 +60,6 @@ class Gpu(Struct, frozen=True, kw_only=True):
     position: int
     pod: str = ""
     workload: str = ""
-    queue: str = ""
     since: Time = 0
     """When its pod started."""
 

@@ -18,7 +18,7 @@ from gpuconsole.insight.quota_node import QuotaNode
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.trouble import Attention
 from gpuconsole.insight.whereabouts import whereabouts
-from gpuconsole.model.clock import HOUR, Span, Time
+from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import RECENT
@@ -69,12 +69,10 @@ class Waiting(Struct, frozen=True, kw_only=True):
 class LastHour(Struct, frozen=True, kw_only=True):
     """What happened lately, in `BINS` equal parts, the newest last."""
 
-    span: Span
     admitted: int
     admitted_bins: tuple[int, ...]
     preempted: int
     preempted_bins: tuple[int, ...]
-    finished: int
     lost_gpu_hours: float
     cost: float
     """USD of the lost work."""
@@ -98,16 +96,15 @@ class Dashboard(Struct, frozen=True, kw_only=True):
     """The most pressing first."""
 
 
-def dashboard(snapshot: Snapshot, history: Sequence[Happened] | None = None) -> Dashboard:
-    """Sum a Snapshot up. `history` (oldest first) is for the last hour; without it the Snapshot's own newest lines."""
-    lines = snapshot.recent if history is None else history
+def dashboard(snapshot: Snapshot) -> Dashboard:
+    """Sum a Snapshot up; of the last hour what its own newest lines tell."""
     return Dashboard(
         time=snapshot.time,
         gpus=gpu_totals(snapshot),
         waiting=waiting(snapshot),
-        lately=last_hour(lines, snapshot.time),
+        lately=last_hour(snapshot.recent, snapshot.time),
         queues=queues(snapshot),
-        attention=attention(snapshot, lines),
+        attention=attention(snapshot, snapshot.recent),
     )
 
 
@@ -150,23 +147,21 @@ def _queued(snapshot: Snapshot, workload: str) -> bool:
     return known is not None and not known.admitted and not known.finished
 
 
-def last_hour(history: Sequence[Happened], now: Time, span: Span = HOUR) -> LastHour:
-    """Sum up the lines of the last `span` before `now`; `history` is oldest first."""
-    start = now - span
+def last_hour(history: Sequence[Happened], now: Time) -> LastHour:
+    """Sum up the lines of the last hour before `now`; `history` is oldest first."""
+    start = now - HOUR
     admitted, preempted = [0] * BINS, [0] * BINS
-    finished, lost, cost = 0, 0.0, 0.0
+    lost, cost = 0.0, 0.0
     losses = unknown = unpriced = 0
     for line in reversed(history):
         if line.time <= start:
             break
-        place = min(BINS - 1, (line.time - start) * BINS // span)
+        place = min(BINS - 1, (line.time - start) * BINS // HOUR)
         match line.what:
             case What.ADMITTED:
                 admitted[place] += 1
             case What.PREEMPTED:
                 preempted[place] += 1
-            case What.FINISHED:
-                finished += 1
             case _:
                 pass
         if line.what is not What.PREEMPTED:  # It repeats the loss of its eviction.
@@ -176,12 +171,10 @@ def last_hour(history: Sequence[Happened], now: Time, span: Span = HOUR) -> Last
             unknown += line.lost_unknown
             unpriced += line.lost_unknown or bool(line.lost_gpu_seconds and not line.cost)
     return LastHour(
-        span=span,
         admitted=sum(admitted),
         admitted_bins=tuple(admitted),
         preempted=sum(preempted),
         preempted_bins=tuple(preempted),
-        finished=finished,
         lost_gpu_hours=lost,
         cost=cost,
         losses=losses,

@@ -45,11 +45,6 @@ class QuotaUse(Struct, frozen=True, kw_only=True):
     """The most that could ever be used here: Kueue's potentialAvailable; the end of the bar."""
 
     @property
-    def own(self) -> int:
-        """The part of `used` that is inside the node's own quota."""
-        return self.used - self.borrowed
-
-    @property
     def share_percent(self) -> float:
         """Usage ÷ potential capacity, in percent; 0 where there is no capacity."""
         return 100 * self.used / self.potential if self.potential > 0 else 0.0

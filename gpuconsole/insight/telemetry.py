@@ -178,7 +178,6 @@ def _of_node(snapshot: Snapshot, telemetry: NodeTelemetry, row: GpuRow | None) -
     for position, device in enumerate(telemetry.devices):
         key = device.pod or (owners.get(device.gpu, "") if device.instance < 0 else "")
         pod: Pod | None = snapshot.pods.get(key) if key else None
-        workload = snapshot.workloads.get(pod.workload) if pod is not None else None
         yield Gpu(
             node=telemetry.name,
             device=device,
@@ -186,7 +185,6 @@ def _of_node(snapshot: Snapshot, telemetry: NodeTelemetry, row: GpuRow | None) -
             position=position,
             pod=key,
             workload=(pod.workload or pod.job) if pod is not None else "",
-            queue=workload.cluster_queue if workload is not None else "",
             since=(pod.started or pod.bound) if pod is not None else 0,
         )
 

@@ -49,12 +49,9 @@ class Moment(Struct, frozen=True, kw_only=True):
     title: str
     detail: str = ""
     """What adds to the title: flavor, preemptor, reason."""
-    text: str = ""
-    """The scheduler's own words."""
     what: What | None = None
     """None for a step that is known from the object only."""
     after: Span = 0
-    gpus: int = 0
     cost: float = 0.0
 
 
@@ -87,9 +84,7 @@ def _moment(line: Happened, workload: str) -> Moment:
         time=line.time,
         title=_title(line, workload),
         detail=_detail(line, workload),
-        text=line.message,
         what=line.what,
-        gpus=line.gpus,
         cost=line.cost,
     )
 
@@ -134,7 +129,7 @@ def _from_object(workload: Workload, known: Sequence[Moment]) -> list[Moment]:
 
 def _from_condition(condition: Condition, title: str) -> Moment:
     detail = condition.reason if condition.type in ("Evicted", "Preempted", "Finished") else ""
-    return Moment(time=condition.since, title=title, detail=detail, text=condition.message)
+    return Moment(time=condition.since, title=title, detail=detail)
 
 
 def _with_spans(moments: Sequence[Moment]) -> list[Moment]:

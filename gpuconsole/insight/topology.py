@@ -48,11 +48,6 @@ class Domain(Struct, frozen=True, eq=False, kw_only=True):
         """GPUs that do work."""
         return self.states[GpuState.OWN] + self.states[GpuState.BORROWED]
 
-    @property
-    def busy(self) -> int:
-        """GPUs that are not idle: in use, held, or of a node that failed."""
-        return self.gpus - self.slots.idle
-
 
 _kept: list[dict[tuple[str, ...], Domain]] = [{}]
 

@@ -48,7 +48,7 @@ def test_autoscaled_machines_cost_what_was_paid_and_pools_tell_their_limits() ->
 
     machines = (machine("m1", ON_DEMAND, 10.0), machine("m2", SPOT, 4.0))
     things: list[Object] = [
-        NodePool(name="p", limits={GPU: 32}, weight=5),
+        NodePool(name="p", limits={GPU: 32}),
         NodeGroup(name="p", instances=machines, interrupted=2, spent=7.0),
         node("m1"),
         node("m2"),
@@ -56,7 +56,7 @@ def test_autoscaled_machines_cost_what_was_paid_and_pools_tell_their_limits() ->
     ]
     found = bill(world(things), PRICES, {})
     (row,) = found.pools
-    assert (row.on_demand_hourly, row.spot_hourly, row.limits, row.weight) == (10.0, 4.0, {GPU: 32}, 5)
+    assert (row.on_demand_hourly, row.spot_hourly, row.limits) == (10.0, 4.0, {GPU: 32})
     assert (found.hourly, found.idle_hourly, found.saved_hourly, found.interrupted) == (14.0, 12.0, 6.0, 2)
     assert found.spent == 7.0
     assert shares(things, By.TEAM) == {"": (0, 12.0), "team": (4, 2.0)}

@@ -39,17 +39,18 @@ def test_the_picker_shows_what_each_queue_could_still_take() -> None:
     )
 
 
-def test_the_picker_can_be_limited_to_a_namespace_and_knows_the_roomiest_flavor() -> None:
+def test_the_picker_has_every_door_and_knows_its_roomiest_flavor() -> None:
     groups = (group({"a100": Quota(8), "l4": Quota(2)}), group({"cpu": Quota(1000)}, "cpu"))
     objects: list[Object] = [
         cluster_queue("q", "", resource_groups=groups),
         LocalQueue(namespace="a", name="lq", cluster_queue="q"),
         LocalQueue(namespace="b", name="lq", cluster_queue="q"),
     ]
-    found = headroom(world(objects), "b")
+    found = headroom(world(objects))
 
     assert [(one.key, one.best, [flavor.flavor for flavor in one.flavors]) for one in found] == [
-        ("b/lq", 8, ["a100", "l4"])
+        ("a/lq", 8, ["a100", "l4"]),
+        ("b/lq", 8, ["a100", "l4"]),
     ]
 
 

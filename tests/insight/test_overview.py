@@ -8,7 +8,7 @@ from gpuconsole.insight.gpu_totals import GpuTotals, gpu_totals
 from gpuconsole.insight.overview import BINS, LastHour, Waiting, dashboard, last_hour, waiting
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.trouble import Attention, Trouble
-from gpuconsole.model.clock import HOUR, MINUTE
+from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import PodPhase
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.objects import Object
@@ -51,10 +51,6 @@ def test_the_drawn_dashboard() -> None:
         largest_gang=4,
         largest_gang_nodes=1,
         largest_gang_type="a100-80gb",
-        largest_pod=4,
-        nodes=3,
-        nodes_idle=0,
-        mig={},
     )
     assert numbers.waiting == Waiting(
         workloads=1,
@@ -84,7 +80,6 @@ def test_the_states_of_gpus_sum_up_to_all_of_them() -> None:
 
     assert (totals.total, totals.in_use, totals.held, totals.faulty, totals.idle) == (18, 1, 5, 4, 8)
     assert (totals.largest_gang, totals.largest_gang_nodes, totals.largest_gang_type) == (6, 1, "a100-80gb")
-    assert (totals.largest_pod, totals.nodes_idle) == (6, 1)
 
 
 def test_who_waits_is_counted_by_reason() -> None:
@@ -144,12 +139,10 @@ def test_the_last_hour_is_binned_and_each_loss_counts_once() -> None:
     ]
 
     assert last_hour(history, START) == LastHour(
-        span=HOUR,
         admitted=3,
         admitted_bins=(1, *[0] * (BINS - 2), 2),
         preempted=1,
         preempted_bins=(*[0] * 5, 1, *[0] * 6),
-        finished=1,
         lost_gpu_hours=2.5,
         cost=5.42,
         losses=2,

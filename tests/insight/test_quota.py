@@ -77,7 +77,6 @@ def test_org_cohort_reads_as_drawn() -> None:
     assert research.policy == "reclaim Any · within LowerPriority · BestEffort"
     assert (research.oldest, research.pending_gpus) == (START - 12 * MINUTE, 6)
     assert (found["org-cohort"].declared, found["org-cohort"].problem) == (False, "")
-    assert research.gpus.own == 8
 
 
 VECTORS: dict[str, tuple[list[Object], list[Row]]] = {
@@ -314,4 +313,4 @@ def test_roll_ups_are_the_sums_of_what_is_below(
             assert node.reserved == sum(child.reserved for child in node.children)
         assert node.gpus.available <= node.gpus.potential or node.gpus.used == 0
         if node.kind is NodeKind.CLUSTER_QUEUE:
-            assert node.gpus.used == node.gpus.own + node.gpus.borrowed
+            assert 0 <= node.gpus.borrowed <= node.gpus.used

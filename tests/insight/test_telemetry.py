@@ -52,11 +52,10 @@ def cluster(telemetry: NodeTelemetry, at: Time = NOW) -> Snapshot:
 
 def test_a_gpu_belongs_to_who_owns_its_index() -> None:
     (first, second) = gpus(cluster(told(utilisation=(90.0, None))))
-    assert (first.name, first.pod, first.workload, first.queue, first.since) == (
+    assert (first.name, first.pod, first.workload, first.since) == (
         "a GPU 0",
         "team/train-0",
         "team/train",
-        "cq",
         START,
     )
     assert (first.busy, second.busy) == (90.0, None)
@@ -72,7 +71,7 @@ def test_a_live_cluster_names_no_indices_but_its_exporter_names_the_pods() -> No
 
 def test_a_pod_that_is_not_known_keeps_its_name() -> None:
     (one,) = gpus(snapshot(NODE, told(devices=(Device(gpu=0, pod="other/p"),), utilisation=(1.0,))))
-    assert (one.pod, one.workload, one.queue) == ("other/p", "", "")
+    assert (one.pod, one.workload) == ("other/p", "")
 
 
 def test_a_workload_is_told_by_the_means_of_what_is_measured() -> None:
