@@ -128,5 +128,7 @@ def test_of_the_seeds_lint_says_what_is_wrong(gpuconsole: Line) -> None:
         ("error", "sla-is-no-job-plugin", 176),
         ("warning", "unreachable-quota", 93),
         ("warning", "missing-priority-class", 136),
+        ("warning", "timeout-misread", 174),
         ("warning", "sla-misread", 177),
+        ("warning", "never-misread", 249),
     ]

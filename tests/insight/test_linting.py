@@ -184,9 +184,14 @@ def test_sla_is_a_plugin_of_the_scheduler_and_cancels_nothing() -> None:
         ("sla-waiting-time: 30m  # then it is let in", []),
         ("# sla cancels nothing\nreplicas: 2  # cancel this", []),
         ("The sla: it cancels # 1 job", []),
+        ("preemptionPolicy: Never  # Dev workloads are never preempted", [1]),
+        ("preemptionPolicy: Never  # it preempts nobody", []),
+        ("preemptionPolicy: PreemptLowerPriority  # never preempted", []),
+        ("  timeout: 300  # Restart individual pod if it fails within 5 min", [1]),
+        ("  timeout: 300s  # so long after a failure it is restarted", []),
     ],
 )
-def test_a_comment_that_promises_a_cancellation_is_misread(text: str, lines: list[int]) -> None:
+def test_a_comment_that_promises_what_its_field_does_not_do_is_misread(text: str, lines: list[int]) -> None:
     assert [finding.line for finding in comments.lint(text, "f.yaml")] == lines
 
 

@@ -1,37 +1,73 @@
-"""Comments in manifests that promise what nothing does: that an sla cancels a job."""
+"""Comments in manifests that promise what the field beside them does not do."""
 
 import re
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from gpuconsole.insight.linting.findings import Finding, Level
 from gpuconsole.insight.linting.scheduler import NEVER_CANCELS
 
-_SLA = re.compile(r"\b(sla-waiting-time|jobWaitingTime|sla)\b")
-_PROMISE = re.compile(r"\b(cancel|abort|kill|delet|terminat|fail)\w*", re.IGNORECASE)
-_DENIED = re.compile(r"\b(not|never|no|nothing|nobody|without)\b", re.IGNORECASE)
+
+class _Misreading(Struct, frozen=True, kw_only=True):
+    """What a comment promises of a field, and what is so."""
+
+    code: str
+    field: re.Pattern[str]
+    """In the line before its comment."""
+    promise: re.Pattern[str]
+    """In the comment."""
+    denied: re.Pattern[str] | None = None
+    """What stands before a promise that promises nothing: `never cancelled`."""
+    problem: str
+    fix: str
+
+
+_MISREADINGS = (
+    _Misreading(
+        code="sla-misread",
+        field=re.compile(r"\b(sla-waiting-time|jobWaitingTime|sla)\b"),
+        promise=re.compile(r"\b(cancel|abort|kill|delet|terminat|fail)\w*", re.IGNORECASE),
+        denied=re.compile(r"\b(not|never|no|nothing|nobody|without)\b", re.IGNORECASE),
+        problem=NEVER_CANCELS,
+        fix="say so in the comment; who wants it cancelled sets activeDeadlineSeconds, or deletes it",
+    ),
+    _Misreading(
+        code="never-misread",
+        field=re.compile(r"\bpreemptionPolicy:\s*[\"']?Never\b"),
+        promise=re.compile(r"\b(never|not|cannot|can't|won't)\b[^.;]*\b(preempted|evicted|killed)\b", re.IGNORECASE),
+        problem="preemptionPolicy: Never keeps its pods from preempting others, and protects nobody",
+        fix="say so in the comment; who is to be spared needs a higher value than those who may preempt it",
+    ),
+    _Misreading(
+        code="timeout-misread",
+        field=re.compile(r"^\s*(- )?timeout:\s*\S"),
+        promise=re.compile(r"\b(fail|evict|restart)\w*\b[^.;]*\bwithin\b", re.IGNORECASE),
+        problem="a policy's timeout is how long Volcano waits after the event before it acts",
+        fix="say so in the comment, and write it as a duration (5m)",
+    ),
+)
 _YAML = re.compile(r"^\s*(- )?[\w./\"'-]+:")
 _LONGEST = 2000
 
 
 def lint(text: str, name: str) -> Iterator[Finding]:
-    """Lines of a manifest's text that set a waiting time of sla and say in a comment that the job is cancelled then."""
+    """Lines of a manifest's text that set a field and promise in a comment what it does not do."""
     for number, line in enumerate(text.splitlines(), start=1):
         code, mark, comment = line[:_LONGEST].partition("#")
-        if not mark or not _YAML.match(code) or not _SLA.search(code):
+        if not mark or not _YAML.match(code):
             continue
-        if _PROMISE.search(comment) and not _DENIED.search(_before(comment)):
-            yield Finding(
-                code="sla-misread",
-                level=Level.WARNING,
-                object=name,
-                problem=f"{NEVER_CANCELS}",
-                evidence={"comment": comment.strip()},
-                fix="say so in the comment; who wants it cancelled sets activeDeadlineSeconds, or deletes it",
-                line=number,
-            )
-
-
-def _before(comment: str) -> str:
-    """What a comment says before the word that promises something: `never cancelled` promises nothing."""
-    match = _PROMISE.search(comment)
-    return comment[: match.start()] if match is not None else comment
+        for one in _MISREADINGS:
+            promise = one.promise.search(comment)
+            if promise is None or not one.field.search(code):
+                continue
+            if one.denied is None or not one.denied.search(comment[: promise.start()]):
+                yield Finding(
+                    code=one.code,
+                    level=Level.WARNING,
+                    object=name,
+                    problem=one.problem,
+                    evidence={"comment": comment.strip()},
+                    fix=one.fix,
+                    line=number,
+                )
