@@ -8,7 +8,7 @@ import click
 from gpuconsole.cli.answering import Answer, Asked, answering, lines_of
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.subjects import whole_named
-from gpuconsole.insight.basis import PLACES, undecidable
+from gpuconsole.insight.basis import PLACES, unforeseeable
 from gpuconsole.insight.calibration import Told, experience, record
 from gpuconsole.insight.codes import Code
 from gpuconsole.insight.estimates import KEPT, Estimate, Memory
@@ -38,7 +38,7 @@ def command(asked: Asked, workload: str, runs: int, horizon: Span, chance: int) 
     """
     snapshot = asked.found or asked.simulation.snapshot()
     key = whole_named(snapshot, workload)
-    if lacking := undecidable(snapshot, *PLACES):
+    if lacking := unforeseeable(snapshot, *PLACES):
         answer, told = stand(snapshot, key), explain(snapshot, key)
         ended = not waits(answer, told) and told.code is not Code.UNSEEN
         open_end = () if ended else tuple(f"when it starts: {text}" for text in lacking)

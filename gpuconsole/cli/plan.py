@@ -10,7 +10,7 @@ from gpuconsole.cli.answering import Answer, Asked, answering, nothing_said
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.whatif import changes_in
 from gpuconsole.errors import UsageError
-from gpuconsole.insight.basis import PLACES, run_times, undecidable
+from gpuconsole.insight.basis import PLACES, run_times, unforeseeable
 from gpuconsole.insight.plan import Option, Plan, plan
 from gpuconsole.model.clock import HOUR, SECOND, Span
 from gpuconsole.sim.changes import as_changes
@@ -31,7 +31,7 @@ def command(asked: Asked, wanted: Path, wait: Span, horizon: Span = HOUR) -> Ans
     a fork of the cluster; nothing is changed. Exits with 1 if none is enough.
     """
     changes = changes_in(wanted, asked.simulation.now)
-    if lacking := undecidable(asked.simulation.snapshot(), *PLACES):
+    if lacking := unforeseeable(asked.simulation.snapshot(), *PLACES):
         return nothing_said("Plan", lacking)
     assumed = run_times(asked.simulation.policy) if asked.found is not None else ()
     answer = plan(asked.simulation, changes.commands, wait, horizon)

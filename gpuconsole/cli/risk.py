@@ -7,7 +7,7 @@ import msgspec
 
 from gpuconsole.cli.answering import Answer, Asked, answering, lines_of, nothing_said
 from gpuconsole.cli.simulate import Duration
-from gpuconsole.insight.basis import PLACES, undecidable
+from gpuconsole.insight.basis import PLACES, unforeseeable
 from gpuconsole.insight.risk import RUNS, Risk, risk
 from gpuconsole.model.clock import MINUTE, SECOND, Span, format_time
 from gpuconsole.ui.answers.risk import risk_lines
@@ -26,7 +26,7 @@ def command(asked: Asked, runs: int, horizon: Span, chance: int) -> Answer:
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. The cluster is run forward
     many times from what an observer knows of it; with --until, a simulated one has a past to go by.
     """
-    if lacking := undecidable(asked.simulation.snapshot(), *PLACES):
+    if lacking := unforeseeable(asked.simulation.snapshot(), *PLACES):
         return nothing_said("Risk", lacking, VERSION)
     found = asked.standing() if asked.found is not None else None
     answer = risk(asked.simulation, lines_of(asked), runs=runs, seed=chance, horizon=horizon, found=found)

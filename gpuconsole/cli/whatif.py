@@ -13,7 +13,7 @@ from gpuconsole.cli.scenarios import placed
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import FindingsError
 from gpuconsole.cli.whatif_report import as_text
-from gpuconsole.insight.basis import PLACES, run_times, undecidable
+from gpuconsole.insight.basis import PLACES, run_times, unforeseeable
 from gpuconsole.insight.whatif import WhatIf, looks, what_if
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_time
 from gpuconsole.model.manifests import Severity, load
@@ -48,7 +48,7 @@ def command(asked: Asked, change: Path, against: Path | None, horizon: Span | No
     wanted = changes_in(change, now)
     other = changes_in(against, now).commands if against is not None else ()
     snapshot = asked.simulation.snapshot()
-    if lacking := undecidable(snapshot):
+    if lacking := unforeseeable(snapshot):
         return nothing_said("WhatIf", lacking, VERSION)
     blind = snapshot.seen.lacking(*PLACES)
     span = horizon if horizon is not None else wanted.horizon if wanted.horizon is not None else HOUR

@@ -1,5 +1,6 @@
 """What of that which decides is not seen: where anything lacks, what the engine makes of the rest says nothing."""
 
+from gpuconsole.insight.once import once
 from gpuconsole.model.clock import format_span
 from gpuconsole.model.cluster import Namespace, Node, Pod
 from gpuconsole.model.kai import KaiQueue
@@ -24,10 +25,25 @@ def undecidable(snapshot: Snapshot, *besides: type) -> tuple[str, ...]:
     `besides` are kinds that the answer rests on as well.
     """
     seen = snapshot.seen
-    if not seen.gaps:
-        return ()
+    return seen.lacking(*besides, *_decisive(snapshot)) if seen.gaps else ()
+
+
+def unforeseeable(snapshot: Snapshot, *besides: type) -> tuple[str, ...]:
+    """Why nobody here can say what comes, where other schedulers than Kueue have queues, too; see `undecidable`."""
+    return undecidable(snapshot, *besides, *_others(snapshot)) if snapshot.seen.gaps else ()
+
+
+@once("jobs", "kai_pod_groups")
+def _others(snapshot: Snapshot) -> tuple[type, ...]:
+    volcano = any(job.volcano is not None for job in snapshot.jobs.all())
+    return (*((VolcanoQueue,) if volcano else ()), *((KaiQueue,) if len(snapshot.kai_pod_groups) else ()))
+
+
+@once("cluster_queues", "flavors")
+def _decisive(snapshot: Snapshot) -> tuple[type, ...]:
+    """The kinds that Kueue's decisions depend on here, as far as the queues and flavors that are seen tell."""
     queues, flavors = snapshot.cluster_queues, snapshot.flavors
-    wanted: list[type] = [*besides, Workload, ClusterQueue, LocalQueue, ResourceFlavor]
+    wanted: list[type] = [Workload, ClusterQueue, LocalQueue, ResourceFlavor]
     if any(queue.cohort for queue in queues.all()):
         wanted.append(Cohort)
     if any(queue.checks for queue in queues.all()):
@@ -36,7 +52,7 @@ def undecidable(snapshot: Snapshot, *besides: type) -> tuple[str, ...]:
         wanted += [Topology, *PLACES]
     if any(queue.namespace_selector not in (None, LabelSelector()) for queue in queues.all()):
         wanted.append(Namespace)
-    return seen.lacking(*wanted)
+    return tuple(wanted)
 
 
 def run_times(policy: SimPolicy) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gpuconsole.backends.base import Backend, Forkable, Live
 from gpuconsole.errors import NotSupportedError, UnseenError, WorkerError
 from gpuconsole.insight.ahead import Ahead
-from gpuconsole.insight.basis import PLACES, undecidable
+from gpuconsole.insight.basis import PLACES, unforeseeable
 from gpuconsole.insight.expected_start import corrected
 from gpuconsole.insight.outlook import Outlook, calibrated
 from gpuconsole.insight.plan import Planning, planning
@@ -128,7 +128,7 @@ class Answers:
         A start is corrected by what became of earlier estimates of this console, and remembered for later ones.
         Piece by piece, as `looks`; nothing at all where nothing is foretold, or can be.
         """
-        if undecidable(self._newest(), *PLACES):
+        if unforeseeable(self._newest(), *PLACES):
             return
         for piece in self._pieces(lambda worker, seen: worker.ahead(workload, seen), lambda: iter(())):
             start = piece.eta.start if piece.eta is not None else None
@@ -140,7 +140,7 @@ class Answers:
 
     def outlook(self) -> Iterator[Outlook]:
         """When all that waits starts, corrected and remembered as by `ahead`."""
-        if undecidable(self._newest(), *PLACES):
+        if unforeseeable(self._newest(), *PLACES):
             return
         for piece in self._pieces(lambda worker, seen: worker.outlook(seen), lambda: iter(())):
             told = [one.told for one in piece.estimates.values()]
@@ -159,7 +159,7 @@ class Answers:
 
     def _decide(self, *besides: type) -> None:
         """Raise UnseenError where something that the future depends on may not be read."""
-        if lacking := undecidable(self._newest(), *besides):
+        if lacking := unforeseeable(self._newest(), *besides):
             raise UnseenError(f"nothing can be said: {'; '.join(lacking)}")
 
     def _forkable(self) -> Forkable:

@@ -3,11 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.basis import PLACES, run_times, undecidable
+from gpuconsole.insight.basis import PLACES, run_times, undecidable, unforeseeable
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod
+from gpuconsole.model.job import Job
+from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.labels import LabelSelector
-from gpuconsole.model.objects import Object
+from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import (
     AdmissionCheck,
     CheckRule,
@@ -18,6 +20,8 @@ from gpuconsole.model.queues import (
     ResourceFlavor,
     Topology,
 )
+from gpuconsole.model.volcano import VolcanoQueue
+from gpuconsole.model.volcano_jobs import VolcanoSpec
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.chance import Spread
 from gpuconsole.sim.policy import SimPolicy
@@ -46,6 +50,17 @@ def test_what_decides_is_what_the_queues_refer_to(
     kinds = (*ALWAYS, Cohort, AdmissionCheck, Namespace, Topology, Node, Pod, LimitRange)
     decisive = {kind for kind in kinds if undecidable(world([queue, flavor], seen=unseen(kind)))}
     assert decisive == {*ALWAYS, *besides}
+
+
+def test_queues_of_other_schedulers_decide_what_comes_where_work_is_theirs() -> None:
+    theirs: tuple[tuple[Object, type[Object]], ...] = (
+        (Job(namespace="a", name="v", kind="VolcanoJob", volcano=VolcanoSpec()), VolcanoQueue),
+        (KaiPodGroup(namespace="a", name="g"), KaiQueue),
+    )
+    for thing, kind in theirs:
+        assert unforeseeable(world([ALONE, A100], seen=unseen(kind))) == ()
+        among = world([ALONE, A100, thing], seen=unseen(kind))
+        assert (unforeseeable(among), undecidable(among)) == ((f"may not list {TABLES[kind]}",), ())
 
 
 def test_it_is_named_with_what_the_answer_rests_on_besides() -> None:
