@@ -75,7 +75,7 @@ def _charge(workload: Workload, left: dict[FlavorResource, int]) -> dict[FlavorR
     parts: dict[FlavorResource, int] = {}
     for pair, amount in held(workload):
         part = min(amount, left.get(pair, 0))
-        if part:
+        if part > 0:
             left[pair] -= part
             parts[pair] = parts.get(pair, 0) + part
     return parts

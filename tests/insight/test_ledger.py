@@ -5,13 +5,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from gpuconsole.insight.borrowing import borrowed_parts
 from gpuconsole.insight.ledger import Exposure, Leaving, Ledger, ledger
 from gpuconsole.insight.loans import Loan, loans
 from gpuconsole.insight.starving import Starving
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.quantity import CPU, GPU
 from gpuconsole.model.queues import (
     ClusterQueue,
     FlavorQuotas,
@@ -85,6 +86,16 @@ def test_a_loan_names_both_sides_and_since_when_and_its_lender_would_evict_whom(
         ),
     )
     assert (found.exposures[0].leaving[0].cost or 0) > 0
+
+
+def test_an_amount_below_nothing_is_no_loan() -> None:
+    """Whoever may write a Workload's status may write that."""
+    odd = running("odd", "lab/lq", 8, into="lab")
+    usage = PodSetAssignment(flavors={GPU: "a100", CPU: "a100"}, usage={GPU: 8, CPU: -4000})
+    odd = replace(odd, admission=Admission(cluster_queue="lab", pod_sets=(usage,)))
+    door = LocalQueue(namespace="lab", name="lq", cluster_queue="lab")
+    queues = (cluster_queue("lab", "org"), cluster_queue("lender", "org", Quota(8)))
+    assert borrowed_parts(world([A100, *queues, door, odd])) == {"lab/odd": {("a100", GPU): 8}}
 
 
 def test_nobody_borrows() -> None:
