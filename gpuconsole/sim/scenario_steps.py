@@ -8,7 +8,7 @@ import msgspec
 from msgspec import NODEFAULT, Struct, defstruct, field, structs
 
 from gpuconsole.model import commands
-from gpuconsole.model.clock import SECOND, Time
+from gpuconsole.model.clock import LONGEST, SECOND, Time
 from gpuconsole.model.commands import Command, Delete, Finish, InCluster, Submit
 from gpuconsole.model.jobs.naming import POD_GROUP
 from gpuconsole.model.manifests import decode_objects
@@ -72,7 +72,11 @@ def read_steps(forms: Sequence[StepForm], start: Time, problems: list[str]) -> t
         path = f"steps[{number}]"
         if form.advance_seconds < 0:
             problems.append(f"{path}.advanceSeconds: {form.advance_seconds:g} is before the last step; time goes on")
-        at += round(max(0.0, form.advance_seconds) * SECOND)
+        span = max(0.0, form.advance_seconds) * SECOND
+        if span > LONGEST:
+            said = f"{form.advance_seconds:g} is longer than can be simulated; 292 years are the most"
+            problems.append(f"{path}.advanceSeconds: {said}")
+        at += round(min(span, LONGEST))
         found = list(_commands(form, path, at, problems))
         orders, places = tuple(order for order, _ in found), tuple(place for _, place in found)
         steps.append(Step(at=at, commands=orders, places=places, expect=form.expect))

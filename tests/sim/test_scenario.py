@@ -242,6 +242,10 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
         {"steps": [{"advanceSeconds": -5}]},
         "s.yaml: steps[0].advanceSeconds: -5 is before the last step; time goes on",
     ),
+    "a step that is never over": (
+        {"steps": [{"advanceSeconds": 1e308}]},
+        "s.yaml: steps[0].advanceSeconds: 1e+308 is longer than can be simulated; 292 years are the most",
+    ),
     "a day of three hours": (
         {"arrivals": [{"name": "a", "namespace": "b", "byHour": [1, 1, 1]}]},
         "s.yaml: arrivals[0].byHour: it has 3 factors; a day has 24 hours",
