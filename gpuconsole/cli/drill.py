@@ -15,9 +15,9 @@ from gpuconsole.cli.junit import junit as as_junit
 from gpuconsole.cli.options import Request, configured, policed
 from gpuconsole.cli.scenarios import LineOf
 from gpuconsole.cli.sources import FindingsError, read_drill, read_scenario
-from gpuconsole.cli.tables import counted
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.drill import Result, run_drill
+from gpuconsole.insight.tables import counted
 from gpuconsole.model.manifests import NO_MANIFEST, Severity, load
 from gpuconsole.model.text import clean
 from gpuconsole.services.drills import playable

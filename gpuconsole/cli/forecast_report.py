@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from gpuconsole.cli.tables import counted, seconds, table
 from gpuconsole.insight.forecast import Fate, Forecast, Prospect, in_words
 from gpuconsole.insight.forecast_check import Cause, Difference, Differences
+from gpuconsole.insight.tables import counted, seconds, table
 from gpuconsole.model.clock import format_time
 from gpuconsole.ui.names import called, named
 

@@ -3,7 +3,7 @@
 import click
 import msgspec
 
-from gpuconsole.cli.tables import table
+from gpuconsole.insight.tables import table
 from gpuconsole.ui.actions import ACTIONS
 from gpuconsole.ui.keymap import spell_all
 

@@ -11,8 +11,8 @@ from msgspec import Struct
 from gpuconsole.cli.bundled import resolve
 from gpuconsole.cli.linting import Cluster, Gathered, gather
 from gpuconsole.cli.options import Request, policed
-from gpuconsole.cli.tables import counted
 from gpuconsole.insight.linting import Finding, Level, comments, lint
+from gpuconsole.insight.tables import counted
 from gpuconsole.model.documents.findings import path_text
 from gpuconsole.model.manifests import Finding as Unusable
 from gpuconsole.model.text import clean

@@ -5,9 +5,9 @@ from pathlib import Path
 import click
 
 from gpuconsole.cli.answering import Answer, Asked, answering
-from gpuconsole.cli.tables import table
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.mig_changes import NodeChange, mig_changes
+from gpuconsole.insight.tables import table
 from gpuconsole.model.documents.sources import read_file
 from gpuconsole.model.gpus import parted
 from gpuconsole.model.text import clean

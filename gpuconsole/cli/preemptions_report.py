@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gpuconsole.cli.tables import counted, table
 from gpuconsole.insight.choices import WORDS, shares, whose
 from gpuconsole.insight.losses import at_least
+from gpuconsole.insight.tables import counted, table
 from gpuconsole.insight.who import Circle, Count, Who
 from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import SECOND, format_span

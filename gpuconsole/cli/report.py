@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from gpuconsole.cli.tables import table
 from gpuconsole.insight.pools import Pool
+from gpuconsole.insight.tables import table
 from gpuconsole.model.clock import SECOND, Span, Time, format_exactly, format_span, format_time
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.workloads import Workload, phase

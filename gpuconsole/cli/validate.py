@@ -9,7 +9,7 @@ import msgspec
 
 from gpuconsole.cli.bundled import resolve
 from gpuconsole.cli.findings import as_line
-from gpuconsole.cli.tables import counted
+from gpuconsole.insight.tables import counted
 from gpuconsole.model.manifests import Finding, Loaded, Severity, load
 from gpuconsole.model.text import clean
 

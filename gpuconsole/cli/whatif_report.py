@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpuconsole.cli.tables import counted, seconds, table
+from gpuconsole.insight.tables import counted, seconds, table
 from gpuconsole.insight.whatif import FEASIBLE, Outcome, Shift, Victim, WhatIf
 from gpuconsole.model.clock import Span, Time, format_seconds
 from gpuconsole.ui.names import called, named
