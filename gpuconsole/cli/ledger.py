@@ -10,6 +10,8 @@ from gpuconsole.insight.ledger import ledger
 from gpuconsole.model.clock import format_time
 from gpuconsole.ui.answers.ledger import ledger_lines, without_kueue
 
+VERSION = 2
+
 
 @click.command()
 @answering
@@ -24,9 +26,9 @@ def command(asked: Asked) -> Answer:
     if session is None:
         raise UsageError(without_kueue(snapshot))
     if lacking := asked.seen.lacking(*QUOTA):
-        return nothing_said("Ledger", lacking)
+        return nothing_said("Ledger", lacking, VERSION)
     answer = ledger(snapshot, session, policy.prices)
     body = msgspec.to_builtins(answer)
     for loan in body["loans"]:
         loan["since"] = format_time(loan["since"])
-    return Answer(kind="Ledger", body=body, lines=ledger_lines(answer, snapshot.time))
+    return Answer(kind="Ledger", body=body, lines=ledger_lines(answer, snapshot.time), version=VERSION)

@@ -12,7 +12,7 @@ from gpuconsole.insight.risk import RUNS, Risk, risk
 from gpuconsole.model.clock import MINUTE, SECOND, Span, format_time
 from gpuconsole.ui.answers.risk import risk_lines
 
-VERSION = 2
+VERSION = 3
 
 
 @click.command()

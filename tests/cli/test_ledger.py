@@ -27,7 +27,7 @@ def test_the_ledger_for_people(gpuconsole: Line) -> None:
 def test_the_ledger_for_programs(gpuconsole: Line) -> None:
     document = json.loads(gpuconsole("ledger", "org-cohort", "--until", "30m", "-o", "json").out)
     (loan,) = document["answer"]["loans"]
-    assert (document["kind"], document["version"]) == ("Ledger", 1)
+    assert (document["kind"], document["version"]) == ("Ledger", 2)
     assert loan.pop("workloads")[0].startswith("research/job-rlhf-")
     assert loan == {
         "lender": "cq-prod",
