@@ -41,6 +41,8 @@ class Option(Struct, frozen=True, kw_only=True):
     """How many of them are admitted before the horizon."""
     p95_wait: Span | None
     """Until the asked ones run; one that does not before the horizon has waited to it. None if there are none."""
+    evicted_again: int
+    """How many of the asked ones lose their place again before the horizon."""
     victims: int
     """Evictions of others that there are with it only."""
     lost_gpu_hours: float
@@ -238,6 +240,7 @@ class _Search:
         waits = sorted(self._wait(future, key) for key in self.subjects)
         more_victims = more_evictions(future.course.evictions(), self._plain.course.evictions())
         victims = [one for one in more_victims if one.workload not in self.subjects]
+        again = {one.workload for one in future.course.evictions() if one.workload in self.subjects}
         p95 = waits[max(0, -(-len(waits) * 95 // 100) - 1)] if waits else None
         running = sum(wait <= self.horizon for wait in waits)
         return Option(
@@ -248,6 +251,7 @@ class _Search:
             holds=p95 is not None and p95 <= self.wanted and self._all_but_few(running),
             admitted=running,
             p95_wait=p95,
+            evicted_again=len(again),
             victims=len(victims),
             lost_gpu_hours=sum(victim.lost_gpu_hours for victim in victims),
             lost=sum(victim.cost for victim in victims),

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.plan import Option, Plan, plan
 from gpuconsole.insight.reasons import Code
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
-from gpuconsole.model.commands import AddNodes, Command, SetPreemption, SetPriority, SetQuota, Submit
+from gpuconsole.model.commands import AddNodes, Command, Later, SetPreemption, SetPriority, SetQuota, Submit
 from gpuconsole.model.manifests import load_text
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
@@ -127,6 +127,21 @@ def test_more_than_enough_may_be_too_little_where_others_come_first() -> None:
 
     assert list(kinds(found.options)) == ["quota and nodes"]
     assert found.options[0].commands == (SetQuota("team", "a100", GPU, 24), AddNodes("n1", 2))
+
+
+def test_one_that_gets_in_and_loses_its_place_again_is_told() -> None:
+    """Ten minutes later somebody comes who may evict it."""
+    evicting = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+    queue = cluster_queue("team", "", Quota(0), preemption=evicting)
+    base = running(queue, LocalQueue(namespace="team", name="lq", cluster_queue="team"), node("n1"))
+    base.submit(Later(10 * MINUTE, job("strong", 8, priority=10)))
+    found = plan(base, [job("a", 8)], MINUTE)
+
+    assert found.best is not None
+    assert (found.best.kind, found.best.p95_wait, found.best.evicted_again, found.best.victims) == ("quota", 0, 1, 0)
+    assert plan_lines(found)[-1] == (
+        "the cheapest that is enough: quota team +8 GPUs of a100; 1 evicted again; feasible, not a reservation"
+    )
 
 
 def test_a_higher_priority_is_told_by_the_name_of_the_job() -> None:

@@ -22,7 +22,7 @@ def plan_lines(answer: Plan) -> list[str]:
     if answer.best is None:
         last = ["nothing that was tried is enough", *_obstacles(answer)]
     else:
-        last = [f"the cheapest that is enough: {answer.best.words}; {FEASIBLE}"]
+        last = [f"the cheapest that is enough: {_what(answer.best)}; {FEASIBLE}"]
     return [asked, "", *table(head, rows), "", *last]
 
 
@@ -44,8 +44,13 @@ def _row(option: Option, answer: Plan) -> tuple[object, ...]:
         f"{option.hourly:.2f}",
         option.victims,
         f"{option.lost:.2f}",
-        option.words,
+        _what(option),
     )
+
+
+def _what(option: Option) -> str:
+    """What is changed; and how many get their place by it, and do not keep it."""
+    return f"{option.words}; {option.evicted_again} evicted again" if option.evicted_again else option.words
 
 
 def _wait(option: Option, answer: Plan) -> str:
