@@ -24,8 +24,6 @@ class Outlook(Struct, frozen=True, kw_only=True):
     """The estimates of a moment, by workload."""
 
     time: Time = 0
-    runs: int = 0
-    """So many are over."""
     estimates: Mapping[str, Estimate] = {}
     """Empty as long as the runs go on."""
     whole: bool = False
@@ -45,7 +43,7 @@ def outlook(simulation: "Simulation", *, runs: int = RUNS, seed: int = 0, horizo
         return
     for piece in starting(simulation, keys, known, runs=runs, seed=seed, horizon=horizon):
         estimates = {key: estimate(found) for key, found in (piece.starts or {}).items()}
-        yield Outlook(time=snapshot.time, runs=piece.runs, estimates=estimates, whole=piece.starts is not None)
+        yield Outlook(time=snapshot.time, estimates=estimates, whole=piece.starts is not None)
 
 
 def calibrated(found: Outlook, learned: Experience) -> Outlook:

@@ -41,14 +41,12 @@ class Gone(Struct, frozen=True, kw_only=True):
     """As it stands in a list of work."""
     name: str
     """What lost its place, for people: of a job, its pod."""
-    queue: str
     gpus: int
     priority: int
     at: Span
     reason: str
     """The rule in words where there is one, else the eviction's own reason."""
     by: str
-    by_queue: str
     by_priority: int
     message: str
     choice: Choice | None
@@ -161,13 +159,11 @@ class Play:
         return Gone(
             key=names.top(subject),
             name=names.label(subject),
-            queue=line.queue,
             gpus=line.gpus,
             priority=line.priority,
             at=line.time - self.scenario.start,
             reason=rule_in_words(chosen.reason),
             by=names.label(line.by),
-            by_queue=line.by_queue,
             by_priority=line.by_priority,
             message=line.message,
             choice=chosen.choice,

@@ -16,7 +16,6 @@ def test_everything_that_waits_is_foretold_by_the_same_runs() -> None:
     assert under_way
     assert last == Outlook(
         time=simulation.now,
-        runs=2,
         estimates={
             key: found.start
             for key in ("a/next", "a/later")

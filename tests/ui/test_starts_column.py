@@ -29,7 +29,7 @@ FOUND = Estimate(
     interval=Interval(START + 65 * MINUTE, START + 150 * MINUTE),
 )
 SOON = replace(FOUND, workload="a/soon", median=START + MINUTE)
-OUTLOOK = Outlook(time=START, runs=9, estimates={"a/w": FOUND, "a/soon": SOON}, whole=True)
+OUTLOOK = Outlook(time=START, estimates={"a/w": FOUND, "a/soon": SOON}, whole=True)
 WAITS, RUNS, UNKNOWN = waiting("w", "a/lq", 8), running("w", "a/lq", 8, "a"), waiting("unknown", "a/lq", 8)
 
 
