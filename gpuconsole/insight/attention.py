@@ -59,7 +59,6 @@ def _gangs(snapshot: Snapshot) -> Iterator[Attention]:
             text=f"Deadlock: {len(locked.gangs)} half-placed jobs hold {locked.held_gpus} GPUs and wait: {parts}",
             table=_table(snapshot, locked.gangs[0].name),
             key=locked.gangs[0].name,
-            since=locked.gangs[0].since,
             gpus=locked.held_gpus,
         )
     for gang in gangs:
@@ -70,7 +69,6 @@ def _gangs(snapshot: Snapshot) -> Iterator[Attention]:
                 text=f"{gang.name} waits whole: {gang.placed} of {gang.needed} pods have a node{holds}",
                 table=_table(snapshot, gang.name),
                 key=gang.name,
-                since=gang.since,
                 gpus=gang.held_gpus,
             )
 
@@ -112,7 +110,7 @@ def _idle(snapshot: Snapshot, rows: list[GpuRow], waiting: int) -> Iterator[Atte
         since = ended.get(row.node)
         span = f" for {format_span(snapshot.time - since)}" if since else ""
         text = f"{row.node}: {counted(row.gpus, 'GPU')} idle{span}"
-        yield Attention(trouble=Trouble.IDLE_NODE, text=text, table="nodes", key=row.node, since=since, gpus=row.gpus)
+        yield Attention(trouble=Trouble.IDLE_NODE, text=text, table="nodes", key=row.node, gpus=row.gpus)
 
 
 def _last_end(snapshot: Snapshot, nodes: set[str]) -> dict[str, Time]:
@@ -145,7 +143,7 @@ def _measured(snapshot: Snapshot, measured: Iterable[Alarm]) -> Iterator[Attenti
             known = alarm.workload in snapshot.workloads and trouble in (Trouble.GPU_UNUSED, Trouble.GPU_WASTED)
             table, key = ("workloads", alarm.workload) if known else ("nodes", alarm.node)
             text = alarm.text + _borrowed(borrowed.get(alarm.workload, 0) if rule is Rule.IDLE else 0)
-            yield Attention(trouble=trouble, text=text, table=table, key=key, since=alarm.since, gpus=alarm.gpus)
+            yield Attention(trouble=trouble, text=text, table=table, key=key, gpus=alarm.gpus)
         rest = sum(alarm.gpus for alarm in found[ALARMS_LISTED:])
         if rest:
             text = f"{counted(rest, 'more GPU')} {words}"
@@ -163,9 +161,7 @@ def _patterns(snapshot: Snapshot, measured: Iterable[Alarm]) -> Iterator[Attenti
     monopolies = monopoly(snapshot, UNPRICED) if snapshot.seen.all_of(*QUOTA) else ()
     for trouble, patterns in ((Trouble.OVERSIZED, found), (Trouble.MONOPOLY, monopolies)):
         for one in patterns:
-            yield Attention(
-                trouble=trouble, text=one.text, table=one.table, key=one.subject, since=one.since, gpus=round(one.gpus)
-            )
+            yield Attention(trouble=trouble, text=one.text, table=one.table, key=one.subject, gpus=round(one.gpus))
 
 
 def _thrash(history: Sequence[Happened]) -> Iterator[Attention]:

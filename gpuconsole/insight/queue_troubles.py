@@ -7,7 +7,7 @@ from gpuconsole.insight.borrowing import borrowed_gpus
 from gpuconsole.insight.checking import checking
 from gpuconsole.insight.loans import Loan, loans
 from gpuconsole.insight.quota import quota_tree
-from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode, queues_below
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.trouble import Attention, Trouble
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
@@ -28,15 +28,13 @@ def queue_troubles(snapshot: Snapshot) -> Iterator[Attention]:
 def _queues(snapshot: Snapshot) -> Iterator[Attention]:
     """Queues that admit nobody, or that let someone wait for long."""
     unseen = not snapshot.seen.all_of(ClusterQueue)
-    for node in _queue_nodes(quota_tree(snapshot)):
+    for node in queues_below(quota_tree(snapshot)):
         if unseen and node.kind is NodeKind.LOCAL_QUEUE:
             continue  # Its ClusterQueue is only not seen.
         trouble, text = _queue_trouble(node, snapshot.time)
         if trouble is not None:
             table = "cluster_queues" if node.kind is NodeKind.CLUSTER_QUEUE else "local_queues"
-            yield Attention(
-                trouble=trouble, text=text, table=table, key=node.name, since=node.oldest, gpus=node.pending_gpus
-            )
+            yield Attention(trouble=trouble, text=text, table=table, key=node.name, gpus=node.pending_gpus)
 
 
 def _queue_trouble(node: QuotaNode, now: Time) -> tuple[Trouble | None, str]:
@@ -51,33 +49,18 @@ def _queue_trouble(node: QuotaNode, now: Time) -> tuple[Trouble | None, str]:
     return None, ""
 
 
-def _queue_nodes(roots: Sequence[QuotaNode]) -> Iterator[QuotaNode]:
-    """ClusterQueues, and LocalQueues that have none."""
-    waiting = list(roots)
-    while waiting:
-        node = waiting.pop()
-        if node.kind is NodeKind.COHORT:
-            waiting += node.children
-        else:
-            yield node
-
-
 def _checks(snapshot: Snapshot) -> Iterator[Attention]:
     """Who holds quota while a check is open: by name while they are few, as one line when they are many."""
     rows = checking(snapshot)
     if len(rows) > CHECKS_LISTED:
         gpus = sum(one.gpus for one in rows)
         text = f"{len(rows)} workloads hold {counted(gpus, 'GPU')} and wait for admission checks"
-        yield Attention(
-            trouble=Trouble.CHECKS, text=text, table="workloads", key=rows[0].workload, since=rows[0].since, gpus=gpus
-        )
+        yield Attention(trouble=Trouble.CHECKS, text=text, table="workloads", key=rows[0].workload, gpus=gpus)
         return
     for one in rows:
         span = format_span(max(0, snapshot.time - one.since))
         text = f"{one.workload} holds {counted(one.gpus, 'GPU')} and waits for {one.names} since {span}"
-        yield Attention(
-            trouble=Trouble.CHECKS, text=text, table="workloads", key=one.workload, since=one.since, gpus=one.gpus
-        )
+        yield Attention(trouble=Trouble.CHECKS, text=text, table="workloads", key=one.workload, gpus=one.gpus)
 
 
 def _borrowers(snapshot: Snapshot) -> Iterator[Attention]:

@@ -4,8 +4,6 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from gpuconsole.model.clock import Time
-
 
 class Trouble(StrEnum):
     """What kind of thing needs attention, the most pressing first."""
@@ -35,5 +33,4 @@ class Attention(Struct, frozen=True, kw_only=True):
     text: str
     table: str = ""
     key: str = ""
-    since: Time | None = None
     gpus: int = 0
