@@ -68,27 +68,18 @@ class Result(Struct, frozen=True, kw_only=True):
                 return f"{self.where or place}: {self.got}"
 
 
-class Drill(Struct, frozen=True, kw_only=True):
-    """A scenario that was run and checked."""
+def run_drill(scenario: Scenario, *, seed: int | None = None) -> tuple[Result, ...]:
+    """Run a scenario to its last expectation and check every one on the way: it passes if all results are ok.
 
-    name: str
-    results: tuple[Result, ...]
-
-    @property
-    def passed(self) -> bool:
-        """True if something was expected and all of it came true."""
-        return bool(self.results) and all(result.ok for result in self.results)
-
-
-def run_drill(scenario: Scenario, *, name: str = "", seed: int | None = None) -> Drill:
-    """Run a scenario to its last expectation and check every one on the way."""
+    There is always one: that nothing is expected is a problem.
+    """
     run = DrillRun(scenario, seed)
     for number in range(len(scenario.steps)):
         run.step(number)
     if not run.results:
         problem = "no step expects anything; a drill that checks nothing does not pass"
         run.results.append(Result(step=0, verdict=Verdict.PROBLEM, got=problem))
-    return Drill(name=name or scenario.name, results=tuple(run.results))
+    return tuple(run.results)
 
 
 class DrillRun:

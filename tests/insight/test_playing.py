@@ -24,7 +24,7 @@ def test_a_drill_that_is_played_comes_to_what_it_comes_to_when_it_is_run(name: s
     play = Play(drill(name))
     while play.coming is not None:
         play.step(())
-    assert play.results == run_drill(drill(name)).results
+    assert play.results == run_drill(drill(name))
 
 
 def test_who_was_predicted_and_went_is_right_and_the_choice_is_told() -> None:
