@@ -28,10 +28,10 @@ class Standings(Struct, frozen=True, kw_only=True):
 
 
 def told(standings: Standings, workload: str, ours: Position | None, now: Time) -> str:
-    """What Kueue says of a workload's place, with source and age; nothing where it says nothing."""
+    """What Kueue says of a workload's place, with source and age, or why it says nothing; empty where nobody asked."""
     place = standings.places.get(workload)
     if not standings.source:
-        return ""
+        return f"Kueue names no place: {standings.trouble}" if standings.trouble else ""
     age: Span = max(0, now - standings.time)
     where = f"{standings.source}, {format_span(age)} ago" if age else standings.source
     if place is None:

@@ -27,9 +27,10 @@ def ours(cluster: int, local: int) -> Position:
             ours(2, 1),
             "Kueue does not list it as waiting: visibility API v1beta2",
         ),
-        (Standings(queue="cq", trouble="forbidden"), ours(2, 1), ""),
+        (Standings(queue="cq", trouble="forbidden"), ours(2, 1), "Kueue names no place: forbidden"),
+        (Standings(queue="cq"), ours(2, 1), ""),
     ],
-    ids=["the same", "another", "not listed", "nobody told"],
+    ids=["the same", "another", "not listed", "nobody told", "nobody asked"],
 )
 def test_what_is_said(standings: Standings, position: Position, want: str) -> None:
     assert told(standings, "a/w", position, 14 * SECOND) == want

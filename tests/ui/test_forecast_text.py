@@ -76,6 +76,16 @@ async def test_kueues_own_place_stands_beside_ours() -> None:
         assert stage.line("by Kueue place 1 (1 of its LocalQueue): visibility API v1beta2, 7s")
 
 
+async def test_where_kueue_names_no_place_it_is_told_why() -> None:
+    cluster, console = live(*ORG_QUEUES, waiting("alone", "prod/lq", 99))
+    cluster.told_standings = Standings(queue="cq-prod", trouble="may not [bold]list")
+    async with staged(console, SIZE) as stage:
+        await stage.press("3", "slash")
+        await stage.write("alone")
+        await stage.press("enter", "enter")
+        assert stage.line("Kueue names no place: may not [bold]list")
+
+
 async def test_a_simulated_cluster_has_no_such_column() -> None:
     async with staged(busy_org(), SIZE) as stage:
         await stage.press("3")

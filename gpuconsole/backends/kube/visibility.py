@@ -27,6 +27,7 @@ MOST = 1000
 """So many of those that wait are asked for, from the head of the queue."""
 PATIENCE = 5.0
 _GONE = (404, 503)
+_ABSENT = "the visibility API is not served"
 
 
 class _Metadata(Struct):
@@ -64,12 +65,17 @@ class Visibility:
         now = self._clock()
         if now < until:
             return known
-        if now < self._absent_until:
-            return Standings(queue=cluster_queue, trouble="the visibility API is not served")
+        if self._absent:
+            return Standings(queue=cluster_queue, trouble=_ABSENT)
         found = self._ask(cluster_queue, local_queue)
         # What is not for us stays so for longer than a place in a queue.
         self._known = {key: (now + (RENEW if found.source else AGAIN), found)}
         return found
+
+    @property
+    def _absent(self) -> bool:
+        """True as long as no version is taken to be served."""
+        return self._clock() < self._absent_until
 
     def _ask(self, cluster_queue: str, local_queue: str) -> Standings:
         namespace, _, name = local_queue.partition("/")
@@ -81,10 +87,10 @@ class Visibility:
             try:
                 return self._read(queue, path)
             except Forbidden as error:
-                trouble = str(error)
+                trouble = clean(str(error))
             except (ClusterError, msgspec.DecodeError) as error:
                 LOG.info("Kueue does not say who waits for %s: %s", queue, error)
-                return Standings(queue=queue, trouble=clean(str(error)))
+                return Standings(queue=queue, trouble=_ABSENT if self._absent else clean(str(error)))
         return Standings(queue=cluster_queue, trouble=trouble)
 
     def _read(self, queue: str, path: str) -> Standings:

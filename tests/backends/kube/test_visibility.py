@@ -121,13 +121,20 @@ def test_who_may_not_see_the_cluster_queue_asks_for_the_local_queue(kueue: Kueue
     assert (found.queue, found.places) == ("team-a/lq-a", PLACES)
 
 
-@pytest.mark.parametrize(("code", "requests"), [(404, 2), (503, 2), (403, 2)])
-def test_what_is_not_there_or_not_for_us_is_left_alone_for_long(kueue: Kueue, code: int, requests: int) -> None:
+ABSENT = "the visibility API is not served"
+
+
+@pytest.mark.parametrize(
+    ("code", "requests", "trouble"), [(404, 2, ABSENT), (503, 2, ABSENT), (403, 2, "no (HTTP 403:")]
+)
+def test_what_is_not_there_or_not_for_us_is_left_alone_for_long_and_it_is_told_why(
+    kueue: Kueue, code: int, requests: int, trouble: str
+) -> None:
     for version in ("v1beta2", "v1beta1"):
         for queue in ("clusterqueues/cq-a", "namespaces/team-a/localqueues/lq-a"):
             kueue.answers[path(version, queue)] = (code, {"code": code, "message": "no"})
     found = kueue.ask()
-    assert (found.source, found.places, bool(found.trouble)) == ("", {}, True)
+    assert (found.source, found.places, trouble in found.trouble) == ("", {}, True)
     assert len(kueue.asked) == requests
     kueue.now += AGAIN - 1
     assert kueue.ask().places == {}
