@@ -13,7 +13,7 @@ from gpuconsole.insight.engine_shares import ENGINES
 from gpuconsole.insight.gpu_time import GpuTime
 from gpuconsole.insight.gpu_totals import GpuTotals, gpu_totals
 from gpuconsole.insight.overview import Waiting, waiting
-from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode, leaves, queues_below
 from gpuconsole.insight.stand_ins import outermost
 from gpuconsole.insight.subjects import subjects_of
 from gpuconsole.model.clock import Time
@@ -41,13 +41,11 @@ class Sums(Struct, frozen=True):
 def serving_queues(roots: Iterable[QuotaNode]) -> Mapping[str, QuotaNode]:
     """Every ClusterQueue below these roots, and every queue of Volcano or KAI that takes jobs, by name."""
     found: dict[str, QuotaNode] = {}
-    waiting = list(roots)
-    while waiting:
-        node = waiting.pop()
-        if node.kind is NodeKind.CLUSTER_QUEUE or (node.kind in ENGINES and not node.children):
-            found[node.name] = node
-        else:
-            waiting += node.children
+    for queue in queues_below(roots):
+        if queue.kind is NodeKind.CLUSTER_QUEUE:
+            found[queue.name] = queue
+        elif queue.kind in ENGINES:
+            found |= {leaf.name: leaf for leaf in leaves(queue)}
     return found
 
 

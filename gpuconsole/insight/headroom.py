@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from gpuconsole.insight.quota import quota_tree
-from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode, queues_below
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
@@ -46,15 +46,11 @@ class Headroom(Struct, frozen=True, kw_only=True):
 def headroom(snapshot: Snapshot) -> tuple[Headroom, ...]:
     """All LocalQueues by name, with what they could still take."""
     found = []
-    waiting: list[QuotaNode] = list(quota_tree(snapshot))
-    while waiting:
-        node = waiting.pop()
-        if node.kind is NodeKind.LOCAL_QUEUE:
-            found.append(_headroom(snapshot, node, None))
-        elif node.kind is NodeKind.CLUSTER_QUEUE:
-            found += [_headroom(snapshot, door, node) for door in node.children]
+    for queue in queues_below(quota_tree(snapshot)):
+        if queue.kind is NodeKind.LOCAL_QUEUE:
+            found.append(_headroom(snapshot, queue, None))
         else:
-            waiting += node.children
+            found += [_headroom(snapshot, door, queue) for door in queue.children]
     return tuple(sorted(found, key=lambda one: one.key))
 
 

@@ -1,6 +1,6 @@
 """The nodes of the quota tree as data: what each cohort and queue owns, uses, borrows, lends and could still take."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -88,6 +88,30 @@ class QuotaNode(Struct, frozen=True, kw_only=True):
         if self.problem or self.stop is StopPolicy.NONE:
             return self.problem
         return "it is closed" if self.kind is NodeKind.VOLCANO_QUEUE else f"it is stopped ({self.stop})"
+
+
+def queues_below(roots: Iterable[QuotaNode]) -> Iterator[QuotaNode]:
+    """The queues in and below these: of Volcano's and KAI's the outermost, and LocalQueues without a ClusterQueue.
+
+    Without a call for each level: a chain of cohorts may be deeper than the stack.
+    """
+    waiting = list(roots)
+    while waiting:
+        node = waiting.pop()
+        if node.kind is NodeKind.COHORT:
+            waiting += node.children
+        else:
+            yield node
+
+
+def leaves(queue: QuotaNode) -> Iterator[QuotaNode]:
+    """The queues of Volcano or KAI at and below one that take jobs: no other is below them."""
+    waiting = [queue]
+    while waiting:
+        node = waiting.pop()
+        if not node.children:
+            yield node
+        waiting += node.children
 
 
 def sum_up(uses: Iterable[QuotaUse], resource: str = "") -> QuotaUse:

@@ -16,7 +16,7 @@ from gpuconsole.insight.engine_shares import ENGINES
 from gpuconsole.insight.fragmentation import SIZES, slots_of
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.positions import pending
-from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse, queues_below
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import HOSTNAME
@@ -57,9 +57,7 @@ def starts(snapshot: Snapshot) -> tuple[Starts, ...]:
     rows = {row.node: row for row in gpu_rows(snapshot)}
     nodes = {flavor.name: _Nodes(snapshot, flavor, rows) for flavor in snapshot.flavors.all()}
     found = []
-    waiting = list(all_queues(snapshot))
-    while waiting:
-        node = waiting.pop()
+    for node in queues_below(all_queues(snapshot)):
         if node.kind is NodeKind.CLUSTER_QUEUE:
             uses = (use for use in node.flavors if is_gpu(use.resource) and use.potential > 0)
             shut = _shut(snapshot, node)
@@ -67,8 +65,6 @@ def starts(snapshot: Snapshot) -> tuple[Starts, ...]:
         elif node.kind in ENGINES:
             everywhere = _Nodes(snapshot, ResourceFlavor(name=""), rows)
             found += [_starts(leaf, use, everywhere, leaf.shut) for leaf, use in _leaves(node, node.gpus.available)]
-        else:
-            waiting += node.children
     return tuple(sorted(found, key=lambda one: one.queue))
 
 

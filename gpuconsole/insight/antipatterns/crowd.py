@@ -11,7 +11,7 @@ from gpuconsole.insight.gpumap import GpuState, gpu_rows
 from gpuconsole.insight.losses import at_least
 from gpuconsole.insight.preemptions import PreemptionRow, rows
 from gpuconsole.insight.quota import quota_tree
-from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.insight.quota_node import NodeKind, queues_below
 from gpuconsole.insight.who import Circle, Count, who
 from gpuconsole.model.clock import DAY, HOUR
 from gpuconsole.model.events import Happened
@@ -65,7 +65,7 @@ def _deadlock(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
 def monopoly(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
     """A queue that holds most of a tree, more than it owns, while another one waits within its own quota."""
     for root in quota_tree(snapshot):
-        queues = list(_queues(root))
+        queues = [queue for queue in queues_below((root,)) if queue.kind is NodeKind.CLUSTER_QUEUE]
         for node in queues:
             part = node.gpus.used / root.gpus.potential if root.gpus.potential else 0.0
             starved = [one for one in queues if one is not node and one.pending and one.gpus.used < one.gpus.nominal]
@@ -87,16 +87,6 @@ def monopoly(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
                 cost_per_day=node.gpus.borrowed * gpu_price(snapshot, prices) * DAY_HOURS,
                 fix="set a borrowingLimit there or lendingLimits at the others, or let those reclaim",
             )
-
-
-def _queues(root: QuotaNode) -> Iterator[QuotaNode]:
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        if node.kind is NodeKind.CLUSTER_QUEUE:
-            yield node
-        elif node.kind is NodeKind.COHORT:
-            waiting += node.children
 
 
 def _fragments(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
