@@ -14,6 +14,7 @@ from gpuconsole.insight.pending_pods import explain_failing, explain_podless, ex
 from gpuconsole.insight.positions import position
 from gpuconsole.insight.reasons import Code, Reason, dominant, read_kueue
 from gpuconsole.insight.shortage import MOST_HOLDERS, Remedy, Shortage, describe_holder, holders, remedies, shortages
+from gpuconsole.insight.slicing import undivided
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
@@ -132,23 +133,21 @@ def _explain_reserved(snapshot: Snapshot, workload: Workload) -> Explanation:
 
 def _part_placed(workload: Workload, gated: Explanation) -> Explanation | None:
     """That Kueue chose places for some of its pods only (kueue#15277), so that the gate of the others never opens."""
-    slices = {part.name: part.topology.slice_size or 0 for part in workload.pod_sets if part.topology is not None}
+    parts = {part.name: part for part in workload.pod_sets}
     for assignment in workload.admission.pod_sets if workload.admission is not None else ():
         placed = sum(domain.count for domain in assignment.topology)
         if not assignment.topology or placed >= assignment.count:
             continue
-        size, count = slices.get(assignment.name, 0), assignment.count
-        odd = count % size if size else 0
-        why = f": its slices of {size} do not divide {count}" if odd else ""
+        part, count = parts.get(assignment.name), assignment.count
+        odd = undivided(part, count) if part is not None else None
+        why = f": its slices of {odd.size} do not divide {count}" if odd is not None else ""
         headline = f"Kueue gave places to {placed} of {count} pods of {assignment.name}{why}. The others never start."
-        counts = [str(number) for number in (count - odd, count - odd + size) if number]
-        helps = f"run {' or '.join(counts)} pods"
         return replace(
             gated,
             code=Code.TOPOLOGY,
             headline=headline,
-            lines=(f"{helps}, each of which gets a place",) if odd else (),
-            remedies=(Remedy(True, helps),) if odd else (),
+            lines=(f"{odd.helps}, each of which gets a place",) if odd is not None else (),
+            remedies=(Remedy(True, odd.helps),) if odd is not None else (),
         )
     return None
 

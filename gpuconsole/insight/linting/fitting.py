@@ -8,6 +8,7 @@ from gpuconsole.insight.emptied import Emptied
 from gpuconsole.insight.linting.facts import Facts, Work
 from gpuconsole.insight.linting.findings import Finding, Level
 from gpuconsole.insight.shortage import show
+from gpuconsole.insight.slicing import undivided
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.job import Job
 from gpuconsole.model.pod_sets import PodSet
@@ -91,21 +92,19 @@ def _refused(work: Work, queue: ClusterQueue, code: Code, message: str) -> Findi
 
 
 def _undivided(work: Work) -> Iterator[Finding]:
-    """Slices that do not divide their pods: Kueue 0.19 admits all of them, and chooses places for whole slices."""
+    """Pods that slices leave over."""
     for pod_set in work.pod_sets:
-        size = pod_set.topology.slice_size if pod_set.topology is not None else None
-        odd = pod_set.count % size if size else 0
-        if size and odd:
-            counts = [str(count) for count in (pod_set.count - odd, pod_set.count - odd + size) if count]
+        odd = undivided(pod_set, pod_set.count)
+        if odd is not None:
             yield Finding(
                 code="slice-does-not-divide",
                 level=Level.ERROR,
                 object=work.object,
                 path=work.template_path,
-                problem=f"slices of {size} do not divide the {pod_set.count} pods of {pod_set.name}:"
-                f" {odd} of them get no place and never start",
-                evidence={"pods": pod_set.count, "slice size": size},
-                fix=f"run {' or '.join(counts)} pods, or choose a slice size that divides {pod_set.count}",
+                problem=f"slices of {odd.size} do not divide the {pod_set.count} pods of {pod_set.name}:"
+                f" {odd.left_over} of them get no place and never start",
+                evidence={"pods": pod_set.count, "slice size": odd.size},
+                fix=f"{odd.helps}, or choose a slice size that divides {pod_set.count}",
             )
 
 
