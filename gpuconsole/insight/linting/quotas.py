@@ -27,10 +27,10 @@ def _cycles(facts: Facts) -> Iterator[Finding]:
     """Each circle of cohorts once; what hangs below one is in no circle itself."""
     cohorts = facts.snapshot.cohorts
     done: set[str] = set()
-    for name in sorted(cohorts):
+    for name in sorted(capacity(facts.snapshot).tree.broken):
         trail: list[str] = []
         at = name
-        while at in cohorts and at not in done and at not in trail:
+        while at not in done and at not in trail:
             trail.append(at)
             at = cohorts[at].parent
         if at in trail:
