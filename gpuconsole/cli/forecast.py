@@ -39,8 +39,18 @@ class Sight(NamedTuple):
     source: str
 
 
+class Moments(NamedTuple):
+    """When a cluster is looked at."""
+
+    until: Span
+    """A simulation is run for so long before the first look."""
+    lasting: Span
+    every: Span
+
+
 @click.command()
 @clustered
+@click.option("--until", type=Duration(), default="0s", show_default=True, help="Run it so long first.")
 @click.option("--check", is_flag=True, help="Compare what was foreseen with what Kueue did, and print the agreement.")
 @click.option("--for", "lasting", type=Duration(), default="1m", show_default=True, help="Look on for so long.")
 @click.option("--every", type=Duration(), default="2s", show_default=True, help="Look so often.")
@@ -54,6 +64,7 @@ class Sight(NamedTuple):
 @printing
 def command(
     request: Request,
+    until: Span,
     check: bool,
     lasting: Span,
     every: Span,
@@ -67,26 +78,26 @@ def command(
     at for a while, or a simulated one is run; Snapshots of --snapshot and --against are compared one after another.
     Exit status 1 = with --check, our engine decides otherwise than Kueue did.
     """
-    _refuse_nonsense(check, against, history, request)
+    _refuse_nonsense(check, against, history, request, until)
     request, settings = configured(request)
     if history:
         origin = Origin(source=str(settings.history_file), mode="recorded", now=None)
         return say(origin, _answer(None, _recorded(settings)), output)
     if not check:
-        with _sights(request, settings, against, 0, every) as sights:
+        with _sights(request, settings, against, Moments(until, 0, every)) as sights:
             sight = next(sights)
         if lacking := undecidable(sight.snapshot):
-            return say(_origin(request, sight), nothing_said("Forecast", lacking), output)
+            return say(_origin(request, sight, until), nothing_said("Forecast", lacking), output)
         foreseen = forecast(sight.snapshot, sight.policy, assumed=sight.snapshot.seen.remarks)
-        return say(_origin(request, sight), _answer(foreseen, None), output)
-    sight, foreseen, said = _checked(request, settings, against, lasting, every)
+        return say(_origin(request, sight, until), _answer(foreseen, None), output)
+    sight, foreseen, said = _checked(request, settings, against, Moments(until, lasting, every))
     lacking = undecidable(sight.snapshot)
-    return say(_origin(request, sight), replace(_answer(foreseen, said), unknown=lacking), output)
+    return say(_origin(request, sight, until), replace(_answer(foreseen, said), unknown=lacking), output)
 
 
-def _origin(request: Request, sight: Sight) -> Origin:
-    snapshot = sight.snapshot
-    return Origin(source=sight.source, mode=mode_of(request), now=snapshot.time, assumed=snapshot.seen.remarks)
+def _origin(request: Request, sight: Sight, until: Span) -> Origin:
+    snapshot, mode = sight.snapshot, "simulated" if until else mode_of(request)
+    return Origin(source=sight.source, mode=mode, now=snapshot.time, assumed=snapshot.seen.remarks)
 
 
 def _answer(foreseen: Forecast | None, said: Differences | None) -> Answer:
@@ -98,21 +109,23 @@ def _answer(foreseen: Forecast | None, said: Differences | None) -> Answer:
     )
 
 
-def _refuse_nonsense(check: bool, against: tuple[Path, ...], history: bool, request: Request) -> None:
+def _refuse_nonsense(check: bool, against: tuple[Path, ...], history: bool, request: Request, until: Span) -> None:
     if (against or history) and not check:
         raise UsageError("--against and --history say what to compare with; add --check")
     if against and request.snapshot is None:
         raise UsageError("--against names what came after --snapshot FILE; add that")
-    if history and request != Request():
+    if against and until:
+        raise UsageError("--against compares what was saved, and --until runs a simulation; leave one of them out")
+    if history and (until or request != Request()):
         raise UsageError("--history reads what was recorded; it takes no cluster")
 
 
 def _checked(
-    request: Request, settings: Config, against: tuple[Path, ...], lasting: Span, every: Span
+    request: Request, settings: Config, against: tuple[Path, ...], moments: Moments
 ) -> tuple[Sight, Forecast, Differences]:
     observer, said, foreseen = Observer(), Differences(), Forecast()
     sight = Sight(EMPTY, SimPolicy(), "")
-    with _sights(request, settings, against, lasting, every) as sights:
+    with _sights(request, settings, against, moments) as sights:
         for sight in sights:
             seen = sight.snapshot.seen
             foreseen, new = observer.look(sight.snapshot, sight.policy, seen.remarks, seen.undecided)
@@ -122,27 +135,30 @@ def _checked(
 
 @contextmanager
 def _sights(
-    request: Request, settings: Config, against: tuple[Path, ...], lasting: Span, every: Span
+    request: Request, settings: Config, against: tuple[Path, ...], moments: Moments
 ) -> Iterator[Iterator[Sight]]:
     """The cluster that was asked for, at one moment after another."""
-    if request.live:
+    if request.live and not moments.until:
         from gpuconsole.cli.live import connected
 
         with connected(request, settings) as opened:
-            yield _seen(opened.backend, opened.about.source, lasting, every)
-    elif against or (request.snapshot is not None and not lasting):
+            yield _seen(opened.backend, opened.about.source, moments)
+    elif against or (request.snapshot is not None and not (moments.until or moments.lasting)):
         yield _saved(request, against)
     else:
-        yield _simulated(request, lasting, every)
+        yield _simulated(request, moments)
 
 
-def _simulated(request: Request, lasting: Span, every: Span) -> Iterator[Sight]:
+def _simulated(request: Request, moments: Moments) -> Iterator[Sight]:
     opened = open_simulation(request)
     simulation, source = opened.simulation, opened.about.source
-    end = simulation.now + lasting
+    # At its first moment nothing is decided yet, and all of it is foreseen.
+    if moments.until:
+        simulation.advance(simulation.now + moments.until)
+    end = simulation.now + moments.lasting
     yield Sight(simulation.snapshot(), simulation.policy, source)
     while simulation.now < end:
-        simulation.advance(min(end, simulation.now + every))
+        simulation.advance(min(end, simulation.now + moments.every))
         yield Sight(simulation.snapshot(), simulation.policy, source)
 
 
@@ -154,7 +170,7 @@ def _saved(request: Request, against: tuple[Path, ...]) -> Iterator[Sight]:
         yield Sight(snapshot, with_kueue(policy or SimPolicy(), request), file.name)
 
 
-def _seen(backend: Any, source: str, lasting: Span, every: Span) -> Iterator[Sight]:
+def _seen(backend: Any, source: str, moments: Moments) -> Iterator[Sight]:
     """A live cluster from when everything was read; what happens between two looks is taken in all the while."""
     from gpuconsole.cli.live import look
 
@@ -162,10 +178,10 @@ def _seen(backend: Any, source: str, lasting: Span, every: Span) -> Iterator[Sig
         return Sight(snapshot, backend.policy, source)
 
     yield sight(look(backend))
-    click.echo(f"gpuconsole: everything is read; looking on for {format_span(lasting)}", err=True)
-    end = time.monotonic() + lasting / SECOND
+    click.echo(f"gpuconsole: everything is read; looking on for {format_span(moments.lasting)}", err=True)
+    end = time.monotonic() + moments.lasting / SECOND
     while time.monotonic() < end:
-        until = min(end, time.monotonic() + every / SECOND)
+        until = min(end, time.monotonic() + moments.every / SECOND)
         while time.monotonic() < until:
             backend.poll(POLL)
             time.sleep(POLL)

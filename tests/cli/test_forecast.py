@@ -107,6 +107,15 @@ def test_the_simulator_does_what_is_foreseen(gpuconsole: Line) -> None:
     assert (result.status, result.lines[0]) == (0, "3 decisions of Kueue compared, 100.0% as the engine decides")
 
 
+def test_a_cluster_is_run_on_first_as_for_every_other_answer(gpuconsole: Line, snapshots: list[Path]) -> None:
+    result = gpuconsole("forecast", "org-cohort", "--until", "10m")
+    assert result.lines[0].startswith("At 2026-01-05T08:10:00Z: "), result.err
+    assert gpuconsole("forecast", "--check", "--for", "10m", "--until", "10m", "org-cohort").status == 0
+    document = json.loads(gpuconsole("forecast", "--snapshot", snapshots[0], "--until", "1m", "-o", "json").out)
+    assert (document["mode"], document["time"]) == ("simulated", "2026-01-05T08:01:00Z")
+    assert [(one["workload"], one["fate"]) for one in document["answer"]["forecast"]] == [("prod/huge", "waits")]
+
+
 def test_what_live_sessions_recorded_can_be_read_later(
     gpuconsole: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,8 +162,22 @@ def test_a_history_that_is_none_is_told_with_its_file(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--history"], ["--against", "{}"], ["--check", "--against", "{}"], ["--check", "--history", "org-cohort"]],
-    ids=["history without check", "against without check", "against nothing", "history of files"],
+    [
+        ["--history"],
+        ["--against", "{}"],
+        ["--check", "--against", "{}"],
+        ["--check", "--history", "org-cohort"],
+        ["--check", "--history", "--until", "1h"],
+        ["--check", "--snapshot", "{}", "--against", "{}", "--until", "1h"],
+    ],
+    ids=[
+        "history without check",
+        "against without check",
+        "against nothing",
+        "history of files",
+        "history that is run on",
+        "against what is run on",
+    ],
 )
 def test_what_makes_no_sense_is_refused(gpuconsole: Line, snapshots: list[Path], arguments: list[str]) -> None:
     assert gpuconsole("forecast", *(text.format(snapshots[0]) for text in arguments)).status == 2
