@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.positions import Position
 from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.shortage import Holder, Remedy, Shortage
+from gpuconsole.insight.shortage import Holder, Remedy
 from gpuconsole.model.clock import Time
 
 KUEUE = "Kueue"
@@ -31,7 +31,6 @@ class Explanation(Struct, frozen=True, kw_only=True):
     parked: bool = False
     lines: tuple[str, ...] = ()
     """The arithmetic, a line for each flavor or node reason."""
-    shortages: tuple[Shortage, ...] = ()
     holders: tuple[Holder, ...] = ()
     """Who holds what it wants, the largest first."""
     remedies: tuple[Remedy, ...] = ()

@@ -205,7 +205,6 @@ def _with_holders(
     first = [w for w in held_by if w.admission is not None and _holds(w, gaps[0])]
     return replace(
         base,
-        shortages=tuple(gaps),
         holders=tuple(describe_holder(snapshot, holder) for holder in held_by[:MOST_HOLDERS]),
         remedies=(*remedies(snapshot, workload, queue, gaps[0], first), *base.remedies),
     )

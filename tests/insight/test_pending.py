@@ -7,7 +7,7 @@ from gpuconsole.insight.explanation import KUBE_SCHEDULER, KUEUE
 from gpuconsole.insight.pending import Explanation, explain
 from gpuconsole.insight.positions import Position
 from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.shortage import Holder, Remedy, Shortage
+from gpuconsole.insight.shortage import Holder, Remedy
 from gpuconsole.insight.why import rehearsal_on, unblocking, why
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import Pod
@@ -84,18 +84,6 @@ def test_the_drawn_example_is_explained_whole() -> None:
         position=Position("research/rlhf-2", "cq-research", 1, 1, 1, 1, 0),
         parked=True,
         lines=("a100  needs 6 GPUs · own quota left 0 · borrowable 4 (limit 8, used 4) · 2 short",),
-        shortages=(
-            Shortage(
-                flavor="a100",
-                resource=GPU,
-                needed=6,
-                own_left=0,
-                borrowable=4,
-                borrowed=4,
-                borrowing_limit=8,
-                limited_by="cohort",
-            ),
-        ),
         holders=(
             Holder(workload="prod/serve", queue="cq-prod", priority=10_000, gpus=8, borrowed=0, ends=None),
             Holder(workload="research/rlhf", queue="cq-research", priority=500, gpus=6, borrowed=4, ends=None),
@@ -505,7 +493,8 @@ def test_what_may_not_be_seen_is_not_missing(
     kept = [thing for thing in (*ORG_QUEUES, holder) if not isinstance(thing, kind) or kind is Workload]
     answer = explain(world([*kept, subject], seen=unseen(kind, within=within)), subject.key)
     said = f"That is Kueue's word, and nothing was compared or tried: may not list {TABLES[kind]}."
-    assert (answer.code, answer.headline, answer.holders, answer.shortages) == (code, headline, (), ())
+    assert (answer.code, answer.headline, answer.holders) == (code, headline, ())
+    assert not [line for line in answer.lines if "own quota left" in line]
     assert (answer.position is None) == (kind in (Workload, LocalQueue))
     assert (said in answer.lines) == (code is Code.QUOTA)
 
