@@ -154,7 +154,7 @@ def _age(origin: Origin) -> Span | None:
 def open_cluster(request: Request, until: Span = 0) -> Asked:
     """Open what was asked for and run it for `until`; what is to be said about it goes to stderr."""
     request, settings = configured(replace(request, tells_choices=True))
-    opened = open_simulation(request)
+    opened = open_simulation(request, settings)
     opened.simulation.advance(opened.simulation.now + until)
     for notice in opened.notices:
         click.echo(clean(f"gpuconsole: {notice}"), err=True)

@@ -66,8 +66,8 @@ def command(
         if request != Request():
             raise UsageError("--cycles runs bare scenarios; it takes no FILES and nothing that shapes a cluster")
         return _run_bare(cycles)
-    request, _ = configured(request)
-    opened = open_simulation(request)
+    request, settings = configured(request)
+    opened = open_simulation(request, settings)
     simulation = opened.simulation
     start, present = simulation.now, simulation.snapshot().workloads
     everything = _run(simulation, until)

@@ -15,6 +15,7 @@ from gpuconsole.cli.findings import as_line
 from gpuconsole.cli.options import Request
 from gpuconsole.cli.policy import with_kueue
 from gpuconsole.cli.scenarios import LineOf, placed
+from gpuconsole.config import Config
 from gpuconsole.errors import InputError, SourceError, UsageError
 from gpuconsole.insight.engines import engines
 from gpuconsole.insight.tables import counted
@@ -61,15 +62,18 @@ class Opened(Struct, frozen=True, kw_only=True):
     """A cluster that others run, or ran, before the simulation decided anything on it; None for one of its own."""
 
 
-def open_simulation(request: Request) -> Opened:
-    """Open what was asked for. Raises UsageError, or FindingsError where the input cannot be used as it stands."""
+def open_simulation(request: Request, settings: Config | None = None) -> Opened:
+    """Open what was asked for; `settings` say how fast a live cluster is read.
+
+    Raises UsageError, or FindingsError where the input cannot be used as it stands.
+    """
     if not request.live and (request.context or request.kubeconfig or request.namespace):
         raise UsageError("--context, --kubeconfig and --namespace name a live cluster; add --live")
     asked = [bool(request.files), request.live, request.snapshot is not None]
     if sum(asked) > 1:
         raise UsageError("name FILES, --live or --snapshot, not several of them")
     if request.live:
-        return _from_cluster(request)
+        return _from_cluster(request, settings)
     if request.snapshot is not None:
         if request.nodes is not None or request.admit_all_namespaces:
             raise UsageError("a Snapshot stays as it is: --nodes and --admit-all-namespaces are for FILES")
@@ -176,11 +180,11 @@ def _opened(simulation: Simulation, scenario: Scenario, loaded: Loaded, request:
     return Opened(simulation=simulation, about=status_of(simulation, source), notices=tuple(notices))
 
 
-def _from_cluster(request: Request) -> Opened:
+def _from_cluster(request: Request, settings: Config | None) -> Opened:
     """Go on from what a live cluster shows now, and say what it may not show. Raises UsageError, ClusterError."""
     from gpuconsole.cli.live import connected, look
 
-    with connected(request) as opened:
+    with connected(request, settings) as opened:
         snapshot = look(opened.backend)
         policy = _policy(replace(opened.backend.policy, prices=_prices(request)), request)
     simulation = Simulation.from_snapshot(snapshot, policy=policy, seed=request.seed or 0)

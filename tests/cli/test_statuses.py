@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuconsole.backends.kube.budget import Budget
+from gpuconsole.cli import live
 from tests.backends.kube.apiserver import ApiServer
 from tests.cli.line import Line
 
@@ -56,3 +58,21 @@ def test_files_with_errors_are_findings(gpuconsole: Line, tmp_path: Path) -> Non
     result = gpuconsole("whatif", "three-nodes", "-f", file)
     assert result.status == 1
     assert result.err.startswith(f"gpuconsole: {file}:1: error: steps[0].commands[0]")
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question[0])
+def test_every_question_keeps_to_the_requests_that_the_configuration_allows(
+    gpuconsole: Line, cluster: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: tuple[str, ...]
+) -> None:
+    config = tmp_path / "config" / "gpuconsole" / "config.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_text("live: {requests: 77, burst: 99}\n")
+    allowed: list[Budget] = []
+
+    def granted(rate: float, burst: int) -> Budget:
+        allowed.append(Budget(rate, burst))
+        return allowed[-1]
+
+    monkeypatch.setattr(live, "Budget", granted)
+    gpuconsole(*question, "--live", "--kubeconfig", cluster.kubeconfig)
+    assert [(budget.rate, budget.burst) for budget in allowed] == [(77, 99)]
