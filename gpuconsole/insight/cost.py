@@ -92,8 +92,7 @@ def priced(
     cost = 0.0
     for one in lost:
         if one.pod is not None:
-            node = snapshot.nodes.get(one.pod.node)
-            cost += one.gpus * one.span / HOUR * (gpu_hourly(node, prices) if node is not None else prices.hourly({}))
+            cost += one.gpus * one.span / HOUR * gpu_hourly(snapshot.nodes.get(one.pod.node), prices)
         elif workload is not None:
             cost += one.span / HOUR * hourly(snapshot, workload, prices)
     return Loss(gpu_time(lost) / HOUR, cost)

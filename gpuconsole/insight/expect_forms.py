@@ -57,10 +57,6 @@ def as_amount(resource: str, value: Any) -> int:
         raise ExpectError(str(error)) from None
 
 
-def _names(wanted: Any) -> None:
-    as_list(wanted)
-
-
 def _codes(wanted: Any) -> None:
     for text in as_mapping(wanted).values():
         as_code(text)
@@ -99,10 +95,6 @@ def _pods(wanted: Any) -> None:
         as_list(pods)
 
 
-def _number(wanted: Any) -> None:
-    as_number(wanted)
-
-
 def _pools(wanted: Any) -> None:
     said = 0
     for facts in as_mapping(wanted).values():
@@ -115,8 +107,8 @@ def _pools(wanted: Any) -> None:
         raise ExpectError("it names nothing of a pool; write pool: {nodes: 1}")
 
 
-FORMS: Mapping[str, tuple[Callable[[Any], None], str]] = {
-    "admitted": (_names, "[ml/train]"),
+FORMS: Mapping[str, tuple[Callable[[Any], object], str]] = {
+    "admitted": (as_list, "[ml/train]"),
     "pending": (_codes, "{ml/train: quota}"),
     "evicted": (_evictions, "[{workload: ml/train, by: ml/serve}]"),
     "usage": (_amounts, "{queue: {flavor: {nvidia.com/gpu: 8}}}"),
@@ -124,9 +116,9 @@ FORMS: Mapping[str, tuple[Callable[[Any], None], str]] = {
     "lent": (_numbers, "{queue: 4}"),
     "share": (_numbers, "{queue: 50}"),
     "nodes": (_pods, "{node-1: [train-0]}"),
-    "freeNodes": (_number, "2"),
-    "lostGpuHours": (_number, "1.5"),
-    "cost": (_number, "12.50"),
+    "freeNodes": (as_number, "2"),
+    "lostGpuHours": (as_number, "1.5"),
+    "cost": (as_number, "12.50"),
     "pools": (_pools, "{pool: {nodes: 1}}"),
     "noEvictions": (_true, "true"),
 }

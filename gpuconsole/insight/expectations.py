@@ -49,9 +49,9 @@ Check = Callable[[Look, Any, bool], Finding]
 
 
 def check_admitted(look: Look, wanted: Any, includes: bool) -> Finding:
-    keys = {look.names.label(key): key for key in map(look.names.subject, as_list(wanted))}
-    names = sorted(map(look.names.label, map(look.names.subject, as_list(wanted))))
-    codes = {name: look.code(key) for name, key in sorted(keys.items()) if name not in look.admitted}
+    keys = sorted(map(look.names.subject, as_list(wanted)), key=look.names.label)
+    names = list(map(look.names.label, keys))
+    codes = {name: look.code(key) for name, key in zip(names, keys, strict=True) if name not in look.admitted}
     waits = [f"{name} waits: {code}" for name, code in codes.items() if code is not Code.NOT_WAITING]
     more = f" ({', '.join(waits)})" if waits else ""
     return Finding(_holds(names, look.admitted, includes), _join(names), f"{_join(look.admitted)}{more}")

@@ -1,6 +1,6 @@
 """Work that evictions took: GPU-hours and USD by queue and workload."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuconsole.model.events import Happened, What
 
@@ -24,6 +24,12 @@ def at_least(number: str, unknown: int, of: int) -> str:
     if unknown and unknown == of:
         return "unknown"
     return f"at least {number}" if unknown else number
+
+
+def summed(losses: Sequence[float | None], form: str) -> str:
+    """The sum of losses in words; those that are None are unknown."""
+    known = [loss for loss in losses if loss is not None]
+    return at_least(format(sum(known), form), len(losses) - len(known), len(losses))
 
 
 def added(one: Losses, other: Losses) -> Losses:

@@ -20,8 +20,8 @@ from gpuconsole.insight.trouble import Attention
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.seen import KEPT
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.state import RECENT
 
 BINS = 12
 
@@ -180,5 +180,5 @@ def last_hour(history: Sequence[Happened], now: Time) -> LastHour:
         losses=losses,
         unknown=unknown,
         unpriced=unpriced,
-        partial=len(history) >= RECENT and history[0].time > start,
+        partial=len(history) >= KEPT and history[0].time > start,
     )

@@ -238,9 +238,10 @@ class _Search:
 
     def _judged(self, kind: str, words: str, more: tuple[Command, ...], hourly: float, future: Future) -> Option:
         waits = sorted(self._wait(future, key) for key in self.subjects)
-        more_victims = more_evictions(future.course.evictions(), self._plain.course.evictions())
+        evictions = future.course.evictions()
+        more_victims = more_evictions(evictions, self._plain.course.evictions())
         victims = [one for one in more_victims if one.workload not in self.subjects]
-        again = {one.workload for one in future.course.evictions() if one.workload in self.subjects}
+        again = {one.workload for one in evictions if one.workload in self.subjects}
         p95 = waits[max(0, -(-len(waits) * 95 // 100) - 1)] if waits else None
         running = sum(wait <= self.horizon for wait in waits)
         return Option(

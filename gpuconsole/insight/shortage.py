@@ -8,7 +8,7 @@ from gpuconsole.insight.books import books
 from gpuconsole.insight.borrowing import borrowed_gpus, victim_order
 from gpuconsole.insight.capacity import Capacity, capacity
 from gpuconsole.insight.demand import FlavorResource, ends_at, held
-from gpuconsole.insight.losses import at_least
+from gpuconsole.insight.losses import summed
 from gpuconsole.insight.reasons import Code, Reason
 from gpuconsole.insight.unsaved import unsaved_gpu_time
 from gpuconsole.model.clock import HOUR, Time, format_time
@@ -228,7 +228,6 @@ def _priority(
     if freed < gap.short or priority <= workload.priority:
         return
     losses = [unsaved_gpu_time(snapshot, victim) for victim in victims]
-    known = [lost for lost in losses if lost is not None]
-    lost = at_least(f"{sum(known) / HOUR:.1f}", len(losses) - len(known), len(losses))
+    lost = summed([None if one is None else one / HOUR for one in losses], ".1f")
     names = ", ".join(victim.key for victim in victims[:3]) + (" …" if len(victims) > 3 else "")
     yield Remedy(True, f"priority ≥ {priority}: evicts {names} (lost {lost} GPU-h)")

@@ -138,8 +138,13 @@ class Prices(Struct, frozen=True, kw_only=True):
         return gpu_seconds / 3600 * self.hourly(labels, name)
 
 
-def gpu_hourly(node: Node, prices: Prices) -> float:
-    """USD per GPU-hour on a node: its part of the machine's own price, where the node says that."""
+def gpu_hourly(node: Node | None, prices: Prices) -> float:
+    """USD per GPU-hour on a node: its part of the machine's own price, where the node says that.
+
+    On a node that is gone it is that of any.
+    """
+    if node is None:
+        return prices.hourly({})
     machine = machine_hourly(node)
     return machine / node.gpus if machine is not None and node.gpus else prices.hourly(node.labels)
 

@@ -14,8 +14,6 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.seen import EVERYTHING, KEPT, Seen
 from gpuconsole.model.snapshot import Snapshot, SnapshotFile, View
 
-RECENT = KEPT
-
 
 class Table:
     """Rows by integer id. Mutates; `freeze` hands out views that later changes never reach."""
@@ -108,7 +106,7 @@ class ClusterState:
         """What of the cluster comes as events; who tells them knows it."""
         self._serial = 0
         self._tables: dict[str, Table] = {name: Table() for name in TABLES.values()}
-        self._recent: deque[Happened] = deque(maxlen=RECENT)
+        self._recent: deque[Happened] = deque(maxlen=KEPT)
 
     @classmethod
     def from_file(cls, file: SnapshotFile) -> "ClusterState":
@@ -144,7 +142,7 @@ class ClusterState:
 
     def recall(self, lines: Sequence[Happened]) -> None:
         """Begin with this history, all of it: a file may hold older lines that answers need."""
-        self._recent = deque(lines, maxlen=max(RECENT, len(lines)))
+        self._recent = deque(lines, maxlen=max(KEPT, len(lines)))
 
     def table(self, name: str) -> Table:
         return self._tables[name]

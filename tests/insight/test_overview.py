@@ -14,7 +14,7 @@ from gpuconsole.model.events import Happened, What
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import LocalQueue, Preemption, Quota, ResourceFlavor, StopPolicy
-from gpuconsole.model.state import RECENT
+from gpuconsole.model.seen import KEPT
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Workload
 from gpuconsole.ui.paint import painted
@@ -165,7 +165,7 @@ def test_losses_that_nobody_knows_are_counted_and_not_taken_for_none() -> None:
 
 
 def test_a_history_that_does_not_reach_back_is_called_partial() -> None:
-    full = [line(20, What.PENDING)] * RECENT
+    full = [line(20, What.PENDING)] * KEPT
 
     assert last_hour(full, START).partial
     assert not last_hour([line(90, What.PENDING), *full], START).partial

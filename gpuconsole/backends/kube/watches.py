@@ -158,16 +158,21 @@ class Watches:
     def missing(self) -> Sequence[Missing]:
         """What may not be read."""
         told = [right for reached in self._reached.values() for right in reached.missing]
-        refused = [watch.missing for watch in self._all if watch.missing is not None]
-        return tuple(dict.fromkeys([*told, *refused]))
+        return tuple(dict.fromkeys([*told, *self._refused]))
+
+    @property
+    def _refused(self) -> Sequence[Missing]:
+        """What was refused only when it was asked for."""
+        return [watch.missing for watch in self._all if watch.missing is not None]
 
     @property
     def gaps(self) -> Iterable[Unseen]:
         """The kinds of which not everything is read, and why."""
-        refused = [watch.missing for watch in self._all if watch.missing is not None]
+        every = self._refused
         for source, reached in self._reached.items():
-            lost = {right.namespace for right in refused if right.resource == reached.served.resource}
-            rights = [*reached.missing, *(right for right in refused if right.resource == reached.served.resource)]
+            refused = [right for right in every if right.resource == reached.served.resource]
+            lost = {right.namespace for right in refused}
+            rights = [*reached.missing, *refused]
             narrowed = self._namespaces if reached.served.namespaced else ()
             if not rights and not narrowed:
                 continue

@@ -40,18 +40,11 @@ def _smallest(tries: Tries, step: Step, rest: Sequence[Step]) -> Steps:
     With more of something others may be let in before, so that a small size is enough and a greater one is not.
     """
     low, high = -1, size(step)
-    while low < high - 1:
-        larger = 0 if low < 0 else max(1, 2 * low)
-        if larger >= high:
-            break
-        if tries.works((*rest, *sized(step, larger))):
-            high = larger
-        else:
-            low = larger
     while high - low > 1:
-        middle = (low + high) // 2
-        if tries.works((*rest, *sized(step, middle))):
-            high = middle
+        doubled = 0 if low < 0 else max(1, 2 * low)
+        tried = doubled if doubled < high else (low + high) // 2
+        if tries.works((*rest, *sized(step, tried))):
+            high = tried
         else:
-            low = middle
+            low = tried
     return sized(step, high)

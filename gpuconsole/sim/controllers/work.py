@@ -229,9 +229,8 @@ def _price_of(world: World, pods: Sequence[Pod], lost: Span) -> Loss:
         if pod.gpus and lost:
             # Who joined the others late has done no more.
             share = len(pod.gpus) * min(lost, world.now - pod.started) / SECOND
-            node = world.node(pod.node)
             seconds += share
-            cost += share / 3600 * (gpu_hourly(node, prices) if node is not None else prices.hourly({}))
+            cost += share / 3600 * gpu_hourly(world.node(pod.node), prices)
     return Loss(lost, seconds, cost)
 
 

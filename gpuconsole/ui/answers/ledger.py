@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gpuconsole.insight.ledger import Exposure, Ledger
 from gpuconsole.insight.loans import Loan
-from gpuconsole.insight.losses import at_least
+from gpuconsole.insight.losses import summed
 from gpuconsole.insight.starving import Starving
 from gpuconsole.insight.tables import counted, table
 from gpuconsole.model.clock import Time, format_span
@@ -72,15 +72,10 @@ def _users(loan: Loan) -> str:
 def _exposure(one: Exposure) -> Sequence[object]:
     if not one.possible:
         return one.lender, _of(one), one.gpus, "–", "–", "–", "–"
-    lost = _added(".1f", [leaving.lost_gpu_hours for leaving in one.leaving])
-    cost = _added(".2f", [leaving.cost for leaving in one.leaving])
+    lost = summed([leaving.lost_gpu_hours for leaving in one.leaving], ".1f")
+    cost = summed([leaving.cost for leaving in one.leaving], ".2f")
     gpus = sum(leaving.gpus for leaving in one.leaving)
     return one.lender, _of(one), one.gpus, str(len(one.leaving)), str(gpus), lost, cost
-
-
-def _added(form: str, losses: Sequence[float | None]) -> str:
-    known = [loss for loss in losses if loss is not None]
-    return at_least(format(sum(known), form), len(losses) - len(known), len(losses))
 
 
 def _leaving(one: Exposure) -> str:
