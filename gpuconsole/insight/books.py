@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from gpuconsole.insight.demand import FlavorResource
 from gpuconsole.insight.pages import Count, Page
 from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.scan import changes
 from gpuconsole.model.queues import LocalQueue
+from gpuconsole.model.scan import changes
 from gpuconsole.model.snapshot import Snapshot, View
 from gpuconsole.model.workloads import Workload
 

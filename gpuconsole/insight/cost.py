@@ -6,13 +6,13 @@ from itertools import repeat
 from msgspec import Struct
 
 from gpuconsole.insight.demand import held, pod_gpus
-from gpuconsole.insight.scan import different
 from gpuconsole.insight.unsaved import Unsaved, gpu_time, unsaved_now
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.prices import Prices, gpu_hourly, gpu_type
 from gpuconsole.model.resources import is_gpu
+from gpuconsole.model.scan import different
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 

@@ -10,11 +10,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gpuconsole.insight.remembered import memories
-from gpuconsole.insight.scan import news
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import Admit, Evict, KeepWaiting, Preempt, Refuse
 from gpuconsole.model.events import Applied, Deleted
+from gpuconsole.model.scan import news
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Admission, Condition, Workload
 from gpuconsole.scheduling.kueue import conditions, effects

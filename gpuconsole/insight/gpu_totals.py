@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.once import once
-from gpuconsole.insight.scan import changes
+from gpuconsole.model.scan import changes
 from gpuconsole.model.snapshot import Snapshot
 
 

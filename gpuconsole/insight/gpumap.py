@@ -10,12 +10,12 @@ from gpuconsole.insight.borrowing import borrowed_gpus
 from gpuconsole.insight.demand import held_gpus, pod_gpus
 from gpuconsole.insight.gangs import gang_key, waiting_gangs
 from gpuconsole.insight.once import once
-from gpuconsole.insight.scan import changes
 from gpuconsole.insight.seating import guessed_seats, known_seats, told_otherwise
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.prices import gpu_type, is_spot
 from gpuconsole.model.resources import is_mig
+from gpuconsole.model.scan import changes
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 

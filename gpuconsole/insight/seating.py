@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuconsole.insight.demand import pod_gpus
-from gpuconsole.insight.scan import changes
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.scan import changes
 from gpuconsole.model.snapshot import View
 from gpuconsole.model.telemetry import NodeTelemetry
 

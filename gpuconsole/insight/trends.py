@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 
 from gpuconsole.insight.measured import Gpu
-from gpuconsole.insight.scan import changes
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time
+from gpuconsole.model.scan import changes
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.telemetry import NodeTelemetry, busy
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gpuconsole.insight.scan import changes
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.scan import changes
 from gpuconsole.model.snapshot import Snapshot
 
 Pods = Mapping[str, Pod]

@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from gpuconsole.garbage import collect_by_hand
-from gpuconsole.insight import scan
 from gpuconsole.insight.course import Course
 from gpuconsole.insight.futures import Future, Standing, Sums, Way
+from gpuconsole.model import scan
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Applied, Deleted, Happened
 from gpuconsole.model.state import ClusterState

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.books import Books, books, carried_on
 from gpuconsole.insight.gpumap import GpuMap, gpu_map
-from gpuconsole.insight.scan import changes
 from gpuconsole.insight.whereabouts import NOWHERE, whereabouts
 from gpuconsole.insight.whereabouts import carried_on as pods_carried_on
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.queues import Quota
+from gpuconsole.model.scan import changes
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from tests.insight.world import ORG, ORG_QUEUES, START, cluster_queue, node, pod, running, waiting, world
