@@ -17,6 +17,7 @@ from gpuconsole.insight.past import Past, past
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.positions import Position, pending, position
 from gpuconsole.insight.stand_ins import stand_ins
+from gpuconsole.insight.tables import counted
 from gpuconsole.insight.why import PLACES
 from gpuconsole.model.clock import HOUR, Span, Time, format_span
 from gpuconsole.model.events import Happened
@@ -215,7 +216,7 @@ def assumptions(known: Past) -> tuple[str, ...]:
         )
         if ended
         else "nothing has ended yet: work lasts about an hour, or as long again as it has lasted",
-        f"as much is submitted as in the last {format_span(known.span)} ({len(known.arrivals)} workloads)"
+        f"as much is submitted as in the last {format_span(known.span)} ({counted(len(known.arrivals), 'workload')})"
         if known.repeats
         else "nothing else is submitted",
         "quotas, nodes and priorities stay as they are",

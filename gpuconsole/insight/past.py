@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from gpuconsole.insight.demand import wanted_gpus
-from gpuconsole.model.clock import DAY, MINUTE, Span, Time
+from gpuconsole.model.clock import DAY, HOUR, Span, Time
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import CronRules
@@ -19,8 +19,8 @@ from gpuconsole.sim.run_times import Kind, Run
 
 LOOK_BACK: Span = 7 * DAY
 """Arrivals of so long are drawn again."""
-SHORTEST: Span = 15 * MINUTE
-"""Of less than this nobody can tell how much is submitted."""
+SHORTEST: Span = HOUR
+"""Of less than this nobody can tell how much is submitted: what a cluster began with would come again and again."""
 _ENDS = (What.FINISHED, What.FAILED)
 
 
@@ -40,7 +40,7 @@ class Past(Struct, frozen=True, kw_only=True):
     arrivals: tuple[Arrival, ...] = ()
     """In order."""
     since: Time = 0
-    """From when on arrivals are known, and not before."""
+    """Arrivals are known that came after this moment. What came at it, began it: a rate has to leave that out."""
 
     @property
     def span(self) -> Span:
@@ -76,7 +76,7 @@ def past(snapshot: Snapshot, lines: Iterable[Happened] = (), look_back: Span = L
     return Past(
         time=snapshot.time,
         runs=tuple(run for _, run in runs),
-        arrivals=tuple(one for one in arrivals if one.time >= since),
+        arrivals=tuple(one for one in arrivals if one.time > since),
         since=since,
     )
 

@@ -73,7 +73,7 @@ def test_eta_for_people(gpuconsole: Line, cluster: Path) -> None:
         "  run times of cluster: 0 ends of work",
         "ASSUMES",
         "  nothing has ended yet: work lasts about an hour, or as long again as it has lasted",
-        "  as much is submitted as in the last 1h (2 workloads)",
+        "  as much is submitted as in the last 1h (1 workload)",
         "  quotas, nodes and priorities stay as they are",
         "  only the last 1h are known: on less than 4d ranges were far too early on a real trace",
         "  uncalibrated: too few earlier estimates are remembered of which it is known what became of them; "

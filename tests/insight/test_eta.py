@@ -88,7 +88,8 @@ def test_what_is_planned_is_not_foreseen() -> None:
 def test_what_a_cron_job_made_comes_again_by_itself(there: bool, again: int) -> None:
     cron = Job(kind="CronJob", namespace="a", name="nightly", rules=CronRules(schedule="30 3 * * *"))
     made = Job(namespace="a", name="nightly-1", owner=cron.key)
-    known = past(world([waiting("job-nightly-1", "a/lq", 8, owner=made.key), made, *([cron] if there else [])]))
+    first, nightly = waiting("first", "a/lq", 8), waiting("job-nightly-1", "a/lq", 8, owner=made.key, created=START + 1)
+    known = past(world([first, nightly, made, *([cron] if there else [])], START + 1))
     assert len(known.arrivals) == again
 
 
@@ -167,26 +168,36 @@ def test_arrivals_are_known_since_the_oldest_end_that_is_left_for_older_work_may
     assert past(simulation.snapshot()).since == finished.since
 
 
-def test_where_nothing_has_ended_all_arrivals_are_known() -> None:
+def test_where_nothing_has_ended_all_arrivals_after_the_first_are_known() -> None:
+    """What a cluster begins with says nothing of how much comes in how long."""
     simulation = cluster(lasting("first", "100h"))
     simulation.advance(START + 14 * MINUTE)
     simulation.submit(Submit((lasting("second", "1h", created=simulation.now),)))
     simulation.advance(simulation.now + SECOND)
     known = past(simulation.snapshot())
-    assert (known.since, [one.workload.name for one in known.arrivals]) == (START, ["first", "second"])
+    assert (known.since, [one.workload.name for one in known.arrivals]) == (START, ["second"])
 
 
-def test_of_less_than_a_quarter_of_an_hour_no_arrivals_come_again() -> None:
+def test_of_less_than_an_hour_no_arrivals_come_again() -> None:
     simulation = cluster(lasting("first", "100h"))
-    simulation.advance(START + 14 * MINUTE)
+    simulation.advance(START + 10 * MINUTE)
+    simulation.submit(Submit((lasting("second", "1h", created=simulation.now),)))
+    simulation.advance(START + 59 * MINUTE)
     short = past(simulation.snapshot())
-    simulation.advance(START + 15 * MINUTE)
+    simulation.advance(START + 60 * MINUTE)
     long_enough = past(simulation.snapshot())
     assert (short.repeats, long_enough.repeats) == (False, True)
-    assert (list(again(short, short.time + DAY, 1)), len(list(again(long_enough, long_enough.time + HOUR, 1)))) == (
-        [],
-        4,
-    )
+    assert list(again(short, short.time + DAY, 1)) == []
+    assert len(list(again(long_enough, long_enough.time + 4 * HOUR, 1))) == 4
+
+
+def test_the_few_jobs_of_a_scenario_that_has_just_begun_do_not_come_again_and_again() -> None:
+    """With these coming anew each quarter of an hour, no run would see the second one start."""
+    simulation = cluster(lasting("first", "1h"), lasting("second", "4h"))
+    simulation.advance(START + 15 * MINUTE)
+    answer = expected_start(simulation, "a/second", runs=5, horizon=8 * HOUR)
+    assert answer.start is not None
+    assert (answer.start.never, "nothing else is submitted" in answer.assumptions) == (0, True)
 
 
 def test_position_and_start_of_a_waiting_workload() -> None:
