@@ -7,6 +7,7 @@ from textual.notifications import Notify
 from textual.widgets._toast import Toast
 
 from gpuconsole.ui.brief import Brief, gone_for
+from gpuconsole.ui.ringing import Ringing
 from gpuconsole.ui.screens.asking import Severity
 
 LOG = logging.getLogger(__name__)
@@ -15,7 +16,7 @@ FRAME = 0.001
 """Seconds for which nothing is drawn after a change of mode, at most."""
 
 
-class TunedApp(App[None]):
+class TunedApp(Ringing, App[None]):
     """An app that paints as soon as it can, and once."""
 
     def hold_painting(self) -> None:

@@ -1,9 +1,14 @@
 """A console on a stage: keys go in by hand, time passes by hand, and the screen is read as text."""
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
+import pytest
+from textual import timer
 from textual.pilot import Pilot
 from textual.screen import Screen
 
@@ -66,6 +71,12 @@ class Stage:
     def line(self, words: str) -> str:
         """The first line with these words."""
         return next((line for line in self.lines if words in line), "")
+
+
+def hold_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each look of a timer at the clock come 10 ms after the one before, as where threads take turns."""
+    looks = count()
+    monkeypatch.setattr(timer, "_time", SimpleNamespace(get_time=lambda: time.monotonic() + 0.01 * next(looks)))
 
 
 @asynccontextmanager

@@ -67,7 +67,7 @@ async def test_prose_is_wrapped_and_tables_are_scrolled_by_a_part_of_the_screen(
         pane = stage.screen(AnswerScreen).query_one(TextPane)
         pane.focus()
         lines = [f"HEAD {'WIDE ' * 30}", f"row {'cell ' * 30}", "", f"fix  {'a word ' * 20}"]
-        stage.screen(AnswerScreen)._tell((lines, "09:14:20"))
+        stage.screen(AnswerScreen).write(lines)
         await stage.settle()
         assert [text.split()[:2] for text in stage.lines[3:9]] == [
             ["HEAD", "WIDE"],

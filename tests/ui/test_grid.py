@@ -15,6 +15,7 @@ from gpuconsole.ui.paint import ROLE_CLASSES
 from gpuconsole.ui.widgets import grid as grids
 from gpuconsole.ui.widgets.grid import HOLD, PAUSE, Grid
 from gpuconsole.ui.widgets.notice import State
+from tests.ui.stage import hold_up
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,14 @@ async def shown(pilot: Pilot[None], *found: Row) -> None:
     assert isinstance(app, GridApp)
     app.grid.show(list(found))
     await pilot.pause()
+
+
+async def read(grid: Grid[Row], pilot: Pilot[None]) -> None:
+    """Let it read its rows for a filter, a few at a time, until it stops."""
+    for _ in range(500):
+        await pilot.pause(0.01)
+        if not grid._reading:
+            break
 
 
 async def test_rows_stand_under_their_titles_with_cursor_and_alignment() -> None:
@@ -415,8 +424,20 @@ async def test_a_filter_waits_until_all_rows_are_read_and_keys_do_not(monkeypatc
         assert names(app) == ["a", "b", "c", "d", "e"]
         app.grid.move(1)
         assert here(app) == "b"
-        await pilot.pause(0.1)
+        await read(app.grid, pilot)
         assert names(app) == ["a", "c", "e"]
+
+
+async def test_all_rows_are_read_though_the_process_is_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grids, "READ", 0)
+    app = GridApp()
+    async with app.run_test(size=(40, 10)) as pilot:
+        await shown(pilot, *rows("a", "b", "c"))
+        hold_up(monkeypatch)
+        app.grid.expect_filter()
+        app.grid.set_filter(parse_filter("c"))
+        await read(app.grid, pilot)
+        assert names(app) == ["c"]
 
 
 async def test_rows_are_read_no_further_once_the_screen_is_left_without_a_filter(
@@ -430,10 +451,7 @@ async def test_rows_are_read_no_further_once_the_screen_is_left_without_a_filter
         DRAWN.clear()
         grid.expect_filter()
         await app.push_screen(Screen())
-        for _ in range(500):
-            await pilot.pause(0.01)
-            if not grid._reading:
-                break
+        await read(grid, pilot)
         assert len(DRAWN) < 1000
         app.pop_screen()
         await pilot.pause()

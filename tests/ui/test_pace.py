@@ -1,6 +1,7 @@
 """No key pays for what could be done before or need not be done: screens are made while nobody waits for them."""
 
 import threading
+import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -23,6 +24,7 @@ from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.views import VIEWS
 from gpuconsole.ui.widgets.grid import Grid
 from tests.backends.elsewhere import Elsewhere
+from tests.ui.stage import hold_up
 from tests.ui.worlds import NOW, history, org_cohort, recorded
 
 
@@ -137,6 +139,24 @@ async def test_new_data_are_drawn_when_keys_pause_and_letters_of_a_text_are_keys
         monkeypatch.setattr(app, "set_timer", lambda delay, callback: waits.append(round(delay, 3)))
         app._following.came(app.cluster.snapshot)
         assert waits == [0.2]
+
+
+async def test_what_is_due_once_is_done_though_the_process_is_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Elsewhere((Node(name="a-1"), QUEUE), NOW)
+    app = ConsoleApp(Console(cluster), repaint=0.001)
+    async with app.run_test(size=(120, 36)) as pilot:
+        hold_up(monkeypatch)
+        await pilot.press("4")
+        await pilot.pause()
+        assert app._batch_count == 0, "after a change of mode it paints again"
+        for name in ("b-1", "b-2", "b-3"):
+            cluster.put(Node(name=name))
+            app.cluster.tick(0.1)
+            app._following._painted = time.monotonic()
+            app.pace.pressed -= 100
+            await pilot.pause(0.05)
+        assert app.front is not None
+        assert app.front.snapshot is app.cluster.snapshot, "new data are drawn"
 
 
 async def test_what_is_hidden_hears_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from typing import Literal, TypeVar
 from textual.screen import Screen
 
 from gpuconsole.model.text import clean
+from gpuconsole.ui.ringing import Ringing
 from gpuconsole.ui.widgets.confirm import Choice, Confirm, Field, Option, Prompt, Question
 from gpuconsole.ui.widgets.dialog import Dialog
 
@@ -17,7 +18,7 @@ SECONDS = 4
 Severity = Literal["information", "warning", "error"]
 
 
-class AskingScreen(Screen[None]):
+class AskingScreen(Ringing, Screen[None]):
     """A screen with words for its user; each dialog goes on with a function once it is answered."""
 
     def flash(self, text: str, severity: Severity = "information") -> None:

@@ -14,6 +14,7 @@ from textual import events
 from gpuconsole.ui.columns import GAP, Column
 from gpuconsole.ui.filters import Filter
 from gpuconsole.ui.messages import RowOpened, RowPicked
+from gpuconsole.ui.ringing import Ringing
 from gpuconsole.ui.rows import Rows
 from gpuconsole.ui.widgets.grid_lines import GUTTER, GridLines
 from gpuconsole.ui.widgets.notice import State
@@ -30,7 +31,7 @@ HOLD = 0.06
 """Seconds after a key of a filter within which it should be seen: no more rows are read then."""
 
 
-class Grid(GridLines[T], can_focus=True, inherit_bindings=False):
+class Grid(Ringing, GridLines[T], can_focus=True, inherit_bindings=False):
     """A table of rows of type T, each known by its key."""
 
     DEFAULT_CSS = """
