@@ -10,6 +10,7 @@ from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.subjects import whole_named
 from gpuconsole.insight.basis import PLACES, unforeseeable
 from gpuconsole.insight.calibration import Told, experience, record
+from gpuconsole.insight.capacity import circle
 from gpuconsole.insight.codes import Code
 from gpuconsole.insight.estimates import KEPT, Estimate, Memory
 from gpuconsole.insight.eta import RUNS
@@ -17,6 +18,7 @@ from gpuconsole.insight.expected_start import Eta, corrected, expected_start, st
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.tables import counted, seconds
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time, format_span, format_time
+from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Phase
 from gpuconsole.store import queries
 from gpuconsole.store.schema import earlier_sessions
@@ -43,10 +45,19 @@ def command(asked: Asked, workload: str, runs: int, horizon: Span, chance: int) 
         ended = not waits(answer, told) and told.code is not Code.UNSEEN
         open_end = () if ended else tuple(f"when it starts: {text}" for text in lacking)
         text = list(as_text(answer, known=not open_end))
-        return Answer(kind="Eta", body=_body(answer), lines=text, unknown=open_end)
+        return Answer(kind="Eta", body=_body(answer), lines=text, unknown=(*_misplaced(snapshot, answer), *open_end))
     found = expected_start(asked.simulation, key, lines_of(asked), runs=runs, seed=chance, horizon=horizon)
     answer = as_recorded(asked, found)
-    return Answer(kind="Eta", body=_body(answer), lines=list(as_text(answer)))
+    return Answer(
+        kind="Eta", body=_body(answer), lines=list(as_text(answer)), unknown=tuple(_misplaced(snapshot, answer))
+    )
+
+
+def _misplaced(snapshot: Snapshot, answer: Eta) -> Iterator[str]:
+    """Why it has no place in a cohort where cohorts lead in a circle."""
+    queue = snapshot.cluster_queues.get(answer.queue)
+    if answer.position is not None and queue is not None and (why := circle(snapshot, queue.cohort)):
+        yield f"its place in a cohort: {why}"
 
 
 def as_recorded(asked: Asked, answer: Eta) -> Eta:

@@ -1,11 +1,9 @@
 """The shares of Volcano's and KAI's queues: what each has of what it deserves, and which is served next. GPUs only."""
 
-from collections.abc import Iterator
-
 from msgspec import Struct
 
 from gpuconsole.insight.engine_queues import queues
-from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode, every
 from gpuconsole.model.snapshot import Snapshot
 
 ENGINES = {NodeKind.VOLCANO_QUEUE: "Volcano", NodeKind.KAI_QUEUE: "KAI"}
@@ -36,19 +34,13 @@ class QueueShare(Struct, frozen=True, kw_only=True):
 
 def engine_shares(snapshot: Snapshot) -> tuple[QueueShare, ...]:
     """The queues of these engines, from each root down; nothing where there are none."""
-    nodes = [pair for root in queues(snapshot) if root.kind in ENGINES for pair in _below(root, 0)]
+    nodes = list(every(root for root in queues(snapshot) if root.kind in ENGINES))
     turns: dict[tuple[NodeKind, str], int] = {}
     for kind in ENGINES:
         waiting = [node for node, _ in nodes if node.kind is kind and not node.children and node.pending_gpus]
         for place, node in enumerate(sorted(waiting, key=lambda node: (*_rank(node), node.name)), start=1):
             turns[kind, node.name] = place
     return tuple(_queue(node, depth, turns.get((node.kind, node.name))) for node, depth in nodes)
-
-
-def _below(node: QuotaNode, depth: int) -> Iterator[tuple[QuotaNode, int]]:
-    yield node, depth
-    for child in node.children:
-        yield from _below(child, depth + 1)
 
 
 def _rank(node: QuotaNode) -> tuple[bool, float]:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.basis import QUOTA
 from gpuconsole.insight.calibration import YOUNG, Experience, Record
+from gpuconsole.insight.capacity import capacity
 from gpuconsole.insight.demand import wanted_gpus
 from gpuconsole.insight.estimates import Estimate, estimate, probability
 from gpuconsole.insight.estimates import corrected as stretched
@@ -224,26 +225,16 @@ def assumptions(known: Past) -> tuple[str, ...]:
 
 
 def _in_cohort(snapshot: Snapshot, subject: Workload, queue: str) -> CohortPlace | None:
-    """Its place among all that wait in the tree of cohorts; None outside of one, or if it does not wait."""
-    own = snapshot.cluster_queues.get(queue)
-    if own is None or not own.cohort:
+    """Its place among all that wait in the tree of cohorts; None outside of one, or if it does not wait.
+
+    Nor has it one where cohorts lead in a circle: nothing there is admitted, see `capacity.circle`.
+    """
+    own, tree = snapshot.cluster_queues.get(queue), capacity(snapshot).tree
+    if own is None or not own.cohort or queue not in tree.queues:
         return None
-    root = _root(snapshot, own.cohort)
-    waiting = [
-        entry.workload
-        for other in snapshot.cluster_queues.all()
-        if other.cohort and _root(snapshot, other.cohort) == root
-        for entry in pending(snapshot, other.name)
-    ]
+    root = tree.root(tree.queues[queue])
+    mates = (name for name, node in tree.queues.items() if tree.root(node) == root)
+    waiting = [entry.workload for name in mates for entry in pending(snapshot, name)]
     waiting.sort(key=lambda one: (-one.priority, one.created, one.key))
     place = next((place for place, one in enumerate(waiting, start=1) if one.key == subject.key), None)
-    return CohortPlace(root, place, len(waiting)) if place is not None else None
-
-
-def _root(snapshot: Snapshot, cohort: str) -> str:
-    """The topmost cohort above one; a ring ends where it closes."""
-    seen = {cohort}
-    while (above := snapshot.cohorts.get(cohort)) is not None and above.parent and above.parent not in seen:
-        cohort = above.parent
-        seen.add(cohort)
-    return cohort
+    return CohortPlace(tree.names[root], place, len(waiting)) if place is not None else None

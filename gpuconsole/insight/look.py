@@ -1,12 +1,12 @@
 """A cluster at one moment and what happened since an earlier one, in the words of a scenario's `expect`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 from gpuconsole.insight.names import Names
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.quota import quota_tree
-from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode, every
 from gpuconsole.insight.reasons import Code
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
@@ -60,7 +60,7 @@ class Look:
     def queues(self) -> dict[str, QuotaNode]:
         """Every node of the quota tree by name; a ClusterQueue comes before a cohort of the same name."""
         found: dict[str, QuotaNode] = {}
-        for node in _walk(quota_tree(self.snapshot)):
+        for node, _ in every(quota_tree(self.snapshot)):
             if node.name not in found or node.kind is NodeKind.CLUSTER_QUEUE:
                 found[node.name] = node
         return found
@@ -92,9 +92,3 @@ class Look:
         jobs = [job.key for job in self.snapshot.jobs.all() if job.key not in owners and not job.ended]
         pods = [p.key for p in self.snapshot.pods.all() if not (p.job or p.workload or p.done or p.deleted)]
         return jobs + pods
-
-
-def _walk(nodes: Sequence[QuotaNode]) -> Iterator[QuotaNode]:
-    for node in nodes:
-        yield node
-        yield from _walk(node.children)

@@ -90,11 +90,20 @@ class QuotaNode(Struct, frozen=True, kw_only=True):
         return "it is closed" if self.kind is NodeKind.VOLCANO_QUEUE else f"it is stopped ({self.stop})"
 
 
-def queues_below(roots: Iterable[QuotaNode]) -> Iterator[QuotaNode]:
-    """The queues in and below these: of Volcano's and KAI's the outermost, and LocalQueues without a ClusterQueue.
+def every(roots: Iterable[QuotaNode]) -> Iterator[tuple[QuotaNode, int]]:
+    """Every node from each root down, and how many are above it.
 
-    Without a call for each level: a chain of cohorts may be deeper than the stack.
+    Without a call for each level: a chain of queues or cohorts may be deeper than the stack.
     """
+    waiting = [(root, 0) for root in reversed(tuple(roots))]
+    while waiting:
+        node, depth = waiting.pop()
+        yield node, depth
+        waiting += [(child, depth + 1) for child in reversed(node.children)]
+
+
+def queues_below(roots: Iterable[QuotaNode]) -> Iterator[QuotaNode]:
+    """The queues in and below these: of Volcano's and KAI's the outermost, and LocalQueues without a ClusterQueue."""
     waiting = list(roots)
     while waiting:
         node = waiting.pop()

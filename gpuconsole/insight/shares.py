@@ -89,7 +89,7 @@ def shares(session: Session, now: Time) -> Shares:
         fair_sharing=config.fair_sharing,
         order=order_of(config),
         within=_within(config),
-        tree=tuple(found for root in roots for found in _below(usage, declared, root, 0)),
+        tree=tuple(found for root in roots for found in _below(usage, declared, root)),
         turns=tuple(_turn(usage, place, entry) for place, entry in enumerate(session.turns(now), start=1)),
     )
 
@@ -112,13 +112,15 @@ def _within(config: KueueConfig) -> str:
     return "priority, then age"
 
 
-def _below(usage: UsageTree, declared: Container[str], node: int, depth: int) -> Iterator[NodeShare]:
-    yield _share(usage, declared, node, depth)
-    tree = usage.tree
-    if node < len(tree.cohorts):
-        members = tree.children[node] + tree.queue_children[node]
-        for member in sorted(members, key=lambda member: (*_descending(usage, member), tree.names[member])):
-            yield from _below(usage, declared, member, depth + 1)
+def _below(usage: UsageTree, declared: Container[str], root: int) -> Iterator[NodeShare]:
+    """From a root down, without a call for each level: a chain of cohorts may be deeper than the stack."""
+    tree, waiting = usage.tree, [(root, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        yield _share(usage, declared, node, depth)
+        members = tree.children[node] + tree.queue_children[node] if node < len(tree.cohorts) else []
+        members.sort(key=lambda member: (*_descending(usage, member), tree.names[member]))
+        waiting += [(member, depth + 1) for member in reversed(members)]
 
 
 def _descending(usage: UsageTree, node: int) -> tuple[bool, float]:

@@ -64,17 +64,18 @@ def starts(snapshot: Snapshot) -> tuple[Starts, ...]:
             found += [_starts(node, use, nodes[use.flavor], shut) for use in uses if use.flavor in nodes]
         elif node.kind in ENGINES:
             everywhere = _Nodes(snapshot, ResourceFlavor(name=""), rows)
-            found += [_starts(leaf, use, everywhere, leaf.shut) for leaf, use in _leaves(node, node.gpus.available)]
+            found += [_starts(leaf, use, everywhere, leaf.shut) for leaf, use in _leaves(node)]
     return tuple(sorted(found, key=lambda one: one.queue))
 
 
-def _leaves(queue: QuotaNode, most: int) -> Iterator[tuple[QuotaNode, QuotaUse]]:
+def _leaves(queue: QuotaNode) -> Iterator[tuple[QuotaNode, QuotaUse]]:
     """The queues that take jobs, with no more than those above them may have."""
-    most = min(most, queue.gpus.available)
-    if not queue.children:
-        yield queue, replace(queue.gpus, available=most)
-    for child in queue.children:
-        yield from _leaves(child, most)
+    waiting = [(queue, queue.gpus.available)]
+    while waiting:
+        node, most = waiting.pop()
+        if not node.children:
+            yield node, replace(node.gpus, available=most)
+        waiting += [(child, min(most, child.gpus.available)) for child in reversed(node.children)]
 
 
 class _Nodes:

@@ -12,9 +12,13 @@ from gpuconsole.config import Config
 from gpuconsole.errors import HistoryError
 from gpuconsole.insight.calibration import ENOUGH, Record
 from gpuconsole.insight.expected_start import expected_start
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import Cohort, LocalQueue, Quota
+from gpuconsole.model.snapshot import encode
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.cli.line import Line
+from tests.insight.world import A100, cluster_queue, waiting, world
 from tests.services.test_estimates import MANY, SNAPSHOT, recorder_at
 
 CLUSTER = """
@@ -111,6 +115,26 @@ def test_the_same_chance_gives_the_same_answer(gpuconsole: Line, cluster: Path) 
         gpuconsole("eta", "second", cluster, "--runs", "2", "--chance", chance).out for chance in ("1", "1", "2")
     )
     assert one == same != other
+
+
+def test_where_cohorts_lead_in_a_circle_its_place_there_is_not_known(gpuconsole: Line, tmp_path: Path) -> None:
+    """A file says so before anything runs; a cluster, and what is saved of it, holds such cohorts all the same."""
+    things: tuple[Object, ...] = (
+        *(Cohort(name=name, parent=above) for name, above in (("red", "blue"), ("blue", "red"))),
+        A100,
+        cluster_queue("cq", "red", Quota(4)),
+        LocalQueue(namespace="team", name="lq", cluster_queue="cq"),
+        waiting("one", "team/lq", 4),
+    )
+    file = tmp_path / "ring.json"
+    file.write_bytes(encode(world(things)))
+    document = json.loads(gpuconsole("eta", "one", "--snapshot", file, "--runs", "1", "-o", "json").out)
+    assert (document["answer"]["cohort"], document["unknown"]) == (
+        None,
+        [
+            "its place in a cohort: cohort red is its own ancestor, or below one that is: nothing in it is admitted",
+        ],
+    )
 
 
 def test_what_runs_is_not_foretold(gpuconsole: Line, cluster: Path) -> None:

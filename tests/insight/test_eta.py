@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.calibration import Experience, Interval, Record
 from gpuconsole.insight.estimates import Estimate
 from gpuconsole.insight.eta import Starts, again, starts
-from gpuconsole.insight.expected_start import TAIL, CohortPlace, Within, corrected, expected_start
+from gpuconsole.insight.expected_start import TAIL, CohortPlace, Within, corrected, expected_start, stand
 from gpuconsole.insight.past import Arrival, Past, past
 from gpuconsole.insight.positions import Position
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND
@@ -15,7 +15,7 @@ from gpuconsole.model.events import Happened, What
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.objects import Object
-from gpuconsole.model.queues import LocalQueue, Quota
+from gpuconsole.model.queues import Cohort, LocalQueue, Quota
 from gpuconsole.model.workloads import Phase, Workload
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
@@ -224,6 +224,16 @@ def test_position_and_start_of_a_waiting_workload() -> None:
         "uncalibrated: too few earlier estimates are remembered of which it is known what became of them; "
         "the range is 3.0 times as wide as the runs say",
     )
+
+
+def test_where_cohorts_lead_in_a_circle_nobody_has_a_place_in_one() -> None:
+    """Kueue admits nothing there; in which of its cohorts all others wait as well is no question."""
+    ring = [Cohort(name=name, parent=above) for name, above in (("red", "green"), ("green", "blue"), ("blue", "red"))]
+    queues = [cluster_queue("a", "red", Quota(8)), cluster_queue("b", "green", Quota(8))]
+    doors = [LocalQueue(namespace=name, name="lq", cluster_queue=name) for name in "ab"]
+    snapshot = world([A100, *ring, *queues, *doors, waiting("one", "a/lq", 8), waiting("two", "b/lq", 8)])
+    answer = stand(snapshot, "a/one")
+    assert (answer.position is not None, answer.cohort) == (True, None)
 
 
 def test_earlier_estimates_and_how_good_they_were_are_named() -> None:

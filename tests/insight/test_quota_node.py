@@ -1,7 +1,7 @@
 """The queues of the tree, from its roots down: each once, whatever is above it."""
 
 from gpuconsole.insight.futures import serving_queues
-from gpuconsole.insight.quota_node import NodeKind, QuotaNode, queues_below
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode, every, queues_below
 
 DEEP = 5000
 
@@ -32,6 +32,21 @@ def test_queues_are_found_below_their_cohorts_and_what_is_below_them_is_theirs()
     assert found == {"cq-a", "cq-b", "ns/homeless", "dept", "ns"}
 
 
+def test_every_node_is_told_from_each_root_down_with_how_many_are_above_it() -> None:
+    assert [(queue.name, depth) for queue, depth in every((ORG, HOMELESS, KAI))] == [
+        ("org", 0),
+        ("team", 1),
+        ("cq-a", 2),
+        ("ns/door", 3),
+        ("cq-b", 1),
+        ("ns/homeless", 0),
+        ("dept", 0),
+        ("unit", 1),
+        ("crew", 2),
+        ("other", 1),
+    ]
+
+
 def test_what_serves_work_are_cluster_queues_and_the_innermost_queues_of_the_others() -> None:
     served = serving_queues((ORG, HOMELESS, KAI, NAMESPACE, node(NodeKind.VOLCANO_QUEUE, "default")))
     assert {name: queue.kind.value for name, queue in served.items()} == {
@@ -48,3 +63,4 @@ def test_a_chain_of_cohorts_may_be_deeper_than_the_stack() -> None:
     for number in range(DEEP):
         chain = node(NodeKind.COHORT, f"c{number}", chain)
     assert [queue.name for queue in queues_below((chain,))] == ["cq"]
+    assert [depth for _, depth in every((chain,))] == [*range(DEEP + 1)]

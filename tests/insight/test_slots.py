@@ -2,6 +2,7 @@
 
 import pytest
 
+from gpuconsole.insight.engine_shares import engine_shares
 from gpuconsole.insight.fragmentation import usefulness
 from gpuconsole.insight.slots import Starts, starts
 from gpuconsole.model.cluster import Namespace
@@ -192,6 +193,15 @@ def test_queues_of_volcano_by_their_limits_and_by_what_they_deserve() -> None:
         "it has 0 of the 5 GPUs that it deserves; it may have 5 of 6 idle GPUs: the rest of its limit is promised to"
         " jobs that were let in, or those above it may have no more",
     ]
+
+
+def test_queues_of_volcano_may_lie_deeper_in_each_other_than_the_stack() -> None:
+    """The outermost may have no more than two GPUs, and so may the innermost."""
+    depth = 1_200
+    chain = [VolcanoQueue(name=f"q{n}", parent=f"q{n - 1}") for n in range(1, depth)]
+    snapshot = world([node("n1"), VolcanoQueue(name="q0", capability={GPU: 2}), *chain])
+    assert [(one.queue, one.available) for one in starts(snapshot)] == [(f"q{depth - 1}", 2)]
+    assert [one.depth for one in engine_shares(snapshot)] == [*range(depth)]
 
 
 def test_queues_of_kai_that_may_have_more_than_is_idle() -> None:
