@@ -13,8 +13,9 @@ from gpuconsole.cli.answering import Answer, Origin, mode_of, nothing_said, prin
 from gpuconsole.cli.forecast_report import as_json, as_text
 from gpuconsole.cli.options import Request, clustered, configured
 from gpuconsole.cli.policy import with_kueue
+from gpuconsole.cli.saved import as_told, saved_in
 from gpuconsole.cli.simulate import Duration
-from gpuconsole.cli.sources import as_told, open_simulation, saved_in
+from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.basis import undecidable

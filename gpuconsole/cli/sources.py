@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -14,6 +13,7 @@ from gpuconsole.cli.bundled import DEFAULT, resolve
 from gpuconsole.cli.findings import as_line
 from gpuconsole.cli.options import Request
 from gpuconsole.cli.policy import with_kueue
+from gpuconsole.cli.saved import as_told, saved_in
 from gpuconsole.cli.scenarios import LineOf, placed
 from gpuconsole.config import Config
 from gpuconsole.errors import InputError, SourceError, UsageError
@@ -28,8 +28,7 @@ from gpuconsole.model.manifests import Loaded, Severity, load
 from gpuconsole.model.manifests.admit_all import admitting_all
 from gpuconsole.model.prices import Prices, PricesError
 from gpuconsole.model.prices import load as load_prices
-from gpuconsole.model.seen import KUEUES
-from gpuconsole.model.snapshot import Snapshot, SnapshotFile, decode
+from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.text import clean
 from gpuconsole.scheduling.kai.policy import KaiPolicy
@@ -38,7 +37,6 @@ from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.services.status import Mode, Status
 from gpuconsole.sim.autoscaling.policy import FixedCapacity
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.files import policy_in
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario import START as SCENARIO_START
 from gpuconsole.sim.scenario import Scenario, build, load_scenario
@@ -193,21 +191,6 @@ def _from_cluster(request: Request, settings: Config | None) -> Opened:
     return Opened(simulation=simulation, about=about, notices=notices, found=snapshot)
 
 
-def saved_in(file: Path) -> tuple[SnapshotFile, SimPolicy | None]:
-    """Read a saved Snapshot, and the policy of the simulation that it was saved from, if any. Raises SourceError."""
-    try:
-        saved = decode(file.read_bytes())
-        return saved, policy_in(saved)
-    except msgspec.ValidationError as error:
-        raise SourceError(str(file), str(error)) from error
-    except (msgspec.DecodeError, RecursionError) as error:
-        why = "its values lie too deep in each other" if isinstance(error, RecursionError) else str(error)
-        remedy = "`gpuconsole snapshot save` writes one; manifests and scenarios are opened without --snapshot"
-        raise SourceError(str(file), f"it is no Snapshot: {why}; {remedy}") from error
-    except OSError as error:
-        raise SourceError(str(file), error.strerror or str(error)) from error
-
-
 def _from_snapshot(file: Path, request: Request) -> Opened:
     """Go on from a saved Snapshot, with the policy that it was saved with. Raises SourceError."""
     saved, known = saved_in(file)
@@ -221,14 +204,6 @@ def _from_snapshot(file: Path, request: Request) -> Opened:
     simulation = Simulation.from_snapshot(snapshot, policy=_policy(policy, request), seed=seed)
     about = status_of(simulation, file.name)
     return Opened(simulation=simulation, about=about, notices=snapshot.seen.remarks, found=snapshot)
-
-
-def as_told(saved: SnapshotFile, request: Request) -> SnapshotFile:
-    """The file without what was assumed of Kueue, where its Configuration is named now."""
-    if request.kueue_config is None and not request.feature_gates:
-        return saved
-    assumed = tuple(text for text in saved.seen.assumed if not text.startswith(KUEUES))
-    return replace(saved, seen=replace(saved.seen, assumed=assumed))
 
 
 def _about_placement(placement: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> list[str]:

@@ -337,13 +337,49 @@ def test_a_saved_snapshot_goes_on_where_it_was_left(gpuconsole: Line, manifests:
     assert [(event["t"], event["type"]) for event in events] == [("2026-01-05T09:30:00Z", "finished")]
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"time": "now"}', "[]"])
-def test_a_file_that_is_no_snapshot_says_what_is_wrong(gpuconsole: Line, tmp_path: Path, text: str) -> None:
+SAVES = "`gpuconsole snapshot save` writes one; manifests and scenarios are opened without --snapshot"
+ANEW = "`gpuconsole snapshot save` saves the cluster anew"
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("", f"it is no Snapshot: Input data was truncated; {SAVES}"),
+        ("{", f"it is no Snapshot: Input data was truncated; {SAVES}"),
+        ("[1, 2]", f"it is no Snapshot, but a list of 2 values; {SAVES}"),
+        ("7", f"it is no Snapshot, but a number; {SAVES}"),
+        ('"now"', f"it is no Snapshot, but a text; {SAVES}"),
+        ("{}", f"it is no Snapshot, which has `time` and `objects`: this has nothing; {SAVES}"),
+        (
+            '{"apiVersion": "v1", "kind": "List", "items": [], "a": 1, "b\\u001b": 2, "c": 3}',
+            "it is no Snapshot, which has `time` and `objects`: this has apiVersion, kind, items, a, b\ufffd"
+            f" and 1 more; {SAVES}",
+        ),
+        ('{"time": "now", "objects": [], "recent": []}', f"time: expected `int`, got `str`; {ANEW}"),
+        (
+            '{"time": 1, "recent": [], "objects": [{"type": "Namespace", "name": "a"},'
+            ' {"type": "Job", "namespace": "t", "name": "one", "failures": "x"}]}',
+            f"Job/t/one failures: expected `int`, got `str`; {ANEW}",
+        ),
+        ('{"time": 1, "recent": [], "objects": [7]}', f"objects[0]: expected `object`, got `int`; {ANEW}"),
+        ('{"format": 99, "objects": [], "time": 1}', "format 99 is not known; this version reads format 1"),
+        (
+            '{"time": 1, "recent": [], "objects": [{"type": "Job", "namespace": "t", "name": "one",'
+            ' "rules": {"type": "batch", "completions": 4611686018427387904}}]}',
+            "Job/t/one rules.completions: 4611686018427387904 is out of range; write 0 to 2147483647",
+        ),
+        (
+            '{"time": 1, "recent": [], "objects": [{"type": "Node", "name": "n1",'
+            ' "allocatable": {"cpu": 4611686018427387904, "nvidia.com/gpu": 4611686018427387904}}]}',
+            "Node/n1 allocatable[nvidia.com/gpu]: 4611686018427387904 are more than a machine has; write 4096 or less",
+        ),
+    ],
+)
+def test_a_file_that_is_no_snapshot_says_what_is_wrong(gpuconsole: Line, tmp_path: Path, text: str, wrong: str) -> None:
     file = tmp_path / "snapshot.json"
     file.write_text(text)
     result = gpuconsole("simulate", "--snapshot", file)
-    assert result.status == 2
-    assert result.err.startswith(f"gpuconsole: {file}: ")
+    assert (result.status, result.err) == (2, f"gpuconsole: {file}: {wrong}\n")
 
 
 def test_a_manifest_in_the_place_of_a_snapshot_is_said_where_to_go(gpuconsole: Line, manifests: Path) -> None:

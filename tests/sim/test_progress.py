@@ -6,7 +6,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import HOUR, MINUTE
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.intervals import added, count, lacking, parse_intervals, shared, stands_in
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules, BatchStatus, FailureRule, SuccessRule
@@ -161,6 +161,11 @@ def test_pods_share_the_time_of_the_whole_job_wave_after_wave() -> None:
     assert pod_duration(BatchRules(), HOUR, 4) == HOUR
     assert pod_duration(BatchRules(completions=5, pod_duration=MINUTE), HOUR, 2) == MINUTE
     assert pieces(BatchRules(completions=5, synced=True), 3) == 3
+
+
+def test_no_share_is_shorter_than_a_second_unless_the_whole_job_is() -> None:
+    assert pod_duration(BatchRules(completions=2**31 - 1), HOUR, 4) == SECOND
+    assert pod_duration(BatchRules(completions=2**31 - 1), SECOND // 2, 4) == SECOND // 2
 
 
 def test_what_is_given_back() -> None:

@@ -28,14 +28,11 @@ from gpuconsole.model.jobs.common import check_spans
 from gpuconsole.model.jobs.labels import POD_SET, WORKLOAD
 from gpuconsole.model.labels import NAMESPACE_NAME
 from gpuconsole.model.manifests.resizing import resized
+from gpuconsole.model.possible import MOST_DEVICES, too_many_devices
 from gpuconsole.model.quantity import MAX
-from gpuconsole.model.resources import Resources, is_gpu, is_mig
+from gpuconsole.model.resources import Resources
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
-MOST_DEVICES = 4_096
-"""GPUs of one node: time-slicing multiplies them, but not without end."""
-_CARDS = "volcano.sh/gpu-number"
-"""Whole GPUs as Volcano's device plugin counts them."""
 # Kueue's own pod groups are admitted together, but no scheduler places them together.
 _GANG_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 _GANG_ANNOTATION = "scheduling.k8s.io/group-name"
@@ -88,7 +85,7 @@ def _offer(status: Reader, key: str) -> Resources:
     """What a node offers. Every GPU is kept by its index, so their number has to be one that a machine can have."""
     offered = dict(resources(status, key))
     for name, amount in offered.items():
-        if (is_gpu(name) or is_mig(name) or name == _CARDS) and amount > MOST_DEVICES:
+        if too_many_devices(name, amount):
             problem = f"{amount} of {name} are more than a machine has; it is taken as {MOST_DEVICES}"
             remedy = f"write {MOST_DEVICES} or less"
             status.report.error(status.at(key, name), problem, remedy, "too-many-devices")

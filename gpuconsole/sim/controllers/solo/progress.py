@@ -9,7 +9,7 @@ from collections.abc import Collection
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import Span
+from gpuconsole.model.clock import SECOND, Span
 from gpuconsole.model.intervals import added, count, lacking, shared
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules, FailureRule, SuccessRule
@@ -47,11 +47,14 @@ def over(job: Job) -> tuple[str, str]:
 
 
 def pod_duration(rules: BatchRules, whole: Span, at_once: int) -> Span:
-    """How long a pod takes: what its template says, or its share of what the whole job takes, wave after wave."""
+    """How long a pod takes: what its template says, or its share of what the whole job takes, wave after wave.
+
+    A share is a second at least: no pod starts and ends faster, and waves of less would never come to an end.
+    """
     if rules.pod_duration is not None:
         return rules.pod_duration
     waves = -(-pieces(rules, at_once) // max(1, at_once))
-    return whole // max(1, waves)
+    return max(min(whole, SECOND), whole // max(1, waves))
 
 
 def next_pieces(job: Job, rules: BatchRules, limit: int, active: Collection[int]) -> list[int]:

@@ -1,0 +1,104 @@
+"""A saved Snapshot as a file: what it holds, and what is wrong where it is none."""
+
+import re
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from gpuconsole.cli.options import Request
+from gpuconsole.errors import SourceError
+from gpuconsole.insight.tables import counted
+from gpuconsole.model.possible import impossible
+from gpuconsole.model.seen import KUEUES
+from gpuconsole.model.snapshot import FORMAT, SnapshotFile, decode
+from gpuconsole.model.text import clean
+from gpuconsole.sim.files import policy_in
+from gpuconsole.sim.policy import SimPolicy
+
+REMEDY = "`gpuconsole snapshot save` writes one; manifests and scenarios are opened without --snapshot"
+SHOWN = 5
+"""So many keys of a document that is no Snapshot are named."""
+_PLACED = re.compile(r"(?P<problem>.*) - at `\$\.?(?P<path>.*)`")
+_OBJECT = re.compile(r"objects\[(?P<number>\d+)\]\.?(?P<path>.*)")
+
+
+def saved_in(file: Path) -> tuple[SnapshotFile, SimPolicy | None]:
+    """Read a saved Snapshot, and the policy of the simulation that it was saved from, if any. Raises SourceError."""
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise SourceError(str(file), error.strerror or str(error)) from error
+    saved = _decoded(file, data)
+    wrong = next(impossible(saved.objects), None)
+    if wrong is not None:
+        raise SourceError(str(file), wrong)
+    try:
+        return saved, policy_in(saved)
+    except msgspec.ValidationError as error:
+        raise SourceError(str(file), f"policy: {error}") from error
+
+
+def _decoded(file: Path, data: bytes) -> SnapshotFile:
+    try:
+        return decode(data)
+    except msgspec.ValidationError as error:
+        raise SourceError(str(file), _wrong(msgspec.json.decode(data), str(error))) from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        why = "its values lie too deep in each other" if isinstance(error, RecursionError) else str(error)
+        raise SourceError(str(file), f"it is no Snapshot: {why}; {REMEDY}") from error
+
+
+def _wrong(document: Any, problem: str) -> str:
+    """What is wrong with a JSON document: it is something else, or one of its fields is not as it should be."""
+    if not isinstance(document, dict):
+        return f"it is no Snapshot, but {_kind_of(document)}; {REMEDY}"
+    if document.get("format", FORMAT) != FORMAT:
+        return problem
+    if not ("objects" in document and "time" in document):
+        return f"it is no Snapshot, which has `time` and `objects`: {_keys(document)}; {REMEDY}"
+    found = _PLACED.fullmatch(problem)
+    if found is None:
+        return problem
+    text = found["problem"]
+    place = _OBJECT.fullmatch(found["path"])
+    where = found["path"] if place is None else f"{_name(document['objects'], int(place['number']))} {place['path']}"
+    return f"{where.rstrip()}: {text[:1].lower()}{text[1:]}; `gpuconsole snapshot save` saves the cluster anew"
+
+
+def _kind_of(value: Any) -> str:
+    match value:
+        case list():
+            return f"a list of {counted(len(value), 'value')}"
+        case str():
+            return "a text"
+        case None:
+            return "null"
+        case _:
+            return "a number" if type(value) is not bool else "true or false"
+
+
+def _keys(document: dict[str, Any]) -> str:
+    """What a document has instead."""
+    if not document:
+        return "this has nothing"
+    shown = ", ".join(islice((clean(key) for key in document), SHOWN))
+    more = len(document) - SHOWN
+    return f"this has {shown}{f' and {more} more' if more > 0 else ''}"
+
+
+def _name(objects: Any, number: int) -> str:
+    """The object of this number as its own fields name it."""
+    thing = objects[number] if isinstance(objects, list) and number < len(objects) else None
+    fields = (thing.get(key) for key in ("type", "namespace", "name")) if isinstance(thing, dict) else ()
+    return "/".join(clean(part) for part in fields if isinstance(part, str) and part) or f"objects[{number}]"
+
+
+def as_told(saved: SnapshotFile, request: Request) -> SnapshotFile:
+    """The file without what was assumed of Kueue, where its Configuration is named now."""
+    if request.kueue_config is None and not request.feature_gates:
+        return saved
+    assumed = tuple(text for text in saved.seen.assumed if not text.startswith(KUEUES))
+    return replace(saved, seen=replace(saved.seen, assumed=assumed))
