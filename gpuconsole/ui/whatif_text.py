@@ -39,8 +39,8 @@ PUT_ASIDE: tuple[Painted, ...] = (
 """What it says before there is a change of B."""
 
 
-def result_lines(result: WhatIf, names: tuple[str, str] = ALONE) -> list[Painted]:
-    """The whole answer, the most important first; `names` are those of the two futures."""
+def result_lines(result: WhatIf, names: tuple[str, str] = ALONE, within: str = "before the horizon") -> list[Painted]:
+    """The whole answer, the most important first; `names` are those of the two futures, `within` how far they went."""
     lines = [line((f"{GLYPHS['fault']} refused: {text}", "fault")) for text in result.refused]
     lines += [line((f"so already: {named(text)}", "dim")) for text in result.so_already]
     lines += [
@@ -48,25 +48,25 @@ def result_lines(result: WhatIf, names: tuple[str, str] = ALONE) -> list[Painted
     ]
     lines += _more(len(result.closed))
     for outcome in result.outcomes:
-        lines += _outcome(outcome, result.time)
+        lines += _outcome(outcome, result.time, within)
     for outcome in result.against:
-        lines += [line((f"{names[0]}:", "dim")), *_outcome(outcome, result.time)]
+        lines += [line((f"{names[0]}:", "dim")), *_outcome(outcome, result.time, within)]
     if result.empty:
-        lines.append(line("These changes make no difference before the horizon."))
+        lines.append(line(f"These changes make no difference {within}."))
     if result.victims:
         why = "because of it" if names == ALONE else f"in {names[1]} only"
         lines += [BLANK, heading(f"Evicted {why}: {len(result.victims)}")]
-        lines += [_victim(victim, result.time) for victim in result.victims[:MOST]]
+        lines += [_victim(victim, result.time, within) for victim in result.victims[:MOST]]
         lines += _more(len(result.victims))
     if result.spared:
         why = "Spared: evicted only without it" if names == ALONE else f"Evicted in {names[0]} only"
         lines += [BLANK, heading(f"{why}: {len(result.spared)}")]
-        lines += [_victim(victim, result.time, "good") for victim in result.spared[:MOST]]
+        lines += [_victim(victim, result.time, within, "good") for victim in result.spared[:MOST]]
         lines += _more(len(result.spared))
     lines += [BLANK, *_table(result, names)]
     if result.shifts:
         lines += [BLANK, heading(f"Others whose admission moves: {len(result.shifts)}")]
-        lines += [_shift(shift, result.time) for shift in result.shifts[:MOST]]
+        lines += [_shift(shift, result.time, within) for shift in result.shifts[:MOST]]
         lines += _more(len(result.shifts))
     return lines
 
@@ -75,11 +75,11 @@ def _more(count: int) -> list[Painted]:
     return [line((f"  … and {count - MOST} more", "dim"))] if count > MOST else []
 
 
-def _outcome(outcome: Outcome, start: Time) -> list[Painted]:
+def _outcome(outcome: Outcome, start: Time, within: str) -> list[Painted]:
     name = (called(outcome.workload), "strong")
     gpus = f", {fmt.gpus(outcome.gpus)}"
     if outcome.admitted is None:
-        first = line((f"{GLYPHS['pending']} ", "pending"), name, f"{gpus}: not admitted before the horizon")
+        first = line((f"{GLYPHS['pending']} ", "pending"), name, f"{gpus}: not admitted {within}")
         own = [line(("  ", ""), (outcome.text, "dim"))] if outcome.text and outcome.text != outcome.why else []
         return [first, line(f"  {named(outcome.why)}"), *own]
     where = f" from {', '.join(outcome.flavors)}" if outcome.flavors else ""
@@ -91,17 +91,17 @@ def _outcome(outcome: Outcome, start: Time) -> list[Painted]:
     return [line((f"{GLYPHS['good']} ", "good"), name, when), line((f"  {FEASIBLE}", "dim"))]
 
 
-def _victim(victim: Victim, start: Time, role: str = "victim") -> Painted:
+def _victim(victim: Victim, start: Time, within: str, role: str = "victim") -> Painted:
     cost = f"{fmt.gpus(victim.gpus)}, {victim.lost_gpu_hours:.1f} GPU-h lost ({fmt.money(victim.cost)})"
     by = f", {victim.rule} by {called(victim.by)}" if victim.by else f", {victim.rule}"
-    back = f"; back at {_at(victim.returns, start)}" if victim.returns is not None else "; not back before the horizon"
+    back = f"; back at {_at(victim.returns, start)}" if victim.returns is not None else f"; not back {within}"
     at = f" at {_at(victim.time, start)}"
     return line((f"{GLYPHS['victim']} ", role), (called(victim.workload), "strong"), f"  {cost}{at}{by}{back}")
 
 
-def _shift(shift: Shift, start: Time) -> Painted:
-    before = _at(shift.without, start) if shift.without is not None else "not before the horizon"
-    after = _at(shift.changed, start) if shift.changed is not None else "not before the horizon"
+def _shift(shift: Shift, start: Time, within: str) -> Painted:
+    before = _at(shift.without, start) if shift.without is not None else f"not {within}"
+    after = _at(shift.changed, start) if shift.changed is not None else f"not {within}"
     return line(f"  {called(shift.workload)}, {fmt.gpus(shift.gpus)}: {before} → {after}")
 
 

@@ -99,3 +99,11 @@ async def test_what_a_simulation_measures_is_known_to_the_anti_patterns() -> Non
         await stage.settle()
         assert stage.line("nothing was found")
         assert "no GPU is measured" not in stage.text
+
+
+@pytest.mark.parametrize(("size", "shown"), [((80, 24), "bF"), ((160, 50), "bFfLKT")], ids=str)
+async def test_the_footer_shows_the_way_from_one_answer_to_the_next(size: tuple[int, int], shown: str) -> None:
+    async with staged(simulated(org_cohort()), size) as stage:
+        await stage.press("2", "b")
+        (footer,) = (line for line in stage.lines if "? help" in line)
+        assert [key for key in KEYS.values() if f" {key} " in footer] == list(shown)

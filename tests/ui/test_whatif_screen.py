@@ -380,7 +380,8 @@ async def test_what_the_next_cycle_brings_is_there_before_the_rest() -> None:
     console = busy_org()
     console.answers.__class__ = FirstLook
     async with staged(console) as stage:
-        screen = await _added(stage, plan.submit([SERVE_2], "prod/serve-2"))
+        huge = plan.submit([a_job("huge", 64, "prod", "production")], "prod/huge")
+        screen = await _added(stage, plan.submit([SERVE_2], "prod/serve-2"), huge)
         screen.start()
         for _ in range(100):
             await stage.pause()
@@ -388,10 +389,13 @@ async def test_what_the_next_cycle_brings_is_there_before_the_rest() -> None:
                 break
         assert "What the next cycle brings" in stage.text
         assert "✖ research/rlhf" in stage.text
+        assert "◐ prod/huge, 64 GPUs: not admitted in the next cycle" in stage.text
+        assert "the horizon" not in stage.text
         assert "gives it up" in stage.text
         FirstLook.released.set()
         await stage.settle()
         assert "✓ prod/serve-2, 8 GPUs: admitted at +30s" in stage.text
+        assert "◐ prod/huge, 64 GPUs: not admitted before the horizon" in stage.text
         assert "gives it up" not in stage.text
 
 

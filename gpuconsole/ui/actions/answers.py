@@ -5,7 +5,9 @@ from gpuconsole.ui.actions.action import Action, Scope
 
 def _answer(id: str, key: str, label: str, help: str, *aliases: str, argument: str = "") -> Action:
     name, scope = f"answer.{id}", Scope.ANSWERS
-    return Action(id=name, keys=(key,), label=label, help=help, scope=scope, aliases=aliases, argument=argument)
+    return Action(
+        id=name, keys=(key,), label=label, help=help, scope=scope, aliases=aliases, argument=argument, footer=True
+    )
 
 
 ANSWERS: tuple[Action, ...] = (

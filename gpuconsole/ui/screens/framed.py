@@ -27,7 +27,7 @@ from gpuconsole.ui.widgets.notice import State
 
 LOG = logging.getLogger(__name__)
 
-WIDE_SCOPES = (Scope.GLOBAL, Scope.VIEWS, Scope.SIMULATION, Scope.TABLE)
+WIDE_SCOPES = (Scope.GLOBAL, Scope.VIEWS, Scope.SIMULATION, Scope.TABLE, Scope.ANSWERS)
 """What is the same on every screen stands last in the footer."""
 
 

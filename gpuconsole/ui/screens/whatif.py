@@ -201,7 +201,8 @@ class WhatIfScreen(ChangeScreen):
         if self.result is None:
             self._say(head)
         else:
-            self._say((*head, BLANK, heading("What the next cycle brings"), *result_lines(self.result, self._names)))
+            lines = result_lines(self.result, self._names, "in the next cycle")
+            self._say((*head, BLANK, heading("What the next cycle brings"), *lines))
 
     def _say(self, lines: tuple[Painted, ...]) -> None:
         self.query_one("#result", TextPane).show(lines)
