@@ -13,7 +13,7 @@ from gpuconsole.model.jobs.naming import POD
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
-from gpuconsole.sim.controllers import active_checks, creating, jobs, standing, watching, workloads
+from gpuconsole.sim.controllers import active_checks, creating, deadlines, jobs, standing, watching, workloads
 from gpuconsole.sim.controllers.making import cron
 from gpuconsole.sim.controllers.priorities import pod_priority
 from gpuconsole.sim.controllers.volcano import acting
@@ -60,6 +60,7 @@ def restore(world: World, objects: Iterable[Object]) -> None:
 def take_over(world: World) -> None:
     """Give every group of pods its crew and its timers, and make what is missing."""
     _complete_pods(world)
+    deadlines.go_on(world)
     grouped: dict[str, list[Pod]] = {}
     for pod in world.state.table("pods").all():
         grouped.setdefault(crew_key(pod), []).append(pod)

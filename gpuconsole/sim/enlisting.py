@@ -16,7 +16,7 @@ from gpuconsole.sim.controllers.solo import progress, reconciling, running
 from gpuconsole.sim.controllers.specs import job_pods, workload_pods
 from gpuconsole.sim.crews import Crew, crew_key
 from gpuconsole.sim.kernel import PodsGone, WorkEnds
-from gpuconsole.sim.numbering import Place, labelled_index, numbered
+from gpuconsole.sim.numbering import Place, failures_before, labelled_index, numbered
 from gpuconsole.sim.world import World
 
 
@@ -80,9 +80,23 @@ def _pieces(
     uncounted = len(well) - count((after.batch.completed,), total)
     for piece in list(islice(lacking(progress.over(after), total), max(0, uncounted))):
         after = progress.succeeded(after, piece)
-    if after.batch.completed != job.batch.completed:
+    if rules.limit_per_index is not None:
+        after = _with_failures(after, rules, members)
+    if after.batch != job.batch:
         world.put(after)
     return _put(world, there, numbered(there, job.pod_sets, {part.name: total}, over=progress.over(after)))
+
+
+def _with_failures(job: Job, rules: BatchRules, members: Iterable[Pod]) -> Job:
+    """The job with how often each of its pieces failed: nothing but its pods says so."""
+    failures = dict(job.batch.failures)
+    ignores = any(rule.action == "Ignore" for rule in rules.failure_rules)
+    for pod in members:
+        piece, before = labelled_index(pod, job.pod_sets[0]), failures_before(pod)
+        if piece is not None and before is not None:
+            times = before + (pod.phase is PodPhase.FAILED and not ignores)
+            failures[str(piece)] = max(times, failures.get(str(piece), 0))
+    return replace(job, batch=replace(job.batch, failures={piece: n for piece, n in failures.items() if n}))
 
 
 def _enlist_all(world: World, crew: Crew, job: Job | None, members: Sequence[Pod]) -> None:

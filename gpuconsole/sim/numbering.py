@@ -17,6 +17,8 @@ _SET_MARKS = (
     "ray.io/group",
 )
 """Labels and annotations that name what Kueue makes a pod set of."""
+FAILURES = "batch.kubernetes.io/job-index-failure-count"
+"""Of Jobs with a backoffLimitPerIndex (Kubernetes' indexed_job_utils.go)."""
 _SAME = {"headgroup": "head"}
 """What controllers call otherwise than Kueue."""
 
@@ -83,6 +85,11 @@ def labelled_index(pod: Pod, part: PodSet) -> int | None:
         return index
     group = _number(pod, request.subgroup_index_label)
     return None if group is None else group * max(1, part.count // request.subgroup_count) + index
+
+
+def failures_before(pod: Pod) -> int | None:
+    """How often a pod's index had failed when it was made, as the Job's controller notes on it; None if it does not."""
+    return _number(pod, FAILURES)
 
 
 def _labelled(pod: Pod, sets: Mapping[str, PodSet]) -> Place | None:

@@ -10,7 +10,11 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Delete, FailNode, FailPod, Finish, SetActive
 from gpuconsole.model.events import Applied
 from gpuconsole.model.job import Job, JobPhase
+from gpuconsole.model.jobs.batch import COMPLETION_INDEX as INDEX
+from gpuconsole.model.objects import Object
+from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.numbering import FAILURES
 from tests.sim.cluster import START, UNQUEUED, key_of, log, nodes, run, start, submit, two_teams
 from tests.sim.cluster import pod as lone
 from tests.sim.manifests import job, pod, read
@@ -177,6 +181,43 @@ def test_a_success_policy_ends_a_job_when_enough_is_done() -> None:
 def test_a_job_may_be_active_for_so_long_only() -> None:
     simulation = waves(job("sweep", 2, 4, activeDeadlineSeconds=600))
     assert run(simulation, HOUR) == ["0:00 started Job/red/sweep", "10:00 failed Job/red/sweep"]
+
+
+def test_who_takes_over_a_cluster_ends_what_has_been_active_for_too_long() -> None:
+    simulation = waves(job("sweep", 2, 4, activeDeadlineSeconds=600))
+    simulation.advance(START + 4 * MINUTE)
+    assert run(adopted(simulation), HOUR) == ["10:00 failed Job/red/sweep"]
+
+
+def test_of_what_began_long_before_the_cluster_was_taken_over_the_time_is_up_at_once() -> None:
+    simulation = waves(job("sweep", 2, 4, activeDeadlineSeconds=600))
+    simulation.advance(START + 4 * MINUTE)
+    begun = replace(the(simulation), batch=replace(the(simulation).batch, since=START - HOUR))
+    assert run(adopted(simulation, begun), HOUR) == ["4:00 failed Job/red/sweep"]
+
+
+def test_who_takes_over_a_cluster_counts_the_failures_that_the_pods_of_an_index_tell() -> None:
+    """One pod took the place of a failed one, and its index may fail once."""
+    simulation = waves(job("sweep", 2, 2, completionMode="Indexed", backoffLimitPerIndex=1))
+    simulation.advance(START + MINUTE)
+    told = [
+        replace(pod, labels={**pod.labels, INDEX: str(pod.index)}, annotations={FAILURES: str(1 - pod.index)})
+        for pod in simulation.snapshot().pods.all()
+    ]
+    twin = adopted(simulation, *told)
+    for name in ("sweep-0", "sweep-1"):
+        twin.schedule(START + 2 * MINUTE, FailPod(f"red/{name}"))
+    twin.advance(START + 3 * MINUTE)
+    assert (the(twin).batch.failed, the(twin).batch.failures) == ("0", {"0": 2, "1": 1})
+
+
+def adopted(simulation: Simulation, *changed: Object) -> Simulation:
+    """Who goes on from what a simulation shows, with these objects in the place of its own."""
+    snapshot = simulation.snapshot()
+    state = ClusterState(snapshot.time)
+    for thing in (*snapshot.objects(), *changed):
+        state.apply(Applied(snapshot.time, thing))
+    return Simulation.from_snapshot(state.freeze(), policy=simulation.policy, seed=1)
 
 
 def test_a_job_goes_some_time_after_its_end_with_its_pods() -> None:

@@ -40,7 +40,7 @@ def batch_job(reader: Reader, now: Time) -> Job:
         "Job",
         (pods,),
         rules=rules,
-        batch=batch_status(status, indexed=rules.indexed),
+        batch=batch_status(status, rules),
         # Failures that its podFailurePolicy ignores are not in it, nor do they count.
         failures=status.number("failed", 0, low=0),
         min_available=min_member(notes),

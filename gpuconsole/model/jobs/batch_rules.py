@@ -51,13 +51,18 @@ def backoff_limit(spec: Reader) -> int:
     return spec.number("backoffLimit", INT32 if "backoffLimitPerIndex" in spec else BACKOFF_LIMIT, low=0)
 
 
-def batch_status(status: Reader, *, indexed: bool) -> BatchStatus:
+def batch_status(status: Reader, rules: BatchRules) -> BatchStatus:
     """How far a Job is that runs already; one without indexes says only how many pieces are done."""
     completed = status.text("completedIndexes", limit=65536)
     succeeded = status.number("succeeded", 0, low=0)
-    if not indexed and not parse_intervals(completed) and succeeded:
+    if not rules.indexed and not parse_intervals(completed) and succeeded:
         completed = f"0-{succeeded - 1}" if succeeded > 1 else "0"
-    return BatchStatus(completed=completed, failed=status.text("failedIndexes", limit=65536))
+    return BatchStatus(
+        completed=completed,
+        failed=status.text("failedIndexes", limit=65536),
+        # The Job's controller takes it away when the Job is suspended.
+        since=status.moment("startTime") if rules.deadline is not None else None,
+    )
 
 
 def _seconds(place: Reader, key: str, low: int = 0) -> Span | None:

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span
-from gpuconsole.model.job import Job
+from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import BatchRules, LaunchRules, TrainRules
 from gpuconsole.sim.kernel import Deadline
 from gpuconsole.sim.world import World
@@ -18,6 +18,21 @@ def begin(world: World, key: str) -> None:
     if job is not None and limit is not None:
         world.put(replace(job, batch=replace(job.batch, since=world.now)))
         world.kernel.at(world.now + limit, Deadline(key, world.now))
+
+
+def go_on(world: World) -> None:
+    """Jobs that were active before the cluster was taken over stay so no longer than they may.
+
+    What nobody says the beginning of is active from now on.
+    """
+    for job in list(world.state.table("jobs").all()):
+        limit = limit_of(job)
+        if limit is None or job.ended or job.suspended:
+            continue
+        if job.batch.since is not None:
+            world.kernel.at(max(world.now, job.batch.since + limit), Deadline(job.key, job.batch.since))
+        elif job.phase is JobPhase.RUNNING:
+            begin(world, job.key)
 
 
 def limit_of(job: Job) -> Span | None:

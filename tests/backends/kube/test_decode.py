@@ -267,9 +267,12 @@ def test_how_far_a_job_is_and_when_it_gives_up() -> None:
     document["spec"] |= {"backoffLimitPerIndex": 1, "successPolicy": {"rules": [{"succeededCount": 3}]}}
     document["spec"]["podFailurePolicy"] = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "Gone"}]}]}
     document["status"] = {"failed": 2, "succeeded": 1, "completedIndexes": "0", "failedIndexes": "2"}
+    document["status"]["startTime"] = "2026-01-05T08:00:00Z"
     job = read(JOBS, document)
     assert isinstance(job, Job)
-    assert (job.failures, job.backoff_limit, job.batch) == (2, 3, BatchStatus(completed="0", failed="2"))
+    since = parse_time("2026-01-05T08:00:00Z")
+    assert (job.failures, job.backoff_limit) == (2, 3)
+    assert job.batch == BatchStatus(completed="0", failed="2", since=since)
     assert job.rules == BatchRules(
         completions=4,
         indexed=True,
