@@ -54,6 +54,8 @@ class Danger(Struct, frozen=True, kw_only=True):
     queue: str
     """Where Kueue admits, the ClusterQueue; else Volcano's or KAI's, if any."""
     gpus: int
+    instances: int = 0
+    """MIG instances."""
     borrowed: int | None
     """None where its ClusterQueue is not there."""
     priority: int
@@ -206,6 +208,7 @@ def _danger(one: Runner, falls: Sequence[_Fall], runs: int, turns: Sequence[Turn
         workload=one.key,
         queue=one.queue,
         gpus=one.gpus,
+        instances=one.instances,
         borrowed=one.borrowed,
         priority=one.priority,
         probability=len(falls) / runs,

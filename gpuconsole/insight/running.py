@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gpuconsole.insight.borrowing import borrowed_gpus
-from gpuconsole.insight.cost import Loss, loss_if_evicted, priced
+from gpuconsole.insight.cost import UNKNOWN, Loss, loss_if_evicted, priced
 from gpuconsole.insight.demand import pod_gpus
 from gpuconsole.insight.stand_ins import outermost, stand_ins
 from gpuconsole.insight.unsaved import unsaved
@@ -13,6 +13,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import What
 from gpuconsole.model.prices import Prices
+from gpuconsole.model.resources import is_mig
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Phase, Workload, phase
 
@@ -24,6 +25,9 @@ class Runner(Struct, frozen=True, kw_only=True):
     """As it stands in a list of work: of its Workload, else of its job, else of the pod itself."""
     queue: str
     gpus: int
+    """Whole ones."""
+    instances: int = 0
+    """MIG instances."""
     borrowed: int | None
     """None where its ClusterQueue is not there: nobody knows what that owned."""
     priority: int
@@ -33,7 +37,10 @@ class Runner(Struct, frozen=True, kw_only=True):
 
 
 def runners(snapshot: Snapshot, prices: Prices) -> tuple[Runner, ...]:
-    """All Workloads that run; of what has none, jobs and lone pods that hold GPUs: more of their pods may wait."""
+    """All Workloads that run; of what has none, jobs and lone pods that hold GPUs or MIG instances.
+
+    More of their pods may wait.
+    """
     pods: dict[str, list[Pod]] = {}
     for pod in snapshot.pods.all():
         if not pod.done:
@@ -48,7 +55,7 @@ def runners(snapshot: Snapshot, prices: Prices) -> tuple[Runner, ...]:
     ]
     return (
         *(_queued(snapshot, prices, one, pods.get(one.key, ())) for one in queued),
-        *(one for one in others if one.gpus),
+        *(one for one in others if one.gpus or one.instances),
     )
 
 
@@ -58,16 +65,19 @@ def _top(snapshot: Snapshot, pod: Pod) -> str:
 
 
 def _queued(snapshot: Snapshot, prices: Prices, workload: Workload, pods: Sequence[Pod]) -> Runner:
+    placed = [pod for pod in pods if pod.node]
+    instances = _instances(placed)
     return Runner(
         key=workload.key,
         queue=workload.cluster_queue,
         gpus=workload.gpus,
+        instances=instances,
         borrowed=borrowed_gpus(snapshot).get(workload.key, 0)
         if workload.cluster_queue in snapshot.cluster_queues
         else None,
         priority=workload.priority,
-        loss=loss_if_evicted(snapshot, workload, prices),
-        pods=tuple(pod.key for pod in pods if pod.node),
+        loss=loss_if_evicted(snapshot, workload, prices) if not instances else UNKNOWN,
+        pods=tuple(pod.key for pod in placed),
     )
 
 
@@ -76,12 +86,19 @@ def _unqueued(snapshot: Snapshot, prices: Prices, key: str, twin: Workload, pods
     lost = unsaved(twin, snapshot.jobs.get(key), pods, snapshot.time, again=again)
     placed = [pod for pod in pods if pod.node]
     gpus = {pod.key: len(pod.gpus) or pod_gpus(pod.template) for pod in placed}
+    instances = _instances(placed)
     return Runner(
         key=key,
         queue=twin.queue,
         gpus=sum(gpus.values()),
+        instances=instances,
         borrowed=0,
         priority=max((pod.priority for pod in placed), default=twin.priority),
-        loss=priced(snapshot, lost, prices),
+        loss=priced(snapshot, lost, prices) if not instances else UNKNOWN,
         pods=tuple(gpus),
     )
+
+
+def _instances(pods: Sequence[Pod]) -> int:
+    """MIG instances of pods. What their work is worth in GPU-hours is not known: an instance is no GPU."""
+    return sum(count for pod in pods for name, count in pod.template.requests.items() if is_mig(name))

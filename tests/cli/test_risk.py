@@ -23,6 +23,7 @@ def test_risk_for_programs(gpuconsole: Line) -> None:
         "workload",
         "queue",
         "gpus",
+        "instances",
         "borrowed",
         "priority",
         "probability",

@@ -3,12 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.cost import Loss
+from gpuconsole.insight.cost import UNKNOWN, Loss
 from gpuconsole.insight.running import Runner, runners
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import CronRules
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.queues import ClusterQueue
 from tests.insight.world import ORG, START, node, pod, world
@@ -65,6 +66,22 @@ def test_a_lone_pod_runs_by_itself_and_one_without_gpus_is_nobodys_concern() -> 
     )
     assert [(one.key, one.gpus, one.loss, one.pods) for one in runners(snapshot, PRICES)] == [
         ("team/p", 1, Loss(0.0, 0.0), ("team/p",))
+    ]
+
+
+def test_a_pod_of_mig_instances_runs_and_what_it_would_lose_is_no_number_of_gpus() -> None:
+    instances = PodTemplate(containers=(Container(requests={"nvidia.com/mig-1g.10gb": 2}),))
+    snapshot = world(
+        [
+            node("n", labels={}),
+            pod("part", "n", template=instances, started=START),
+            running_job("Job", "parts"),
+            *(pod(f"parts-{n}", "n", job="Job/team/parts", template=instances, started=START) for n in (0, 1)),
+        ]
+    )
+    assert [(one.key, one.gpus, one.instances, one.loss) for one in runners(snapshot, PRICES)] == [
+        ("Job/team/parts", 0, 4, UNKNOWN),
+        ("team/part", 0, 2, UNKNOWN),
     ]
 
 

@@ -108,13 +108,14 @@ def running(name: str, queue: str, gpus: int, into: str, minutes_ago: int = 0, *
 def pod(name: str, node: str = "", gpus: tuple[int, ...] = (), wants: int | None = None, **fields: object) -> Pod:
     """A running pod on a node that owns these GPUs, or a pending one without a node."""
     request = {GPU: wants if wants is not None else len(gpus)}
-    given: dict[str, object] = {"phase": PodPhase.RUNNING if node else PodPhase.PENDING, **fields}
+    phase = PodPhase.RUNNING if node else PodPhase.PENDING
+    given: dict[str, object] = {"phase": phase, "template": PodTemplate(containers=(Container(requests=request),))}
+    given |= fields
     return Pod(
         namespace="team",
         name=name,
         node=node,
         gpus=gpus,
-        template=PodTemplate(containers=(Container(requests=request),)),
         **given,  # type: ignore[arg-type]
     )
 

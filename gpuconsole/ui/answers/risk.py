@@ -43,7 +43,7 @@ def _row(one: Danger, runs: int) -> tuple[object, ...]:
     return (
         called(one.workload),
         one.queue,
-        one.gpus,
+        _held(one),
         "unknown" if one.borrowed is None else one.borrowed or "–",
         one.priority,
         f"{one.probability:.0%}",
@@ -53,3 +53,9 @@ def _row(one: Danger, runs: int) -> tuple[object, ...]:
         "unknown" if one.lost_gpu_hours is None else f"{one.lost_gpu_hours:.1f}",
         "unknown" if one.cost is None else f"{one.cost:.2f}",
     )
+
+
+def _held(one: Danger) -> str:
+    """`8`, `3 MIG`, `8, 3 MIG`"""
+    parts = [str(one.gpus)] if one.gpus or not one.instances else []
+    return ", ".join([*parts, *([f"{one.instances} MIG"] if one.instances else [])])
