@@ -41,6 +41,8 @@ class Origin(Struct, frozen=True, kw_only=True):
     """As of when it is; None for a record of several sessions."""
     assumed: tuple[str, ...] = ()
     """What is not known of the cluster and was taken for granted."""
+    staged: bool = False
+    """It is the record of a simulation, whose clock is its own."""
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -145,8 +147,8 @@ def _provenance(origin: Origin) -> str:
 
 
 def _age(origin: Origin) -> Span | None:
-    """How old an answer is; None for a simulation, whose clock is its own, and for a record of several sessions."""
-    if origin.now is None or origin.mode == "simulated":
+    """How old an answer is; None for a simulation or its record, and for a record of several sessions."""
+    if origin.now is None or origin.mode == "simulated" or origin.staged:
         return None
     return max(0, time.time_ns() // 1000 - origin.now)
 

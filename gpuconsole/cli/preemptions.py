@@ -21,6 +21,7 @@ from gpuconsole.model.clock import SECOND, format_time
 from gpuconsole.model.events import Happened
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Workload
+from gpuconsole.services.status import Mode
 from gpuconsole.store import queries, sessions
 from gpuconsole.store.schema import earlier_sessions
 
@@ -101,7 +102,8 @@ def recorded() -> tuple[Origin, Sequence[Happened]]:
         if session is None:
             raise UsageError(UNRECORDED)
         lines = tuple(queries.preemptions(db, session.number, RECORDED).values())
-    return Origin(source=session.source, mode="recorded", now=session.last), lines
+    staged = session.mode == Mode.SIM
+    return Origin(source=session.source, mode="recorded", now=session.last, staged=staged), lines
 
 
 def _preemption(row: PreemptionRow, everything: Sequence[PreemptionRow]) -> Preemption:

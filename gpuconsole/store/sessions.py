@@ -37,6 +37,7 @@ class Kept(Struct, frozen=True, kw_only=True):
     """A session of which there are lines."""
 
     number: int
+    mode: str
     source: str
     last: Time
     """When the last thing happened in it, in the cluster's time."""
@@ -45,10 +46,12 @@ class Kept(Struct, frozen=True, kw_only=True):
 def newest(db: sqlite3.Connection) -> Kept | None:
     """The last session that has lines, if any."""
     row = db.execute(
-        "select id, source, (select time from events where session = id order by n desc limit 1) as last"
+        "select id, mode, source, (select time from events where session = id order by n desc limit 1) as last"
         " from sessions where last is not null order by id desc limit 1"
     ).fetchone()
-    return Kept(number=row[0], source=clean(row[1]), last=int(row[2])) if row is not None else None
+    if row is None:
+        return None
+    return Kept(number=row[0], mode=row[1], source=clean(row[2]), last=int(row[3]))
 
 
 def begin(db: sqlite3.Connection, opening: Opening, wall: Time) -> int:

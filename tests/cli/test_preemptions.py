@@ -120,6 +120,18 @@ def test_what_was_recorded_outlives_the_cluster(gpuconsole: Line) -> None:
     assert (document["source"], document["mode"], document["time"]) == ("gpu-east", "recorded", "2026-03-01T12:01:00Z")
 
 
+@pytest.mark.parametrize(("mode", "aged"), [("LIVE", True), ("SIM", False)])
+def test_what_a_simulation_went_through_has_no_age(gpuconsole: Line, tmp_path: Path, mode: str, aged: bool) -> None:
+    opening = Opening(version="0.1.0", mode=mode, source="default")
+    recorder = Recorder(tmp_path / "state" / "history.db", opening, wall=lambda: 0)
+    at = parse_time("2026-03-01T12:00:00Z")
+    recorder.record([Happened(time=at, what=What.PREEMPTED, workload="r/a", by="p/b", reason="InClusterQueue")])
+    recorder.close()
+    assert gpuconsole("preemptions", "--history").err.endswith(" ago\n") == aged
+    document = json.loads(gpuconsole("preemptions", "--history", "-o", "json").out)
+    assert (document["mode"], document["age_seconds"] is not None) == ("recorded", aged)
+
+
 def test_what_nobody_knows_to_be_lost_is_told_as_unknown(gpuconsole: Line, tmp_path: Path) -> None:
     opening = Opening(version="0.1.0", mode="LIVE", source="gpu-east")
     recorder = Recorder(tmp_path / "state" / "history.db", opening, wall=lambda: 0)
