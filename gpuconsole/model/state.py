@@ -31,8 +31,8 @@ class Table:
     def of(cls, view: View[Any]) -> "Table":
         """A table that begins with the rows of a view."""
         table = cls()
-        table._rows, table._index, table._size, table._view = view.rows[:], view.index(), view.size, view
-        table._index_shared = True
+        # The table that the view is of goes on writing into its index.
+        table._rows, table._index, table._size, table._view = view.rows[:], dict(view.index()), view.size, view
         return table
 
     def put(self, key: str, row: object) -> None:

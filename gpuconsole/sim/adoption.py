@@ -6,11 +6,11 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod, PodPhase
-from gpuconsole.model.events import Applied
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import CronRules, MemberRules
 from gpuconsole.model.jobs.naming import POD
 from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.pieces import Pieces, whole
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
 from gpuconsole.sim.controllers import active_checks, creating, deadlines, jobs, standing, watching, workloads
@@ -18,10 +18,12 @@ from gpuconsole.sim.controllers.making import cron
 from gpuconsole.sim.controllers.priorities import pod_priority
 from gpuconsole.sim.controllers.volcano import acting
 from gpuconsole.sim.crews import crew_key
-from gpuconsole.sim.enlisting import enlist
+from gpuconsole.sim.enlisting import Counted, enlist
 from gpuconsole.sim.kernel import Release
 from gpuconsole.sim.world import World
 
+AT_ONCE = 200
+"""So many groups of pods are taken over in a piece: some milliseconds."""
 MOST_OWNERS = 8
 """So far up a chain of owners is looked; who owns what comes from outside, and may go in a circle."""
 
@@ -44,30 +46,29 @@ def begin_with(world: World, objects: Iterable[Object]) -> None:
                 world.put(thing)
             else:
                 fresh.append(thing)
-    take_over(world)
+    whole(take_over(world, {}))
+    tell_waiting(world)
     for thing in fresh:
         creating.create(world, thing)
 
 
-def restore(world: World, objects: Iterable[Object]) -> None:
-    """Put objects in place without a word in the outbox."""
-    for thing in objects:
-        world.state.apply(Applied(world.now, thing))
-        world.introduce(thing)
-    take_over(world)
-
-
-def take_over(world: World) -> None:
-    """Give every group of pods its crew and its timers, and make what is missing."""
+def take_over(world: World, counted: dict[str, Counted]) -> Pieces[None]:
+    """Give every group of pods its crew and its timers, and make what is missing; `counted` as for `enlist`."""
     _complete_pods(world)
     deadlines.go_on(world)
+    yield
     grouped: dict[str, list[Pod]] = {}
     for pod in world.state.table("pods").all():
         grouped.setdefault(crew_key(pod), []).append(pod)
-    for key, members in grouped.items():
-        enlist(world, key, members)
-    for workload in list(world.state.table("workloads").all()):
+    for number, (key, members) in enumerate(grouped.items(), start=1):
+        enlist(world, key, members, counted)
+        if number % AT_ONCE == 0:
+            yield
+    for key in counted.keys() - grouped.keys():
+        del counted[key]
+    for workload in [one for one in world.state.table("workloads").all() if one.reserved and not one.finished]:
         _continue_workload(world, workload)
+    yield
     owned = {workload.owner for workload in world.state.table("workloads").all()}
     going = owned | {_whole(world, crew.job) for crew in world.crews.values()}
     for job in list(world.state.table("jobs").all()):
@@ -75,6 +76,12 @@ def take_over(world: World) -> None:
             _continue_job(world, job, going)
         elif not job.ended and job.key not in owned:
             acting.start(world, job)
+
+
+def tell_waiting(world: World) -> None:
+    """Write down of all who wait for quota what keeps them from being tried, if anything does."""
+    for workload in list(world.state.table("workloads").all()):
+        standing.check(world, workload)
 
 
 def _complete_pods(world: World) -> None:
@@ -88,18 +95,14 @@ def _complete_pods(world: World) -> None:
         workload = pod.workload
         if world.workload(workload) is None:
             workload = owned.get(job) or ("" if pod.gates else owned.get(f"{POD}/{pod.key}", ""))
-        full = replace(
-            pod,
-            job=job,
-            workload=workload,
-            priority=pod.priority or pod_priority(world, pod.template),
-            gpus=pod.gpus or world.placement.gpus_of(pod.key),
-            slices=pod.slices or world.placement.slices_of(pod.key),
-        )
-        if pod.node and not pod.done and not pod.started:
-            full = replace(full, started=world.now, phase=PodPhase.RUNNING)
-        if full != pod:
-            world.put(full)
+        priority = pod.priority or pod_priority(world, pod.template)
+        gpus = pod.gpus or world.placement.gpus_of(pod.key)
+        slices = pod.slices or world.placement.slices_of(pod.key)
+        starts = bool(pod.node and not pod.done and not pod.started)
+        said = (pod.job, pod.workload, pod.priority, pod.gpus, pod.slices)
+        if starts or said != (job, workload, priority, gpus, slices):
+            full = replace(pod, job=job, workload=workload, priority=priority, gpus=gpus, slices=slices)
+            world.put(replace(full, started=world.now, phase=PodPhase.RUNNING) if starts else full)
 
 
 def _job_of(world: World, pod: Pod) -> str:
@@ -148,21 +151,18 @@ def _lived(thing: Job | Workload | Pod) -> bool:
 
 
 def _continue_workload(world: World, workload: Workload) -> None:
-    if workload.finished:
+    """Watch over one that has quota; one that is admitted and has no pods gets some."""
+    if workload.admitted and workload.condition(PODS_READY) is None:
+        # Nothing is known of its pods: they have as long as after a failure.
+        workload = standing.not_ready(standing.ready(workload, world.now), world.now)
+        world.put(workload)
+    watching.watch(world, workload)
+    if workload.key in world.crews:
         return
-    if workload.reserved:
-        if workload.admitted and workload.condition(PODS_READY) is None:
-            # Nothing is known of its pods: they have as long as after a failure.
-            workload = standing.not_ready(standing.ready(workload, world.now), world.now)
-            world.put(workload)
-        watching.watch(world, workload)
-        if workload.key not in world.crews:
-            if workload.is_true("Evicted"):
-                world.kernel.at(world.now, Release(workload.key, _evicted_at(workload)))
-            elif workload.admitted:
-                workloads.make_pods(world, workload)
-    else:
-        standing.check(world, workload)
+    if workload.is_true("Evicted"):
+        world.kernel.at(world.now, Release(workload.key, _evicted_at(workload)))
+    elif workload.admitted:
+        workloads.make_pods(world, workload)
 
 
 def _evicted_at(workload: Workload) -> Time:

@@ -9,6 +9,7 @@ from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pieces import Pieces, whole
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
@@ -34,6 +35,7 @@ from gpuconsole.sim.controllers import (
 from gpuconsole.sim.controllers.making import children
 from gpuconsole.sim.controllers.solo import running
 from gpuconsole.sim.controllers.volcano import acting
+from gpuconsole.sim.footing import Footing
 from gpuconsole.sim.kernel import (
     ActLater,
     AnswerRequest,
@@ -114,14 +116,30 @@ class Simulation:
 
         What a Snapshot does not hold is filled in: run times that nothing names are drawn from the policy.
         """
-        world = World(policy, seed, snapshot.time, ClusterState(snapshot.time))
-        world.state.seen = snapshot.seen
-        world.state.recall(snapshot.recent)
-        adoption.restore(world, snapshot.objects())
-        arriving.continue_streams(world, snapshot.recent)
-        providing.resume(world)
+        footing = Footing(policy, seed)
+        whole(footing.catch_up(snapshot))
+        world = whole(footing.begin())
+        adoption.tell_waiting(world)
         simulation = cls(world)
         simulation._settle()
+        return simulation
+
+    @classmethod
+    def on(cls, footing: Footing) -> Pieces["Simulation"]:
+        """A cluster that goes on from one that is known already, as from its Snapshot.
+
+        Those who wait by now are not told anew why, and not whether they are parked: what is decided is the same.
+        """
+        world = yield from footing.begin()
+        simulation = cls(world)
+        world.refusals = Refusals.OTHER
+        if world.session is not None:
+            world.session.tell_only(())
+        simulation._settle()
+        world.refusals = Refusals.NEW
+        if world.session is not None:
+            world.session.tell_all()
+        simulation.drain()
         return simulation
 
     @property

@@ -3,14 +3,20 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
+from operator import is_
+from typing import TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.events import Applied
 from gpuconsole.model.intervals import count, lacking
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules, LaunchRules
+from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.controllers import work
 from gpuconsole.sim.controllers.solo import progress, reconciling, running
 from gpuconsole.sim.controllers.specs import job_pods, workload_pods
@@ -19,46 +25,106 @@ from gpuconsole.sim.kernel import PodsGone, WorkEnds
 from gpuconsole.sim.numbering import Place, failures_before, labelled_index, numbered
 from gpuconsole.sim.world import World
 
+Owners: TypeAlias = tuple[Workload | None, Job | None, Job | None]
+"""The Workload of a group of pods, its job, and the job that its Workload stands for."""
 
-def enlist(world: World, key: str, members: Sequence[Pod]) -> None:
-    """Make one crew of pods: count what is there, and set the timers of what is under way."""
+
+class Counted(Struct, frozen=True):
+    """A group of pods as it was counted: it is counted alike as long as these are the same."""
+
+    members: tuple[Pod, ...]
+    owners: Owners
+    crew: Crew
+    ready: tuple[Pod, ...]
+    """Those that are at work."""
+    over: bool
+    """All of it is done."""
+    written: tuple[Object, ...]
+    """What had to be written down for it."""
+
+    def is_of(self, members: Sequence[Pod], owners: Owners) -> bool:
+        same = len(self.members) == len(members) and all(map(is_, self.owners, owners))
+        return same and all(map(is_, self.members, members))
+
+
+def enlist(world: World, key: str, members: Sequence[Pod], counted: dict[str, Counted]) -> None:
+    """Make one crew of pods: count what is there, and set the timers of what is under way.
+
+    What was `counted` before is only looked up, and what is counted is noted there.
+    """
     first = members[0]
     crew = Crew(key=key, workload=first.workload, job=first.job, pods=tuple(pod.key for pod in members))
     if work.ended(world, crew):
         return
-    # What leaves or has ended takes the places that are left over.
-    members = sorted(members, key=lambda pod: (pod.done, bool(pod.deleted), pod.name))
-    job = world.job(first.job) if first.job else None
-    if job is not None and job.solo:
-        _enlist_each(world, crew, job, members)
+    workload = world.workload(crew.workload) if crew.workload else None
+    job = world.job(crew.job) if crew.job else None
+    owners = workload, job, world.job(workload.owner) if workload is not None else None
+    known = counted.get(key)
+    if known is not None and known.is_of(members, owners):
+        for thing in known.written:
+            world.put(thing)
     else:
-        _enlist_all(world, crew, job, members)
-    for pod in members:
+        known = _counted(world, crew, owners, members, counted)
+    world.crew(known.crew)
+    _set_timers(world, known)
+
+
+def _counted(
+    world: World,
+    crew: Crew,
+    owners: Owners,
+    members: Sequence[Pod],
+    counted: dict[str, Counted],
+) -> Counted:
+    """Count a group; noted unless that changed more than the group itself."""
+    events, crews = len(world.out), len(world.crews)
+    # What leaves or has ended takes the places that are left over.
+    inside = sorted(members, key=lambda pod: (pod.done, bool(pod.deleted), pod.name))
+    job = owners[1]
+    count = _count_each if job is not None and job.solo else _count_all
+    crew, ready, over = count(world, crew, job, inside)
+    written = tuple(event.object for event in world.out[events:] if isinstance(event, Applied))
+    made = Counted(tuple(members), owners, crew, ready, over, written)
+    if len(world.crews) == crews and len(written) == len(world.out) - events:
+        counted[crew.key] = made
+    return made
+
+
+def _set_timers(world: World, known: Counted) -> None:
+    crew = known.crew
+    if crew.solo:
+        for pod in known.ready:
+            running.begin(world, pod)
+    elif known.over:
+        world.crews[crew.key] = replace(crew, start=world.now)
+        world.kernel.at(world.now, WorkEnds(crew.key, world.now))
+    elif crew.running >= crew.need:
+        work.resume(world, crew, max(pod.started for pod in known.ready))
+    for pod in known.members:
         if pod.deleted:
             due = max(world.now, pod.deleted + pod.template.grace_period)
             world.kernel.at(due, PodsGone(((pod.key, pod.uid),)))
 
 
-def _enlist_each(world: World, crew: Crew, job: Job, members: Sequence[Pod]) -> None:
+def _count_each(
+    world: World, crew: Crew, job: Job | None, members: Sequence[Pod]
+) -> tuple[Crew, tuple[Pod, ...], bool]:
     """Pods that work each for itself: those that have ended are nobody's concern any more."""
     there = [pod for pod in members if not pod.done]
-    if isinstance(job.rules, BatchRules):
+    if job is not None and isinstance(job.rules, BatchRules):
         there = _pieces(world, crew, job, job.rules, members, there)
     else:
         there = _placed(world, job, _wanted(world, crew), there)
-    at_work = [pod for pod in there if pod.node and not pod.deleted]
-    world.crew(
-        replace(
-            crew,
-            solo=True,
-            pods=tuple(pod.key for pod in there),
-            running=len(at_work),
-            leaving=sum(bool(pod.node and pod.deleted) for pod in there),
-            start=min((pod.started for pod in at_work), default=None),
-        )
+    at_work = tuple(pod for pod in there if pod.node and not pod.deleted)
+    crew = replace(
+        crew,
+        solo=True,
+        pods=tuple(pod.key for pod in there),
+        running=len(at_work),
+        leaving=sum(bool(pod.node and pod.deleted) for pod in there),
+        start=min((pod.started for pod in at_work), default=None),
     )
-    for pod in at_work:
-        running.begin(world, pod)
+    return crew, at_work, False
 
 
 def _pieces(
@@ -99,7 +165,7 @@ def _with_failures(job: Job, rules: BatchRules, members: Iterable[Pod]) -> Job:
     return replace(job, batch=replace(job.batch, failures={piece: n for piece, n in failures.items() if n}))
 
 
-def _enlist_all(world: World, crew: Crew, job: Job | None, members: Sequence[Pod]) -> None:
+def _count_all(world: World, crew: Crew, job: Job | None, members: Sequence[Pod]) -> tuple[Crew, tuple[Pod, ...], bool]:
     """Pods that do one work all together: each stands at its place among those that are wanted."""
     wanted = _wanted(world, crew)
     others = {(pod.pod_set, pod.index): pod for pod in _placed(world, job, wanted, members)}
@@ -119,12 +185,8 @@ def _enlist_all(world: World, crew: Crew, job: Job | None, members: Sequence[Pod
         missing=mine.count(None) + sum(pod.done for pod in there) - len(well),
         ended=len(well),
     )
-    world.crew(crew)
-    if wanted and _is_over(job, mine):
-        world.crews[crew.key] = replace(crew, start=world.now)
-        world.kernel.at(world.now, WorkEnds(crew.key, world.now))
-    elif crew.running >= crew.need:
-        work.resume(world, crew, max(pod.started for pod in there if pod.node and not pod.done))
+    ready = tuple(pod for pod in there if pod.node and not pod.done)
+    return crew, ready, bool(wanted) and _is_over(job, mine)
 
 
 def _may_end_early(job: Job | None) -> bool:

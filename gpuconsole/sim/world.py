@@ -299,24 +299,30 @@ class World:
         event = Deleted(self.now, table, key)
         self.state.apply(event)
         self.out.append(event)
-        self.fleet.stirred = self.fleet.stirred or kind is not Workload
-        if kind is Pod:
-            self.fleet.waiting.pop(key, None)
-        if kind is not Workload:
-            self.placement.delete(table, key, self.now)
-            self.placement_due = True
-        if self.session is not None and kind is not Pod:
-            self.waiting.pop(key, None)
-            self.session.delete(table, key, self.now)
-            self.cycles_due = True
-        if self.session is not None and self.session.places_pods:
-            if kind is Pod:
-                self.session.delete(table, key, self.now)
-            elif kind is Node:
-                self.suspects[key] = None
+        self.withdraw(table, key)
         if gone is not None:
             self.families[gone.parent or key] = None
             self.broods.get(gone.parent, {}).pop(key, None)
+
+    def withdraw(self, table: str, key: str) -> None:
+        """Show the schedulers that an object is gone; `table` as in `objects.TABLES`."""
+        is_pod, is_workload = table == TABLES[Pod], table == TABLES[Workload]
+        self.fleet.stirred = self.fleet.stirred or not is_workload
+        if is_pod:
+            self.fleet.waiting.pop(key, None)
+        if not is_workload:
+            self.placement.delete(table, key, self.now)
+            self.placement_due = True
+        if is_workload:
+            self.waiting.pop(key, None)
+        if self.session is not None and not is_pod:
+            self.session.delete(table, key, self.now)
+            self.cycles_due = True
+        if self.session is not None and self.session.places_pods:
+            if is_pod:
+                self.session.delete(table, key, self.now)
+            elif table == TABLES[Node]:
+                self.suspects[key] = None
 
     def _forget_job(self, key: str) -> None:
         """Whoever made a job sees that it is gone; whoever it made goes as well."""

@@ -53,6 +53,19 @@ def test_a_fork_and_its_origin_never_touch_each_other(
     assert contents(twin.freeze()) == contents(fed(ClusterState(), before + right).freeze())
 
 
+@given(events, events, events)
+def test_a_state_that_begins_with_a_snapshot_and_its_origin_never_touch_each_other(
+    before: list[Event], left: list[Event], right: list[Event]
+) -> None:
+    state = fed(ClusterState(), before)
+    snapshot = state.freeze()
+    twin = ClusterState.of(snapshot, snapshot.recent)
+    fed(state, left)
+    fed(twin, right)
+    assert contents(state.freeze()) == contents(fed(ClusterState(), before + left).freeze())
+    assert contents(twin.freeze()) == contents(fed(ClusterState(), before + right).freeze())
+
+
 @given(events)
 def test_a_state_rebuilt_from_its_file_is_the_same_state(stream: list[Event]) -> None:
     snapshot = fed(ClusterState(), stream).freeze()

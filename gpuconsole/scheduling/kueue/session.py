@@ -90,6 +90,10 @@ class Session:
         known = (workload for workload in workloads if roster.find(workload) is not None)
         self._state.audience = Audience(len(roster.records), frozenset(map(roster.id_of, known)))
 
+    def tell_all(self) -> None:
+        """Whoever waits is told why again."""
+        self._state.audience = None
+
     def pass_by(self) -> int:
         """Count at once the cycles to come in which heads would only hear what they know; how many they are.
 

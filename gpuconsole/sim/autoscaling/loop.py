@@ -4,6 +4,7 @@ from typing import assert_never
 
 from gpuconsole.model.autoscaling import GROUP, POOL
 from gpuconsole.sim.autoscaling import buying, cluster_autoscaler, karpenter, machines, spot
+from gpuconsole.sim.autoscaling.fleet import Fleet
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, FixedCapacity, KarpenterPolicy
 from gpuconsole.sim.kernel import Act, Capacity
 from gpuconsole.sim.world import World
@@ -32,9 +33,15 @@ def begin(world: World) -> None:
 
 
 def resume(world: World) -> None:
-    """Go on from a cluster whose groups are known: what starts goes on starting, what leaves goes on leaving."""
+    """Go on from a cluster whose groups are known: what starts goes on starting, what leaves goes on leaving.
+
+    Nothing else is remembered of it: what waits, waits from now on.
+    """
     if isinstance(world.policy.capacity, FixedCapacity):
         return
+    world.fleet = Fleet(stirred=world.fleet.stirred)
+    for pod in world.state.table("pods").all():
+        world.fleet.see(pod, world.now)
     for group in list(world.state.table("node_groups").all()):
         for instance in group.instances:
             if instance.ready is None:

@@ -1,0 +1,19 @@
+"""Work that is done piece by piece, so that whoever does it can look up from it in between."""
+
+from collections.abc import Generator
+from typing import TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+Pieces: TypeAlias = Generator[None, None, T]
+"""Each step does a piece; the last one gives what was made."""
+
+
+def whole(pieces: Pieces[T]) -> T:
+    """What comes of it, without a pause."""
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            made: T = end.value
+            return made

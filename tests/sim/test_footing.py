@@ -1,0 +1,121 @@
+"""A cluster that is followed from Snapshot to Snapshot is known as one that is told whole."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import HOUR, MINUTE
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.events import Applied, Event, Happened, What
+from gpuconsole.model.objects import Object
+from gpuconsole.model.pieces import whole
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.state import ClusterState
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kai.policy import KaiPolicy
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.footing import Footing
+from gpuconsole.sim.policy import SimPolicy
+from tests.sim.autoscaled import KARPENTER
+from tests.sim.cluster import USUAL
+from tests.sim.foreign import as_live
+from tests.sim.strategies import LIVES, live
+from tests.sim.test_laws import LIFE, fresh
+
+POLICIES = {
+    "Kueue": USUAL,
+    "Kueue with fair sharing": SimPolicy(kueue=KueueConfig(fair_sharing=True)),
+    "kube-scheduler alone": SimPolicy(kueue=None),
+    "Volcano": SimPolicy(kueue=None, placement=VolcanoPolicy()),
+    "KAI": SimPolicy(kueue=None, placement=KaiPolicy()),
+    "Karpenter": SimPolicy(capacity=KARPENTER),
+}
+
+
+class Sight:
+    """What an observer sees of a cluster, Snapshot by Snapshot: what did not change is the same object. Mutates."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[type[Object], str], Object] = {}
+
+    def of(self, simulation: Simulation) -> Snapshot:
+        snapshot = as_live(simulation)
+        state = ClusterState(snapshot.time)
+        seen = {}
+        for thing in snapshot.objects():
+            key = type(thing), thing.key
+            known = self._known.get(key)
+            seen[key] = known if known == thing else thing
+            state.apply(Applied(snapshot.time, seen[key]))
+        self._known = seen
+        return state.freeze()
+
+
+def on(footing: Footing) -> Simulation:
+    return whole(Simulation.on(footing))
+
+
+def told(snapshot: Snapshot, policy: SimPolicy) -> Footing:
+    footing = Footing(policy, seed=1)
+    whole(footing.catch_up(snapshot))
+    return footing
+
+
+def future(simulation: Simulation) -> tuple[list[Object], list[Event], list[Object]]:
+    """The cluster, and what comes in an hour; the indices of GPUs are left out: here they are guessed."""
+    now = [_unguessed(thing) for thing in simulation.snapshot().objects()]
+    simulation.advance(simulation.now + HOUR)
+    events = [Applied(e.time, _unguessed(e.object)) if isinstance(e, Applied) else e for e in simulation.drain()]
+    return now, events, [_unguessed(thing) for thing in simulation.snapshot().objects()]
+
+
+def _unguessed(thing: Object) -> Object:
+    return replace(thing, gpus=()) if isinstance(thing, Pod) else thing
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(life=LIVES)
+def test_a_cluster_that_is_followed_has_the_future_of_one_that_is_told_whole(policy: SimPolicy, life: LIFE) -> None:
+    cluster, sight, footing = fresh(policy), Sight(), Footing(policy, seed=1)
+    for deed in life:
+        live(cluster, [deed])
+        whole(footing.catch_up(sight.of(cluster)))
+        on(footing)
+    cluster.advance(cluster.now + MINUTE)
+    snapshot = sight.of(cluster)
+    whole(footing.catch_up(snapshot))
+    assert future(on(footing)) == future(on(told(snapshot, policy)))
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(life=LIVES)
+def test_who_waits_is_not_told_why_and_everything_else_is_decided_as_if(policy: SimPolicy, life: LIFE) -> None:
+    cluster, sight = fresh(policy), Sight()
+    live(cluster, life)
+    snapshot = sight.of(cluster)
+    quiet = on(told(snapshot, policy))
+    assert quiet.drain() == []
+    telling = Simulation.from_snapshot(snapshot, policy=policy, seed=1)
+    telling.drain()
+    assert _deaf(quiet.snapshot()) == _deaf(telling.snapshot())
+    lines = []
+    for simulation in (quiet, telling):
+        simulation.advance(simulation.now + HOUR)
+        happened = (event for event in simulation.drain() if isinstance(event, Happened))
+        lines.append([line for line in happened if line.what is not What.PENDING])
+    assert lines[0] == lines[1]
+    assert _deaf(quiet.snapshot()) == _deaf(telling.snapshot())
+
+
+def _deaf(snapshot: Snapshot) -> list[Object]:
+    """All objects; of those that wait not why."""
+    return [_not_told(thing) if isinstance(thing, Workload) else thing for thing in snapshot.objects()]
+
+
+def _not_told(workload: Workload) -> Workload:
+    kept = tuple(one for one in workload.conditions if one.type != "QuotaReserved")
+    return workload if workload.reserved else replace(workload, conditions=kept, resource_requests=(), parked=False)
