@@ -25,6 +25,7 @@ from gpuconsole.insight.whatif_answer import FEASIBLE, Outcome, QueueChange, Shi
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_exactly
 from gpuconsole.model.commands import Command, Later
 from gpuconsole.model.events import What
+from gpuconsole.model.pieces import Pieces
 from gpuconsole.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -85,11 +86,16 @@ def what_if(trial: Iterable[Look]) -> WhatIf:
     return last.answer
 
 
-def prepare(simulation: "Simulation") -> None:
-    """Add up what a first look needs, so that it only has to look at what changed since."""
+def prepare(simulation: "Simulation", found: Snapshot | None = None) -> Pieces[None]:
+    """Add up what a first look needs, so that it only has to look at what changed since; `found` as for `looks`."""
+    if found is not None:
+        sums_of(found)
+        yield
     simulation.placement.prepare()
+    yield
     snapshot = simulation.snapshot()
     sums_of(snapshot)
+    yield
     holdings_of(snapshot)
     ready_gpus(snapshot)
     nodes_hourly(snapshot, simulation.policy.prices)

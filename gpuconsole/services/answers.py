@@ -58,6 +58,19 @@ class Answers:
         """True where there is a process to run the cluster forward: this one has keys to answer."""
         return self.worker is not None and isinstance(self._backend, Forkable)
 
+    def expect(self) -> None:
+        """A question is about to be asked: where a live cluster is large, the worker had better begin.
+
+        Blocks until the worker knows what changed: call it in a thread.
+        """
+        live, worker = self._live, self.worker
+        if live is None or worker is None or worker.lost or unforeseeable(self._newest()):
+            return
+        try:
+            worker.expect(Seen(live, live.snapshot(), live.policy))
+        except WorkerError as error:
+            LOG.warning("The worker did not get ready: %s", error)
+
     def looks(
         self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = (), places: Sequence[str] = ()
     ) -> Iterator[Look]:

@@ -135,7 +135,7 @@ class Simulation:
         world.refusals = Refusals.OTHER
         if world.session is not None:
             world.session.tell_only(())
-        simulation._settle()
+        yield from simulation._settling()
         world.refusals = Refusals.NEW
         if world.session is not None:
             world.session.tell_all()
@@ -267,6 +267,9 @@ class Simulation:
         return cls(saving.load(data, cls.load))
 
     def _settle(self) -> None:
+        whole(self._settling())
+
+    def _settling(self) -> Pieces[None]:
         """Let everything happen that belongs to this moment."""
         world = self._world
         while True:
@@ -283,7 +286,7 @@ class Simulation:
                 if world.fleet.stirred and providing.gather(world):
                     continue
                 return
-            scheduling.proceed(world)
+            yield from scheduling.proceed(world)
 
     def _go_off(self, timer: Timer) -> None:
         world = self._world

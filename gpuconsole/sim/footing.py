@@ -4,6 +4,9 @@ Most of what it costs to go on from a cluster is to tell the engines of all that
 then only what changed.
 """
 
+from collections.abc import Iterator
+from itertools import islice
+
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import TABLES
@@ -29,25 +32,42 @@ class Footing:
     def __init__(self, policy: SimPolicy, seed: int) -> None:
         self._policy, self._seed = policy, seed
         self._world = World(policy, seed, 0, ClusterState())
-        self._at = EMPTY
-        """What was told so far."""
+        self.at = EMPTY
+        """The cluster, as it was told whole last."""
+        self._coming: Iterator[Applied | Deleted] = iter(())
+        self._next: Snapshot | None = None
+        """Where the news that are coming lead to."""
         self._counted: dict[str, Counted] = {}
         """Groups of pods, as they were counted last."""
 
     def catch_up(self, snapshot: Snapshot) -> Pieces[None]:
-        """Take in what changed; the more the Snapshot shares with the one before, the quicker."""
+        """Take in what changed; the more the Snapshot shares with the one before, the quicker.
+
+        Another one may be caught up with in between: the first one is finished then.
+        """
+        yield from self._take_in()
+        if snapshot.time < self.at.time:
+            return
         if self._begins_anew(snapshot):
-            self._world, self._at = World(self._policy, self._seed, 0, ClusterState()), EMPTY
-        world = self._world
-        world.now = snapshot.time
-        for number, event in enumerate(news(self._at, snapshot), start=1):
-            _tell(world, event)
-            if number % AT_ONCE == 0:
-                yield
-        # The same rows in the same order, whatever became of them on the way.
-        world.state = ClusterState.of(snapshot, ())
-        world.state.recall(snapshot.recent)
-        self._at = snapshot
+            self._world, self.at = World(self._policy, self._seed, 0, ClusterState()), EMPTY
+        self._coming, self._next = iter(news(self.at, snapshot)), snapshot
+        yield from self._take_in()
+
+    def _take_in(self) -> Pieces[None]:
+        """Tell the engines the rest of the news, if any is left."""
+        reached, world = self._next, self._world
+        if reached is None:
+            return
+        world.now = reached.time
+        while piece := tuple(islice(self._coming, AT_ONCE)):
+            for event in piece:
+                _tell(world, event)
+            yield
+        if self._next is reached:
+            # The same rows in the same order, whatever became of them on the way.
+            world.state = ClusterState.of(reached, ())
+            world.state.recall(reached.recent)
+            self.at, self._next = reached, None
 
     def _begins_anew(self, snapshot: Snapshot) -> bool:
         """True where time that passed counts: where backoffs end, or usage is forgotten."""
@@ -62,16 +82,16 @@ class Footing:
 
         Those who wait in its queues are not told why: their own scheduler tells them.
         """
-        world = self._world.fork()
+        world, history = self._world.fork(), self.at.recent
         yield from adoption.take_over(world, self._counted)
-        arriving.continue_streams(world, self._at.recent)
+        arriving.continue_streams(world, history)
         providing.resume(world)
         return world
 
     def rehearsal(self) -> Rehearsal | None:
         """Its admission alone; None without Kueue."""
         session = self._world.session
-        return Rehearsal(session.fork(), self._at.time, self._at.workloads.all()) if session is not None else None
+        return Rehearsal(session.fork(), self.at.time, self.at.workloads.all()) if session is not None else None
 
 
 def _tell(world: World, event: Applied | Deleted) -> None:

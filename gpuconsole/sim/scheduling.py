@@ -20,6 +20,7 @@ from gpuconsole.model.decisions import (
 )
 from gpuconsole.model.events import What
 from gpuconsole.model.kai import UNSCHEDULABLE_ON_NODE_POOL, KaiCondition, KaiPodGroup
+from gpuconsole.model.pieces import Pieces
 from gpuconsole.model.resources import gpus
 from gpuconsole.model.volcano import GroupCondition, PodGroup
 from gpuconsole.scheduling.kueue import effects
@@ -51,10 +52,10 @@ def is_quiet(world: World) -> bool:
     return not (world.cycles_due or world.placement_due)
 
 
-def proceed(world: World) -> None:
-    """Admission first; when it has nothing more to say, placement."""
+def proceed(world: World) -> Pieces[None]:
+    """Admission first, a cycle a piece; when it has nothing more to say, placement."""
     if world.cycles_due:
-        run_cycles(world)
+        yield from run_cycles(world)
     else:
         place_pods(world)
 
@@ -88,7 +89,7 @@ def wake(world: World) -> None:
         world.cycles_due = True
 
 
-def run_cycles(world: World) -> None:
+def run_cycles(world: World) -> Pieces[None]:
     """Run admission cycles until another one would decide nothing else.
 
     Each cycle takes a microsecond more for its now, so that within a moment, too, the newest is evicted first.
@@ -99,6 +100,7 @@ def run_cycles(world: World) -> None:
     world.cycles_due = False
     while session is not None and session.has_active:
         _run_cycle(world, session)
+        yield
         if not (session.progressed or world.cycles_due):
             break
         world.cycles_due = False

@@ -31,6 +31,7 @@ from gpuconsole.workers.protocol import (
     Begin,
     Carried,
     Done,
+    Expect,
     Failed,
     Follow,
     Foreboded,
@@ -155,6 +156,18 @@ class Line:
         while True:
             yield self.answer(GoOn(number), None)
 
+    def expect(self, seen: Seen) -> None:
+        """Have the process get ready for a question about a cluster. Raises WorkerError."""
+        with self._talking:
+            if self.lost:
+                raise WorkerError(self.lost)
+            try:
+                if isinstance(self._show(seen), Done):
+                    self._ask(Expect())
+            except (EOFError, OSError) as error:
+                self._give_up("the worker process died")
+                raise WorkerError(self.lost) from error
+
     def answer(self, question: Question | GoOn | Foresee, seen: Seen | None) -> Answered:
         with self._talking:
             if self.lost:
@@ -208,7 +221,7 @@ class Line:
         if news is not None:
             self._send(news)
 
-    def _ask(self, question: Question | GoOn | Foresee) -> Reply:
+    def _ask(self, question: Question | GoOn | Foresee | Expect) -> Reply:
         self._settle()
         if isinstance(question, Asking) and not question.seen:
             news = self._news()

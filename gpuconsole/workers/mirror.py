@@ -1,28 +1,65 @@
 """A cluster that others run, as a worker process knows it: told what changed, it is looked at and tried out."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences, Observer
-from gpuconsole.insight.why import Tried, rehearsal_on, trying
-from gpuconsole.model.clock import MINUTE, Span
+from gpuconsole.insight.whatif import prepare
+from gpuconsole.insight.why import Tried, trying
+from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
 from gpuconsole.model.events import Applied, Event
+from gpuconsole.model.objects import TABLES
+from gpuconsole.model.pieces import Pieces, whole
 from gpuconsole.model.sharing import shared
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.footing import Footing
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.rehearsal import Rehearsal
-from gpuconsole.workers.protocol import NEWS, See
+from gpuconsole.workers.protocol import NEWS, Question, See
 
 FRESH: Span = MINUTE
 """How old a simulation may be that is asked again, where nothing changed meanwhile."""
+BEHIND: Span = 5 * SECOND
+"""How old it may be where only work came and went that the question does not name."""
+REST: Span = 2 * SECOND
+"""It is made anew before anybody asks when it is that old."""
+INTEREST: Span = 2 * MINUTE
+"""So long after a question the next one is expected."""
+WORK = ("workloads", "jobs", "pods", "pod_groups", "kai_pod_groups")
+"""Tables of what comes and goes all the time; the others are how a cluster is set up."""
+
+
+class Base(NamedTuple):
+    """What futures begin from."""
+
+    found: Snapshot
+    """The cluster as it was seen."""
+    simulation: Simulation
+    """It, going on by our rules; to be forked, not driven."""
+
+    def stands_for(self, now: Snapshot, named: frozenset[str]) -> bool:
+        """True if the answer to a question that names these would hardly be another one `now`."""
+        if now.time - self.found.time > FRESH:
+            return False
+        changed = [name for name in TABLES.values() if not _same_rows(self.found, now, name)]
+        if not changed:
+            return True
+        if now.time - self.found.time > BEHIND or not {*changed} <= {*WORK}:
+            return False
+        return all(getattr(self.found, name).get(key) == getattr(now, name).get(key) for name in WORK for key in named)
+
+
+def _same_rows(before: Snapshot, now: Snapshot, name: str) -> bool:
+    old, new = getattr(before, name), getattr(now, name)
+    return old is new or old.rows == new.rows
 
 
 class Mirror:
-    """One cluster, as it was seen last. Mutates by `see` and `look`."""
+    """One cluster, as it was seen last. Mutates by `see`, `look` and `make_ready`, and by what is asked."""
 
     def __init__(self) -> None:
         self._state = ClusterState()
@@ -30,9 +67,13 @@ class Mirror:
         self.snapshot: Snapshot = EMPTY
         """It, as a value."""
         self._policy = SimPolicy()
-        self._simulation: Simulation | None = None
-        self._rehearsal: Rehearsal | None = None
-        """Its admission, once somebody asked why; it is told what changes, and decides nothing itself."""
+        self._footing: Footing | None = None
+        """Engines that know it, once somebody asked; they are told what changes, and decide nothing."""
+        self._base: Base | None = None
+        self._making: Pieces[Base] | None = None
+        """The next one, under way."""
+        self._asked: Time | None = None
+        """When somebody asked last."""
 
     def see(self, seen: See) -> None:
         """Take in what changed."""
@@ -40,17 +81,13 @@ class Mirror:
         if seen.anew:
             self._state, self._observer = ClusterState(), Observer()
         if seen.anew or policy != self._policy:
-            self._rehearsal = None
+            self._footing = None
+        if seen.anew or policy != self._policy or seen.seen != self._state.seen:
+            self._base = self._making = None
         for part in seen.news:
             for event in map(_shared, NEWS.decode(part)):
                 self._state.apply(event)
-                if self._rehearsal is not None:
-                    self._rehearsal.follow(event)
-        if seen.seen != self._state.seen:
-            self._state.seen, self._simulation = seen.seen, None
-        self._state.time = seen.time
-        if seen.anew or seen.news or policy != self._policy:
-            self._simulation = None
+        self._state.seen, self._state.time = seen.seen, seen.time
         self.snapshot, self._policy = self._state.freeze(), policy
 
     def look(self, assumed: tuple[str, ...], unseen: tuple[str, ...]) -> tuple[Forecast, Differences]:
@@ -62,22 +99,79 @@ class Mirror:
 
         It is tried piece by piece, in a fork: what is seen meanwhile changes nothing in the answer.
         """
-        kept, now = self._rehearsal, self.snapshot.time
-        if kept is None or (kept.session.next_requeue or now) < now or kept.session.next_sample is not None:
-            # Time that passed counts where backoffs end or usage is forgotten: there nothing is kept.
-            kept = rehearsal_on(self.snapshot, self._policy.kueue)
-        self._rehearsal = kept
-        if kept is not None:
-            kept.now = now
-        return trying(self.snapshot, kept.fork() if kept is not None else None, workload, lambda: self.simulation)
+        self.expect()
+        snapshot, footing = self.snapshot, self._known_to_engines()
+        whole(footing.catch_up(snapshot))
+        return trying(snapshot, footing.rehearsal(), workload, lambda: self.base(frozenset({workload})).simulation)
 
-    @property
-    def simulation(self) -> Simulation:
-        """The cluster going on by our rules; it is to be forked, not driven."""
-        if self._simulation is None or self.snapshot.time - self._simulation.now > FRESH:
-            self._simulation = Simulation.from_snapshot(self.snapshot, policy=self._policy, seed=0)
-            self._simulation.drain()
-        return self._simulation
+    def base(self, named: frozenset[str]) -> Base:
+        """What the futures of a question begin from that names these."""
+        self.expect()
+        base = self._base
+        if (base is None or not base.stands_for(self.snapshot, named)) and self._making is not None:
+            # What is begun is there sooner than what is not, and may do.
+            base, self._making = whole(self._making), None
+        if base is None or not base.stands_for(self.snapshot, named):
+            base = whole(self._make())
+        self._base = base
+        return base
+
+    def expect(self) -> None:
+        """Somebody asks, or is about to."""
+        self._asked = self.snapshot.time
+
+    def make_ready(self) -> bool:
+        """Do a piece of what the next question needs; False if it needs nothing, or none is expected."""
+        if self._making is None:
+            if self._asked is None or self.snapshot.time - self._asked > INTEREST or not self._outdated():
+                return False
+            self._making = self._make()
+        try:
+            next(self._making)
+        except StopIteration as end:
+            self._base, self._making = end.value, None
+        except Exception:
+            # Who asks next will hear of it.
+            self._making = self._asked = None
+            raise
+        return True
+
+    def _outdated(self) -> bool:
+        base, now = self._base, self.snapshot
+        if base is None:
+            return True
+        changed = any(not _same_rows(base.found, now, name) for name in TABLES.values())
+        return now.time - base.found.time > (REST if changed else FRESH)
+
+    def _make(self) -> Pieces[Base]:
+        footing = self._known_to_engines()
+        yield from footing.catch_up(self.snapshot)
+        found = footing.at
+        simulation = yield from Simulation.on(footing)
+        yield
+        yield from prepare(simulation, found)
+        return Base(found, simulation)
+
+    def _known_to_engines(self) -> Footing:
+        if self._footing is None:
+            self._footing = Footing(self._policy, seed=0)
+        return self._footing
+
+
+def named_in(question: Question) -> frozenset[str]:
+    """All that a question may mean by name: every text in it."""
+    found, left = set(), [msgspec.to_builtins(question)]
+    while left:
+        match left.pop():
+            case str(text):
+                found.add(text)
+            case dict(fields):
+                left += fields.values()
+            case list(parts) | tuple(parts):
+                left += parts
+            case _:
+                pass
+    return frozenset(found)
 
 
 def _shared(event: Event) -> Event:

@@ -33,6 +33,8 @@ def serve(pipe: Connection, parents: Connection, log_file: Path | None) -> None:
             pipe.send_bytes(ENCODER.encode(desk.reply(REQUESTS.decode(pipe.recv_bytes()))))
             if not pipe.poll(IDLE):
                 collect_new()
+                while not pipe.poll(0) and desk.make_ready():
+                    pass
     except (EOFError, OSError):
         # The parent ended, or was killed.
         return

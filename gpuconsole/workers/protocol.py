@@ -126,6 +126,10 @@ class Foresee(Struct, frozen=True, tag=True):
     unseen: tuple[str, ...]
 
 
+class Expect(Struct, frozen=True, tag=True):
+    """Get ready for a question about the cluster that was seen last."""
+
+
 class Done(Struct, frozen=True, tag=True):
     """The replica is where it should be; `same` is False if it is not what it should be."""
 
@@ -171,7 +175,7 @@ class Failed(Struct, frozen=True, tag=True):
 
 Long = Union[Ask, AskWhy, AskPlan, AskRisk, AskAhead, AskStarts]
 Question = Union[Long, AskScores]
-Request = Union[Begin, Follow, See, Question, GoOn, Foresee]
+Request = Union[Begin, Follow, See, Expect, Question, GoOn, Foresee]
 Answered = Union[Looked, Scored, Reasoned, Planned, Foreboded, Foretold, Awaited, Foreseen]
 Reply = Union[Done, Answered, Failed]
 

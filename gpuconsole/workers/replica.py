@@ -12,11 +12,12 @@ from gpuconsole.insight.risk import foreboding
 from gpuconsole.insight.standing import standing_on
 from gpuconsole.insight.whatif import looks, prepare
 from gpuconsole.insight.why import rehearsal_of, trying
+from gpuconsole.model.pieces import whole
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.workers.apart import apart
-from gpuconsole.workers.mirror import Mirror
+from gpuconsole.workers.mirror import Mirror, named_in
 from gpuconsole.workers.protocol import (
     Ask,
     AskAhead,
@@ -29,6 +30,7 @@ from gpuconsole.workers.protocol import (
     Awaited,
     Begin,
     Done,
+    Expect,
     Failed,
     Follow,
     Foreboded,
@@ -57,7 +59,7 @@ class Replica:
         self._simulation = Simulation.load(begin.state)
         self._simulation.drain()
         self._digest = begin.digest
-        prepare(self._simulation)
+        whole(prepare(self._simulation))
 
     def follow(self, follow: Follow) -> bool:
         """Do what the simulation did; True if the same came of it."""
@@ -119,6 +121,14 @@ class Desk:
             failed = Failed(clean(f"{type(error).__name__}: {error}"))
             return Done(same=False) if isinstance(request, Begin | Follow) else failed
 
+    def make_ready(self) -> bool:
+        """Do a piece of what may be asked next; False if there is nothing to do."""
+        try:
+            return self._mirror.make_ready()
+        except Exception:
+            LOG.exception("The worker could not prepare for a question")
+            return False
+
     def _carried_out(self, request: Request) -> Reply:
         match request:
             case Begin():
@@ -133,8 +143,12 @@ class Desk:
                 return self._begun(request, map(Reasoned, self._mirror.why(request.workload)))
             case GoOn():
                 return self._go_on(request.number)
+            case Expect():
+                self._mirror.expect()
+                return Done()
             case Asking(seen=True):
-                return self._answer(self._mirror.simulation, request, self._mirror.snapshot)
+                base = self._mirror.base(named_in(request))
+                return self._answer(base.simulation, request, base.found)
             case _ if self._replica is None:
                 return Done(same=False)
             case Follow():

@@ -16,6 +16,7 @@ from gpuconsole.insight.why import rehearsal_on, tried
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Cordon, SetPriority
 from gpuconsole.model.events import Applied
+from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.workloads import RequeueState
@@ -114,21 +115,106 @@ def test_another_cluster_begins_with_nothing_and_the_first_can_come_back(worker:
     assert worker.told == [len(ORG_QUEUES) + 1] * 3
 
 
-def see(cluster: Elsewhere) -> See:
-    return See(False, cluster.snapshot().time, (), b"{}")
+def see(mirror: Mirror, cluster: Elsewhere, *, anew: bool = False) -> None:
+    """Show a mirror what happened in the cluster since the last time."""
+    news = tuple(ENCODER.encode([event]) for event in cluster.poll(0))
+    mirror.see(See(anew, cluster.snapshot().time, news, msgspec.json.encode(cluster.policy)))
+
+
+def shown(*objects: Object) -> tuple[Elsewhere, Mirror]:
+    cluster, mirror = Elsewhere((), START), Mirror()
+    cluster.put(*objects)
+    see(mirror, cluster, anew=True)
+    return cluster, mirror
+
+
+NOBODY = frozenset[str]()
 
 
 def test_the_simulation_is_kept_while_nothing_changes_for_a_minute() -> None:
-    cluster, mirror = Elsewhere((), START), Mirror()
-    mirror.see(see(cluster))
-    first = mirror.simulation
+    cluster, mirror = shown(*ORG, WAITS)
+    first = mirror.base(NOBODY)
     cluster.wait(60)
-    mirror.see(see(cluster))
-    assert mirror.simulation is first
+    see(mirror, cluster)
+    assert mirror.base(NOBODY) is first
     cluster.wait(1)
-    mirror.see(see(cluster))
-    assert mirror.simulation is not first
-    assert mirror.simulation.now == START + MINUTE + SECOND
+    see(mirror, cluster)
+    second = mirror.base(NOBODY)
+    assert (second.found.time, second.simulation.now) == (START + MINUTE + SECOND,) * 2
+
+
+@pytest.mark.parametrize(
+    ("change", "seconds", "named", "does"),
+    [
+        (replace(WAITS, priority=7), 5, NOBODY, True),
+        (replace(WAITS, priority=7), 6, NOBODY, False),
+        (replace(WAITS, priority=7), 1, frozenset({WAITS.key}), False),
+        (waiting("new", "prod/lq", 1), 1, frozenset({WAITS.key}), True),
+        (waiting("new", "prod/lq", 1), 1, frozenset({"prod/new"}), False),
+        (node("n2"), 1, NOBODY, False),
+        (replace(ORG_QUEUES[-1]), 1, NOBODY, True),
+    ],
+    ids=["others", "long ago", "named", "another came", "the named one came", "a node came", "said again"],
+)
+def test_a_question_is_asked_of_seconds_ago_where_only_work_changed_that_it_does_not_name(
+    change: Object, seconds: int, named: frozenset[str], does: bool
+) -> None:
+    cluster, mirror = shown(*ORG, node("n1"), WAITS)
+    first = mirror.base(NOBODY)
+    cluster.wait(seconds)
+    cluster.put(change)
+    see(mirror, cluster)
+    later = mirror.base(named)
+    assert (later is first) is does
+    assert later.found.time == later.simulation.now
+    assert (later.found is mirror.snapshot) is not does
+
+
+def test_what_is_expected_is_made_ready_piece_by_piece_and_found_by_who_asks() -> None:
+    cluster, mirror = shown(*ORG, node("n1"), WAITS)
+    assert not mirror.make_ready()
+    mirror.expect()
+    pieces = sum(1 for _ in iter(mirror.make_ready, False))
+    assert pieces > 3
+    ready = mirror.base(NOBODY)
+    assert ready.found is mirror.snapshot
+    cluster.wait(3)
+    cluster.put(replace(WAITS, priority=7))
+    see(mirror, cluster)
+    assert mirror.make_ready()
+    cluster.wait(1)
+    cluster.put(replace(WAITS, priority=9))
+    see(mirror, cluster)
+    assert mirror.base(NOBODY) is ready
+    while mirror.make_ready():
+        pass
+    assert mirror.base(NOBODY).found.workloads[WAITS.key].priority == 7
+    cluster.wait(600)
+    cluster.put(WAITS)
+    see(mirror, cluster)
+    assert not mirror.make_ready()
+
+
+def test_whatever_is_under_way_the_answers_are_those_of_the_cluster_as_it_is() -> None:
+    """A question comes after every piece; what it leaves behind goes on."""
+    cluster, mirror = shown(*ORG, node("n1"), WAITS)
+    mirror.expect()
+    for number in range(8):
+        for _ in range(number):
+            mirror.make_ready()
+        cluster.wait(number)
+        cluster.put(replace(WAITS, priority=number), waiting(f"w{number}", "prod/lq", 2))
+        see(mirror, cluster)
+        fresh = partial(Simulation.from_snapshot, mirror.snapshot, policy=cluster.policy, seed=0)
+        *_, last = mirror.why(WAITS.key)
+        rehearsal = rehearsal_on(mirror.snapshot, DEFAULT)
+        assert last == tried(mirror.snapshot, rehearsal, WAITS.key, fresh)
+        base = mirror.base(frozenset({WAITS.key}))
+        assert base.found is mirror.snapshot
+        question = (SetPriority(WAITS.key, 100),)
+        assert what_if(looks(base.simulation, question, HOUR, found=base.found)) == what_if(
+            looks(fresh(), question, HOUR, found=mirror.snapshot)
+        )
 
 
 def test_what_cannot_be_understood_is_a_reply() -> None:

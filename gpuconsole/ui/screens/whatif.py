@@ -57,6 +57,13 @@ class WhatIfScreen(ChangeScreen):
         yield Lines(id="plan")
         yield TextPane(id="result")
 
+    def on_mount(self) -> None:
+        self._expect()
+
+    @work(thread=True, exclusive=True, group="expect")
+    def _expect(self) -> None:
+        self.console.answers.expect()
+
     def show(self, snapshot: Snapshot) -> None:
         self._show_plan()
         if self.result is None and self._thread is None:
@@ -93,6 +100,8 @@ class WhatIfScreen(ChangeScreen):
         change = plan.later(change, self.after)
         self.changes.append(change)
         self._renew_plan()
+        if self.is_mounted:
+            self._expect()
         self.flash(f"Added: {change.words}")
 
     def put_aside(self) -> None:

@@ -10,6 +10,7 @@ import argparse
 from gpuconsole.garbage import collect_seldom
 from tests.tools.bench.completion import completion
 from tests.tools.bench.cycles import cycles
+from tests.tools.bench.followed import followed
 from tests.tools.bench.forks import forks
 from tests.tools.bench.gangs import gangs
 from tests.tools.bench.keys import keys
@@ -29,6 +30,7 @@ PARTS = {
     "gangs": gangs,
     "keys": keys,
     "whatifs": what_ifs,
+    "followed": followed,
 }
 
 
