@@ -16,6 +16,7 @@ from gpuconsole.model.clock import HOUR, SECOND, Span
 from gpuconsole.sim.changes import as_changes
 from gpuconsole.ui.answers.plan import plan_lines
 
+VERSION = 2
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -28,11 +29,11 @@ def command(asked: Asked, wanted: Path, wait: Span, horizon: Span = HOUR) -> Ans
     """Find what quota, nodes or policy would let workloads run within a wait, and what costs least.
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. Each candidate was tried in
-    a fork of the cluster; nothing is changed. Exits with 1 if none is enough.
+    a fork of the cluster; nothing is changed. Exits with 1 if none is enough, not even for a while.
     """
     changes = changes_in(wanted, asked.simulation.now)
     if lacking := unforeseeable(asked.simulation.snapshot(), *PLACES):
-        return nothing_said("Plan", lacking)
+        return nothing_said("Plan", lacking, VERSION)
     assumed = run_times(asked.simulation.policy) if asked.found is not None else ()
     answer = plan(asked.simulation, changes.commands, wait, horizon)
     if not answer.workloads and not answer.obstacles:
@@ -41,6 +42,7 @@ def command(asked: Asked, wanted: Path, wait: Span, horizon: Span = HOUR) -> Ans
         kind="Plan",
         body=as_body(answer),
         lines=plan_lines(answer),
+        version=VERSION,
         status=int(answer.best is None),
         assumed=assumed,
     )

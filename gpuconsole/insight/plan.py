@@ -35,8 +35,10 @@ class Option(Struct, frozen=True, kw_only=True):
     commands: tuple[Command, ...]
     hourly: float
     """USD that it costs an hour: what nodes cost that are added. Quota alone costs nothing, but somebody else."""
+    soon: bool
+    """They run within the wait that was asked for."""
     holds: bool
-    """They are admitted within the wait that was asked for."""
+    """They do, and all but few keep their places to the horizon."""
     admitted: int
     """How many of them are admitted before the horizon."""
     p95_wait: Span | None
@@ -72,15 +74,19 @@ class Plan(Struct, frozen=True, kw_only=True):
     horizon: Span
     without: Option
     options: tuple[Option, ...]
-    """Each the least of its kind that holds; by cost, then by what others lose."""
+    """Each the least of its kind that is enough; by cost, then by what others lose.
+
+    Those that hold come first. One that lets them in soon, and lets them lose their places again, is enough only where
+    no other is.
+    """
     failed: tuple[Option, ...]
-    """Kinds of which not even the most that was tried is enough."""
+    """Kinds of which not even the most that was tried lets them in soon enough."""
     obstacles: tuple[Obstacle, ...] = ()
     """What keeps them waiting at the horizon without any change."""
 
     @property
     def best(self) -> Option | None:
-        """The cheapest that holds."""
+        """The cheapest that holds; where none does, the cheapest that lets them in soon."""
         return self.options[0] if self.options else None
 
 
@@ -113,19 +119,24 @@ def planning(base: "Simulation", commands: Sequence[Command], wanted: Span, hori
     tried = [] if without.holds or not search.subjects else kinds(search.snapshot, search.workloads, base.policy)
     for done, kind in enumerate(tried, start=1):
         found = yield from _told(search.least(kind), Planning(kind=kind.name, done=done, of=len(tried) + 1))
-        (options if found.holds else failed).append(found)
-    cheapest = sorted(options, key=lambda option: (option.hourly + option.lost, option.victims, option.kind))
+        (options if found.soon else failed).append(found)
+    if without.soon:
+        options.append(without)
     made = Plan(
         time=base.now,
         workloads=tuple(sorted(search.subjects)),
         wanted=wanted,
         horizon=search.horizon,
         without=without,
-        options=(without,) if without.holds else tuple(cheapest),
+        options=tuple(sorted(options, key=_rank)),
         failed=tuple(failed),
         obstacles=tuple(search.obstacles()),
     )
     yield Planning(done=len(tried) + 1, of=len(tried) + 1, plan=made)
+
+
+def _rank(option: Option) -> tuple[bool, float, int, str]:
+    return not option.holds, option.hourly + option.lost, option.victims, option.kind
 
 
 Trial = Generator[None, None, Option]
@@ -183,14 +194,14 @@ class _Search:
                 yield Obstacle(workload=key, code=told.code, why=told.headline, remedies=remedies)
 
     def least(self, kind: Kind) -> Trial:
-        """The least of a kind that holds; the most of it where not even that does.
+        """The least of a kind that holds, or lets them in soon where even the most does not hold.
 
-        First all of its parts grow alike; then each is made as small as it may be beside the others, the last one
+        The most of it where not even that lets them in. First all of its parts grow alike; then each is made as small as it may be beside the others, the last one
         first, until none becomes smaller.
         """
         numbers = [kind.most] * len(kind.parts)
         found = yield from self._tried(kind, numbers)
-        if not found.holds:
+        if not found.soon:
             return found
         every = range(len(kind.parts))
         found = yield from self._halved(kind, numbers, every, found)
@@ -207,11 +218,11 @@ class _Search:
 
         As much as is asked for is tried first: with more quota others may get in before, and then it takes more of all.
         """
-        below, above, likely = 0, numbers[parts[0]], kind.likely
+        below, above, likely, lasting = 0, numbers[parts[0]], kind.likely, found.holds
         while above - below > 1:
             number = likely if below < likely < above else (below + above) // 2
             option = yield from self._tried(kind, [number if at in parts else n for at, n in enumerate(numbers)])
-            if option.holds:
+            if option.holds or (option.soon and not lasting):
                 found, above = option, number
             else:
                 below = number
@@ -237,19 +248,24 @@ class _Search:
             yield
 
     def _judged(self, kind: str, words: str, more: tuple[Command, ...], hourly: float, future: Future) -> Option:
-        waits = sorted(self._wait(future, key) for key in self.subjects)
+        wait_of = {key: self._wait(future, key) for key in self.subjects}
+        waits = sorted(wait_of.values())
         evictions = future.course.evictions()
         more_victims = more_evictions(evictions, self._plain.course.evictions())
         victims = [one for one in more_victims if one.workload not in self.subjects]
         again = {one.workload for one in evictions if one.workload in self.subjects}
+        later = (one for one in evictions if one.time >= self._start + wait_of.get(one.workload, self.horizon + SECOND))
+        left = {one.workload for one in later if one.workload in self.subjects}
         p95 = waits[max(0, -(-len(waits) * 95 // 100) - 1)] if waits else None
         running = sum(wait <= self.horizon for wait in waits)
+        soon = p95 is not None and p95 <= self.wanted and self._all_but_few(running)
         return Option(
             kind=kind,
             words=words,
             commands=more,
             hourly=hourly,
-            holds=p95 is not None and p95 <= self.wanted and self._all_but_few(running),
+            soon=soon,
+            holds=soon and self._all_but_few(len(waits) - len(left)),
             admitted=running,
             p95_wait=p95,
             evicted_again=len(again),

@@ -129,18 +129,37 @@ def test_more_than_enough_may_be_too_little_where_others_come_first() -> None:
     assert found.options[0].commands == (SetQuota("team", "a100", GPU, 24), AddNodes("n1", 2))
 
 
-def test_one_that_gets_in_and_loses_its_place_again_is_told() -> None:
-    """Ten minutes later somebody comes who may evict it."""
+def stronger(count: int) -> Simulation:
+    """Ten minutes later so many come who may evict work of a lower priority."""
     evicting = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
     queue = cluster_queue("team", "", Quota(0), preemption=evicting)
     base = running(queue, LocalQueue(namespace="team", name="lq", cluster_queue="team"), node("n1"))
-    base.submit(Later(10 * MINUTE, job("strong", 8, priority=10)))
-    found = plan(base, [job("a", 8)], MINUTE)
+    for number in range(count):
+        base.submit(Later(10 * MINUTE, job(f"strong-{number}", 8, priority=10)))
+    return base
+
+
+def test_what_lets_one_in_that_loses_its_place_again_is_not_enough_where_something_else_is() -> None:
+    """With quota for both, the strong one waits for a node instead of taking that of the other one."""
+    found = plan(stronger(1), [job("a", 8)], MINUTE)
+
+    assert found.best is not None
+    assert (found.best.words, found.best.holds, found.best.evicted_again) == ("quota team +16 GPUs of a100", True, 0)
+    assert [option.holds for option in found.options] == [True, True]
+
+
+def test_what_lets_one_in_for_a_while_is_enough_where_nothing_else_is_and_said_to_be_that() -> None:
+    """The strong ones take all the quota that is tried."""
+    found = plan(stronger(64), [job("a", 8)], MINUTE)
 
     assert found.best is not None
     assert (found.best.kind, found.best.p95_wait, found.best.evicted_again, found.best.victims) == ("quota", 0, 1, 0)
-    assert plan_lines(found)[-1] == (
-        "the cheapest that is enough: quota team +8 GPUs of a100; 1 evicted again; feasible, not a reservation"
+    assert [(option.soon, option.holds) for option in found.options] == [(True, False), (True, False)]
+    lines = plan_lines(found)
+    assert lines[3].startswith("not for long  1/1")
+    assert lines[-1] == (
+        "nothing that was tried lets them keep their places; the cheapest that lets them in: quota team +8 GPUs of a100;"
+        " 1 evicted again; feasible, not a reservation"
     )
 
 

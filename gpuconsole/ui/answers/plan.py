@@ -9,6 +9,7 @@ from gpuconsole.model.clock import format_span
 from gpuconsole.ui.names import called, named
 
 MOST_OBSTACLES = 4
+NOT_FOR_LONG = "nothing that was tried lets them keep their places; the cheapest that lets them in"
 
 
 def plan_lines(answer: Plan) -> list[str]:
@@ -16,13 +17,15 @@ def plan_lines(answer: Plan) -> list[str]:
     asked = f"{len(answer.workloads)} asked for, to run within {format_span(answer.wanted)} (p95)"
     if answer.without.holds:
         return [f"{asked}: they do without any change, after {_wait(answer.without, answer)}; {FEASIBLE}"]
-    rows = [_row(option, answer) for option in (*answer.options, *answer.failed, answer.without)]
+    others = () if answer.without.soon else (answer.without,)
+    rows = [_row(option, answer) for option in (*answer.options, *answer.failed, *others)]
     # What it is comes last: it is long, and on a narrow screen the numbers are what one compares.
     head = ("ENOUGH", "RUN", "P95 WAIT", "USD/H", "EVICTED", "LOST USD", "WHAT")
     if answer.best is None:
         last = ["nothing that was tried is enough", *_obstacles(answer)]
     else:
-        last = [f"the cheapest that is enough: {_what(answer.best)}; {FEASIBLE}"]
+        said = "the cheapest that is enough" if answer.best.holds else NOT_FOR_LONG
+        last = [f"{said}: {_what(answer.best)}; {FEASIBLE}"]
     return [asked, "", *table(head, rows), "", *last]
 
 
@@ -38,7 +41,7 @@ def _obstacles(answer: Plan) -> Iterator[str]:
 
 def _row(option: Option, answer: Plan) -> tuple[object, ...]:
     return (
-        "yes" if option.holds else "no",
+        "yes" if option.holds else "not for long" if option.soon else "no",
         f"{option.admitted}/{len(answer.workloads)}",
         _wait(option, answer),
         f"{option.hourly:.2f}",
