@@ -194,10 +194,10 @@ class _Search:
                 yield Obstacle(workload=key, code=told.code, why=told.headline, remedies=remedies)
 
     def least(self, kind: Kind) -> Trial:
-        """The least of a kind that holds, or lets them in soon where even the most does not hold.
+        """The least of a kind that holds, or lets them in soon where even the most of it does not hold.
 
-        The most of it where not even that lets them in. First all of its parts grow alike; then each is made as small as it may be beside the others, the last one
-        first, until none becomes smaller.
+        It is the most of it where not even that lets them in. First all of its parts grow alike; then each is made as
+        small as it may be beside the others, the last one first, until none becomes smaller.
         """
         numbers = [kind.most] * len(kind.parts)
         found = yield from self._tried(kind, numbers)

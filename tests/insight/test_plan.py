@@ -158,8 +158,8 @@ def test_what_lets_one_in_for_a_while_is_enough_where_nothing_else_is_and_said_t
     lines = plan_lines(found)
     assert lines[3].startswith("not for long  1/1")
     assert lines[-1] == (
-        "nothing that was tried lets them keep their places; the cheapest that lets them in: quota team +8 GPUs of a100;"
-        " 1 evicted again; feasible, not a reservation"
+        "nothing that was tried lets them keep their places; the cheapest that lets them in: "
+        "quota team +8 GPUs of a100; 1 evicted again; feasible, not a reservation"
     )
 
 
