@@ -7,7 +7,7 @@ import logging
 import multiprocessing
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple, assert_never
@@ -26,7 +26,9 @@ from gpuconsole.workers.protocol import (
     ENCODER,
     REPLIES,
     Answered,
+    AskAhead,
     Asking,
+    AskStarts,
     Awaited,
     Begin,
     Carried,
@@ -49,6 +51,7 @@ from gpuconsole.workers.protocol import (
     Scored,
     See,
 )
+from gpuconsole.workers.turns import Turns
 
 LOG = logging.getLogger(__name__)
 AT_ONCE = 500
@@ -96,6 +99,7 @@ class Line:
         self._talking = threading.Lock()
         """Held by who uses the pipe; `_telling` guards what waits to be told."""
         self._telling = threading.Lock()
+        self._turns = Turns()
         self._owed = False
         self.begun = 1
         """How often the replica started; more than once means that it went its own way."""
@@ -150,10 +154,22 @@ class Line:
         self.process.close()
 
     def pieces(self, question: Long, seen: Seen | None) -> Iterator[Answered]:
-        """Ask, and go on asking; between two pieces others may ask, and who stops asking gives it up."""
+        """Ask, and go on asking; between two pieces others may ask, and who stops asking gives it up.
+
+        When things start is a column, or a line on a page: it comes after answers that somebody waits for.
+        """
+        if isinstance(question, AskAhead | AskStarts):
+            yield from self._in_turn(question, seen, self._turns.let_pass)
+        else:
+            with self._turns.awaited():
+                yield from self._in_turn(question, seen, lambda: None)
+
+    def _in_turn(self, question: Long, seen: Seen | None, turn: Callable[[], None]) -> Iterator[Answered]:
         number = next(_NUMBERS)
+        turn()
         yield self.answer(replace(question, number=number, seen=seen is not None), seen)
         while True:
+            turn()
             yield self.answer(GoOn(number), None)
 
     def expect(self, seen: Seen) -> None:
@@ -193,6 +209,9 @@ class Line:
         """Tell the process what changed in a cluster since it was told last."""
         self._settle()
         known, self._shown = self._shown, None
+        if known is not None and known.cluster is seen.cluster and known.snapshot.time > seen.snapshot.time:
+            # While this question waited for its turn, another one showed more.
+            seen = known
         before = known.snapshot if known is not None and known.cluster is seen.cluster else None
         events = scan.news(before or EMPTY, seen.snapshot, without=UNDECIDED)
         parts = tuple(ENCODER.encode(events[first : first + AT_ONCE]) for first in range(0, len(events), AT_ONCE))

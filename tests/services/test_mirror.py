@@ -106,6 +106,17 @@ def test_a_what_if_and_a_look_know_the_same_cluster(worker: Shown) -> None:
     assert worker.told == [len(ORG) + 2, 0]
 
 
+def test_a_question_that_waited_for_its_turn_takes_nothing_back_that_was_shown_since(worker: Shown) -> None:
+    cluster = Elsewhere((*ORG, node("n1"), WAITS), START)
+    early = seen(cluster)
+    cluster.wait(2)
+    cluster.put(replace(WAITS, priority=7))
+    late = seen(cluster)
+    foreseen, _ = worker.foresee(late, NOTHING, NOTHING)
+    assert worker.foresee(early, NOTHING, NOTHING)[0] == foreseen
+    assert worker.told == [len(ORG) + 2, 0]
+
+
 def test_another_cluster_begins_with_nothing_and_the_first_can_come_back(worker: Shown) -> None:
     first, second = Elsewhere((*ORG_QUEUES, WAITS), START), Elsewhere((*ORG_QUEUES, admitted(WAITS)), START)
     for cluster in (first, second, first):

@@ -1,5 +1,6 @@
 """The worker process: its replica stays equal, its answers are those of the simulation, and its end is said."""
 
+import threading
 import time
 from collections.abc import Iterator
 
@@ -8,17 +9,18 @@ import pytest
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.errors import WorkerError
 from gpuconsole.insight.ahead import ahead
-from gpuconsole.insight.outlook import outlook
+from gpuconsole.insight.outlook import Outlook, outlook
 from gpuconsole.insight.plan import plan, planning
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.risk import foreboding
 from gpuconsole.insight.whatif import looks, what_if
-from gpuconsole.insight.why import rehearsal_of, trying
+from gpuconsole.insight.why import Tried, rehearsal_of, trying
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.commands import Cordon, SetWeight, Submit
 from gpuconsole.model.events import Event
 from gpuconsole.services.console import Console
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.workers import turns
 from gpuconsole.workers.protocol import Ask, AskPlan, Begin, Carried, Done, Failed, Follow, GoOn, Looked, Planned
 from gpuconsole.workers.replica import Desk, Replica
 from gpuconsole.workers.worker import Worker
@@ -156,6 +158,24 @@ def test_others_may_ask_between_two_looks_and_the_simulation_may_go_on(beside: B
     assert what_if(beside.console.answers.looks(QUESTION, HOUR)).time > expected.time
     with pytest.raises(WorkerError, match="another question"):
         next(trial)
+
+
+def test_what_somebody_waits_for_comes_before_when_things_start(
+    beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "LONGEST", 600.0)
+    beside.console.submit(Submit((job("much", 16, 30), job("more", 16, 30))))
+    beside.console.tick(0.7)
+    key = next(workload.key for workload in beside.console.snapshot.workloads.all() if not workload.reserved)
+    answer = beside.worker.why(key)
+    came: list[object] = [next(answer)]
+    column = threading.Thread(target=lambda: came.extend(beside.worker.outlook()))
+    column.start()
+    came += answer
+    column.join()
+    kinds = [type(one) for one in came]
+    assert kinds == sorted(kinds, key=[Tried, Outlook].index)
+    assert {*kinds} == {Tried, Outlook}
 
 
 def test_a_replica_that_went_its_own_way_starts_anew(beside: Beside) -> None:
