@@ -174,7 +174,7 @@ def test_what_somebody_waits_for_comes_before_when_things_start(
     came += answer
     column.join()
     kinds = [type(one) for one in came]
-    assert kinds == sorted(kinds, key=[Tried, Outlook].index)
+    assert kinds == sorted(kinds, key=lambda kind: kind is Outlook)
     assert {*kinds} == {Tried, Outlook}
 
 

@@ -212,9 +212,13 @@ def _note_quotas(state: State, thing: Any, other: Any) -> None:
 
 def _below(state: State, cohort: str) -> list[str]:
     """ClusterQueues in or below a cohort; names that lead in a circle are followed once."""
-    names, grown = {cohort}, True
-    while grown:
-        more = {c.name for c in state.objects.cohorts.values() if c.parent in names} - names
-        names |= more
-        grown = bool(more)
+    children: dict[str, list[str]] = {}
+    for one in state.objects.cohorts.values():
+        children.setdefault(one.parent, []).append(one.name)
+    names, left = set(), [cohort]
+    while left:
+        name = left.pop()
+        if name not in names:
+            names.add(name)
+            left += children.get(name, ())
     return [queue.name for queue in state.objects.cluster_queues.values() if queue.cohort in names]
