@@ -5,7 +5,8 @@ from gpuconsole.model.clock import format_span
 from gpuconsole.model.cluster import Namespace, Node, Pod
 from gpuconsole.model.kai import KaiQueue
 from gpuconsole.model.labels import LabelSelector
-from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
+from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, Topology
+from gpuconsole.model.seen import ALWAYS
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.workloads import Workload
@@ -41,9 +42,9 @@ def _others(snapshot: Snapshot) -> tuple[type, ...]:
 
 @once("cluster_queues", "flavors")
 def _decisive(snapshot: Snapshot) -> tuple[type, ...]:
-    """The kinds that Kueue's decisions depend on here, as far as the queues and flavors that are seen tell."""
+    """Those of DECISIVE that Kueue's decisions depend on here, as far as the queues and flavors that are seen tell."""
     queues, flavors = snapshot.cluster_queues, snapshot.flavors
-    wanted: list[type] = [Workload, ClusterQueue, LocalQueue, ResourceFlavor]
+    wanted = [*ALWAYS]
     if any(queue.cohort for queue in queues.all()):
         wanted.append(Cohort)
     if any(queue.checks for queue in queues.all()):

@@ -1,7 +1,7 @@
 """What of a cluster is in its Snapshot: a kind that may not be listed is unknown, never missing and never zero.
 
-Nor is one of which some namespaces only are read. Whoever looks something up and does not find it, or counts, asks
-`Snapshot.seen` first.
+Nor is one of which some namespaces only are read, or some objects of which cannot be read. Whoever looks something up
+and does not find it, or counts, asks `Snapshot.seen` first.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,22 +9,22 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from gpuconsole.model.clock import SECOND, format_time
+from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod
 from gpuconsole.model.events import Happened
 from gpuconsole.model.objects import TABLES
+from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
+from gpuconsole.model.workloads import Workload
 
 HISTORY = "recent"
 """What events tell."""
 KEPT = 500
 """So many of the newest lines of history are in a Snapshot."""
 _TABLES: dict[type, str] = {**TABLES, Happened: HISTORY}
-DECISIVE = frozenset(
-    {
-        *("workloads.kueue.x-k8s.io", "clusterqueues.kueue.x-k8s.io", "localqueues.kueue.x-k8s.io"),
-        *("cohorts.kueue.x-k8s.io", "resourceflavors.kueue.x-k8s.io", "topologies.kueue.x-k8s.io"),
-        *("admissionchecks.kueue.x-k8s.io", "nodes", "pods", "namespaces", "limitranges"),
-    }
-)
-"""What decisions depend on."""
+ALWAYS: tuple[type, ...] = (Workload, ClusterQueue, LocalQueue, ResourceFlavor)
+"""What each decision depends on."""
+DECISIVE: tuple[type, ...] = (*ALWAYS, Cohort, AdmissionCheck, Topology, Node, Pod, Namespace, LimitRange)
+"""What decisions depend on in some clusters; `insight.basis` knows in which."""
+_DECISIVE = frozenset(_TABLES[kind] for kind in DECISIVE)
 
 
 class Unseen(Struct, frozen=True, kw_only=True):
@@ -38,6 +38,8 @@ class Unseen(Struct, frozen=True, kw_only=True):
     """`may not list workloads.kueue.x-k8s.io in the whole cluster`"""
     namespaces: tuple[str, ...] = ()
     """Where its objects are seen all the same."""
+    partly: bool = False
+    """Some of its objects are seen, and nobody knows where the others are: they cannot be read."""
 
 
 class Seen(Struct, frozen=True, kw_only=True):
@@ -58,7 +60,7 @@ class Seen(Struct, frozen=True, kw_only=True):
 
     def blind(self, kind: type) -> bool:
         """True if nothing at all of a kind is seen."""
-        return any(gap.table == _TABLES[kind] and not gap.namespaces for gap in self.gaps)
+        return any(gap.table == _TABLES[kind] and not (gap.namespaces or gap.partly) for gap in self.gaps)
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -68,7 +70,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     @property
     def undecided(self) -> tuple[str, ...]:
         """Why not all is seen that decisions depend on."""
-        return _texts(gap for gap in self.gaps if gap.resource in DECISIVE)
+        return _texts(gap for gap in self.gaps if gap.table in _DECISIVE)
 
 
 EVERYTHING = Seen()

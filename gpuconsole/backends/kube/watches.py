@@ -3,6 +3,7 @@
 import logging
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from queue import SimpleQueue
@@ -169,19 +170,25 @@ class Watches:
     def gaps(self) -> Iterable[Unseen]:
         """The kinds of which not everything is read, and why."""
         every = self._refused
+        unread = Counter[tuple[str, str]]()
+        for watch in self._all:
+            unread[watch.decoder.served.source] += watch.unread
         for source, reached in self._reached.items():
             refused = [right for right in every if right.resource == reached.served.resource]
             lost = {right.namespace for right in refused}
             rights = [*reached.missing, *refused]
             narrowed = self._namespaces if reached.served.namespaced else ()
-            if not rights and not narrowed:
+            odd = unread[source]
+            if not rights and not narrowed and not odd:
                 continue
             why = [*map(str, rights), *([only(narrowed)] if narrowed and reached.namespaces else ())]
+            why += [f"{odd} of {reached.served.resource} could not be read"] if odd else []
             yield Unseen(
                 table=HISTORY if source == EVENT else table_of(source),
                 resource=reached.served.resource,
                 why=", ".join(why),
-                namespaces=tuple(name for name in reached.namespaces if name and name not in lost),
+                namespaces=tuple(name for name in reached.namespaces if name and name not in lost and not odd),
+                partly=bool(odd),
             )
 
     @property

@@ -8,6 +8,7 @@ import pytest
 
 from gpuconsole.backends.kube.decode import Decoder, Item
 from gpuconsole.backends.kube.discovery import Served
+from gpuconsole.model.cluster import Node
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer
 from tests.backends.kube.conftest import Sight
@@ -40,6 +41,23 @@ def test_the_sight_says_how_many_and_the_others_are_there(api: ApiServer, sight:
     snapshot = see.loaded()
     assert "n1" in snapshot.nodes
     assert see.backend.health.unread == ("2 of nodes could not be read",)
+
+
+def test_a_kind_some_of_whose_objects_cannot_be_read_is_not_wholly_seen(
+    api: ApiServer, sight: Callable[..., Sight]
+) -> None:
+    api.put("nodes", documents.node("n1"))
+    api.put("nodes", odd("odd"))
+    see = sight()
+    see.loaded()
+    seen = see.backend.snapshot().seen
+    assert (seen.lacking(Node), seen.blind(Node), seen.undecided) == (
+        ("1 of nodes could not be read",),
+        False,
+        ("1 of nodes could not be read",),
+    )
+    api.put("nodes", documents.node("odd"))
+    see.until(lambda s: "odd" in s.nodes and see.backend.seen.all_of(Node))
 
 
 def test_what_was_mended_or_deleted_counts_no_more(api: ApiServer, sight: Callable[..., Sight]) -> None:
