@@ -7,7 +7,7 @@ from gpuconsole.cli.answering import Answer, Asked, answering, nothing_said
 from gpuconsole.insight.basis import PLACES, undecidable
 from gpuconsole.insight.fragmentation import usefulness
 from gpuconsole.insight.slots import starts
-from gpuconsole.ui.answers.slots import slots_lines
+from gpuconsole.ui.answers.slots import slots_lines, starts_unknown
 
 VERSION = 2
 
@@ -29,5 +29,5 @@ def command(asked: Asked) -> Answer:
     body = msgspec.to_builtins(answer, str_keys=True)
     body["fragments"]["percent"] = answer.fragments.percent
     body["queues"] = found if not undecided else None
-    unknown = tuple(f"what starts in each queue: {text}" for text in undecided)
-    return Answer(kind="Slots", body=body, lines=slots_lines(answer, found), version=VERSION, unknown=unknown)
+    lines, unknown = slots_lines(answer, found), starts_unknown(undecided)
+    return Answer(kind="Slots", body=body, lines=lines, version=VERSION, unknown=unknown)

@@ -1,6 +1,6 @@
 """What a what-if found, for people: what becomes of what was asked for, who pays for it, the numbers side by side."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gpuconsole.insight.tables import counted, seconds, table
 from gpuconsole.insight.whatif import FEASIBLE, Outcome, Shift, Victim, WhatIf
@@ -8,6 +8,8 @@ from gpuconsole.model.clock import Span, Time, format_seconds
 from gpuconsole.ui.names import called, named
 
 NOTHING = "–"
+MOST = 50
+"""So many lines of one kind are for people; more is for programs."""
 
 
 def as_text(answer: WhatIf, against: str = "", *, of_nodes: bool = True) -> list[str]:
@@ -17,11 +19,11 @@ def as_text(answer: WhatIf, against: str = "", *, of_nodes: bool = True) -> list
     """
     said = "nothing of it can be carried out" if answer.in_vain else FEASIBLE
     head = f"At {seconds(answer.time)}, to +{format_seconds(answer.horizon - answer.time)}; {said}"
-    lines = [head, *(f"refused: {text}" for text in answer.refused)]
-    lines += [f"so already: {named(text)}" for text in answer.so_already]
-    lines += [f"admits nobody: {closed.queue}: {closed.why}" for closed in answer.closed]
-    lines += [_outcome(outcome, answer.time) for outcome in answer.outcomes]
-    lines += [f"with {against}: {_outcome(outcome, answer.time)}" for outcome in answer.against]
+    lines = [head, *_first([f"refused: {text}" for text in answer.refused])]
+    lines += _first([f"so already: {named(text)}" for text in answer.so_already])
+    lines += _first([f"admits nobody: {closed.queue}: {closed.why}" for closed in answer.closed])
+    lines += _outcomes(answer.outcomes, answer.time)
+    lines += [f"with {against}: {line}" for line in _outcomes(answer.against, answer.time)]
     if answer.in_vain:
         return lines
     if answer.empty:
@@ -30,6 +32,22 @@ def as_text(answer: WhatIf, against: str = "", *, of_nodes: bool = True) -> list
     lines += _victims("EVICTED WITHOUT IT ONLY", answer.spared, answer.time)
     lines += _shifts(answer.shifts, answer.time)
     return [*lines, "", *_numbers(answer, against, of_nodes)]
+
+
+def _first(lines: Sequence[str], more: str = "") -> list[str]:
+    """The first of many lines, and how many more there are; `more` says what these are."""
+    return [*lines[:MOST], *_left(len(lines), more)]
+
+
+def _left(count: int, more: str = "") -> list[str]:
+    """How many of so many are not shown; nothing where all are."""
+    return [f"… and {count - MOST:,} more{more} (-o json has all)"] if count > MOST else []
+
+
+def _outcomes(outcomes: Sequence[Outcome], start: Time) -> list[str]:
+    rest = outcomes[MOST:]
+    late = sum(outcome.admitted is None for outcome in rest)
+    return _first([_outcome(one, start) for one in outcomes], f", {late:,} of them not admitted before the horizon")
 
 
 def _outcome(outcome: Outcome, start: Time) -> str:
@@ -62,14 +80,20 @@ def _victims(title: str, victims: tuple[Victim, ...], start: Time) -> list[str]:
         )
         for victim in victims
     ]
-    return ["", *table((title, "QUEUE", "GPUS", "AT", "BY", "RULE", "LOST GPU-H", "USD", "BACK"), rows)]
+    head = (title, "QUEUE", "GPUS", "AT", "BY", "RULE", "LOST GPU-H", "USD", "BACK")
+    return ["", *_table(head, rows)]
 
 
 def _shifts(shifts: tuple[Shift, ...], start: Time) -> list[str]:
     if not shifts:
         return []
     rows = [(called(s.workload), s.queue, s.gpus, _at(s.without, start), _at(s.changed, start)) for s in shifts]
-    return ["", *table(("GET IN AT ANOTHER TIME", "QUEUE", "GPUS", "WITHOUT", "WITH"), rows)]
+    return ["", *_table(("GET IN AT ANOTHER TIME", "QUEUE", "GPUS", "WITHOUT", "WITH"), rows)]
+
+
+def _table(head: Sequence[str], rows: Sequence[tuple[object, ...]]) -> list[str]:
+    """The first rows, and how many more there are."""
+    return [*table(head, rows[:MOST]), *_left(len(rows))]
 
 
 def _numbers(answer: WhatIf, against: str, of_nodes: bool) -> list[str]:
@@ -99,7 +123,8 @@ def _numbers(answer: WhatIf, against: str, of_nodes: bool) -> list[str]:
     ]
     without, fork = (f"WITH {against}", "WITH THESE") if against else ("WITHOUT", "WITH")
     when = f"QUEUES AND GPUS AT {_at(answer.compared, answer.time)}"
-    return table((when, "NOW", without, fork), [tuple(map(str, row)) for row in rows])
+    left = _left(len(answer.queues), " queues")
+    return [*table((when, "NOW", without, fork), [tuple(map(str, row)) for row in rows]), *left]
 
 
 def _unknown(what: str) -> tuple[object, ...]:
@@ -113,7 +138,7 @@ def _besides(what: str, without: int, changed: int) -> Iterator[tuple[object, ..
 
 
 def _queues(answer: WhatIf) -> Iterator[tuple[object, ...]]:
-    for queue in answer.queues:
+    for queue in answer.queues[:MOST]:
         with_quota = f"{queue.used}/{queue.nominal}" if queue.nominal != queue.nominal_now else queue.used
         amounts = (f"{queue.used_now}/{queue.nominal_now}", queue.used_without, with_quota)
         yield (f"{queue.queue}, GPUs", *amounts)

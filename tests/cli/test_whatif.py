@@ -64,6 +64,18 @@ def test_who_gets_in_and_who_pays_for_it(gpuconsole: Line, change: Path) -> None
     ]
 
 
+def test_of_many_jobs_people_are_told_the_first_and_programs_all(gpuconsole: Line, tmp_path: Path) -> None:
+    many = tmp_path / "many.yaml"
+    many.write_text("---".join(SERVE.replace("serve-extra", f"many-{number:03}") for number in range(120)))
+    asked = ("whatif", "org-cohort", "--until", "50m", "-f", many, "--horizon", "10m")
+
+    lines = gpuconsole(*asked).lines
+    assert [line.split(":")[0] for line in lines[1:51]] == [f"prod/many-{number:03}, 8 GPUs" for number in range(50)]
+    assert lines[51] == "… and 70 more, 70 of them not admitted before the horizon (-o json has all)"
+    assert sum("many-" in line for line in lines) == 51, "and one victim of the first"
+    assert len(body(gpuconsole(*asked, "-o", "json").out)["answer"]["outcomes"]) == 120
+
+
 def test_the_same_as_a_document(gpuconsole: Line, change: Path) -> None:
     result = gpuconsole("whatif", "org-cohort", "--until", "50m", "-f", change, "--horizon", "10m", "-o", "json")
     document = body(result.out)

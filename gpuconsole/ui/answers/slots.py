@@ -32,6 +32,11 @@ def slots_lines(answer: Usefulness, starts: Sequence[Starts]) -> list[str]:
     return [*lines, "", *_fragments(answer.fragments)]
 
 
+def starts_unknown(undecided: Iterable[str]) -> tuple[str, ...]:
+    """What the answer leaves open where nobody can say what is decided next."""
+    return tuple(f"what starts in each queue: {text}" for text in undecided)
+
+
 def _divided(answer: Usefulness) -> list[str]:
     """That some nodes are left out, as what they offer are no whole GPUs."""
     offer = "offer MIG instances and no whole GPU" if answer.divided > 1 else "offers MIG instances and no whole GPU"

@@ -25,7 +25,7 @@ from gpuconsole.ui import format as fmt
 from gpuconsole.ui.answers.antipatterns import antipatterns_lines
 from gpuconsole.ui.answers.ledger import ledger_lines, without_kueue
 from gpuconsole.ui.answers.shares import shares_lines
-from gpuconsole.ui.answers.slots import slots_lines
+from gpuconsole.ui.answers.slots import slots_lines, starts_unknown
 from gpuconsole.ui.answers.unseen import left_open, nothing_said
 from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.answers_text import AnswerPage
@@ -108,7 +108,7 @@ def _slots(asked: Asked) -> Sequence[str]:
         return nothing_said(lacking)
     undecided = undecidable(snapshot)
     lines = slots_lines(usefulness(snapshot), () if undecided else starts(snapshot))
-    return [*lines, *left_open(f"what starts in each queue: {text}" for text in undecided)]
+    return [*lines, *left_open(starts_unknown(undecided))]
 
 
 def _shares(asked: Asked) -> Sequence[str]:
