@@ -7,7 +7,7 @@ from gpuconsole.insight.borrowing import unseen_queues
 from gpuconsole.insight.cost import loss_if_evicted
 from gpuconsole.insight.loans import Loan, loans
 from gpuconsole.insight.preemptions import rule_in_words
-from gpuconsole.insight.starving import Starving, no_right, starving
+from gpuconsole.insight.starving import Starving, inactive, no_right, starving
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.session import Session
@@ -35,7 +35,7 @@ class Exposure(Struct, frozen=True, kw_only=True):
     gpus: int
     """Its own quota that it does not use: what it lends, and what lies idle."""
     possible: bool
-    """False where its preemption policy gives it no right, or no evictions make room."""
+    """False where its preemption policy gives it no right, no evictions make room, or it admits nobody itself."""
     why_not: str = ""
     leaving: tuple[Leaving, ...] = ()
     """By the engine's own search for victims, in its order; nobody where there is room."""
@@ -64,10 +64,11 @@ def exposure(snapshot: Snapshot, session: Session, prices: Prices, lender: str, 
     """What one lender would take back, by the search that Kueue does for a workload of the lender's usual priority."""
     owned = snapshot.cluster_queues[lender].quotas()[flavor, resource].nominal
     gpus = owned - books(snapshot).book(lender).usage.get((flavor, resource), 0)
-    victims = session.room_for(lender, flavor, resource, gpus, priority=_usual_priority(snapshot, lender))
-    why_not = ""
-    if victims is None:
-        why_not = no_right(snapshot, lender) or "no evictions that its policy allows make room"
+    why_not, victims = inactive(session, lender), None
+    if not why_not:
+        victims = session.room_for(lender, flavor, resource, gpus, priority=_usual_priority(snapshot, lender))
+        if victims is None:
+            why_not = no_right(snapshot, lender) or "no evictions that its policy allows make room"
     return Exposure(
         lender=lender,
         flavor=flavor,

@@ -20,7 +20,7 @@ from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse, queues_
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import HOSTNAME
-from gpuconsole.model.queues import QueueingStrategy, ResourceFlavor
+from gpuconsole.model.queues import QueueingStrategy, ResourceFlavor, StopPolicy
 from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
 
@@ -33,7 +33,7 @@ class Starts(Struct, frozen=True, kw_only=True):
 
     queue: str
     local_queues: tuple[str, ...]
-    """Its doors: each of them has all of it."""
+    """Its doors that are open: each of them has all of it."""
     flavor: str
     """Empty for any nodes."""
     available: int
@@ -87,6 +87,10 @@ class _Nodes:
         ]
         self.whole = slots_of(flavor.name, [rows[node.name] for node in nodes])
         self.spread = sum(rows[node.name].counts[GpuState.IDLE] > 0 for node in nodes)
+        shy = {node.name: taints for node in nodes if (taints := _taints(node, flavor))}
+        self.tainted = sum(rows[name].counts[GpuState.IDLE] for name in shy)
+        """Idle GPUs that only pods get which tolerate what the flavor does not name."""
+        self.taints = sorted({taint for taints in shy.values() for taint in taints})
         levels = _levels(snapshot, flavor, nodes)
         self.level = levels[-1] if levels else ""
         groups: dict[tuple[str, ...], list[GpuRow]] = {}
@@ -111,6 +115,22 @@ def _levels(snapshot: Snapshot, flavor: ResourceFlavor, nodes: Sequence[Node]) -
     return []
 
 
+def _taints(node: Node, flavor: ResourceFlavor) -> list[str]:
+    """The taints of a node that neither quota of this flavor nor the GPUs themselves bring tolerations for.
+
+    Kueue gives pods the tolerations of their flavor, and its taints only to those that tolerate them; the API server's
+    ExtendedResourceToleration gives who asks for a device that of the device's name.
+    """
+    return [
+        taint.key
+        for taint in node.taints
+        if taint.effect != "PreferNoSchedule"
+        and not is_gpu(taint.key)
+        and taint not in flavor.node_taints
+        and not any(toleration.tolerates(taint) for toleration in flavor.tolerations)
+    ]
+
+
 def _shut(snapshot: Snapshot, queue: QuotaNode) -> str:
     """Why nothing that comes to a ClusterQueue would start now, whatever its quota."""
     own = snapshot.cluster_queues[queue.name]
@@ -118,12 +138,18 @@ def _shut(snapshot: Snapshot, queue: QuotaNode) -> str:
     head = pending(snapshot, own.name, limit=1) if own.queueing_strategy is QueueingStrategy.STRICT_FIFO else []
     if stopped := queue.shut:
         return stopped
+    if queue.children and not _open(queue):
+        return f"each of its LocalQueues is stopped ({', '.join(door.name for door in queue.children)})"
     if outside:
         return f"its namespaceSelector takes none of the namespaces of its LocalQueues ({', '.join(outside)})"
     if head:
         first = head[0].workload
         return f"it is StrictFIFO, and {first.owner.partition('/')[2] or first.key} waits at its head"
     return ""
+
+
+def _open(queue: QuotaNode) -> tuple[str, ...]:
+    return tuple(door.name for door in queue.children if door.stop is StopPolicy.NONE)
 
 
 def _starts(queue: QuotaNode, use: QuotaUse, nodes: _Nodes, closed: str) -> Starts:
@@ -133,7 +159,7 @@ def _starts(queue: QuotaNode, use: QuotaUse, nodes: _Nodes, closed: str) -> Star
     limits = [by_quota, by_nodes, *([by_topology] if by_topology is not None else [])]
     return Starts(
         queue=queue.name,
-        local_queues=tuple(door.name for door in queue.children),
+        local_queues=_open(queue),
         flavor=use.flavor,
         available=available,
         idle=nodes.whole.idle,
@@ -173,7 +199,11 @@ def _reasons(kind: NodeKind, use: QuotaUse, nodes: _Nodes, by_quota: Counts, by_
         if far is not None:
             most = max((domain.idle for domain in nodes.domains), default=0)
             found.append(f"from {far} on, one {nodes.level} has no room for as many: at most {most} are idle in one")
-    return found or ["quota, nodes and topology give the same"]
+    found = found or ["quota, nodes and topology give the same"]
+    if nodes.tainted:
+        taints = ", ".join(nodes.taints)
+        found.append(f"{counted(nodes.tainted, 'idle GPU')} only for pods that tolerate taints of their nodes: {taints}")
+    return found
 
 
 def _limit(use: QuotaUse) -> str:

@@ -73,6 +73,8 @@ def _borrowing(found: Capacity, root: int, column: int) -> tuple[tuple[str, int]
 def _why_it_waits(
     snapshot: Snapshot, session: Session, head: Workload, queue: str, flavor: str, resource: str, gpus: int
 ) -> str:
+    if idle := inactive(session, queue):
+        return idle
     victims = session.room_for(queue, flavor, resource, gpus, priority=head.priority)
     if victims:
         return f"it can take them back: {', '.join(key for key, _ in victims)} would go"
@@ -81,6 +83,12 @@ def _why_it_waits(
         if snapshot.cluster_queues[queue].preemption.reclaim_within_cohort is PreemptionPolicy.LOWER_PRIORITY
         else "no evictions that its policy allows make room"
     )
+
+
+def inactive(session: Session, queue: str) -> str:
+    """Why a queue admits nobody, whoever made room, if so: Kueue takes no heads from it (its condition Active)."""
+    ready = session.readiness(queue)
+    return "" if ready.active else f"it is inactive ({ready.reason})"
 
 
 def no_right(snapshot: Snapshot, queue: str) -> str:

@@ -21,6 +21,7 @@ from gpuconsole.model.queues import (
     PreemptionPolicy,
     Quota,
     ResourceGroup,
+    StopPolicy,
 )
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Admission, PodSetAssignment
@@ -200,6 +201,18 @@ def test_a_lender_without_rights_gets_nothing_back() -> None:
     assert exposure == Exposure(
         lender="b", flavor="a100", resource=GPU, gpus=4, possible=False, why_not="its reclaimWithinCohort is Never"
     )
+
+
+def test_a_lender_that_is_stopped_does_not_return() -> None:
+    things = [
+        replace(thing, stop_policy=StopPolicy.HOLD) if isinstance(thing, ClusterQueue) and thing.name == "b" else thing
+        for thing in lender(ANY)
+    ]
+    found = asked(*things)
+    assert [(one.possible, one.why_not, one.leaving) for one in found.exposures] == [
+        (False, "it is inactive (Stopped)", ())
+    ]
+    assert found.starving == starves("it is inactive (Stopped)")
 
 
 def test_what_is_free_costs_nobody_anything() -> None:

@@ -1,13 +1,14 @@
 """How many gangs would start now, by quota, nodes and topology, and why these three differ."""
 
 import pytest
+from msgspec.structs import replace
 
 from gpuconsole.insight.engine_shares import engine_shares
 from gpuconsole.insight.fragmentation import usefulness
 from gpuconsole.insight.slots import Starts, starts
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.kai import UNLIMITED, KaiQueue, QueueResource
-from gpuconsole.model.labels import LabelSelector
+from gpuconsole.model.labels import LabelSelector, Taint, Toleration
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import LocalQueue, QueueingStrategy, Quota, ResourceFlavor, StopPolicy, Topology
@@ -121,6 +122,33 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
         (cluster_queue("cq", quota=Quota(8)), node("n1", labels={})),
         {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
         "quota gives 8 GPUs, but only 0 are idle on nodes: no node has the labels of this flavor",
+    ),
+    "a LocalQueue that is stopped, and no other": (
+        (
+            cluster_queue("cq", quota=Quota(8)),
+            replace(DOOR, stop_policy=StopPolicy.HOLD),
+            node("n1"),
+        ),
+        {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
+        "by quota nothing: each of its LocalQueues is stopped (r/lq)",
+    ),
+    "a node with a taint that the flavor does not name": (
+        (
+            cluster_queue("cq", quota=Quota(16)),
+            node("n1"),
+            replace(node("n2"), taints=(Taint("spare"), Taint(GPU), Taint("soft", effect="PreferNoSchedule"))),
+        ),
+        {1: 16, 2: 8, 4: 4, 8: 2, 16: 1, 64: 0},
+        "quota, nodes and topology give the same; 8 idle GPUs only for pods that tolerate taints of their nodes: spare",
+    ),
+    "a node with a taint for which the flavor brings a toleration": (
+        (
+            replace(A100, tolerations=(Toleration(key="spare", operator="Exists"),)),
+            cluster_queue("cq", quota=Quota(8)),
+            replace(node("n1"), taints=(Taint("spare"),)),
+        ),
+        {1: 8, 2: 4, 4: 2, 8: 1, 16: 0, 64: 0},
+        "quota, nodes and topology give the same",
     ),
     "a queue that is stopped": (
         (cluster_queue("cq", quota=Quota(8), stop_policy=StopPolicy.HOLD), node("n1")),
