@@ -21,6 +21,8 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
     held: int
     """Do no work, but are not free: incomplete gangs, nominated preemptors, cordoned nodes."""
     faulty: int
+    unknown: int = 0
+    """No pod is seen to have them, but not every pod is seen."""
     largest_gang: int
     """GPUs of the largest gang of one GPU type that fits now, if its pods may be spread as they come."""
     largest_gang_nodes: int
@@ -77,7 +79,7 @@ def _sums(rows: tuple[GpuRow, ...]) -> Sums:
     return sums
 
 
-@once("nodes", "pods", "workloads", "local_queues", "cluster_queues", "pod_groups", "kai_pod_groups")
+@once("nodes", "pods", "workloads", "local_queues", "cluster_queues", "pod_groups", "kai_pod_groups", "seen")
 def gpu_totals(snapshot: Snapshot) -> GpuTotals:
     """Count the cells of the GPU map."""
     rows = gpu_rows(snapshot)
@@ -91,6 +93,7 @@ def gpu_totals(snapshot: Snapshot) -> GpuTotals:
         idle=states[GpuState.IDLE],
         held=states[GpuState.HELD],
         faulty=states[GpuState.FAULT],
+        unknown=states[GpuState.UNKNOWN],
         largest_gang=gpus,
         largest_gang_nodes=nodes,
         largest_gang_type=kind,

@@ -34,6 +34,8 @@ class GpuState(StrEnum):
     """Does no work and is not free: its gang is not complete, a preemptor waits for it, or the node is cordoned."""
     FAULT = "fault"
     """Its node is not ready."""
+    UNKNOWN = "unknown"
+    """Nobody is seen to have it, but not every pod is seen."""
 
 
 class GpuCell(Struct, frozen=True):
@@ -82,7 +84,7 @@ class GpuRow(Struct, frozen=True, kw_only=True):
 
     @property
     def used(self) -> int:
-        """GPUs that do work."""
+        """GPUs that are seen to do work."""
         return self.counts[GpuState.OWN] + self.counts[GpuState.BORROWED]
 
 
@@ -105,6 +107,8 @@ class GpuMap:
         self.telemetry = snapshot.telemetry
         self.workloads = snapshot.workloads
         self.where = whereabouts(snapshot)
+        self.free = GpuState.IDLE if snapshot.seen.all_of(Pod) else GpuState.UNKNOWN
+        """What GPUs are that no pod is seen to have."""
         self.own = _own_parts(snapshot)
         self.incomplete = frozenset(gang.key for gang in waiting_gangs(snapshot))
         """Gangs too few of whose pods have nodes."""
@@ -130,6 +134,8 @@ class GpuMap:
     def _stale(self, old: "GpuMap") -> set[str]:
         """Nodes that look different: they changed, their pods did, or what their pods' cells are drawn from."""
         before, after = old.where.by_node, self.where.by_node
+        if old.free is not self.free:
+            return set(self.nodes)
         stale = {name for name, pods in after.items() if before.get(name) is not pods}
         stale |= {node.name for node in changes(old.nodes.rows, self.nodes.rows)[1]}
         stale |= {name for name in old.nominated | self.nominated if old.nominated[name] != self.nominated[name]}
@@ -160,7 +166,7 @@ class GpuMap:
         drawn = []
         for index, cell in enumerate(cells):
             if cell is None:
-                cell = GpuCell(index, _free(node, nominated > 0))
+                cell = GpuCell(index, self._free(node, nominated > 0))
                 nominated -= 1
             drawn.append(cell)
         counts = Counter(cell.state for cell in drawn)
@@ -196,6 +202,11 @@ class GpuMap:
             return GpuState.HELD
         return GpuState.OWN if own else GpuState.BORROWED
 
+    def _free(self, node: Node, nominated: bool) -> GpuState:
+        if not node.ready:
+            return GpuState.FAULT
+        return GpuState.HELD if node.unschedulable or nominated else self.free
+
 
 _kept: list[GpuMap] = []
 
@@ -210,6 +221,7 @@ def gpu_map(snapshot: Snapshot) -> GpuMap:
         and old.workloads is new.workloads
         and old.where is new.where
         and old.own is new.own
+        and old.free is new.free
         and old.incomplete == new.incomplete
         and not told_otherwise(old.telemetry, new.telemetry)
     ):
@@ -241,12 +253,6 @@ def _own_parts(snapshot: Snapshot) -> dict[str, int]:
 
 def _queues(workloads: Iterable[Workload]) -> set[tuple[str, str]]:
     return {(workload.key, workload.cluster_queue) for workload in workloads}
-
-
-def _free(node: Node, nominated: bool) -> GpuState:
-    if not node.ready:
-        return GpuState.FAULT
-    return GpuState.HELD if node.unschedulable or nominated else GpuState.IDLE
 
 
 def _mig(node: Node, pods: Iterable[Pod]) -> tuple[MigCount, ...]:

@@ -23,6 +23,7 @@ SHADES = (
     (GpuState.HELD, "▒", "held"),
     (GpuState.FAULT, "×", "fault"),
     (GpuState.IDLE, "░", "idle"),
+    (GpuState.UNKNOWN, "?", "unknown"),
 )
 SEPARATOR = "\x1f"
 
@@ -58,7 +59,7 @@ def domain_rows(roots: Iterable[Domain], opened: Mapping[str, bool]) -> list[Dom
 
 
 def bar(states: Mapping[GpuState, int], width: int) -> Painted:
-    """What the GPUs do, as parts of the whole: used █, borrowed ▓, held ▒, faulty ×, idle ░."""
+    """What the GPUs do, as parts of the whole: used █, borrowed ▓, held ▒, faulty ×, idle ░, unknown ?."""
     amounts = tuple(states[state] for state, _, _ in SHADES)
     if not sum(amounts):
         return (("·" * width, "dim"),)
@@ -147,6 +148,7 @@ def _states(domain: Domain) -> Painted:
         GpuState.HELD: "held",
         GpuState.FAULT: "faulty",
         GpuState.IDLE: "idle",
+        GpuState.UNKNOWN: "unknown",
     }
     shown: Sequence[Cell] = [
         ((f"{shade} {fmt.number(domain.states[state])} {words[state]}", role),)

@@ -30,6 +30,7 @@ GLYPHS = {
     GpuState.IDLE: paint.GLYPHS["idle"],
     GpuState.FAULT: paint.GLYPHS["fault"],
     GpuState.HELD: paint.GLYPHS["held"],
+    GpuState.UNKNOWN: paint.GLYPHS["unknown"],
 }
 WORDS = {
     GpuState.OWN: "in own quota",
@@ -37,8 +38,9 @@ WORDS = {
     GpuState.IDLE: "idle",
     GpuState.FAULT: "fault",
     GpuState.HELD: "held",
+    GpuState.UNKNOWN: "unknown",
 }
-FREE = (GpuState.IDLE, GpuState.FAULT, GpuState.HELD)
+FREE = (GpuState.IDLE, GpuState.FAULT, GpuState.HELD, GpuState.UNKNOWN)
 AGES = ((HOUR, "under 1 h", "1"), (6 * HOUR, "under 6 h", "6"), (DAY, "under 1 d", "d"), (7 * DAY, "under 7 d", "w"))
 OLDEST = ("7 d and more", "W")
 """Spans with their words and their glyphs; each has a colour of its own."""

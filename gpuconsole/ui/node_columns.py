@@ -27,7 +27,7 @@ def _count(state: GpuState) -> Column[GpuRow]:
     role = str(state)
     return Column(
         CELLS[state],
-        lambda row: ((str(row.counts[state]), role),) if row.counts[state] else "",
+        lambda row: _counted(row, state),
         id=role,
         width=3,
         align="right",
@@ -35,6 +35,13 @@ def _count(state: GpuState) -> Column[GpuRow]:
         down=True,
         rank=3,
     )
+
+
+def _counted(row: GpuRow, state: GpuState) -> Cell:
+    """How many GPUs are in a state; how many are idle is not known where not every pod is seen."""
+    if state is GpuState.IDLE and row.counts[GpuState.UNKNOWN]:
+        return ((CELLS[GpuState.UNKNOWN], str(GpuState.UNKNOWN)),)
+    return ((str(row.counts[state]), str(state)),) if row.counts[state] else ""
 
 
 NODES: tuple[Column[GpuRow], ...] = (
@@ -52,7 +59,7 @@ NODES: tuple[Column[GpuRow], ...] = (
     Column("GPUS", cells, width=8, flex=1),
     Column(
         "USED",
-        lambda row: f"{row.used}/{row.gpus}",
+        lambda row: f"{'≥' if row.counts[GpuState.UNKNOWN] else ''}{row.used}/{row.gpus}",
         id="usage",
         width=6,
         align="right",

@@ -28,6 +28,7 @@ ROLES = (
     "idle",
     "fault",
     "held",
+    "unknown",
     "dim",
     "strong",
     "title",
@@ -51,6 +52,7 @@ GLYPHS = {
     "idle": "○",
     "fault": "⚠",
     "held": "⏸",
+    "unknown": "?",
     "good": "✓",
 }
 

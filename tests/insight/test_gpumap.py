@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from gpuconsole.insight.gpu_totals import gpu_totals
 from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState, MigCount, gpu_rows
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.events import Applied
@@ -11,7 +12,7 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.telemetry import Device, NodeTelemetry
-from tests.insight.world import ORG, START, node, pod, running, world
+from tests.insight.world import ORG, START, node, pod, running, unseen, world
 
 GLYPHS = {
     GpuState.OWN: "▣",
@@ -19,6 +20,7 @@ GLYPHS = {
     GpuState.IDLE: "○",
     GpuState.HELD: "⏸",
     GpuState.FAULT: "⚠",
+    GpuState.UNKNOWN: "?",
 }
 
 
@@ -99,6 +101,20 @@ def test_the_state_of_each_gpu(objects: list[Object], want: dict[str, str]) -> N
     assert drawn(objects) == want
 
 
+def test_where_not_every_pod_is_seen_nobody_knows_which_gpus_are_idle() -> None:
+    objects: list[Object] = [node("n", 4), node("shut", 2, unschedulable=True), pod("p", "n", (0,))]
+    everything = gpu_rows(world(objects))
+    some = gpu_rows(world(objects, seen=unseen(Pod, within=("team",))))
+    again = gpu_rows(world(objects))
+    assert ["".join(GLYPHS[cell.state] for cell in row.cells) for row in (*everything, *some, *again)] == [
+        *("▣○○○", "⏸⏸"),
+        *("▣???", "⏸⏸"),
+        *("▣○○○", "⏸⏸"),
+    ]
+    totals = gpu_totals(world(objects, seen=unseen(Pod, within=("team",))))
+    assert (totals.idle, totals.unknown, totals.in_use, totals.held) == (0, 3, 1, 2)
+
+
 def test_a_guessed_index_says_so() -> None:
     row = gpu_rows(world([node("n", 2), pod("live", "n", wants=1)]))[0]
 
@@ -129,6 +145,7 @@ def test_mig_slices_are_counted_by_name() -> None:
                 GpuState.IDLE: 1,
                 GpuState.HELD: 0,
                 GpuState.FAULT: 0,
+                GpuState.UNKNOWN: 0,
             },
             mig=(MigCount("1g.10gb", 7, 2), MigCount("3g.40gb", 2, 0)),
             pods=1,

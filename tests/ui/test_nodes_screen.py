@@ -3,18 +3,25 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Node
+from gpuconsole.insight.gpu_totals import gpu_totals
+from gpuconsole.insight.gpumap import gpu_rows
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.gpus.instances import LAYOUT
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.gpus.sharing import STRATEGY
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
+from gpuconsole.ui.node_columns import NODES
+from gpuconsole.ui.paint import Painted, painted
+from gpuconsole.ui.screens.dashboard import gpu_lines
 from gpuconsole.ui.screens.node_detail import NodeDetailScreen
-from gpuconsole.ui.screens.nodes import NodesScreen
+from gpuconsole.ui.screens.nodes import NodesScreen, totals
 from gpuconsole.ui.screens.whatif import WhatIfScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.widgets.confirm import Choice, Confirm
 from gpuconsole.ui.widgets.gpumap import GpuMap
+from tests.insight.world import node as machine
+from tests.insight.world import pod, unseen, world
 from tests.ui.stage import SIZES, Stage, staged
 from tests.ui.worlds import HOSTILE, busy_org, node, org_cohort, pod_on, recorded, running
 
@@ -25,6 +32,23 @@ def ready(stage: Stage, name: str) -> bool:
 
 def cordoned(stage: Stage) -> list[str]:
     return [node.name for node in stage.app.cluster.snapshot.nodes.all() if node.unschedulable]
+
+
+def test_where_not_every_pod_is_seen_no_table_calls_a_gpu_idle() -> None:
+    """The map, the list, the sums above them and the dashboard: three GPUs are unknown, and at least one is in use."""
+    things: list[Object] = [machine("n", 4), pod("p", "n", (0,))]
+    snapshot = world(things, seen=unseen(Pod, within=("team",)))
+    rows = gpu_rows(snapshot)
+    cells = {column.id or column.title: text(painted(column.cell(rows[0]))) for column in NODES}
+    assert {name: cells[name] for name in ("GPUS", "usage", "idle")} == {"GPUS": "▣???", "usage": "≥1/4", "idle": "?"}
+    assert text(painted(totals(rows))) == " 1 node · at least 1 of 4 GPUs in use"
+    in_use, states, fits = (text(painted(line)) for line in gpu_lines(gpu_totals(snapshot)))
+    assert in_use.startswith("at least 1 of 4 in use")
+    assert (states.split()[:2], fits) == (["?", "3"], "largest gang that fits: not known")
+
+
+def text(line: Painted) -> str:
+    return "".join(piece for piece, _ in line)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)

@@ -154,15 +154,17 @@ def gpu_lines(gpus: GpuTotals, unseen: str = "") -> tuple[Cell, ...]:
         return (((f"⊘ {unseen}", "held"),), "", "")
     if not gpus.total:
         return ((("○ no GPUs in this cluster", "dim"),), "", "")
-    first = ((f"{gpus.in_use:,}", "strong"), (f" of {gpus.total:,} in use  ", ""))
+    at_least = "at least " if gpus.unknown else ""
+    first = ((f"{at_least}{gpus.in_use:,}", "strong"), (f" of {gpus.total:,} in use  ", ""))
     states = [
-        _number(gpus.idle, "○", "idle", "idle"),
+        _number(gpus.unknown, "?", "unknown", "unknown") if gpus.unknown else _number(gpus.idle, "○", "idle", "idle"),
         _number(gpus.faulty, "⚠", "faulty", "fault"),
         _number(gpus.held, "⏸", "held", "held"),
         _number(gpus.borrowed, "▲", "borrowed", "borrowed"),
     ]
     gang = f"{gpus.largest_gang} {gpus.largest_gang_type} on {_plural(gpus.largest_gang_nodes, 'node')}"
-    fits: Painted = (("largest gang that fits: ", "dim"), (gang if gpus.largest_gang else "none", ""))
+    none = "not known" if gpus.unknown else "none"
+    fits: Painted = (("largest gang that fits: ", "dim"), (gang if gpus.largest_gang else none, ""))
     return ((*first, *gauge(gpus.in_use, gpus.total, 14)), join(states, " "), fits)
 
 

@@ -228,9 +228,10 @@ def totals(rows: Sequence[GpuRow]) -> Cell:
     """How many nodes and GPUs there are, and what is wrong with them."""
     gpus = sum(row.gpus for row in rows)
     used = sum(row.used for row in rows)
+    at_least = "at least " if any(row.counts[GpuState.UNKNOWN] for row in rows) else ""
     words: list[Cell] = [
         f" {fmt.number(len(rows))} node{'s' if len(rows) != 1 else ''}",
-        f"{fmt.number(used)} of {fmt.number(gpus)} GPUs in use",
+        f"{at_least}{fmt.number(used)} of {fmt.number(gpus)} GPUs in use",
     ]
     slices: dict[str, list[int]] = {}
     for row in rows:
