@@ -43,8 +43,8 @@ def _naming(function: Callable[..., int]) -> Callable[..., int]:
             return function(files=files, output=output, workload=workload, **options)
         if files or options["live"] or options["snapshot"] is not None:
             raise UsageError("--history reads what was recorded; it takes no cluster")
-        origin, lines = recorded()
-        return say(origin, answer_about(lines, workload, EMPTY), output)
+        origin, lines, unseen = recorded()
+        return say(origin, replace(answer_about(lines, workload, EMPTY), unknown=_others(unseen)), output)
 
     return command
 
@@ -71,8 +71,12 @@ def command(asked: Asked, workload: str) -> Answer:
     if all(seen.blind(kind) for kind in (Workload, Happened)):
         return nothing_said("Preemptions", seen.lacking(Workload, Happened), VERSION)
     answer = answer_about(lines_of(asked), workload, asked.simulation.snapshot())
-    unknown = tuple(f"whether others were preempted: {text}" for text in seen.lacking(Workload, Happened))
-    return replace(answer, unknown=unknown)
+    return replace(answer, unknown=_others(seen.lacking(Workload, Happened)))
+
+
+def _others(lacking: Iterable[str]) -> tuple[str, ...]:
+    """What the answer leaves open where not everything that happened is seen."""
+    return tuple(f"whether others were preempted: {text}" for text in lacking)
 
 
 def answer_about(lines: Sequence[Happened], workload: str, snapshot: Snapshot) -> Answer:
@@ -92,8 +96,11 @@ def _names_in(found: Iterable[PreemptionRow]) -> Collection[str]:
     return dict.fromkeys(name for row in found for name in (row.victim, row.by))
 
 
-def recorded() -> tuple[Origin, Sequence[Happened]]:
-    """The preemptions of the newest session of the history, oldest line first. Raises UsageError, HistoryError."""
+def recorded() -> tuple[Origin, Sequence[Happened], Sequence[str]]:
+    """The preemptions of the newest session of the history, oldest line first, and why there may be more of them.
+
+    Raises UsageError, HistoryError.
+    """
     _, settings = configured(Request())
     if not settings.history_file.exists():
         raise UsageError(UNRECORDED)
@@ -103,7 +110,8 @@ def recorded() -> tuple[Origin, Sequence[Happened]]:
             raise UsageError(UNRECORDED)
         lines = tuple(queries.preemptions(db, session.number, RECORDED).values())
     staged = session.mode == Mode.SIM
-    return Origin(source=session.source, mode="recorded", now=session.last, staged=staged), lines
+    origin = Origin(source=session.source, mode="recorded", now=session.last, staged=staged)
+    return origin, lines, session.unseen
 
 
 def _preemption(row: PreemptionRow, everything: Sequence[PreemptionRow]) -> Preemption:

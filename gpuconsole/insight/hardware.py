@@ -124,7 +124,7 @@ def _divided(snapshot: Snapshot, row: GpuRow, division: Division, pods: list[Pod
 def _instance(snapshot: Snapshot, row: GpuRow, division: Division, one: Instance, pod: Pod | None) -> Unit:
     profile = division.geometry.by_name.get(one.profile)
     span = profile.span if profile is not None else 1
-    state = GpuState.FAULT if not row.ready else GpuState.HELD if row.cordoned else GpuState.IDLE
+    state = GpuState.FAULT if not row.ready else GpuState.HELD if row.cordoned else gpu_map(snapshot).free
     cell = GpuCell(one.gpu, state)
     if pod is not None:
         held = GpuState.HELD if pod.phase == PodPhase.PENDING else GpuState.OWN

@@ -271,6 +271,8 @@ class Console:
     def _published(self, snapshot: Snapshot) -> None:
         with self._subscribing:
             subscribers = tuple(self._subscribers)
+        if self._recorder is not None:
+            self._recorder.saw(snapshot.seen)
         self._measurements.take(snapshot)
         self._estimates.see(snapshot)
         if self.forecaster is not None:

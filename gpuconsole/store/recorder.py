@@ -16,6 +16,8 @@ from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.trends import Sample
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Happened
+from gpuconsole.model.seen import EVERYTHING, Seen
+from gpuconsole.model.workloads import Workload
 from gpuconsole.store import gpus, sessions
 from gpuconsole.store.queries import COLUMNS, Lines
 from gpuconsole.store.schema import open_for_writing
@@ -64,6 +66,8 @@ class Recorder:
         self._compared = Differences()
         self._told: list[Told] = []
         self._measured: dict[str, list[Sample]] = {}
+        self._seen: Seen = EVERYTHING
+        self._unseen: dict[str, None] = {}
         self._next = 0
         self._next_audit = 0
         self._next_difference = 0
@@ -87,6 +91,13 @@ class Recorder:
             for line in lines[:room]:
                 self._waiting[self._next] = line
                 self._next += 1
+
+    def saw(self, seen: Seen) -> None:
+        """Take in what of the cluster is seen. What was not seen once is missing, also if it is seen later."""
+        if seen is not self._seen:
+            with self._room:
+                self._seen = seen
+                self._unseen.update(dict.fromkeys(seen.lacking(Workload, Happened)))
 
     def audit(self, time: Time, command: str, outcome: str, detail: str) -> None:
         """Take in a line of the audit."""
@@ -161,7 +172,10 @@ class Recorder:
                 self._db.executemany(_DIFFERENCE, values)
                 self._db.execute(_AGREEMENT, (session, said.decisions, said.agreed))
             self._db.executemany(_ESTIMATE, [(session, *_estimate(one)) for one in told])
-            self._db.execute("update sessions set flushed = ? where id = ?", (self._wall(), session))
+            unseen = msgspec.json.encode(list(self._unseen)).decode() if self._unseen else ""
+            self._db.execute(
+                "update sessions set flushed = ?, unseen = ? where id = ?", (self._wall(), unseen, session)
+            )
 
     def _keep_measured(self) -> None:
         """What cannot be written is left out: it is worth nothing soon, and must not hold up what happened."""

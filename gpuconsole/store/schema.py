@@ -95,6 +95,11 @@ def migrations() -> "Migrations":
         """Whether what a line lost is unknown: the work went on before the console looked."""
         db.execute("alter table events add column lost_unknown integer not null default 0")
 
+    @steps()
+    def unseen(db: "Database") -> None:
+        """Why not everything that happened in a session was seen, as a list in JSON; nothing where it was."""
+        db.execute("alter table sessions add column unseen text not null default ''")
+
     return steps
 
 

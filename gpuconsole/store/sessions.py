@@ -4,8 +4,10 @@ import os
 import sqlite3
 import sys
 
+import msgspec
 from msgspec import Struct
 
+from gpuconsole.errors import HistoryError
 from gpuconsole.model.clock import Time, format_time
 from gpuconsole.model.text import clean
 
@@ -41,17 +43,23 @@ class Kept(Struct, frozen=True, kw_only=True):
     source: str
     last: Time
     """When the last thing happened in it, in the cluster's time."""
+    unseen: tuple[str, ...] = ()
+    """Why not everything that happened in it is there, in sentences."""
 
 
 def newest(db: sqlite3.Connection) -> Kept | None:
-    """The last session that has lines, if any."""
+    """The last session that has lines, if any. Raises HistoryError for one that cannot be read."""
     row = db.execute(
-        "select id, mode, source, (select time from events where session = id order by n desc limit 1) as last"
+        "select id, mode, source, unseen, (select time from events where session = id order by n desc limit 1) as last"
         " from sessions where last is not null order by id desc limit 1"
     ).fetchone()
     if row is None:
         return None
-    return Kept(number=row[0], mode=row[1], source=clean(row[2]), last=int(row[3]))
+    try:
+        unseen = msgspec.json.decode(row[3], type=tuple[str, ...]) if row[3] else ()
+    except msgspec.DecodeError as error:
+        raise HistoryError(f"session {row[0]} of the history is damaged: {error}") from error
+    return Kept(number=row[0], mode=row[1], source=clean(row[2]), last=int(row[4]), unseen=tuple(map(clean, unseen)))
 
 
 def begin(db: sqlite3.Connection, opening: Opening, wall: Time) -> int:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from gpuconsole.model.choices import Choice, Considered, Verdict
 from gpuconsole.model.clock import MINUTE, parse_time
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.seen import EVERYTHING, Seen, Unseen
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.sessions import Opening
 from tests.cli.line import Line
@@ -130,6 +131,20 @@ def test_what_a_simulation_went_through_has_no_age(gpuconsole: Line, tmp_path: P
     assert gpuconsole("preemptions", "--history").err.endswith(" ago\n") == aged
     document = json.loads(gpuconsole("preemptions", "--history", "-o", "json").out)
     assert (document["mode"], document["age_seconds"] is not None) == ("recorded", aged)
+
+
+def test_what_was_not_seen_while_it_was_recorded_is_said_of_the_recording(gpuconsole: Line, tmp_path: Path) -> None:
+    """The rights came later; who was preempted before is in nobody's record."""
+    opening = Opening(version="0.1.0", mode="LIVE", source="gpu-east")
+    recorder = Recorder(tmp_path / "state" / "history.db", opening, wall=lambda: 0)
+    events = Unseen(table="recent", resource="events", why="may not list events in the whole cluster")
+    recorder.saw(Seen(gaps=(events, Unseen(table="nodes", resource="nodes", why="may not list nodes"))))
+    recorder.saw(EVERYTHING)
+    recorder.record([Happened(time=MINUTE, what=What.PREEMPTED, workload="r/a", by="p/b", reason="InClusterQueue")])
+    recorder.close()
+    left_open = "whether others were preempted: may not list events in the whole cluster"
+    assert json.loads(gpuconsole("preemptions", "--history", "-o", "json").out)["unknown"] == [left_open]
+    assert gpuconsole("preemptions", "--history").lines[-1] == f"not known: {left_open}"
 
 
 def test_what_nobody_knows_to_be_lost_is_told_as_unknown(gpuconsole: Line, tmp_path: Path) -> None:

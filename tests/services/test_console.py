@@ -1,5 +1,6 @@
 """The facade: what the screens see of the world behind them, by hand-driven ticks."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -8,13 +9,14 @@ from gpuconsole.backends.recorded import RecordedBackend
 from gpuconsole.errors import NotSupportedError, ReadOnlyError
 from gpuconsole.model.clock import HOUR, SECOND
 from gpuconsole.model.commands import Cordon
+from gpuconsole.model.seen import Seen, Unseen
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import Mode, Status
 from gpuconsole.store import queries
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.schema import open_for_reading
-from gpuconsole.store.sessions import Opening
+from gpuconsole.store.sessions import Opening, newest
 from tests.backends.events import ADMITTED, PAST, PREEMPTED, START, SUBMITTED
 
 ABOUT = Status(mode=Mode.REPLAY, source="past.json", policy="binpack")
@@ -84,6 +86,23 @@ def test_a_read_only_console_refuses_and_says_that_it_is_one(tmp_path: Path) -> 
         ('{"type":"cordon","node":"node-1","cordoned":true}', "read-only", "")
     ]
     db.close()
+
+
+class Half(RecordedBackend):
+    """A cluster whose events may not be read."""
+
+    seen = Seen(gaps=(Unseen(table="recent", resource="events", why="may not list events"),))
+
+
+def test_what_was_not_seen_is_kept_with_what_happened(tmp_path: Path) -> None:
+    recorder = recorder_at(tmp_path / "history.db")
+    console = Console(Half(PAST, speed=10), recorder=recorder)
+    console.tick(6)
+    console.stop()
+    with closing(open_for_reading(recorder.path)) as db:
+        kept = newest(db)
+    assert kept is not None
+    assert kept.unseen == ("may not list events",)
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["with a history", "without a history"])

@@ -226,7 +226,7 @@ def test_opening_twice_migrates_once(tmp_path: Path) -> None:
     applied = db.execute("select name from _sqlite_migrations").fetchall()
     assert sorted(applied) == [
         *(("announcements",), ("choices",), ("forecasts",), ("foretold",), ("gpu_samples",), ("history",)),
-        *(("losses",), ("unknown_losses",)),
+        *(("losses",), ("unknown_losses",), ("unseen",)),
     ]
     db.close()
 
