@@ -15,6 +15,7 @@ from gpuconsole.insight.preemptions import with_stories
 from gpuconsole.model.clock import Span
 from gpuconsole.model.redaction import redact as redacted
 from gpuconsole.model.snapshot import Snapshot, encode
+from gpuconsole.model.text import clean
 from gpuconsole.sim.files import write
 
 _REDACT = (
@@ -45,13 +46,13 @@ def save(target: Path, request: Request, redact: bool, until: Span, **options: A
             snapshot = look(opened.backend)
             policy = opened.backend.policy
         content = encode(snapshot, msgspec.Raw(msgspec.json.encode(policy)), seed=0)
-        for gap in dict.fromkeys(gap.why for gap in snapshot.seen.gaps):
-            click.echo(f"left out: {gap}", err=True)
     else:
         simulation = open_simulation(request).simulation
         simulation.advance(simulation.now + until)
         snapshot = simulation.snapshot()
         content = write(simulation, with_stories(history_of(simulation)))
+    for gap in dict.fromkeys(gap.why for gap in snapshot.seen.gaps):
+        click.echo(clean(f"left out: {gap}"), err=True)
     target.write_bytes(redacted(content) if redact else content)
     click.echo(f"{target}: {_summed_up(snapshot)}")
 

@@ -57,6 +57,17 @@ def test_what_was_not_seen_of_a_live_cluster_is_said_of_its_file_too(gpuconsole:
     assert said[: len(live)] == [f"gpuconsole: {text}" for text in live]
 
 
+def test_what_was_not_seen_is_said_again_when_a_saved_cluster_is_run_on_and_saved(
+    gpuconsole: Line, tmp_path: Path
+) -> None:
+    file, later = tmp_path / "saved.json", tmp_path / "later.json"
+    gpuconsole("snapshot", "save", file, "three-nodes")
+    why = without(file, "pods", "pods", ("team",))
+    result = gpuconsole("snapshot", "save", later, "--snapshot", file, "--until", "10m")
+    assert (result.status, result.err) == (0, f"left out: {why}\n")
+    assert decode(later.read_bytes()).seen == decode(file.read_bytes()).seen
+
+
 def test_an_assumed_configuration_is_told_unless_another_is_named(gpuconsole: Line, tmp_path: Path) -> None:
     file = tmp_path / "saved.json"
     gpuconsole("snapshot", "save", file, "org-cohort")
