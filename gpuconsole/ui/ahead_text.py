@@ -21,7 +21,7 @@ def still_open(found: Ahead | None, phase: Phase) -> Ahead | None:
 def ahead_lines(found: Ahead, now: Time) -> list[Painted]:
     """Its range for the start, or its risk; none where nothing is foretold."""
     if found.eta is not None and found.eta.start is not None:
-        lines = [BLANK, heading("STARTS"), *_start(found.eta, found.eta.start)]
+        lines = [BLANK, heading("STARTS"), *_start(found.eta, found.eta.start, now)]
     elif found.danger is not None:
         lines = [BLANK, heading("RISK"), *_risk(found.danger, found)]
     else:
@@ -31,21 +31,26 @@ def ahead_lines(found: Ahead, now: Time) -> list[Painted]:
     return [*lines, line((f"  {age} of its past: likely, not promised", "dim"))]
 
 
-def start_range(found: Estimate) -> str:
+def start_range(found: Estimate, now: Time) -> str:
     """`14:05–15:30 (80 %)`: when it starts in eight of ten cases; where no run saw that, only how far these looked."""
-    return f"not before {_moment(found.horizon, found.asked)}" if found.beyond else f"{moments(found)} (80 %)"
-
-
-def moments(found: Estimate) -> str:
-    """The range alone; `>14:00 +1d` where no run saw it start by then."""
     if found.beyond:
-        return f">{_moment(found.horizon, found.asked)}"
-    return "–".join(_moment(time, found.asked) for time in (found.interval.first, found.interval.last))
+        return f"not before {_moment(found.horizon, found.asked)}"
+    return f"{moments(found, now) or f'later than {_moment(found.interval.last, found.asked)}'} (80 %)"
 
 
-def _start(found: Eta, start: Estimate) -> list[Painted]:
+def moments(found: Estimate, now: Time) -> str:
+    """The range alone, or what is left of it for who waits still; `>14:00 +1d` where no run saw it start by then."""
+    until = found.horizon if found.beyond else found.interval.last
+    if until < now:
+        return ""
+    if found.beyond:
+        return f">{_moment(until, found.asked)}"
+    return "–".join(_moment(time, found.asked) for time in (max(found.interval.first, now), until))
+
+
+def _start(found: Eta, start: Estimate, now: Time) -> list[Painted]:
     trust = f"in any of {start.runs} runs" if start.beyond else f" {_calibration(start)}"
-    lines = [line("  ", (start_range(start), "strong"), (f" {trust}", "dim"))]
+    lines = [line("  ", (start_range(start, now), "strong"), (f" {trust}", "dim"))]
     if found.within:
         lines.append(line("  ", " · ".join(f"within {format_span(o.span)} {o.probability:.0%}" for o in found.within)))
     if found.cohort is not None:

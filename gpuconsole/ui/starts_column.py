@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from gpuconsole.insight.estimates import Estimate
 from gpuconsole.insight.outlook import Outlook
 from gpuconsole.model.clock import Time
 from gpuconsole.model.workloads import Phase
@@ -19,17 +18,13 @@ def starts_column(newest: Callable[[], Outlook], now: Callable[[], Time]) -> Col
 
     def cell(row: WorkloadRow) -> Cell:
         found = newest().estimates.get(row.key)
-        if found is None or row.phase not in _WAITING or _end(found) < now():
+        if found is None or row.phase not in _WAITING:
             return ""
-        return moments(found) if found.beyond else f"~{moments(found)}"
+        left = moments(found, now())
+        return f"~{left}" if left and not found.beyond else left
 
     def order(row: WorkloadRow) -> tuple[bool, Time]:
         found = newest().estimates.get(row.key) if row.phase in _WAITING else None
         return (False, found.horizon if found.beyond else found.median) if found is not None else (True, 0)
 
     return Column("STARTS 80 %", cell, id="starts", width=12, flex=1, sort=order, rank=3)
-
-
-def _end(found: Estimate) -> Time:
-    """Until when it means anything."""
-    return found.horizon if found.beyond else found.interval.last

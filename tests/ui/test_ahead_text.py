@@ -83,7 +83,15 @@ def test_a_start_is_a_range_with_its_chance_and_what_it_goes_by() -> None:
 
 def test_a_range_may_reach_into_other_days() -> None:
     found = replace(START, interval=Interval(START.interval.first, NOW + 13 * HOUR))
-    assert start_range(found) == "14:05–02:00 +1d (80 %)"
+    assert start_range(found, NOW) == "14:05–02:00 +1d (80 %)"
+
+
+def test_of_who_waits_still_only_what_is_left_of_the_range_is_told() -> None:
+    assert [start_range(START, NOW + after) for after in (65 * MINUTE, 80 * MINUTE, 151 * MINUTE)] == [
+        "14:05–15:30 (80 %)",
+        "14:20–15:30 (80 %)",
+        "later than 15:30 (80 %)",
+    ]
 
 
 def test_of_what_no_run_saw_start_there_is_no_range() -> None:

@@ -43,7 +43,7 @@ def test_who_waits_has_a_range_that_says_that_it_is_an_estimate() -> None:
 
 
 def test_a_range_that_is_over_is_shown_no_more() -> None:
-    assert shown(WAITS, START + 3 * HOUR) == ""
+    assert [shown(WAITS, START + after) for after in (2 * HOUR, 3 * HOUR)] == ["~10:00–10:30", ""]
 
 
 def test_of_what_no_run_saw_start_only_how_far_these_looked() -> None:

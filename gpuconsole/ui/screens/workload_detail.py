@@ -123,7 +123,7 @@ class WorkloadDetailScreen(WorkloadScreen):
         if coming is not None and coming.eta is not None and coming.eta.start is not None:
             self.query_one("#summary", StatusLine).right = (
                 *state(facts),
-                (f"· starts {start_range(coming.eta.start)} ", ""),
+                (f"· starts {start_range(coming.eta.start, facts.now)} ", ""),
             )
         self.query_one("#why", TextPane).show(lines)
 
