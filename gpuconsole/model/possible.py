@@ -1,15 +1,20 @@
 """Numbers that no cluster has. GPUs and pieces of work are counted one by one: a simulation of these never ends."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules
+from gpuconsole.model.kai import KaiQueue
 from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import Cohort
 from gpuconsole.model.resources import MANY, is_gpu, is_mig
+from gpuconsole.model.volcano import VolcanoQueue
 
 MOST_DEVICES = 4_096
 """GPUs of one node: time-slicing multiplies them, but not without end."""
+MOST_LEVELS = 100
+"""Of cohorts, or of queues in each other; schedulers go through them level by level."""
 _CARDS = "volcano.sh/gpu-number"
 """Whole GPUs as Volcano's device plugin counts them."""
 
@@ -19,8 +24,35 @@ def too_many_devices(resource: str, amount: int) -> bool:
     return amount > MOST_DEVICES and (is_gpu(resource) or is_mig(resource) or resource == _CARDS)
 
 
-def impossible(objects: Iterable[Object]) -> Iterator[str]:
+def parent_of(thing: object) -> str:
+    """The cohort or queue that one lies in, if any."""
+    return thing.parent if isinstance(thing, Cohort | VolcanoQueue | KaiQueue) else ""
+
+
+def too_deep(parents: Mapping[str, str]) -> str:
+    """The first that has more levels above it than anybody nests; nothing where none has. Circles are no levels."""
+    above: dict[str, int] = {}
+    for name in parents:
+        trail: dict[str, None] = {}
+        at = name
+        while at in parents and at not in above and at not in trail:
+            trail[at] = None
+            at = parents[at]
+        known = above.get(at, -1)
+        for depth, one in enumerate(reversed(trail), start=known + 1):
+            above[one] = depth if at not in trail else 0
+        if above[name] > MOST_LEVELS:
+            return name
+    return ""
+
+
+def impossible(objects: Sequence[Object]) -> Iterator[str]:
     """What is wrong with these objects, by object and field, and what would be right."""
+    for kind in (Cohort, VolcanoQueue, KaiQueue):
+        deep = too_deep({thing.name: thing.parent for thing in objects if isinstance(thing, kind)})
+        if deep:
+            place = f"{kind.__name__}/{deep} parent"
+            yield f"{place}: more than {MOST_LEVELS} levels lie above it; nest fewer in each other"
     for thing in objects:
         match thing:
             case Node():

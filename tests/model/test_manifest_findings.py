@@ -605,6 +605,19 @@ metadata: {name: c}
     assert found.has_errors
 
 
+def test_cohorts_that_lie_too_deep_in_each_other_are_refused_at_the_first_that_does() -> None:
+    """Schedulers go through them level by level, and end at a thousand."""
+    chain = "\n---\n".join(
+        f"apiVersion: kueue.x-k8s.io/v1beta2\nkind: Cohort\nmetadata: {{name: c{n}}}\nspec: {{parentName: c{n + 1}}}"
+        for n in range(3_000)
+    )
+    problem = "more than 100 levels of cohorts lie above cohort c0"
+    found = [one for one in load_text(chain, "deep.yaml").findings if one.code == "cohorts-too-deep"]
+    assert [(one.severity, one.path, one.problem, one.remedy) for one in found] == [
+        (Severity.ERROR, "spec.parentName", problem, "nest fewer in each other")
+    ]
+
+
 def test_a_cycle_of_cohorts_is_named_once() -> None:
     cohorts = "\n---\n".join(
         f"apiVersion: kueue.x-k8s.io/v1beta2\nkind: Cohort\nmetadata: {{name: {name}}}\nspec: {{parentName: {parent}}}"

@@ -1,6 +1,6 @@
 """What objects say about each other: names that nothing defines, cycles, namespaces that a queue does not admit."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuconsole.model.apiserver.jobs.defaulting import DEFAULT_QUEUE
 from gpuconsole.model.cluster import Namespace, PriorityClass
@@ -11,6 +11,7 @@ from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.labels import NAMESPACE_NAME
+from gpuconsole.model.manifests.ancestors import FIELDS, check_ancestors
 from gpuconsole.model.manifests.kai_checks import check_kai_group, check_kai_queue
 from gpuconsole.model.manifests.loaded import Entry
 from gpuconsole.model.manifests.volcano_checks import (
@@ -44,9 +45,8 @@ def _check_scope(own: Sequence[Entry], known: Sequence[Entry]) -> None:
         names.setdefault(entry.table, {})[entry.thing.key] = entry
     for entry in own:
         _check(entry, names)
-    _check_cycles(names.get("cohorts", {}), _cohort_parent, "parentName", "cohort")
-    _check_cycles(names.get("volcano_queues", {}), _volcano_parent, "parent", "queue")
-    _check_cycles(names.get("kai_queues", {}), _kai_parent, "parentQueue", "queue")
+    for table, (field, what) in FIELDS.items():
+        check_ancestors(names.get(table, {}), field, what)
     _check_defaults(names.get("priority_classes", {}).values())
 
 
@@ -197,47 +197,6 @@ def _check_workload(workload: Workload, place: Reader, names: Names) -> None:
     if workload.queue:
         effect = "the workload waits until it exists"
         _defined(workload.local_queue, "local_queues", "LocalQueue", names, place, ("spec", "queueName"), effect)
-
-
-def _cohort_parent(entry: Entry) -> str:
-    return entry.thing.parent if isinstance(entry.thing, Cohort) else ""
-
-
-def _kai_parent(entry: Entry) -> str:
-    return entry.thing.parent if isinstance(entry.thing, KaiQueue) else ""
-
-
-def _volcano_parent(entry: Entry) -> str:
-    return entry.thing.parent if isinstance(entry.thing, VolcanoQueue) else ""
-
-
-def _check_cycles(entries: Mapping[str, Entry], parent: Callable[[Entry], str], field: str, what: str) -> None:
-    """Name each cycle once, at the first of its members that the input gives."""
-    done: set[str] = set()
-    for name in entries:
-        trail: dict[str, None] = {}
-        while name in entries and name not in done:
-            if name in trail:
-                members = list(trail)[list(trail).index(name) :]
-                _say_cycle(members, entries, field, what)
-                break
-            trail[name] = None
-            name = parent(entries[name])
-        done.update(trail)
-
-
-def _say_cycle(members: list[str], entries: Mapping[str, Entry], field: str, what: str) -> None:
-    first = next(name for name in entries if name in members)
-    start = members.index(first)
-    shown = [*members[start:], *members[:start]]
-    cycle = " → ".join([*shown[:20], *(["…"] if len(shown) > 20 else []), first])
-    place = entries[first].place
-    place.report.error(
-        place.at("spec", field),
-        f"{what} {first} is its own ancestor: {cycle}; nothing below it can be admitted",
-        f"drop one {field} of the cycle",
-        f"{what}-cycle",
-    )
 
 
 def _check_defaults(entries: Iterable[Entry]) -> None:

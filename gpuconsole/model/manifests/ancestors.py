@@ -1,0 +1,47 @@
+"""Cohorts and queues that lie in each other: none is its own ancestor, and none lies deeper than anybody nests them."""
+
+from collections.abc import Mapping
+
+from gpuconsole.model.manifests.loaded import Entry
+from gpuconsole.model.possible import MOST_LEVELS, parent_of, too_deep
+
+FIELDS = {
+    "cohorts": ("parentName", "cohort"),
+    "volcano_queues": ("parent", "queue"),
+    "kai_queues": ("parentQueue", "queue"),
+}
+"""Table → the field of `spec` that names the parent, and what is nested."""
+
+
+def check_ancestors(entries: Mapping[str, Entry], field: str, what: str) -> None:
+    """Name each cycle once, at the first of its members that the input gives; and the first that lies too deep."""
+    done: set[str] = set()
+    for name in entries:
+        trail: dict[str, None] = {}
+        while name in entries and name not in done:
+            if name in trail:
+                members = list(trail)[list(trail).index(name) :]
+                _say_cycle(members, entries, field, what)
+                break
+            trail[name] = None
+            name = parent_of(entries[name].thing)
+        done.update(trail)
+    deep = too_deep({name: parent_of(entry.thing) for name, entry in entries.items()})
+    if deep:
+        place = entries[deep].place
+        problem = f"more than {MOST_LEVELS} levels of {what}s lie above {what} {deep}"
+        place.report.error(place.at("spec", field), problem, "nest fewer in each other", f"{what}s-too-deep")
+
+
+def _say_cycle(members: list[str], entries: Mapping[str, Entry], field: str, what: str) -> None:
+    first = next(name for name in entries if name in members)
+    start = members.index(first)
+    shown = [*members[start:], *members[:start]]
+    cycle = " → ".join([*shown[:20], *(["…"] if len(shown) > 20 else []), first])
+    place = entries[first].place
+    place.report.error(
+        place.at("spec", field),
+        f"{what} {first} is its own ancestor: {cycle}; nothing below it can be admitted",
+        f"drop one {field} of the cycle",
+        f"{what}-cycle",
+    )
