@@ -17,7 +17,7 @@ def tried_lines(tried: Tried) -> Iterator[Painted]:
     """The flavors with their modes, and the arithmetic level by level."""
     for text in flavor_lines(tried.why) if tried.why.considered else tried.why.explanation.lines:
         yield line(f"    {named(text)}")
-    for room in tried.why.rooms[:1]:
+    for room in tried.why.rooms:
         for number, text in enumerate(room_lines(room)):
             yield line((f"    {named(text)}", "" if not number else "dim"))
     told = next((one for one in tried.why.evidence if one.source != "engine"), None)

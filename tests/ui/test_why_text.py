@@ -1,0 +1,28 @@
+"""What was tried for a workload, in the words of its page."""
+
+from gpuconsole.insight.why import rehearsal_on, trying
+from gpuconsole.model.cluster import Namespace
+from gpuconsole.model.queues import LocalQueue, Quota, ResourceFlavor
+from gpuconsole.scheduling.kueue.config import DEFAULT
+from gpuconsole.ui.paint import plain
+from gpuconsole.ui.why_text import tried_lines
+from tests.insight.world import cluster_queue, group, waiting, world
+
+
+def test_each_flavor_that_lacks_something_has_its_arithmetic() -> None:
+    groups = (group({"a100": Quota(2), "h100": Quota(3)}),)
+    snapshot = world(
+        [
+            *(ResourceFlavor(name=name) for name in ("a100", "h100")),
+            cluster_queue("q", resource_groups=groups),
+            Namespace(name="ns"),
+            LocalQueue(namespace="ns", name="lq", cluster_queue="q"),
+            waiting("new", "ns/lq", 4),
+        ]
+    )
+    (first, *_) = trying(snapshot, rehearsal_on(snapshot, DEFAULT), "ns/new")
+    told = [plain(row).strip() for row in tried_lines(first)]
+    assert [text for text in told if "needs" in text] == [
+        "h100 nvidia.com/gpu: needs 4, gets 3, never more than 3 · 1 short at ClusterQueue q",
+        "a100 nvidia.com/gpu: needs 4, gets 2, never more than 2 · 2 short at ClusterQueue q",
+    ]
