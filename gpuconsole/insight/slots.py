@@ -202,7 +202,9 @@ def _reasons(kind: NodeKind, use: QuotaUse, nodes: _Nodes, by_quota: Counts, by_
     found = found or ["quota, nodes and topology give the same"]
     if nodes.tainted:
         taints = ", ".join(nodes.taints)
-        found.append(f"{counted(nodes.tainted, 'idle GPU')} only for pods that tolerate taints of their nodes: {taints}")
+        found.append(
+            f"{counted(nodes.tainted, 'idle GPU')} only for pods that tolerate taints of their nodes: {taints}"
+        )
     return found
 
 
