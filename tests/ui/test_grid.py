@@ -240,7 +240,7 @@ async def test_a_filter_that_is_expected_finds_its_rows_read_already() -> None:
     async with app.run_test(size=(40, 10)) as pilot:
         await shown(pilot, *(Row(f"row-{number}") for number in range(1000)))
         app.grid.expect_filter()
-        await pilot.pause(0.2)
+        await read(app.grid, pilot)
         DRAWN.clear()
         app.grid.set_filter(parse_filter("row-99"))
         assert names(app) == ["row-99", *(f"row-{number}" for number in range(990, 1000))]

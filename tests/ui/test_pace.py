@@ -154,8 +154,11 @@ async def test_what_is_due_once_is_done_though_the_process_is_held_up(monkeypatc
             app.cluster.tick(0.1)
             app._following._painted = time.monotonic()
             app.pace.pressed -= 100
-            await pilot.pause(0.05)
         assert app.front is not None
+        for _ in range(500):
+            await pilot.pause(0.01)
+            if app.front.snapshot is app.cluster.snapshot:
+                break
         assert app.front.snapshot is app.cluster.snapshot, "new data are drawn"
 
 
