@@ -105,6 +105,29 @@ def _complete_pods(world: World) -> None:
             world.put(replace(full, started=world.now, phase=PodPhase.RUNNING) if starts else full)
 
 
+def says_more(found: Object, thing: Object) -> bool:
+    """True if an object was only completed: a pod's numbers and its start, or that the pods of a Workload run."""
+    match found, thing:
+        case Pod(), Pod():
+            full = replace(
+                found,
+                workload=thing.workload,
+                priority=thing.priority,
+                gpus=thing.gpus,
+                slices=thing.slices,
+                pod_set=thing.pod_set,
+                index=thing.index,
+            )
+            if not found.started and thing.phase is PodPhase.RUNNING:
+                full = replace(full, started=thing.started, phase=thing.phase)
+            return full == thing
+        case Workload(), Workload():
+            others = (tuple(one for one in of.conditions if one.type != PODS_READY) for of in (found, thing))
+            return len({*others}) == 1 and replace(found, conditions=thing.conditions) == thing
+        case _:
+            return False
+
+
 def _job_of(world: World, pod: Pod) -> str:
     """The job that a pod belongs to: what is named like a Deployment's ReplicaSet, with a hash, is the Deployment."""
     kind, _, rest = pod.job.partition("/")

@@ -139,7 +139,7 @@ class Simulation:
         world.refusals = Refusals.NEW
         if world.session is not None:
             world.session.tell_all()
-        simulation.drain()
+        yield from footing.keep(simulation.drain())
         return simulation
 
     @property

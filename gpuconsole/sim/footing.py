@@ -4,12 +4,12 @@ Most of what it costs to go on from a cluster is to tell the engines of all that
 then only what changed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from gpuconsole.model.events import Applied, Deleted
+from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.job import Job
-from gpuconsole.model.objects import TABLES
+from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.pieces import Pieces
 from gpuconsole.model.scan import news
 from gpuconsole.model.snapshot import EMPTY, Snapshot
@@ -39,6 +39,8 @@ class Footing:
         """Where the news that are coming lead to."""
         self._counted: dict[str, Counted] = {}
         """Groups of pods, as they were counted last."""
+        self._fuller: dict[tuple[type[Object], str], tuple[Object, Object]] = {}
+        """Objects as they are in the cluster, and as they were completed."""
 
     def catch_up(self, snapshot: Snapshot) -> Pieces[None]:
         """Take in what changed; the more the Snapshot shares with the one before, the quicker.
@@ -50,6 +52,7 @@ class Footing:
             return
         if self._begins_anew(snapshot):
             self._world, self.at = World(self._policy, self._seed, 0, ClusterState()), EMPTY
+            self._fuller = {}
         self._coming, self._next = iter(news(self.at, snapshot)), snapshot
         yield from self._take_in()
 
@@ -68,6 +71,7 @@ class Footing:
             world.state = ClusterState.of(reached, ())
             world.state.recall(reached.recent)
             self.at, self._next = reached, None
+            self._put_completed()
 
     def _begins_anew(self, snapshot: Snapshot) -> bool:
         """True where time that passed counts: where backoffs end, or usage is forgotten."""
@@ -87,6 +91,33 @@ class Footing:
         arriving.continue_streams(world, history)
         providing.resume(world)
         return world
+
+    def keep(self, events: Iterable[Event]) -> Pieces[None]:
+        """Of what was written down where a simulation began, keep what only says more of what is there.
+
+        It is not written anew for each simulation. Once the cluster shows something else, that takes its place.
+        """
+        last = {(type(e.object), e.object.key): e.object for e in events if isinstance(e, Applied)}
+        for number, (key, thing) in enumerate(last.items(), start=1):
+            found = self._world.state.get(*key) if self._next is None else None
+            if found is not None and adoption.says_more(found, thing):
+                real, _ = self._fuller.get(key, (found, found))
+                self._fuller[key] = real, thing
+                _tell(self._world, Applied(self._world.now, thing))
+            if number % AT_ONCE == 0:
+                yield
+
+    def completed(self) -> Snapshot:
+        """The cluster as it was told last, with what is kept: it shares the most with what begins here."""
+        return self._world.state.freeze()
+
+    def _put_completed(self) -> None:
+        """Where the cluster still shows what was completed, the engines know it so already."""
+        state = self._world.state
+        stands = {key: pair for key, pair in self._fuller.items() if state.get(*key) is pair[0]}
+        for _, thing in stands.values():
+            state.apply(Applied(self._world.now, thing))
+        self._fuller = stands
 
     def rehearsal(self) -> Rehearsal | None:
         """Its admission alone; None without Kueue."""

@@ -38,6 +38,8 @@ class Base(NamedTuple):
 
     found: Snapshot
     """The cluster as it was seen."""
+    completed: Snapshot
+    """It, with what nobody says of its pods."""
     simulation: Simulation
     """It, going on by our rules; to be forked, not driven."""
 
@@ -149,8 +151,9 @@ class Mirror:
         found = footing.at
         simulation = yield from Simulation.on(footing)
         yield
-        yield from prepare(simulation, found)
-        return Base(found, simulation)
+        completed = footing.completed() if footing.at is found else found
+        yield from prepare(simulation, completed)
+        return Base(found, completed, simulation)
 
     def _known_to_engines(self) -> Footing:
         if self._footing is None:

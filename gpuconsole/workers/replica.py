@@ -148,7 +148,7 @@ class Desk:
                 return Done()
             case Asking(seen=True):
                 base = self._mirror.base(named_in(request))
-                return self._answer(base.simulation, request, base.found)
+                return self._answer(base.simulation, request, base.completed)
             case _ if self._replica is None:
                 return Done(same=False)
             case Follow():

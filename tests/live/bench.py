@@ -53,6 +53,7 @@ def main() -> int:
             if program.pid is not None:
                 line(f"{program.name} holds", program.resident / 1e6, "MB")
     attempt(lambda: painting.streaming(options.nodes, options.pods, options.workloads, options.rounds, against))
+    attempt(lambda: painting.trying(options.nodes, options.pods, 2 * options.workloads, options.rounds, against))
     return 0
 
 

@@ -58,9 +58,11 @@ def opening(kubeconfig: Path, context: str, workloads: int, line: Line) -> None:
 class Stream:
     """A recorded stream of watch events, told over and over at an even rate. Mutates; runs in a thread."""
 
-    def __init__(self, api: ApiServer, lines: Sequence[bytes]) -> None:
+    def __init__(self, api: ApiServer, lines: Sequence[bytes], wanted: int = RATE) -> None:
         self._api = api
         self._lines = lines
+        self._wanted = wanted
+        """Events a second."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._tell, daemon=True)
         self.told = 0
@@ -81,7 +83,7 @@ class Stream:
         return self.told / (time.monotonic() - self.began)
 
     def _tell(self) -> None:
-        while not self._ended.wait(max(0.0, self.began + self.told / RATE - time.monotonic())):
+        while not self._ended.wait(max(0.0, self.began + self.told / self._wanted - time.monotonic())):
             batch = [self._lines[(self.told + n) % len(self._lines)] for n in range(BATCH)]
             tell(self._api, b"".join(batch))
             self.told += BATCH
@@ -114,6 +116,37 @@ def streaming(nodes: int, pods: int, workloads: int, rounds: int, line: Line) ->
             api.close()
 
 
+def trying(nodes: int, pods: int, workloads: int, rounds: int, line: Line) -> None:
+    """What-ifs on a cluster whose quota is used up, while those who wait are told again and again why."""
+    with tempfile.TemporaryDirectory(prefix="trying-") as folder:
+        api = ApiServer(Path(folder))
+        try:
+            _fill(api, nodes, pods, workloads, quota=pods)
+            with painted(api.kubeconfig) as console:
+                console.write("3")
+                console.wait(rf"/{workloads:,}\b|/{workloads}\b", 120)
+                with Stream(api, _recorded(workloads, pods), RATE // 10) as stream:
+                    line("stream: what-if, ⏎ to first answer, p95", _p95(_answers(console, rounds)) * 1000, "ms", 300)
+                    line("stream: events a second", stream.rate, "/s", None)
+                line("stream: memory with its worker", console.memory() / 1e6, "MB", None)
+        finally:
+            api.close()
+
+
+def _answers(console: PtyConsole, rounds: int) -> list[float]:
+    """From the key that runs a what-if until it is painted who has to go; the next run gives it up."""
+    console.latency("7", "FORK")
+    console.latency("a", "drain node")
+    console.latency("d", "node-0000")
+    console.latency("\r", "drain node node-0000")
+    console.settle(10)
+    taken = []
+    for _ in range(rounds * 2):
+        taken.append(console.latency("\r", "because of it"))
+        console.settle(1.5)
+    return taken
+
+
 def _keys(console: PtyConsole, rounds: int) -> list[float]:
     taken = []
     for _ in range(rounds):
@@ -143,14 +176,19 @@ def _p95(times: Sequence[float]) -> float:
     return quantiles(times, n=20)[-1]
 
 
-def _fill(api: ApiServer, nodes: int, pods: int, workloads: int) -> None:
+def _fill(api: ApiServer, nodes: int, pods: int, workloads: int, quota: int | None = None) -> None:
+    """A cluster all of whose Workloads wait; with a `quota` those run that pods stand for, and use it up."""
     for number in range(nodes):
         api.put("nodes", documents.node(f"node-{number:04}"))
     for name in ("cq-a", "cq-b"):
-        api.put("clusterqueues", documents.cluster_queue(name, nodes * 8))
+        api.put("clusterqueues", documents.cluster_queue(name, nodes * 8 if quota is None else quota))
+    if quota is not None:
+        api.put("namespaces", {"metadata": {"name": "team"}})
+        api.put("resourceflavors", {"metadata": {"name": "a100"}, "spec": {"nodeLabels": {"type": "a100"}}})
     api.put("localqueues", documents.local_queue("lq", "cq-a"))
     for number in range(workloads - 1):
-        api.put("workloads", _workload(f"train-{number:05}", number % 7))
+        runs = quota is not None and number < pods
+        api.put("workloads", _running(number) if runs else _workload(f"train-{number:05}", number % 7))
     api.put("workloads", _workload("pixel", 1))
     for number in range(pods):
         pod = documents.pod(f"train-{number:05}", 1, node=f"node-{number % nodes:04}")
@@ -165,9 +203,19 @@ def _workload(name: str, priority: int) -> Document:
     return workload
 
 
-def _recorded(workloads: int) -> list[bytes]:
-    """Ten seconds of changes: conditions of Workloads that wait, as Kueue rewrites them."""
-    return [_event(_refused(number % (workloads - 1), number), 500_000 + number) for number in range(10 * RATE)]
+def _running(number: int) -> Document:
+    """A Workload of one GPU that is admitted."""
+    conditions = [documents.condition(name, True, name) for name in ("QuotaReserved", "Admitted")]
+    admission = documents.admission("cq-a", gpus=1)
+    document = documents.workload(f"train-{number:05}", *conditions, gpus=1, admission=admission)
+    document["metadata"]["uid"] = f"uid-train-{number:05}"
+    return document
+
+
+def _recorded(workloads: int, first: int = 0) -> list[bytes]:
+    """Ten seconds of changes: conditions of Workloads that wait, from the `first` on, as Kueue rewrites them."""
+    waiting = workloads - 1 - first
+    return [_event(_refused(first + number % waiting, number), 500_000 + number) for number in range(10 * RATE)]
 
 
 def _refused(workload: int, number: int) -> Document:

@@ -223,7 +223,7 @@ def test_whatever_is_under_way_the_answers_are_those_of_the_cluster_as_it_is() -
         base = mirror.base(frozenset({WAITS.key}))
         assert base.found is mirror.snapshot
         question = (SetPriority(WAITS.key, 100),)
-        assert what_if(looks(base.simulation, question, HOUR, found=base.found)) == what_if(
+        assert what_if(looks(base.simulation, question, HOUR, found=base.completed)) == what_if(
             looks(fresh(), question, HOUR, found=mirror.snapshot)
         )
 

@@ -19,7 +19,7 @@ from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.footing import Footing
 from gpuconsole.sim.policy import SimPolicy
 from tests.sim.autoscaled import KARPENTER
-from tests.sim.cluster import USUAL
+from tests.sim.cluster import USUAL, job, start, submit, two_teams
 from tests.sim.foreign import as_live
 from tests.sim.strategies import LIVES, live
 from tests.sim.test_laws import LIFE, fresh
@@ -119,3 +119,27 @@ def _deaf(snapshot: Snapshot) -> list[Object]:
 def _not_told(workload: Workload) -> Workload:
     kept = tuple(one for one in workload.conditions if one.type != "QuotaReserved")
     return workload if workload.reserved else replace(workload, conditions=kept, resource_requests=(), parked=False)
+
+
+def test_what_nobody_says_of_pods_is_written_down_once_and_forgotten_when_the_cluster_says_something_else() -> None:
+    cluster, sight, footing = start(two_teams()), Sight(), Footing(USUAL, seed=1)
+    submit(cluster, job("one", gpus=2, pods=2), job("two", gpus=1))
+    shown = sight.of(cluster)
+    whole(footing.catch_up(shown))
+    assert {*map(type, written(footing))} == {Pod}
+    known = on(footing).snapshot()
+    assert written(footing) == []
+    assert list(footing.completed().objects()) == list(known.objects())
+    first = next(iter(shown.pods.all()))
+    said = replace(first, labels={**first.labels, "said": "since"})
+    state = ClusterState.of(shown, ())
+    state.apply(Applied(shown.time, said))
+    whole(footing.catch_up(state.freeze()))
+    assert footing.completed().pods[first.key] is said
+    assert {thing.key for thing in written(footing)} == {first.key}
+    assert on(footing).snapshot().pods[first.key] == replace(known.pods[first.key], labels=said.labels)
+
+
+def written(footing: Footing) -> list[Object]:
+    """What is written down where a simulation begins, before anything is decided."""
+    return [event.object for event in whole(footing.begin()).out if isinstance(event, Applied)]

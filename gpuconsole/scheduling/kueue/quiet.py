@@ -92,9 +92,10 @@ def _is_ordinary(context: Context, rules: QueueRules, request: Request) -> bool:
 
 
 def _leaves_no_trace(rules: QueueRules, alike: Alike) -> bool:
-    """True if it does not fit, keeps no capacity for itself, and has no flavors left to try."""
+    """True if it does not fit, keeps no capacity from others, and has no flavors left to try."""
     mode = alike.assignment.mode
-    return not alike.resumes and (mode == Mode.NO_FIT or (mode == Mode.PREEMPT and can_always_reclaim(rules)))
+    keeps_nothing = can_always_reclaim(rules) or not rules.queue.cohort
+    return not alike.resumes and (mode == Mode.NO_FIT or (mode == Mode.PREEMPT and keeps_nothing))
 
 
 def _has_heard(state: State, rules: QueueRules, request: Request, alike: Alike, *, amounts: bool) -> bool:

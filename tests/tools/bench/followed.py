@@ -87,7 +87,7 @@ def _asked(mirror: Mirror, command: tuple[Command, ...]) -> float:
     """Seconds of CPU to the first answer."""
     began = time.process_time()
     base = mirror.base(frozenset())
-    next(looks(base.simulation, command, HOUR, found=base.found))
+    next(looks(base.simulation, command, HOUR, found=base.completed))
     return time.process_time() - began
 
 
