@@ -28,7 +28,7 @@ BEHIND: Span = 5 * SECOND
 REST: Span = 2 * SECOND
 """It is made anew before anybody asks when it is that old."""
 INTEREST: Span = 2 * MINUTE
-"""So long after a question the next one is expected."""
+"""So long after a what-if the next one is expected."""
 WORK = ("workloads", "jobs", "pods", "pod_groups", "kai_pod_groups")
 """Tables of what comes and goes all the time; the others are how a cluster is set up."""
 
@@ -75,7 +75,7 @@ class Mirror:
         self._making: Pieces[Base] | None = None
         """The next one, under way."""
         self._asked: Time | None = None
-        """When somebody asked last."""
+        """When somebody tried changes last."""
 
     def see(self, seen: See) -> None:
         """Take in what changed."""
@@ -101,14 +101,12 @@ class Mirror:
 
         It is tried piece by piece, in a fork: what is seen meanwhile changes nothing in the answer.
         """
-        self.expect()
         snapshot, footing = self.snapshot, self._known_to_engines()
         whole(footing.catch_up(snapshot))
         return trying(snapshot, footing.rehearsal(), workload, lambda: self.base(frozenset({workload})).simulation)
 
     def base(self, named: frozenset[str]) -> Base:
         """What the futures of a question begin from that names these."""
-        self.expect()
         base = self._base
         if (base is None or not base.stands_for(self.snapshot, named)) and self._making is not None:
             # What is begun is there sooner than what is not, and may do.
@@ -119,7 +117,7 @@ class Mirror:
         return base
 
     def expect(self) -> None:
-        """Somebody asks, or is about to."""
+        """Somebody tries changes, or is about to: the next question comes soon."""
         self._asked = self.snapshot.time
 
     def make_ready(self) -> bool:

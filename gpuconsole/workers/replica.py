@@ -147,6 +147,8 @@ class Desk:
                 self._mirror.expect()
                 return Done()
             case Asking(seen=True):
+                if isinstance(request, Ask | AskPlan):
+                    self._mirror.expect()
                 base = self._mirror.base(named_in(request))
                 return self._answer(base.simulation, request, base.completed)
             case _ if self._replica is None:
