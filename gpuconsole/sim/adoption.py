@@ -123,7 +123,8 @@ def says_more(found: Object, thing: Object) -> bool:
             return full == thing
         case Workload(), Workload():
             others = (tuple(one for one in of.conditions if one.type != PODS_READY) for of in (found, thing))
-            return len({*others}) == 1 and replace(found, conditions=thing.conditions) == thing
+            same = len({*others}) == 1 and replace(found, conditions=thing.conditions) == thing
+            return same and thing.is_true(PODS_READY)
         case _:
             return False
 

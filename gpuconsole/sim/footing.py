@@ -7,6 +7,7 @@ then only what changed.
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import TABLES, Object
@@ -64,6 +65,7 @@ class Footing:
         world.now = reached.time
         while piece := tuple(islice(self._coming, AT_ONCE)):
             for event in piece:
+                self._forget_readiness(event)
                 _tell(world, event)
             yield
         if self._next is reached:
@@ -111,6 +113,14 @@ class Footing:
         """The cluster as it was told last, with what is kept: it shares the most with what begins here."""
         return self._world.state.freeze()
 
+    def _forget_readiness(self, event: Applied | Deleted) -> None:
+        """A Workload one of whose pods changes is as the cluster shows it again."""
+        key = event.object.key if isinstance(event, Applied) else event.key
+        pod = self._world.pod(key) if _table(event) == TABLES[Pod] else None
+        pair = self._fuller.pop((Workload, pod.workload), None) if pod is not None else None
+        if pair is not None and self._world.workload(pair[1].key) is pair[1]:
+            _tell(self._world, Applied(self._world.now, pair[0]))
+
     def _put_completed(self) -> None:
         """Where the cluster still shows what was completed, the engines know it so already."""
         state = self._world.state
@@ -123,6 +133,10 @@ class Footing:
         """Its admission alone; None without Kueue."""
         session = self._world.session
         return Rehearsal(session.fork(), self.at.time, self.at.workloads.all()) if session is not None else None
+
+
+def _table(event: Applied | Deleted) -> str:
+    return TABLES[type(event.object)] if isinstance(event, Applied) else event.table
 
 
 def _tell(world: World, event: Applied | Deleted) -> None:

@@ -11,7 +11,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.pieces import whole
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.workloads import Workload
+from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
@@ -35,7 +35,10 @@ POLICIES = {
 
 
 class Sight:
-    """What an observer sees of a cluster, Snapshot by Snapshot: what did not change is the same object. Mutates."""
+    """What an observer sees of a cluster, Snapshot by Snapshot: what did not change is the same object. Mutates.
+
+    Kueue does not say whether pods run, unless it waits for them.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[type[Object], str], Object] = {}
@@ -44,13 +47,19 @@ class Sight:
         snapshot = as_live(simulation)
         state = ClusterState(snapshot.time)
         seen = {}
-        for thing in snapshot.objects():
+        for thing in map(_without_readiness, snapshot.objects()):
             key = type(thing), thing.key
             known = self._known.get(key)
             seen[key] = known if known == thing else thing
             state.apply(Applied(snapshot.time, seen[key]))
         self._known = seen
         return state.freeze()
+
+
+def _without_readiness(thing: Object) -> Object:
+    if not isinstance(thing, Workload):
+        return thing
+    return replace(thing, conditions=tuple(one for one in thing.conditions if one.type != "PodsReady"))
 
 
 def on(footing: Footing) -> Simulation:
@@ -64,7 +73,7 @@ def told(snapshot: Snapshot, policy: SimPolicy) -> Footing:
 
 
 def future(simulation: Simulation) -> tuple[list[Object], list[Event], list[Object]]:
-    """The cluster, and what comes in an hour; the indices of GPUs are left out: here they are guessed."""
+    """The cluster, and what comes in an hour; which GPUs pods have, and since when all run, is guessed and left out."""
     now = [_unguessed(thing) for thing in simulation.snapshot().objects()]
     simulation.advance(simulation.now + HOUR)
     events = [Applied(e.time, _unguessed(e.object)) if isinstance(e, Applied) else e for e in simulation.drain()]
@@ -72,7 +81,13 @@ def future(simulation: Simulation) -> tuple[list[Object], list[Event], list[Obje
 
 
 def _unguessed(thing: Object) -> Object:
+    if isinstance(thing, Workload):
+        return replace(thing, conditions=tuple(map(_ready_sometime, thing.conditions)))
     return replace(thing, gpus=()) if isinstance(thing, Pod) else thing
+
+
+def _ready_sometime(condition: Condition) -> Condition:
+    return replace(condition, since=0) if condition.type == "PodsReady" else condition
 
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
@@ -126,7 +141,7 @@ def test_what_nobody_says_of_pods_is_written_down_once_and_forgotten_when_the_cl
     submit(cluster, job("one", gpus=2, pods=2), job("two", gpus=1))
     shown = sight.of(cluster)
     whole(footing.catch_up(shown))
-    assert {*map(type, written(footing))} == {Pod}
+    assert {*map(type, written(footing))} == {Pod, Workload}
     known = on(footing).snapshot()
     assert written(footing) == []
     assert list(footing.completed().objects()) == list(known.objects())
@@ -136,7 +151,7 @@ def test_what_nobody_says_of_pods_is_written_down_once_and_forgotten_when_the_cl
     state.apply(Applied(shown.time, said))
     whole(footing.catch_up(state.freeze()))
     assert footing.completed().pods[first.key] is said
-    assert {thing.key for thing in written(footing)} == {first.key}
+    assert {thing.key for thing in written(footing)} == {first.key, known.pods[first.key].workload}
     assert on(footing).snapshot().pods[first.key] == replace(known.pods[first.key], labels=said.labels)
 
 
