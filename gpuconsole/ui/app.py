@@ -1,5 +1,6 @@
 """The app: modes, the way between them, and the newest Snapshot on its way to the screen in front."""
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,6 +34,11 @@ REPAINT = 0.25
 """Seconds between two repaints for new data, at least."""
 TWICE = 2.0
 """Seconds within which a second ctrl+c quits."""
+
+
+def at_terminal() -> bool:
+    """True if keys come from a terminal; no more so once that is closed."""
+    return sys.__stdin__ is not None and sys.__stdin__.isatty()
 
 
 class ConsoleApp(TunedApp):
@@ -89,6 +95,7 @@ class ConsoleApp(TunedApp):
 
     def on_mount(self) -> None:
         self._following.begin(self.cluster)
+        self._at_terminal = not self.is_headless and at_terminal()
         self.set_interval(1.0, self._show_age)
         if self._warm:
             self._warming = Warming(
@@ -112,7 +119,10 @@ class ConsoleApp(TunedApp):
         self._following.came(message.snapshot)
 
     def _show_age(self) -> None:
-        if self.front is not None:
+        if self._at_terminal and not at_terminal():
+            # Whoever closed it may not have ended this process, which would read its end of file for ever.
+            self.exit()
+        elif self.front is not None:
             self.front.show_header()
 
     @property
