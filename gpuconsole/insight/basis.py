@@ -62,7 +62,9 @@ def run_times(policy: SimPolicy) -> tuple[str, ...]:
         return ()
     about = "about " if policy.durations.sigma else ""
     lasts = format_span(policy.durations.median)
-    return (f"work lasts {about}{lasts} from its start where nothing says how long: nothing of the past is asked",)
+    return (
+        f"work lasts {about}{lasts} from its start where nothing says how long, twice that if it runs longer: nothing of the past is asked",
+    )
 
 
 def not_known(lacking: tuple[str, ...]) -> str:

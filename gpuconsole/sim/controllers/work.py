@@ -131,17 +131,25 @@ def begin(world: World, crew: Crew) -> None:
 
 
 def resume(world: World, crew: Crew, start: Time) -> None:
-    """The work goes on since an earlier moment.
-
-    Work that should be over by now ends at once if its length is known; one that was only drawn begins anew.
-    """
+    """The work goes on since an earlier moment."""
     todo = task(world, crew)
     world.crews[crew.key] = replace(crew, start=start)
     if todo.duration is not None:
-        end = start + max(0, todo.duration - todo.done)
-        if end < world.now:
-            end = world.now + (todo.duration if todo.drawn else 0)
-        world.kernel.at(end, WorkEnds(crew.key, start))
+        world.kernel.at(end_of(todo, start, world.now), WorkEnds(crew.key, start))
+
+
+def end_of(todo: Task, start: Time, now: Time) -> Time:
+    """When work ends that goes on since then.
+
+    What should be over by now ends at once if its length is known. One that was only drawn was too short: it is taken
+    to be twice as long, and twice that, until it is not over.
+    """
+    length = max(0, (todo.duration or 0) - todo.done)
+    if todo.drawn:
+        length = max(SECOND, length)
+        while start + length < now:
+            length *= 2
+    return max(now, start + length)
 
 
 def ended(world: World, crew: Crew) -> bool:

@@ -16,8 +16,7 @@ def begin(world: World, pod: Pod) -> None:
     crew = world.crews.get(crew_key(pod))
     todo = None if crew is None or not crew.solo else work.pod_task(world, crew, pod)
     if todo is not None and todo.duration is not None:
-        end = max(world.now, pod.started + max(0, todo.duration - todo.done))
-        world.kernel.at(end, PodEnds(pod.key, pod.uid))
+        world.kernel.at(work.end_of(todo, pod.started, world.now), PodEnds(pod.key, pod.uid))
 
 
 def end(world: World, timer: PodEnds) -> None:
