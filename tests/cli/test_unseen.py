@@ -241,7 +241,8 @@ def test_a_what_if_without_nodes_has_no_numbers_of_them(gpuconsole: Line, file: 
 
 
 def test_futures_of_what_others_run_say_which_run_times_they_assume(gpuconsole: Line, file: Path) -> None:
-    told = "work lasts 1h from its start where nothing says how long: nothing of the past is asked"
+    long = "work lasts 1h from its start where nothing says how long, twice that if it runs longer"
+    told = f"{long}: nothing of the past is asked"
     for words in (("whatif", "-f", "change.yaml"), ("plan", "-f", "wanted.yaml")):
         assert answer(gpuconsole, *words, "--snapshot", file)[1]["assumed"] == [told]
         assert f"gpuconsole: {told}" in gpuconsole(*words, "--snapshot", file).err.splitlines()

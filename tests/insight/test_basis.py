@@ -75,7 +75,10 @@ def test_a_kind_of_which_some_namespaces_are_read_is_not_seen_wholly() -> None:
 
 
 def test_run_times_that_nobody_learned_are_said_to_be_assumed() -> None:
-    lasts = "work lasts {} from its start where nothing says how long, twice that if it runs longer: nothing of the past is asked"
+    lasts = (
+        "work lasts {} from its start where nothing says how long, twice that if it runs longer: "
+        "nothing of the past is asked"
+    )
     assert run_times(SimPolicy()) == (lasts.format("1h"),)
     assert run_times(SimPolicy(durations=Spread(median=2 * HOUR, sigma=0.5))) == (lasts.format("about 2h"),)
     assert run_times(SimPolicy(run_times=learn((), {}))) == ()
