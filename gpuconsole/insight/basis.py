@@ -62,9 +62,8 @@ def run_times(policy: SimPolicy) -> tuple[str, ...]:
         return ()
     about = "about " if policy.durations.sigma else ""
     lasts = format_span(policy.durations.median)
-    return (
-        f"work lasts {about}{lasts} from its start where nothing says how long, twice that if it runs longer: nothing of the past is asked",
-    )
+    told = f"work lasts {about}{lasts} from its start where nothing says how long, twice that if it runs longer"
+    return (f"{told}: nothing of the past is asked",)
 
 
 def not_known(lacking: tuple[str, ...]) -> str:
