@@ -193,6 +193,7 @@ def _fill(api: ApiServer, nodes: int, pods: int, workloads: int, quota: int | No
     for number in range(pods):
         pod = documents.pod(f"train-{number:05}", 1, node=f"node-{number % nodes:04}")
         pod["metadata"]["annotations"] = {"kueue.x-k8s.io/workload": f"train-{number:05}"}
+        pod["status"]["startTime"] = f"2026-01-{1 + number % 28:02}T{number % 24:02}:{number % 60:02}:00Z"
         api.put("pods", pod)
 
 

@@ -45,8 +45,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a head that keeps capacity for itself is passed over",
         f"{KUEUE}/quiet.py",
-        "(mode == Mode.PREEMPT and can_always_reclaim(rules))",
-        "mode == Mode.PREEMPT",
+        "keeps_nothing = can_always_reclaim(rules) or not rules.queue.cohort",
+        "keeps_nothing = True",
         QUIET_TESTS,
     ),
     Mutant(
