@@ -14,6 +14,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import Admit, Evict, KeepWaiting, Preempt, Refuse
 from gpuconsole.model.events import Applied, Deleted
+from gpuconsole.model.objects import TABLES
 from gpuconsole.model.scan import news
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Admission, Condition, Workload
@@ -58,7 +59,7 @@ class Foresight:
         Without `keep` the engine stays at the Snapshot before: for what only might have been. Its preemptions say how
         their victims were chosen.
         """
-        if self._begins_anew(snapshot):
+        if self._session.outlived(snapshot.time):
             self._session, self._at, self._with_pods, self._outcome = Session(self.config), EMPTY, False, None
         changes = news(self._at, snapshot)
         if keep and not changes and self._outcome is not None:
@@ -77,17 +78,12 @@ class Foresight:
         for possible in memories(session, supposed, workload, beside):
             yield _Cycles(possible, supposed, choices=False).run()
 
-    def _begins_anew(self, snapshot: Snapshot) -> bool:
-        """True where what the session was told does not make it what a new one would be: time has passed in it."""
-        requeue = self._session.next_requeue
-        return self.config.admission_fair_sharing is not None or (requeue is not None and requeue <= snapshot.time)
-
 
 def _tell(session: Session, changes: list[Applied | Deleted], after: Snapshot, with_pods: bool) -> bool:
     """Tell a session what changed; True if it knows all pods, which matter as soon as it places them."""
     pods: list[Applied | Deleted] = []
     for event in changes:
-        if _is_pod(event):
+        if event.table == TABLES[Pod]:
             pods.append(event)
         else:
             session.follow(event, after.time)
@@ -96,10 +92,6 @@ def _tell(session: Session, changes: list[Applied | Deleted], after: Snapshot, w
     for event in pods if with_pods else [Applied(after.time, pod) for pod in after.pods.all()]:
         session.follow(event, after.time)
     return True
-
-
-def _is_pod(event: Applied | Deleted) -> bool:
-    return isinstance(event.object, Pod) if isinstance(event, Applied) else event.table == "pods"
 
 
 class _Cycles:

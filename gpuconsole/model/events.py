@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import Time
-from gpuconsole.model.objects import Object
+from gpuconsole.model.objects import TABLES, Object
 
 
 class What(StrEnum):
@@ -63,6 +63,15 @@ class Applied(Struct, frozen=True, tag="applied"):
 
     time: Time
     object: Object
+
+    @property
+    def table(self) -> str:
+        """Its table's name, as that of an object that is gone."""
+        return TABLES[type(self.object)]
+
+    @property
+    def key(self) -> str:
+        return self.object.key
 
 
 class Deleted(Struct, frozen=True, tag="deleted"):

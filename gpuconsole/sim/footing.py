@@ -51,7 +51,8 @@ class Footing:
         yield from self._take_in()
         if snapshot.time < self.at.time:
             return
-        if self._begins_anew(snapshot):
+        session = self._world.session
+        if session is not None and session.outlived(snapshot.time):
             self._world, self.at = World(self._policy, self._seed, 0, ClusterState()), EMPTY
             self._fuller = {}
         self._coming, self._next = iter(news(self.at, snapshot)), snapshot
@@ -74,14 +75,6 @@ class Footing:
             world.state.recall(reached.recent)
             self.at, self._next = reached, None
             self._put_completed()
-
-    def _begins_anew(self, snapshot: Snapshot) -> bool:
-        """True where time that passed counts: where backoffs end, or usage is forgotten."""
-        session = self._world.session
-        if session is None:
-            return False
-        ended = session.next_requeue is not None and session.next_requeue <= snapshot.time
-        return ended or session.next_sample is not None
 
     def begin(self) -> Pieces[World]:
         """A world that goes on from here: every group of pods has its crew and its timers.
@@ -115,8 +108,7 @@ class Footing:
 
     def _forget_readiness(self, event: Applied | Deleted) -> None:
         """A Workload one of whose pods changes is as the cluster shows it again."""
-        key = event.object.key if isinstance(event, Applied) else event.key
-        pod = self._world.pod(key) if _table(event) == TABLES[Pod] else None
+        pod = self._world.pod(event.key) if event.table == TABLES[Pod] else None
         pair = self._fuller.pop((Workload, pod.workload), None) if pod is not None else None
         if pair is not None and self._world.workload(pair[1].key) is pair[1]:
             _tell(self._world, Applied(self._world.now, pair[0]))
@@ -133,10 +125,6 @@ class Footing:
         """Its admission alone; None without Kueue."""
         session = self._world.session
         return Rehearsal(session.fork(), self.at.time, self.at.workloads.all()) if session is not None else None
-
-
-def _table(event: Applied | Deleted) -> str:
-    return TABLES[type(event.object)] if isinstance(event, Applied) else event.table
 
 
 def _tell(world: World, event: Applied | Deleted) -> None:

@@ -174,27 +174,10 @@ class Line:
 
     def expect(self, seen: Seen) -> None:
         """Have the process get ready for a question about a cluster. Raises WorkerError."""
-        with self._talking:
-            if self.lost:
-                raise WorkerError(self.lost)
-            try:
-                if isinstance(self._show(seen), Done):
-                    self._ask(Expect())
-            except (EOFError, OSError) as error:
-                self._give_up("the worker process died")
-                raise WorkerError(self.lost) from error
+        self._reply(Expect(), seen)
 
     def answer(self, question: Question | GoOn | Foresee, seen: Seen | None) -> Answered:
-        with self._talking:
-            if self.lost:
-                raise WorkerError(self.lost)
-            try:
-                reply = self._show(seen) if seen is not None else Done()
-                if isinstance(reply, Done):
-                    reply = self._ask(question)
-            except (EOFError, OSError) as error:
-                self._give_up("the worker process died")
-                raise WorkerError(self.lost) from error
+        reply = self._reply(question, seen)
         match reply:
             case Looked() | Scored() | Reasoned() | Planned() | Foreboded() | Foretold() | Awaited() | Foreseen():
                 return reply
@@ -204,6 +187,18 @@ class Line:
                 raise WorkerError("the worker's replica differs from the simulation and starts anew")
             case _:
                 assert_never(reply)
+
+    def _reply(self, request: Question | GoOn | Foresee | Expect, seen: Seen | None) -> Reply:
+        """Show the cluster that is asked about, and ask."""
+        with self._talking:
+            if self.lost:
+                raise WorkerError(self.lost)
+            try:
+                reply = self._show(seen) if seen is not None else Done()
+                return self._ask(request) if isinstance(reply, Done) else reply
+            except (EOFError, OSError) as error:
+                self._give_up("the worker process died")
+                raise WorkerError(self.lost) from error
 
     def _show(self, seen: Seen) -> Reply:
         """Tell the process what changed in a cluster since it was told last."""

@@ -43,14 +43,18 @@ class Base(NamedTuple):
     simulation: Simulation
     """It, going on by our rules; to be forked, not driven."""
 
+    def changed(self, now: Snapshot) -> set[str]:
+        """The tables whose rows are others by now."""
+        return {name for name in TABLES.values() if not _same_rows(self.found, now, name)}
+
     def stands_for(self, now: Snapshot, named: frozenset[str]) -> bool:
         """True if the answer to a question that names these would hardly be another one `now`."""
         if now.time - self.found.time > FRESH:
             return False
-        changed = [name for name in TABLES.values() if not _same_rows(self.found, now, name)]
+        changed = self.changed(now)
         if not changed:
             return True
-        if now.time - self.found.time > BEHIND or not {*changed} <= {*WORK}:
+        if now.time - self.found.time > BEHIND or not changed <= {*WORK}:
             return False
         return all(getattr(self.found, name).get(key) == getattr(now, name).get(key) for name in WORK for key in named)
 
@@ -140,8 +144,7 @@ class Mirror:
         base, now = self._base, self.snapshot
         if base is None:
             return True
-        changed = any(not _same_rows(base.found, now, name) for name in TABLES.values())
-        return now.time - base.found.time > (REST if changed else FRESH)
+        return now.time - base.found.time > (REST if base.changed(now) else FRESH)
 
     def _make(self) -> Pieces[Base]:
         footing = self._known_to_engines()

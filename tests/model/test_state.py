@@ -1,5 +1,8 @@
 """Events go in, Snapshots come out; no later event ever reaches an earlier Snapshot."""
 
+from collections.abc import Callable
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,25 +44,19 @@ def test_an_old_snapshot_never_changes(before: list[Event], after: list[Event]) 
     assert contents(old) == seen
 
 
-@given(events, events, events)
-def test_a_fork_and_its_origin_never_touch_each_other(
-    before: list[Event], left: list[Event], right: list[Event]
-) -> None:
-    state = fed(ClusterState(), before)
-    twin = state.fork()
-    fed(state, left)
-    fed(twin, right)
-    assert contents(state.freeze()) == contents(fed(ClusterState(), before + left).freeze())
-    assert contents(twin.freeze()) == contents(fed(ClusterState(), before + right).freeze())
-
-
-@given(events, events, events)
-def test_a_state_that_begins_with_a_snapshot_and_its_origin_never_touch_each_other(
-    before: list[Event], left: list[Event], right: list[Event]
-) -> None:
-    state = fed(ClusterState(), before)
+def begun(state: ClusterState) -> ClusterState:
+    """A state that begins with the Snapshot of another one."""
     snapshot = state.freeze()
-    twin = ClusterState.of(snapshot, snapshot.recent)
+    return ClusterState.of(snapshot, snapshot.recent)
+
+
+@pytest.mark.parametrize("twin_of", [ClusterState.fork, begun], ids=["a fork", "one that begins with its Snapshot"])
+@given(before=events, left=events, right=events)
+def test_a_twin_and_its_origin_never_touch_each_other(
+    twin_of: Callable[[ClusterState], ClusterState], before: list[Event], left: list[Event], right: list[Event]
+) -> None:
+    state = fed(ClusterState(), before)
+    twin = twin_of(state)
     fed(state, left)
     fed(twin, right)
     assert contents(state.freeze()) == contents(fed(ClusterState(), before + left).freeze())

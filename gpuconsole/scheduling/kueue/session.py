@@ -174,6 +174,14 @@ class Session:
         state = self._state
         return min([*state.backoffs.values(), *(again.at for again in state.second_passes.values())], default=None)
 
+    def outlived(self, now: Time) -> bool:
+        """True where what it was told does not make it what a new one would be by now: time has passed in it.
+
+        A backoff has ended, or usage is forgotten little by little.
+        """
+        requeue = self.next_requeue
+        return self.config.admission_fair_sharing is not None or (requeue is not None and requeue <= now)
+
     def pending(self, cluster_queue: str) -> list[Pending]:
         """Everything that waits in a ClusterQueue, in queue order, parked workloads included."""
         state = self._settled
