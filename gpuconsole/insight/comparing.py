@@ -12,6 +12,7 @@ from gpuconsole.insight.pending import explain
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.stand_ins import outermost, stand_ins
+from gpuconsole.insight.subjects import is_there
 from gpuconsole.insight.whatif_answer import FEASIBLE, Closed, Outcome, QueueChange, Shift
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import Span, Time
@@ -21,9 +22,11 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 
 
-def outcome_of(key: str, tried: Course, snapshots: Sequence[Snapshot], without: Course, other: Snapshot) -> Outcome:
-    """What becomes of one workload in the future `tried`, by these Snapshots of it, the newest last."""
-    final = snapshots[-1]
+def outcome_of(
+    key: str, tried: Course, snapshots: Sequence[Snapshot], without: Course, others: Sequence[Snapshot]
+) -> Outcome:
+    """What becomes of one workload in the future `tried`, by these Snapshots of it and of the other, newest last."""
+    final, other = snapshots[-1], others[-1]
     workload = next((s.workloads[key] for s in reversed(snapshots) if key in s.workloads), None)
     twin = stand_ins(final).get(key) if workload is None else None
     admitted, before = _let_in(tried, final, key), _let_in(without, other, key)
@@ -46,7 +49,7 @@ def outcome_of(key: str, tried: Course, snapshots: Sequence[Snapshot], without: 
         code=answer.code if answer is not None else Code.NOT_WAITING,
         why=answer.headline if answer is not None else FEASIBLE,
         text=answer.text if answer is not None else "",
-        new=not any(key in table for table in (other.workloads, other.jobs, other.pods)),
+        new=key not in without.asked and not any(is_there(key, one) for one in others),
         admitted_without=before,
     )
 

@@ -43,6 +43,8 @@ class Course(Struct, kw_only=True):
     """Workload → when all its pods ran for the first time."""
     placed: dict[str, list[Happened]] = field(default_factory=dict)
     """Job, or lone pod, that no Workload stands for → the lines of its pods that get nodes."""
+    asked: set[str] = field(default_factory=set)
+    """The work that its commands are about (`subjects_of`), also if it has ended and is gone."""
 
     def first_admission(self, key: str) -> Time | None:
         lines = self.admitted.get(key)

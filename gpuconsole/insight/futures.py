@@ -15,10 +15,10 @@ from gpuconsole.insight.gpu_totals import GpuTotals, gpu_totals
 from gpuconsole.insight.overview import Waiting, waiting
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, leaves, queues_below
 from gpuconsole.insight.stand_ins import outermost
-from gpuconsole.insight.subjects import subjects_of
+from gpuconsole.insight.subjects import is_there, subjects_of
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.commands import Command
+from gpuconsole.model.commands import Command, Later
 from gpuconsole.model.events import Applied, Event, Happened, What
 from gpuconsole.model.job import Job
 from gpuconsole.model.snapshot import Snapshot
@@ -94,6 +94,9 @@ class Future:
         self.simulation.drain()
         self.begun = self.simulation.snapshot()
         self.commands = commands
+        afters = (command.after if isinstance(command, Later) else 0 for command in commands)
+        self._moments = sorted({base.now + after for after in afters})
+        """When commands are carried out still."""
         self.gpus = GpuTime(self.begun, base.now)
         self.course = Course(begun=base.now)
         self._jobs: dict[str, Job] = {}
@@ -108,16 +111,30 @@ class Future:
 
     def advance(self, until: Time) -> None:
         """Go on to a moment, and take down what happens."""
+        while self._moments and self._moments[0] <= until:
+            # What is asked for may have come and gone before anybody looks.
+            self._go(self._moments.pop(0))
+            self._meet()
+        self._go(until)
+
+    def _go(self, until: Time) -> None:
         self.simulation.advance(until)
         for event in self.simulation.drain():
             self.gpus.note(event)
             self._note(event)
         self.gpus.count(until)
 
+    def _meet(self) -> None:
+        """Note the work that the commands are about; what is gone stays noted."""
+        snapshot = self.simulation.snapshot()
+        gone = {key for key in self.course.asked if not is_there(key, snapshot)}
+        self.course.asked = gone | subjects_of(self.commands, snapshot)
+
     def look(self) -> Standing:
         """Where it stands."""
+        self._meet()
         # Of everybody else nobody asks here whether it is parked.
-        self.simulation.show_parked(subjects_of(self.commands, self.simulation.snapshot()))
+        self.simulation.show_parked(self.course.asked)
         snapshot = self.simulation.snapshot()
         return Standing(
             course=self.course,

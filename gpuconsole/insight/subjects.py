@@ -34,8 +34,12 @@ def subjects_of(commands: Iterable[Command], snapshot: Snapshot) -> set[str]:
         for name in (workload.owner, workload.owner.partition("/")[2])
         if name in owners
     }
-    known = (snapshot.workloads, snapshot.jobs, snapshot.pods)
-    return {owned.get(key, key) for key in named if key in owned or any(key in table for table in known)}
+    return {owned.get(key, key) for key in named if key in owned or is_there(key, snapshot)}
+
+
+def is_there(key: str, snapshot: Snapshot) -> bool:
+    """True for a workload, job or pod of the Snapshot."""
+    return any(key in table for table in (snapshot.workloads, snapshot.jobs, snapshot.pods))
 
 
 def _named(command: Command, snapshot: Snapshot) -> Iterator[str]:

@@ -124,7 +124,6 @@ class _Trial:
         self.tried = Future(base, commands, places)
         self.placed: tuple[Time, Standing, Standing] | None = None
         """When everything that was asked for ran, and the futures at that moment."""
-        self._seen: set[str] = set()
 
     def set_out(self, elsewhere: Elsewhere | None) -> Way:
         """The future without the commands leaves; it is to be closed."""
@@ -177,11 +176,9 @@ class _Trial:
         tried, without = stands.course, beside.course
         reached, final, other = self.tried.simulation.now, stands.snapshot, beside.snapshot
         compared, before, after = self.placed or (reached, beside, stands)
-        self._seen |= subjects_of(self.commands, after.snapshot) | subjects_of(self.commands, final)
-        rivals = subjects_of(self.other, other)
         moments = self.now, other, final
-        subjects = [(key, (after.snapshot, final)) for key in sorted(self._seen)]
-        lasting = [(key, (other,)) for key in sorted(rivals)]
+        subjects = [(key, (after.snapshot, final)) for key in sorted(tried.asked)]
+        lasting = [(key, (other,)) for key in sorted(without.asked)]
         evicted, evicted_without = tried.evictions(), without.evictions()
         lost_without, cost_without = without.lost()
         lost, cost = tried.lost()
@@ -193,11 +190,11 @@ class _Trial:
             refused=(*self._only_tried(without, What.COMMAND_REFUSED), *self._too_late()),
             so_already=tuple(self._only_tried(without, What.COMMAND_NEEDLESS)),
             closed=closed_by(beside.sums.queues, stands.sums.queues),
-            outcomes=tuple(outcome_of(key, tried, seen, without, other) for key, seen in subjects),
-            against=tuple(outcome_of(key, without, seen, tried, final) for key, seen in lasting),
+            outcomes=tuple(outcome_of(key, tried, seen, without, (self.now, other)) for key, seen in subjects),
+            against=tuple(outcome_of(key, without, seen, tried, (self.now, final)) for key, seen in lasting),
             victims=more_evictions(evicted, evicted_without),
             spared=more_evictions(evicted_without, evicted),
-            shifts=shifts_of(without, tried, self._seen | rivals, moments),
+            shifts=shifts_of(without, tried, tried.asked | without.asked, moments),
             queues=queue_changes(now.queues, before.sums.queues, after.sums.queues),
             gpus_total=now.gpus.total,
             gpus_now=now.gpus.in_use,

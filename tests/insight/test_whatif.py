@@ -20,6 +20,7 @@ from gpuconsole.model.commands import (
     AnswerCheck,
     Command,
     Cordon,
+    Delete,
     Drain,
     FailNode,
     FailPod,
@@ -92,6 +93,25 @@ def test_now_is_the_cluster_of_others_as_it_was_found_not_after_what_our_engine_
     assert (prod.used_now, prod.nominal_now) == (0, 16)
     assert (prod.used_without, prod.used, prod.nominal) == (8, 8, 12)
     assert (answer.gpus_now, answer.gpus_without, answer.gpus) == (0, 8, 8)
+
+
+def test_what_was_asked_for_and_is_gone_before_the_horizon_is_told_on_either_side() -> None:
+    small = job("small", "prod/lq", 2, 10_000)
+    asked = (Later(MINUTE, Submit((small,))), Later(5 * MINUTE, Delete("workloads", small.key)))
+    one = what_if(looks(org_cohort(), asked, 10 * MINUTE))
+    other = what_if(looks(org_cohort(), (), 10 * MINUTE, against=asked))
+    told = [("prod/small", NOW + MINUTE, True)]
+    assert [(found.workload, found.admitted, found.new) for found in one.outcomes] == told
+    assert [(found.workload, found.admitted, found.new) for found in other.against] == told
+    assert (one.shifts, other.shifts) == ((), ())
+    assert what_if(looks(org_cohort(), asked, 10 * MINUTE, against=asked)).empty
+
+
+def test_what_ran_before_and_ends_in_both_futures_is_not_new() -> None:
+    served = "prod/serve"
+    asked = (SetPriority(served, 20_000), Later(MINUTE, Delete("workloads", served)))
+    found = what_if(looks(org_cohort(), asked, HOUR, against=asked[1:])).outcomes
+    assert [(outcome.workload, outcome.new) for outcome in found] == [(served, False)]
 
 
 def test_prod_asks_for_its_quota_and_rlhf_alone_has_to_go_until_serve_ends() -> None:
