@@ -1,7 +1,19 @@
-"""The namespaces of a ClusterQueue's LocalQueues, and whether its selector takes any of them."""
+"""The LocalQueues of a ClusterQueue: whether anybody can come in by them, and from which namespaces."""
 
-from gpuconsole.model.queues import ClusterQueue
+from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
+
+
+def closed(snapshot: Snapshot, queue: ClusterQueue) -> str:
+    """Why nobody comes in by the LocalQueues that it has, as far as all of them are seen; else nothing."""
+    doors = [door for door in snapshot.local_queues.all() if door.cluster_queue == queue.name]
+    if not snapshot.seen.all_of(LocalQueue):
+        return ""
+    if doors and all(door.stop_policy is not StopPolicy.NONE for door in doors):
+        return f"each of its LocalQueues is stopped ({', '.join(sorted(door.key for door in doors))})"
+    if outside := shut_out(snapshot, queue):
+        return f"its namespaceSelector takes none of the namespaces of its LocalQueues ({', '.join(outside)})"
+    return ""
 
 
 def shut_out(snapshot: Snapshot, queue: ClusterQueue) -> list[str]:

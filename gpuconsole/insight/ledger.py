@@ -7,7 +7,7 @@ from gpuconsole.insight.borrowing import unseen_queues
 from gpuconsole.insight.cost import loss_if_evicted
 from gpuconsole.insight.loans import Loan, loans
 from gpuconsole.insight.preemptions import rule_in_words
-from gpuconsole.insight.starving import Starving, inactive, no_right, starving
+from gpuconsole.insight.starving import Starving, admits_nobody, no_right, starving
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.session import Session
@@ -64,7 +64,7 @@ def exposure(snapshot: Snapshot, session: Session, prices: Prices, lender: str, 
     """What one lender would take back, by the search that Kueue does for a workload of the lender's usual priority."""
     owned = snapshot.cluster_queues[lender].quotas()[flavor, resource].nominal
     gpus = owned - books(snapshot).book(lender).usage.get((flavor, resource), 0)
-    why_not, victims = inactive(session, lender), None
+    why_not, victims = admits_nobody(snapshot, session, lender), None
     if not why_not:
         victims = session.room_for(lender, flavor, resource, gpus, priority=_usual_priority(snapshot, lender))
         if victims is None:

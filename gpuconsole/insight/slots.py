@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.doors import shut_out
+from gpuconsole.insight.doors import closed
 from gpuconsole.insight.engine_queues import queues as all_queues
 from gpuconsole.insight.engine_shares import ENGINES
 from gpuconsole.insight.fragmentation import SIZES, slots_of
@@ -134,14 +134,9 @@ def _taints(node: Node, flavor: ResourceFlavor) -> list[str]:
 def _shut(snapshot: Snapshot, queue: QuotaNode) -> str:
     """Why nothing that comes to a ClusterQueue would start now, whatever its quota."""
     own = snapshot.cluster_queues[queue.name]
-    outside = shut_out(snapshot, own)
     head = pending(snapshot, own.name, limit=1) if own.queueing_strategy is QueueingStrategy.STRICT_FIFO else []
-    if stopped := queue.shut:
+    if stopped := queue.shut or closed(snapshot, own):
         return stopped
-    if queue.children and not _open(queue):
-        return f"each of its LocalQueues is stopped ({', '.join(door.name for door in queue.children)})"
-    if outside:
-        return f"its namespaceSelector takes none of the namespaces of its LocalQueues ({', '.join(outside)})"
     if head:
         first = head[0].workload
         return f"it is StrictFIFO, and {first.owner.partition('/')[2] or first.key} waits at its head"

@@ -6,8 +6,9 @@ from msgspec import Struct
 
 from gpuconsole.insight.capacity import Capacity, capacity
 from gpuconsole.insight.demand import wanted_gpus
+from gpuconsole.insight.doors import closed
 from gpuconsole.insight.positions import pending
-from gpuconsole.model.queues import PreemptionPolicy
+from gpuconsole.model.queues import LocalQueue, PreemptionPolicy
 from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
@@ -73,8 +74,8 @@ def _borrowing(found: Capacity, root: int, column: int) -> tuple[tuple[str, int]
 def _why_it_waits(
     snapshot: Snapshot, session: Session, head: Workload, queue: str, flavor: str, resource: str, gpus: int
 ) -> str:
-    if idle := inactive(session, queue):
-        return idle
+    if shut := admits_nobody(snapshot, session, queue):
+        return shut
     victims = session.room_for(queue, flavor, resource, gpus, priority=head.priority)
     if victims:
         return f"it can take them back: {', '.join(key for key, _ in victims)} would go"
@@ -85,10 +86,17 @@ def _why_it_waits(
     )
 
 
-def inactive(session: Session, queue: str) -> str:
-    """Why a queue admits nobody, whoever made room, if so: Kueue takes no heads from it (its condition Active)."""
+def admits_nobody(snapshot: Snapshot, session: Session, queue: str) -> str:
+    """Why a queue admits nobody, whoever made room, if so: Kueue takes no heads from it (its condition Active), or
+    nobody can come to it.
+    """
     ready = session.readiness(queue)
-    return "" if ready.active else f"it is inactive ({ready.reason})"
+    if not ready.active:
+        return f"it is inactive ({ready.reason})"
+    all_seen = snapshot.seen.all_of(LocalQueue)
+    if all_seen and not any(door.cluster_queue == queue for door in snapshot.local_queues.all()):
+        return "it has no LocalQueue, so that nobody comes to it"
+    return closed(snapshot, snapshot.cluster_queues[queue])
 
 
 def no_right(snapshot: Snapshot, queue: str) -> str:

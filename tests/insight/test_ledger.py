@@ -10,6 +10,8 @@ from gpuconsole.insight.ledger import Exposure, Leaving, Ledger, ledger
 from gpuconsole.insight.loans import Loan, loans
 from gpuconsole.insight.starving import Starving
 from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.cluster import Namespace
+from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.quantity import CPU, GPU
@@ -24,7 +26,7 @@ from gpuconsole.model.queues import (
     StopPolicy,
 )
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Admission, PodSetAssignment
+from gpuconsole.model.workloads import Admission, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.ui.answers.ledger import ledger_lines
 from tests.insight.world import A100, ORG, START, cluster_queue, cohort, running, waiting, world
@@ -215,16 +217,44 @@ def test_a_lender_that_is_stopped_does_not_return() -> None:
     assert found.starving == starves("it is inactive (Stopped)")
 
 
+def test_a_lender_that_nobody_can_come_to_does_not_return() -> None:
+    waits, *shared = sorted(lender(ANY), key=lambda thing: not isinstance(thing, Workload) or thing.reserved)
+    doorless = [thing for thing in shared if not isinstance(thing, LocalQueue) or thing.cluster_queue != "b"]
+    held = [replace(thing, stop_policy=StopPolicy.HOLD) if thing.key == "b/lq" else thing for thing in shared]
+    labels = LabelSelector({"team": "b"})
+    choosy = [replace(thing, namespace_selector=labels) if thing.key == "b" else thing for thing in shared]
+    assert [_why_not(*things) for things in (shared, doorless, held, [*choosy, Namespace(name="b")], choosy)] == [
+        "",
+        "it has no LocalQueue, so that nobody comes to it",
+        "each of its LocalQueues is stopped (b/lq)",
+        "its namespaceSelector takes none of the namespaces of its LocalQueues (b)",
+        "",
+    ]
+    starves_shut = asked(*choosy, waits, Namespace(name="b")).starving
+    assert [one.text for one in starves_shut] == [
+        "its namespaceSelector takes none of the namespaces of its LocalQueues (b)"
+    ]
+
+
+def _why_not(*things: Object) -> str:
+    (exposure,) = asked(*things).exposures
+    assert exposure.possible is not bool(exposure.why_not)
+    return exposure.why_not
+
+
 def test_what_is_free_costs_nobody_anything() -> None:
     things = (
         A100,
         cluster_queue("a", "c", Quota(8)),
         cluster_queue("b", "c", Quota(8)),
         cluster_queue("d", "c", Quota(8)),
-        queue("a", "a"),
+        *(queue(name, name) for name in "abd"),
         running("w", "a/lq", 10, "a"),
     )
-    assert [(one.lender, one.gpus, one.leaving) for one in asked(*things).exposures] == [("b", 8, ()), ("d", 8, ())]
+    assert [(one.lender, one.gpus, one.possible, one.leaving) for one in asked(*things).exposures] == [
+        ("b", 8, True, ()),
+        ("d", 8, True, ()),
+    ]
 
 
 def test_asking_changes_nothing() -> None:
