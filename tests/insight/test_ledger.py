@@ -243,7 +243,7 @@ def _why_not(*things: Object) -> str:
 
 
 def test_what_is_free_costs_nobody_anything() -> None:
-    things = (
+    things: tuple[Object, ...] = (
         A100,
         cluster_queue("a", "c", Quota(8)),
         cluster_queue("b", "c", Quota(8)),
