@@ -14,7 +14,7 @@ from gpuconsole.model.clock import SECOND, format_exactly, format_time
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import canonical, format_quantity
-from gpuconsole.model.queues import LocalQueue, Quota
+from gpuconsole.model.queues import ClusterQueue, Cohort, FlavorQuotas, LocalQueue, Quota
 from gpuconsole.model.topology_encoding import encode
 from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSetAssignment, RequeueState, Workload
 from gpuconsole.ui.job_yaml import own_spec, own_status, owner_references
@@ -98,6 +98,8 @@ _NAMES = {
 
 
 _OTHER_NAMES: Mapping[type[Struct], Mapping[str, str]] = {
+    ClusterQueue: {"cohort": "cohort_name", "fungibility": "flavor_fungibility"},
+    Cohort: {"parent": "parent_name"},
     Admission: {"pod_sets": "pod_set_assignments"},
     PodSetAssignment: {"usage": "resource_usage", "delayed": "delayed_topology_request"},
     CheckState: {"requeue_after": "requeue_after_seconds", "updates": "pod_set_updates"},
@@ -175,6 +177,10 @@ def _fields(thing: Struct) -> dict[str, Any]:
     if isinstance(thing, PodSetAssignment) and thing.levels:
         out = {key: value for key, value in out.items() if key not in ("levels", "topology")}
         out["topology_assignment"] = encode(thing.levels, thing.topology)
+    if isinstance(thing, FlavorQuotas):
+        out["resources"] = [{"name": name, **amounts} for name, amounts in out["resources"].items()]
+    if "fair_weight" in out:
+        out["fair_sharing"] = {"weight": f"{out.pop('fair_weight'):g}"}
     if isinstance(thing, Workload):
         out.update(_workload(thing))
         for name in ("priority_kind", "owner", "job_uid"):

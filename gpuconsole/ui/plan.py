@@ -21,12 +21,14 @@ from gpuconsole.model.commands import (
     SetStopPolicy,
     Submit,
 )
+from gpuconsole.model.manifests import load_text
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue, Quota, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import Workload
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui.as_yaml import as_documents, as_yaml
 from gpuconsole.ui.names import called
 
 
@@ -63,6 +65,19 @@ def asked(command: Command) -> Change:
         if name != "type" and value != ""
     )
     return Change(f"{moment}{fields['type']} {words}", (command,))
+
+
+def tried(words: str, commands: Sequence[Command]) -> Change:
+    """What an answer has tried, in its words; objects with their manifests, where these say all of them."""
+    return Change(words, tuple(_documented(command) for command in commands))
+
+
+def _documented(command: Command) -> Command:
+    if not isinstance(command, Submit) or command.documents:
+        return command
+    text = "---\n".join(map(as_yaml, command.objects))
+    whole = load_text(text, now=0).objects == command.objects
+    return msgspec.structs.replace(command, documents=as_documents(text)) if whole else command
 
 
 def copy(snapshot: Snapshot, workload: Workload) -> Change:

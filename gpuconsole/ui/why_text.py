@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.unblock.search import Suggestion
 from gpuconsole.insight.why import PLACES, Tried
 from gpuconsole.insight.why_lines import flavor_lines, room_lines, suggestion_texts
 from gpuconsole.model.clock import Time
@@ -10,7 +11,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import named
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.widgets.textpane import BLANK, heading, line
+from gpuconsole.ui.widgets.textpane import BLANK, Pick, heading, line
 
 
 def tried_lines(tried: Tried) -> Iterator[Painted]:
@@ -27,6 +28,11 @@ def tried_lines(tried: Tried) -> Iterator[Painted]:
         )
 
 
+def pick_of(suggestion: Suggestion) -> str:
+    """What the cursor knows a suggestion by, so that it stays there when more are found."""
+    return str(suggestion.steps)
+
+
 def unblocking_lines(tried: Tried, snapshot: Snapshot, now: Time) -> Iterator[Painted]:
     """What would let it in, each of which was tried in a fork."""
     if tried.suggestions is None:
@@ -34,10 +40,11 @@ def unblocking_lines(tried: Tried, snapshot: Snapshot, now: Time) -> Iterator[Pa
     yield BLANK
     yield heading("WOULD UNBLOCK IT")
     search = tried.under_way
+    found = iter(tried.suggestions.found)
     for mark, text in suggestion_texts(tried.why, tried.suggestions, snapshot):
         match mark:
             case "✓":
-                yield line("  ", ("✓ ", "good"), named(text))
+                yield Pick(line("  ", ("✓ ", "good"), named(text)), pick_of(next(found)))
             case "⚠":
                 yield line("    ", ("⚠ ", "pending"), named(text))
             case "" if search is None:

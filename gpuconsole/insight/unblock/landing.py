@@ -3,34 +3,19 @@
 The change is made in a fork of the simulation, which goes on a minute, as for pods that wait for nodes (`placing`).
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from gpuconsole.insight.checking import open_checks
 from gpuconsole.insight.pending_pods import explain_pods
-from gpuconsole.insight.unblock.making import Around, all_around, changed
+from gpuconsole.insight.unblock.orders import orders
 from gpuconsole.insight.unblock.placing import HORIZON
-from gpuconsole.insight.unblock.steps import (
-    AddNodes,
-    AdmitNamespace,
-    End,
-    LoosenBudget,
-    MoveTo,
-    RaiseLimit,
-    Resume,
-    Step,
-    Steps,
-    UsePriority,
-)
-from gpuconsole.model import commands
+from gpuconsole.insight.unblock.steps import Steps
 from gpuconsole.model.clock import Time, format_seconds
 from gpuconsole.model.events import Happened, What
-from gpuconsole.model.job import again
-from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 
@@ -95,7 +80,7 @@ def _landed(fork: "Simulation", key: str, steps: Steps) -> Trying:
     if not len(before.nodes) or workload is None:
         return UNTRIED
     # All at once: nobody else gets in between one of them and the next.
-    fork.schedule(fork.now, *_orders(before, workload, steps))
+    fork.schedule(fork.now, *orders(before, key, steps))
     end = fork.now + HORIZON
     while (due := fork.next_time) is not None and due <= end:
         fork.advance(due)
@@ -112,43 +97,6 @@ def _evicted(fork: "Simulation", key: str, start: Time) -> Landing | None:
         return None
     by = f" for {lost[-1].by}" if lost[-1].by else ""
     return Landing(Nodes.EVICTED, f"evicted again at +{format_seconds(lost[-1].time - start)}{by}")
-
-
-def _orders(before: Snapshot, workload: Workload, steps: Sequence[Step]) -> Iterator[commands.Command]:
-    """The changes as commands; a workload that is asked for otherwise keeps its name, its age and so its place."""
-    new, late, surroundings = workload, list[commands.Command](), list[Around]()
-    for step in steps:
-        match step:
-            case End(other):
-                yield commands.Finish(other)
-            case AddNodes():
-                yield commands.AddNodes(step.like, step.count)
-            case Resume(kind="Workload"):
-                yield commands.SetActive(workload.key, True)
-            case RaiseLimit() | AdmitNamespace() | Resume():
-                surroundings.append(step)
-            case LoosenBudget():
-                pass  # Kueue asks no budget.
-            case UsePriority():
-                late.append(commands.SetPriority(workload.key, step.priority))
-            case MoveTo():
-                late.append(commands.MoveToQueue(workload.key, step.queue))
-            case _:
-                new = changed(new, step)
-    if surroundings:
-        yield commands.Submit(all_around(before, surroundings))
-    if new is not workload:
-        yield commands.Delete("workloads", workload.key)
-        yield commands.Submit((_anew(before, new),))
-    yield from late
-
-
-def _anew(before: Snapshot, workload: Workload) -> Object:
-    """What is submitted in the place of a workload; its job, where that has pods each of which goes its own way."""
-    job = before.jobs.get(workload.owner)
-    if job is None or job.owner or not job.solo or sum(part.count for part in workload.pod_sets) == 1:
-        return replace(workload, owner="", parked=False, conditions=())
-    return replace(again(job, job.name), uid=job.uid, created=workload.created, pod_sets=workload.pod_sets)
 
 
 def _seen(later: Snapshot, key: str) -> Landing:

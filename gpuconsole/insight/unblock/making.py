@@ -251,4 +251,4 @@ def _opened(objects: Surroundings, queue: ClusterQueue, namespace: str) -> tuple
     selector = queue.namespace_selector
     if selector is None:
         return replace(queue, namespace_selector=LabelSelector()), known
-    return (replace(known, labels={**known.labels, **selector.match_labels}),)
+    return (replace(known, labels={**known.labels, **selector.match_labels}, named_only=False),)

@@ -5,35 +5,16 @@ none. How much is tried is bounded by a number, so that the same question has th
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from gpuconsole.insight.unblock.least import TriedEnough, least
-from gpuconsole.insight.unblock.making import around, changed_job
-from gpuconsole.insight.unblock.steps import (
-    AddNodes,
-    AdmitNamespace,
-    AskLess,
-    DropSelector,
-    End,
-    FewerPods,
-    LoosenBudget,
-    LowerGang,
-    MoveTo,
-    RaiseLimit,
-    Resume,
-    Step,
-    Steps,
-    Tolerate,
-    UsePriority,
-    UseTopology,
-)
-from gpuconsole.model import commands
+from gpuconsole.insight.unblock.orders import orders
+from gpuconsole.insight.unblock.steps import Step, Steps
 from gpuconsole.model.clock import MINUTE, Span
 from gpuconsole.model.cluster import Pod, PodDisruptionBudget
-from gpuconsole.model.job import Job, JobPhase, again
+from gpuconsole.model.job import JobPhase
 from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup
@@ -45,7 +26,6 @@ if TYPE_CHECKING:
 
 HORIZON: Span = MINUTE
 MOST_TRIES = 150
-GROUP = "PodGroup/"
 
 
 class Stand(Struct, frozen=True):
@@ -82,8 +62,8 @@ class Placing:
             raise TriedEnough
         self.tries += 1
         fork = self._base.fork()
-        for step in steps:
-            _take(fork, self.key, step)
+        for command in orders(self.snapshot, self.key, steps):
+            fork.submit(command)
         fork.advance(fork.now + HORIZON)
         return self._has_started(fork.snapshot())
 
@@ -135,44 +115,6 @@ def _stand(snapshot: Snapshot, key: str) -> Stand:
     return Stand(sum(bool(pod.node) for pod in pods), needed, len(pods))
 
 
-def _take(fork: "Simulation", key: str, step: Step) -> None:
-    """Make a change in a fork, for pods that no Workload stands for."""
-    snapshot = fork.snapshot()
-    match step:
-        case End(other):
-            fork.submit(commands.Finish(other))
-        case AddNodes():
-            fork.submit(commands.AddNodes(step.like, step.count))
-        case RaiseLimit() | AdmitNamespace() | Resume():
-            fork.submit(commands.Submit(around(snapshot, step)))
-        case LoosenBudget():
-            budget = snapshot.pod_disruption_budgets[step.budget]
-            fork.submit(commands.Submit((loosened(snapshot, budget, step.by),)))
-        case LowerGang() if step.gang.startswith(GROUP):
-            name = step.gang.removeprefix(GROUP)
-            group = snapshot.pod_groups.get(name) or snapshot.kai_pod_groups[name]
-            fork.submit(commands.Submit((replace(group, min_member=step.count),)))
-        case AskLess() | FewerPods() | Tolerate() | DropSelector() | UseTopology() | LowerGang():
-            _resubmit(fork, changed_job(snapshot.jobs[key], step))
-        case UsePriority() | MoveTo():
-            assert False, f"{step} is no change of pods"  # noqa: B011, PT015
-        case _:
-            assert_never(step)
-
-
-def _resubmit(fork: "Simulation", job: Job) -> None:
-    """The job as if it had been submitted so, when it was."""
-    fork.submit(commands.Delete("jobs", job.key))
-    fork.submit(commands.Submit((replace(again(job, job.name), uid=job.uid, created=job.created),)))
-
-
 def covered(snapshot: Snapshot, budget: PodDisruptionBudget) -> list[Pod]:
     """The pods that a budget counts."""
     return [pod for pod in snapshot.pods.all() if covers(budget, pod)]
-
-
-def loosened(snapshot: Snapshot, budget: PodDisruptionBudget, by: int) -> PodDisruptionBudget:
-    """The budget that lets so many more of its pods go."""
-    expected = len(covered(snapshot, budget))
-    away = budget.allowed(expected, expected)
-    return replace(budget, min_available="", max_unavailable=str(away + by))

@@ -20,6 +20,14 @@ OBJECTS: tuple[Action, ...] = (
         footer=True,
     ),
     Action(
+        id="object.rehearse",
+        keys=("u",),
+        label="rehearse",
+        help="Take the suggestion, or the option of a plan, under the cursor into the what-if.",
+        scope=Scope.OBJECT,
+        footer=True,
+    ),
+    Action(
         id="object.who",
         keys=("w",),
         label="who preempted",

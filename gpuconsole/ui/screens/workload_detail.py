@@ -1,6 +1,6 @@
 """The screen of one workload: what is known of it, and what is tried and foretold meanwhile."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from textual.app import ComposeResult
 
@@ -14,18 +14,25 @@ from gpuconsole.insight.stand_ins import stand_ins
 from gpuconsole.insight.standings import told
 from gpuconsole.insight.telemetry import of_pods, use
 from gpuconsole.insight.timeline import timeline
+from gpuconsole.insight.unblock.orders import orders
+from gpuconsole.insight.unblock.search import Suggestion
+from gpuconsole.insight.unblock.words import in_words
 from gpuconsole.insight.why import Tried, waits_for_places
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.answers import Answers
+from gpuconsole.ui import plan
+from gpuconsole.ui.actions import Action
 from gpuconsole.ui.ahead_text import start_range, still_open
-from gpuconsole.ui.names import called
+from gpuconsole.ui.names import called, named
 from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.screens.trying import Trials
+from gpuconsole.ui.screens.whatif import try_out
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
 from gpuconsole.ui.telemetry_text import trend_text, use_text
+from gpuconsole.ui.why_text import pick_of
 from gpuconsole.ui.widgets.notice import State, notice
 from gpuconsole.ui.widgets.painter import StatusLine
 from gpuconsole.ui.widgets.panes import Panes
@@ -50,6 +57,8 @@ class WorkloadDetailScreen(WorkloadScreen):
         self._trials: Trials[Tried] = Trials(self, key, Answers.why, self._draw)
         self._ahead: Trials[Ahead] = Trials(self, key, _ahead, self._draw, share=AHEAD_SHARE)
         self._facts: Facts | None = None
+        self._offers = False
+        """Whether the footer names the key that suggestions have."""
 
     def crumb(self) -> str:
         return called(self._key)
@@ -126,6 +135,9 @@ class WorkloadDetailScreen(WorkloadScreen):
                 (f"· starts {start_range(coming.eta.start, facts.now)} ", ""),
             )
         self.query_one("#why", TextPane).show(lines)
+        if bool(self._suggested) is not self._offers:
+            self._offers = bool(self._suggested)
+            self.refresh_frame()
 
     def subject(self) -> Subject | None:
         for table in ("workloads", "jobs", "pods"):
@@ -138,10 +150,47 @@ class WorkloadDetailScreen(WorkloadScreen):
         return {
             **super().handlers(),
             "object.explain": self._try_again,
+            **({"object.rehearse": self._rehearse} if self._suggested else {}),
             "app.next-pane": lambda: panes.step(1),
             "app.previous-pane": lambda: panes.step(-1),
             **scrolling(panes.current),
+            **({"table.down": lambda: self._step(1), "table.up": lambda: self._step(-1)} if self._suggested else {}),
         }
+
+    def refusal(self, action: Action) -> str:
+        if action.id == "object.rehearse" and self._suggestion is None:
+            return "j and k choose a suggestion first"
+        return super().refusal(action)
+
+    def _step(self, way: int) -> None:
+        pane = self.query_one(Panes).current
+        if isinstance(pane, TextPane):
+            pane.step(way)
+        self.refresh_frame()
+
+    @property
+    def _suggested(self) -> Sequence[Suggestion]:
+        """What would unblock it, as far as that was found."""
+        answer = self._trials.answer
+        return answer.suggestions.found if answer is not None and answer.suggestions is not None else ()
+
+    @property
+    def _suggestion(self) -> Suggestion | None:
+        """The one under the cursor."""
+        picked = self.query_one("#why", TextPane).picked
+        return next((one for one in self._suggested if pick_of(one) == picked), None)
+
+    def _rehearse(self) -> None:
+        suggestion, answer = self._suggestion, self._trials.answer
+        if suggestion is None or answer is None:
+            return
+        try:
+            commands = orders(self.snapshot, self._key, suggestion.steps)
+        except LookupError as error:
+            self.flash(f"{error.args[0]} is gone; x tries again what would help", "warning")
+            return
+        words = f"{called(self._key)}: {in_words(suggestion.steps, self.snapshot, answer.why.short)}"
+        try_out(self.console_app, plan.tried(named(words), commands))
 
 
 def _ahead(answers: Answers, key: str) -> Iterator[Ahead]:

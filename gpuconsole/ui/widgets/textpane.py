@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable
+from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -13,6 +14,8 @@ from gpuconsole.ui.paint import Painted, Piece, plain, segments, width_of
 from gpuconsole.ui.widgets.painter import RoleStyles
 
 BLANK: Painted = ()
+MARK = "▌"
+"""Stands before the line under the cursor, which must be seen without colours too."""
 _HANGING = re.compile(r" *(?:[^\w\s] )?(?:[^ ]+ {2,})?")
 """What continued lines keep free: the indentation, a glyph, and the name of a value that stands in a column."""
 
@@ -68,15 +71,57 @@ def _words(text: str, longest: int) -> list[str]:
     return words
 
 
+class Pick(tuple[Piece, ...]):
+    """A line that stands for something, so that the cursor can be put on it."""
+
+    key: str
+    """What for; the cursor stays on it when lines come and go."""
+
+    def __new__(cls, pieces: Painted, key: str) -> "Pick":
+        made = super().__new__(cls, pieces)
+        made.key = key
+        return made
+
+
 class TextPane(ScrollView, RoleStyles, can_focus=True):
-    """Shows lines; long ones are wrapped, or scrolled sideways where `wrap` is off."""
+    """Shows lines; long ones are wrapped, or scrolled sideways where `wrap` is off.
+
+    Going down and up, the cursor comes to each `Pick` that is in sight; where there is none, the text is scrolled.
+    """
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"textpane--cursor"}
 
     def __init__(self, *, wrap: bool = True, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.wrap = wrap
         self._source: tuple[Painted, ...] = ()
         self._whole: Collection[int] = ()
-        self._lines: list[Painted] = []
+        self._lines: list[tuple[int, Painted]] = []
+        """Each with the number of the line that it is a part of."""
+        self._cursor = ""
+
+    @property
+    def picked(self) -> str:
+        """What the line under the cursor stands for; empty where none that can be seen is."""
+        return self._cursor if self._cursor in self._in_sight() else ""
+
+    def step(self, way: int) -> None:
+        """Put the cursor on the next pick in sight, down (1) or up (-1); without one, scroll by a line."""
+        keys = self._in_sight()
+        at = keys.index(self._cursor) if self._cursor in keys else -1 if way > 0 else len(keys)
+        place = at + way
+        if 0 <= place < len(keys):
+            self._cursor = keys[place]
+            self.refresh()
+        else:
+            self.scroll_relative(y=way, animate=False)
+
+    def _in_sight(self) -> list[str]:
+        """The picks of which something can be seen, from top to bottom."""
+        top, height = round(self.scroll_y), self.scrollable_content_region.height
+        numbers = dict.fromkeys(number for number, _ in self._lines[top : top + height])
+        sources = (self._source[number] for number in numbers)
+        return [source.key for source in sources if isinstance(source, Pick)]
 
     @property
     def text(self) -> str:
@@ -115,13 +160,13 @@ class TextPane(ScrollView, RoleStyles, can_focus=True):
                 self._lines = self._wrapped(width)
             self.virtual_size = Size(max([width, *(width_of(self._source[n]) for n in self._whole)]), len(self._lines))
         else:
-            self._lines = list(self._source)
-            self.virtual_size = Size(max(map(width_of, self._lines), default=0), len(self._lines))
+            self._lines = list(enumerate(self._source))
+            self.virtual_size = Size(max(map(width_of, self._source), default=0), len(self._lines))
         self.refresh()
 
-    def _wrapped(self, width: int) -> list[Painted]:
+    def _wrapped(self, width: int) -> list[tuple[int, Painted]]:
         return [
-            row
+            (number, row)
             for number, source in enumerate(self._source)
             for row in ([source] if number in self._whole else wrapped(source, width))
         ]
@@ -132,11 +177,22 @@ class TextPane(ScrollView, RoleStyles, can_focus=True):
         base = self.base
         if top + y >= len(self._lines):
             return Strip.blank(width, base)
-        strip = Strip(segments(self._lines[top + y], base, self.style_of))
+        number, row = self._lines[top + y]
+        source = self._source[number]
+        if self._cursor and isinstance(source, Pick) and source.key == self._cursor:
+            base = self.component("textpane--cursor")
+            row = _marked(row)
+        strip = Strip(segments(row, base, self.style_of))
         if strip.cell_length <= x + width:
             return strip.crop_extend(x, x + width, base)
         # Half of a number must not look like a number.
         return Strip([*strip.crop(x, x + width - 1), Segment("…", base)], width)
+
+
+def _marked(row: Painted) -> Painted:
+    """With the mark of the cursor in the place of the space that it begins with."""
+    (text, role), *rest = row
+    return ((MARK, "key"), (text[1:], role), *rest)
 
 
 def yaml_lines(text: str) -> list[Painted]:

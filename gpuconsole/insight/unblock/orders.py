@@ -1,0 +1,141 @@
+"""Changes that may let work in, as commands: the same ones are tried in forks and can be taken into a what-if."""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from gpuconsole.insight.unblock.making import Around, Reshape, all_around, changed, changed_job
+from gpuconsole.insight.unblock.steps import (
+    AddNodes,
+    AdmitNamespace,
+    End,
+    LoosenBudget,
+    LowerGang,
+    MoveTo,
+    RaiseLimit,
+    Resume,
+    Step,
+    UsePriority,
+)
+from gpuconsole.model import commands
+from gpuconsole.model.cluster import Node, PodDisruptionBudget
+from gpuconsole.model.commands import Command
+from gpuconsole.model.job import Job, again
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import ClusterQueue, LocalQueue
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
+from gpuconsole.sim.autoscaling.evictions import covers
+
+Asked = Reshape | LowerGang
+"""What can only be asked for when work is submitted."""
+GROUP = "PodGroup/"
+"""What the gang of a LowerGang begins with, where a PodGroup has the number."""
+
+
+def orders(before: Snapshot, key: str, steps: Sequence[Step]) -> tuple[Command, ...]:
+    """The changes for the workload, the job or the pod `key`, to be carried out together.
+
+    Work that is asked for otherwise keeps its name, its age and so its place. Raises LookupError for what is gone.
+    """
+    return tuple(_orders(before, key, steps))
+
+
+def _orders(before: Snapshot, key: str, steps: Sequence[Step]) -> Iterator[Command]:
+    around, work, late = list[Around](), list[Asked](), list[Command]()
+    for step in steps:
+        match step:
+            case End(other):
+                yield commands.Finish(other)
+            case AddNodes():
+                yield commands.AddNodes(before.nodes[step.like].name, step.count)
+            case Resume(kind="Workload"):
+                yield commands.SetActive(step.name, True)
+            case RaiseLimit() | AdmitNamespace() | Resume():
+                around.append(step)
+            case LoosenBudget():
+                budget = before.pod_disruption_budgets[step.budget]
+                yield commands.Submit((loosened(before, budget, step.by),))
+            case LowerGang() if step.gang.startswith(GROUP):
+                name = step.gang.removeprefix(GROUP)
+                group = before.pod_groups.get(name) or before.kai_pod_groups[name]
+                yield commands.Submit((replace(group, min_member=step.count),))
+            case UsePriority():
+                late.append(commands.SetPriority(key, step.priority))
+            case MoveTo():
+                late.append(commands.MoveToQueue(key, step.queue))
+            case _:
+                work.append(step)
+    for thing in all_around(before, around):
+        yield from _around(before, thing)
+    if work:
+        yield from _asked_otherwise(before, key, work)
+    yield from late
+
+
+def _around(before: Snapshot, thing: Object) -> Iterator[Command]:
+    """What makes an object around the work as it is then: by the least there is a command for, else as a whole."""
+    match thing:
+        case ClusterQueue() if _only_resized(before.cluster_queues[thing.name], thing):
+            old = before.cluster_queues[thing.name]
+            for (flavor, resource), quota in thing.quotas().items():
+                was = old.quotas()[flavor, resource]
+                if quota != was:
+                    yield commands.SetQuota(
+                        thing.name,
+                        flavor,
+                        resource,
+                        quota.nominal,
+                        UNSET if quota.borrowing_limit == was.borrowing_limit else quota.borrowing_limit,
+                        UNSET if quota.lending_limit == was.lending_limit else quota.lending_limit,
+                    )
+            if thing.stop_policy is not old.stop_policy:
+                yield commands.SetStopPolicy(thing.name, thing.stop_policy)
+        case LocalQueue():
+            yield commands.SetStopPolicy(thing.key, thing.stop_policy)
+        case Node():
+            yield commands.Cordon(thing.name, thing.unschedulable)
+        case _:
+            yield commands.Submit((thing,))
+
+
+def _only_resized(old: ClusterQueue, new: ClusterQueue) -> bool:
+    """Whether nothing but amounts of quotas that there are, and what stops the queue, is different."""
+    same = replace(new, resource_groups=old.resource_groups, stop_policy=old.stop_policy) == old
+    return same and old.quotas().keys() == new.quotas().keys()
+
+
+def _asked_otherwise(before: Snapshot, key: str, steps: Sequence[Asked]) -> Iterator[Command]:
+    """The job, or the Workload, as if it had been submitted so, when it was."""
+    job = before.jobs.get(key)
+    if job is not None:
+        for step in steps:
+            job = changed_job(job, step)
+        yield commands.Delete("jobs", job.key)
+        yield commands.Submit((_again(job),))
+        return
+    workload = before.workloads[key]
+    for step in steps:
+        workload = changed(workload, step)
+    yield commands.Delete("workloads", key)
+    yield commands.Submit((_anew(before, workload),))
+
+
+def _again(job: Job) -> Job:
+    return replace(again(job, job.name), uid=job.uid, created=job.created)
+
+
+def _anew(before: Snapshot, workload: Workload) -> Object:
+    """What is submitted in the place of a workload; its job, where that has pods each of which goes its own way."""
+    job = before.jobs.get(workload.owner)
+    if job is None or job.owner or not job.solo or sum(part.count for part in workload.pod_sets) == 1:
+        return replace(workload, owner="", parked=False, conditions=())
+    return replace(again(job, job.name), uid=job.uid, created=workload.created, pod_sets=workload.pod_sets)
+
+
+def loosened(snapshot: Snapshot, budget: PodDisruptionBudget, by: int) -> PodDisruptionBudget:
+    """The budget that lets so many more of its pods go."""
+    expected = sum(covers(budget, pod) for pod in snapshot.pods.all())
+    away = budget.allowed(expected, expected)
+    return replace(budget, min_available="", max_unavailable=str(away + by))
