@@ -12,7 +12,7 @@ from msgspec import Struct
 from gpuconsole.insight.course import more_evictions
 from gpuconsole.insight.futures import Future
 from gpuconsole.insight.pending import explain
-from gpuconsole.insight.plan_kinds import Kind, kinds
+from gpuconsole.insight.plan_kinds import Kind, kinds, subjects
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.subjects import subjects_of
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time
@@ -119,7 +119,10 @@ def planning(base: "Simulation", commands: Sequence[Command], wanted: Span, hori
     tried = [] if without.holds or not search.subjects else kinds(search.snapshot, search.workloads, base.policy)
     for done, kind in enumerate(tried, start=1):
         found = yield from _told(search.least(kind), Planning(kind=kind.name, done=done, of=len(tried) + 1))
-        (options if found.soon else failed).append(found)
+        if not found.soon:
+            failed.append(found)
+        elif not any(subjects(found.commands) == subjects(other.commands) for other in options):
+            options.append(found)
     if without.soon:
         options.append(without)
     made = Plan(
@@ -197,30 +200,32 @@ class _Search:
         """The least of a kind that holds, or lets them in soon where even the most of it does not hold.
 
         It is the most of it where not even that lets them in. First all of its parts grow alike; then each is made as
-        small as it may be beside the others, the last one first, until none becomes smaller.
+        small as it may be beside the others, the last one first, until none becomes smaller; nothing, where they are
+        enough without it.
         """
         numbers = [kind.most] * len(kind.parts)
         found = yield from self._tried(kind, numbers)
         if not found.soon:
             return found
         every = range(len(kind.parts))
-        found = yield from self._halved(kind, numbers, every, found)
+        found = yield from self._halved(kind, numbers, every, found, least=1)
         if len(every) == 1:
             return found
         beside: dict[int, list[int]] = {}
         while open := [part for part in reversed(every) if beside.get(part) != numbers]:
-            found = yield from self._halved(kind, numbers, open[:1], found)
+            found = yield from self._halved(kind, numbers, open[:1], found, least=0)
             beside[open[0]] = [*numbers]
         return found
 
-    def _halved(self, kind: Kind, numbers: list[int], parts: Sequence[int], found: Option) -> Trial:
+    def _halved(self, kind: Kind, numbers: list[int], parts: Sequence[int], found: Option, *, least: int) -> Trial:
         """As little as holds of some parts that have one number; mutates `numbers`. `found` is what holds so far.
 
         As much as is asked for is tried first: with more quota others may get in before, and then it takes more of all.
         """
-        below, above, likely, lasting = 0, numbers[parts[0]], kind.likely, found.holds
+        below, above, likely, lasting = least - 1, numbers[parts[0]], kind.likely, found.holds
         while above - below > 1:
-            number = likely if below < likely < above else (below + above) // 2
+            # Whether it takes this part at all comes first: with a little of it others may get in before.
+            number = 0 if below < 0 else likely if below < likely < above else (below + above) // 2
             option = yield from self._tried(kind, [number if at in parts else n for at, n in enumerate(numbers)])
             if option.holds or (option.soon and not lasting):
                 found, above = option, number
@@ -232,14 +237,15 @@ class _Search:
 
     def _tried(self, kind: Kind, numbers: Sequence[int]) -> Trial:
         """Run a candidate to the horizon: first what it changes, then what was asked for, then its priorities."""
-        changes = [make(number) for make, number in zip(kind.parts, numbers, strict=True)]
+        changes = [make(number) for make, number in zip(kind.parts, numbers, strict=True) if number]
         more = tuple(command for change in changes for command in change.commands)
         late = tuple(command for command in more if isinstance(command, SetPriority))
         early = tuple(command for command in more if not isinstance(command, SetPriority))
         future = self._future(early, late)
         yield from self._run(future)
+        sort = " and ".join(dict.fromkeys(change.sort for change in changes))
         words, hourly = ", ".join(change.words for change in changes), sum(change.hourly for change in changes)
-        return self._judged(kind.name, words, more, hourly, future)
+        return self._judged(sort, words, more, hourly, future)
 
     def _run(self, future: Future) -> Generator[None, None, None]:
         """Come to the horizon in a few pieces, so that others get their turn, or somebody gives up."""

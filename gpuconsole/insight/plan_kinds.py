@@ -1,6 +1,6 @@
 """What may be changed to let workloads in: policy, priority, quota, nodes; each grows in a number."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -24,6 +24,8 @@ RAISED = 1_000
 class Change(Struct, frozen=True):
     """So much of something."""
 
+    sort: str
+    """Of what."""
     words: str
     commands: tuple[Command, ...]
     hourly: float = 0.0
@@ -51,8 +53,9 @@ def kinds(snapshot: Snapshot, workloads: Sequence[Workload], policy: SimPolicy) 
     queues = _queues(snapshot, workloads)
     found: list[Kind] = []
     shared = [queue for queue in queues if queue.cohort]
-    if any(queue.preemption.reclaim_within_cohort is not PreemptionPolicy.ANY for queue in shared):
-        found.append(Kind("preemption", 1, 1, (_reclaiming(shared),)))
+    kept = [queue for queue in shared if queue.preemption.reclaim_within_cohort is not PreemptionPolicy.ANY]
+    if kept:
+        found.append(Kind("preemption", 1, 1, tuple(map(_reclaiming, kept))))
     if workloads and policy.kueue is not None:
         found.append(Kind("priority", RAISED, 1, (_raising(workloads),)))
         if shared and not policy.kueue.fair_sharing:
@@ -60,6 +63,21 @@ def kinds(snapshot: Snapshot, workloads: Sequence[Workload], policy: SimPolicy) 
     for flavor in dict.fromkeys(name for queue in queues for name, _ in _gpu_quotas(queue)) or [""]:
         found += _capacity(snapshot, workloads, queues, flavor, policy.prices)
     return found
+
+
+def subjects(commands: Iterable[Command]) -> set[tuple[object, ...]]:
+    """What they change, however much: two kinds find the same where one of them needs only a part of itself."""
+    return set(map(_subject, commands))
+
+
+def _subject(command: Command) -> tuple[object, ...]:
+    match command:
+        case SetQuota(queue, flavor):
+            return SetQuota, queue, flavor
+        case AddNodes(like):
+            return AddNodes, like
+        case _:
+            return (type(command),)
 
 
 def _queues(snapshot: Snapshot, workloads: Sequence[Workload]) -> list[ClusterQueue]:
@@ -79,27 +97,24 @@ def _capacity(
     most = max(MOST, asked)
     pairs = [(queue, pair) for queue in queues for pair in _gpu_quotas(queue) if pair[0] == flavor]
     like = _cheapest(snapshot, flavor, prices)
-    quota = _quota(pairs, step)
-    if pairs:
-        yield Kind("quota", most, asked, (quota,))
+    quotas = tuple(_quota(*pair, step) for pair in pairs)
+    if quotas:
+        yield Kind("quota", most, asked, quotas)
     if like is not None:
         nodes = _nodes(like, node_hourly(like, prices))
         yield Kind("nodes", most, asked, (nodes,))
-        if pairs:
+        if quotas:
             # Nodes cost money: they are made few first.
-            yield Kind("quota and nodes", most, asked, (quota, nodes))
+            yield Kind("quota and nodes", most, asked, (*quotas, nodes))
 
 
-def _quota(pairs: Sequence[tuple[ClusterQueue, tuple[str, str]]], step: int) -> Make:
-    """More nominal quota of a flavor's GPUs in each queue that is asked and has some; by what the largest pod takes."""
+def _quota(queue: ClusterQueue, pair: tuple[str, str], step: int) -> Make:
+    """More nominal quota of a flavor's GPUs in a queue that is asked and has some; by what the largest pod takes."""
 
     def make(number: int) -> Change:
-        words, commands = [], []
-        for queue, (flavor, resource) in pairs:
-            amount = queue.quotas()[flavor, resource].nominal + number * step
-            commands.append(SetQuota(queue.name, flavor, resource, amount))
-            words.append(f"{queue.name} +{number * step} GPUs of {flavor}")
-        return Change(f"quota {', '.join(words)}", tuple(commands))
+        amount = queue.quotas()[pair].nominal + number * step
+        words = f"quota {queue.name} +{number * step} GPUs of {pair[0]}"
+        return Change("quota", words, (SetQuota(queue.name, *pair, amount),))
 
     return make
 
@@ -107,7 +122,7 @@ def _quota(pairs: Sequence[tuple[ClusterQueue, tuple[str, str]]], step: int) -> 
 def _nodes(like: Node, price: float) -> Make:
     def make(number: int) -> Change:
         words = f"{number} more node{'s' if number > 1 else ''} like {like.name}"
-        return Change(words, (AddNodes(like.name, number),), number * price)
+        return Change("nodes", words, (AddNodes(like.name, number),), number * price)
 
     return make
 
@@ -117,23 +132,21 @@ def _raising(workloads: Sequence[Workload]) -> Make:
         # By its job: the name of a job's Workload has a part that is another one each time that it is made.
         named = ((workload.owner or workload.key, workload.priority) for workload in workloads)
         raised = tuple(SetPriority(name, priority + number) for name, priority in named)
-        return Change(f"priority +{number}", raised)
+        return Change("priority", f"priority +{number}", raised)
 
     return make
 
 
-def _reclaiming(queues: Sequence[ClusterQueue]) -> Make:
-    names = [queue.name for queue in queues]
-
+def _reclaiming(queue: ClusterQueue) -> Make:
     def make(number: int) -> Change:
-        policies = tuple(SetPreemption(name, reclaim_within_cohort=PreemptionPolicy.ANY) for name in names)
-        return Change(f"reclaimWithinCohort: Any in {', '.join(names)}", policies)
+        policy = SetPreemption(queue.name, reclaim_within_cohort=PreemptionPolicy.ANY)
+        return Change("preemption", f"reclaimWithinCohort: Any in {queue.name}", (policy,))
 
     return make
 
 
 def _fair_sharing(number: int) -> Change:
-    return Change("fair sharing on", (Reconfigure(fair_sharing=True),))
+    return Change("fair sharing", "fair sharing on", (Reconfigure(fair_sharing=True),))
 
 
 def _largest_pod(workload: Workload) -> int:

@@ -65,7 +65,7 @@ def test_the_least_quota_is_enough_where_nodes_are_idle() -> None:
     assert found.best is not None
     assert (found.best.kind, found.best.words, found.best.hourly) == ("quota", "quota team +16 GPUs of a100", 0.0)
     assert found.best.commands == (SetQuota("team", "a100", GPU, 24),)
-    assert [option.kind for option in found.options] == ["quota", "quota and nodes"]
+    assert [option.kind for option in found.options] == ["quota"]
     assert base.snapshot().cluster_queues["team"].quotas()["a100", GPU].nominal == 8
 
 
@@ -145,7 +145,7 @@ def test_what_lets_one_in_that_loses_its_place_again_is_not_enough_where_somethi
 
     assert found.best is not None
     assert (found.best.words, found.best.holds, found.best.evicted_again) == ("quota team +16 GPUs of a100", True, 0)
-    assert [option.holds for option in found.options] == [True, True]
+    assert [option.holds for option in found.options] == [True]
 
 
 def test_what_lets_one_in_for_a_while_is_enough_where_nothing_else_is_and_said_to_be_that() -> None:
@@ -154,7 +154,7 @@ def test_what_lets_one_in_for_a_while_is_enough_where_nothing_else_is_and_said_t
 
     assert found.best is not None
     assert (found.best.kind, found.best.p95_wait, found.best.evicted_again, found.best.victims) == ("quota", 0, 1, 0)
-    assert [(option.soon, option.holds) for option in found.options] == [(True, False), (True, False)]
+    assert [(option.soon, option.holds) for option in found.options] == [(True, False)]
     lines = plan_lines(found)
     assert lines[3].startswith("not for long  1/1")
     assert lines[-1] == (
@@ -284,3 +284,40 @@ def test_what_cannot_be_submitted_is_said_in_the_words_of_the_refusal() -> None:
 
 def test_what_waits_for_less_than_a_change_has_no_obstacle_once_it_runs() -> None:
     assert plan(running(*alone("team", 8), node("n1")), [job("a", 8)], MINUTE).obstacles == ()
+
+
+def test_quota_that_is_enough_is_found_though_more_of_it_lets_others_in_first_and_no_node_is_bought_beside_it() -> None:
+    """With all the quota that is tried the huge one, which came first, takes the idle node."""
+    base = running(*alone("team", 8), node("n1"), node("n2"))
+    base.submit(job("first", 8))
+    base.submit(batch_job("huge", 2))
+    base.advance(base.now + MINUTE)
+    found = plan(base, [job("a", 8)], MINUTE)
+
+    assert kinds(found.options) == {"quota": (SetQuota("team", "a100", GPU, 16),)}
+    assert "quota" in kinds(found.failed)
+
+
+def test_of_two_queues_only_the_one_that_has_too_little_gets_more() -> None:
+    base = running(*alone("rich", 8), *alone("poor", 0), node("n1"), node("n2"))
+    found = plan(base, [job("a", 8, "rich"), job("b", 8, "poor")], MINUTE)
+
+    assert kinds(found.options) == {"quota": (SetQuota("poor", "a100", GPU, 8),)}
+    assert found.options[0].words == "quota poor +8 GPUs of a100"
+
+
+def test_only_a_queue_that_takes_nothing_back_yet_is_to_take_it_back() -> None:
+    def lender(name: str, reclaims: PreemptionPolicy) -> list[Object]:
+        queue = cluster_queue(name, "org", Quota(8), preemption=Preemption(reclaim_within_cohort=reclaims))
+        return [queue, LocalQueue(namespace=name, name="lq", cluster_queue=name)]
+
+    lenders = (*lender("meek", PreemptionPolicy.NEVER), *lender("bold", PreemptionPolicy.ANY))
+    idle = LocalQueue(namespace="borrower", name="lq", cluster_queue="borrower")
+    base = running(*lenders, cluster_queue("borrower", "org", Quota(0)), idle, node("n1"), node("n2"))
+    base.submit(job("one", 8, "borrower"))
+    base.submit(job("two", 8, "borrower"))
+    base.advance(base.now + MINUTE)
+    found = plan(base, [job("a", 8, "meek"), job("b", 8, "bold")], MINUTE)
+
+    takes_back = (SetPreemption("meek", reclaim_within_cohort=PreemptionPolicy.ANY),)
+    assert kinds(found.options)["preemption"] == takes_back
