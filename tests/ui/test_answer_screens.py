@@ -9,7 +9,6 @@ from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.ui.screens.answers import SCREENS, AnswerScreen
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.long_answer import LongAnswerScreen
-from gpuconsole.ui.widgets.textpane import TextPane
 from tests.ui.stage import SIZES, staged
 from tests.ui.worlds import NOW, org_cohort, simulated
 
@@ -38,7 +37,7 @@ async def test_an_answer_in_words_says_of_when_it_is(name: str) -> None:
     async with staged(simulated(org_cohort())) as stage:
         await stage.press("2", KEYS[name])
         await stage.settle()
-        assert stage.screen(AnswerScreen).query_one(TextPane).text
+        assert len([text for text in stage.lines if text]) > 5
         assert "as of " in stage.text
 
 
@@ -61,32 +60,12 @@ async def test_a_screen_that_needs_the_key_itself_keeps_it_and_the_command_line_
         assert stage.screen(AnswerScreen).crumb() == "shares"
 
 
-async def test_prose_is_wrapped_and_tables_are_scrolled_by_a_part_of_the_screen() -> None:
-    async with staged(simulated(org_cohort()), (80, 24)) as stage:
-        await stage.press("2", "f")
-        pane = stage.screen(AnswerScreen).query_one(TextPane)
-        pane.focus()
-        lines = [f"HEAD {'WIDE ' * 30}", f"row {'cell ' * 30}", "", f"fix  {'a word ' * 20}"]
-        stage.screen(AnswerScreen).write(lines)
-        await stage.settle()
-        assert [text.split()[:2] for text in stage.lines[3:9]] == [
-            ["HEAD", "WIDE"],
-            ["row", "cell"],
-            [],
-            ["fix", "a"],
-            ["word", "a"],
-            [],
-        ]
-        await stage.press("right")
-        assert (stage.line("row cell"), pane.scroll_offset.x) == ("", pane.size.width // 3)
-
-
 async def test_risk_comes_run_by_run_until_it_is_whole() -> None:
     async with staged(simulated(org_cohort()), (160, 50)) as stage:
         await stage.press("2", "K")
-        text = stage.screen(LongAnswerScreen).query_one(TextPane).text
-        assert "4 running workloads may be evicted within 6h" in text
-        assert "20 runs of the cluster" in text
+        stage.screen(LongAnswerScreen)
+        assert "4 running workloads may be evicted within 6h" in stage.text
+        assert "20 runs of the cluster" in stage.text
         assert "run 20 of 20" not in stage.text
         assert "as of 0" in stage.text
 
@@ -101,9 +80,10 @@ async def test_what_a_simulation_measures_is_known_to_the_anti_patterns() -> Non
         assert "no GPU is measured" not in stage.text
 
 
-@pytest.mark.parametrize(("size", "shown"), [((80, 24), "bF"), ((160, 50), "bFfLKT")], ids=str)
-async def test_the_footer_shows_the_way_from_one_answer_to_the_next(size: tuple[int, int], shown: str) -> None:
+@pytest.mark.parametrize(("size", "shown"), [((80, 24), ""), ((160, 50), "bFf")], ids=str)
+async def test_the_footer_has_the_keys_of_the_row_and_then_the_next_answer(size: tuple[int, int], shown: str) -> None:
     async with staged(simulated(org_cohort()), size) as stage:
         await stage.press("2", "b")
         (footer,) = (line for line in stage.lines if "? help" in line)
+        assert "⏎ open  x explain  i what-if" in footer
         assert [key for key in KEYS.values() if f" {key} " in footer] == list(shown)

@@ -1,12 +1,13 @@
 """Dialogs and screens that fingers outrun."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from textual import events
 from textual.widgets._toast import Toast, ToastHolder
 
+from gpuconsole.ui.answers.parts import Part, Row, Table
 from gpuconsole.ui.app import ConsoleApp
 from gpuconsole.ui.brief import Brief
 from gpuconsole.ui.screens.answers import AnswerScreen, Asked
@@ -166,8 +167,8 @@ async def test_words_whose_time_is_over_when_they_are_shown_hold_nothing_up() ->
 async def test_an_answer_that_cannot_be_drawn_is_said_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """Answers made in a thread come on their own, not while the screen is drawn."""
 
-    def broken(asked: Asked) -> Sequence[str]:
-        return [cast("str", 7)]
+    def broken(asked: Asked) -> Sequence[Part]:
+        return [Table(("A HEAD WITHOUT A CELL",), (Row(key="a", cells=()),))]
 
     async with staged(busy_org()) as stage:
         await stage.app.push_screen(AnswerScreen("shares", "Shares", broken))

@@ -15,6 +15,8 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.services.console import Console
 from gpuconsole.ui import plan
 from gpuconsole.ui.names import called
+from gpuconsole.ui.screens.planning import PlanScreen
+from gpuconsole.ui.screens.rehearsing import try_out
 from gpuconsole.ui.screens.whatif import WhatIfScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.widgets.textpane import MARK
@@ -141,3 +143,46 @@ async def test_who_is_gone_meanwhile_is_said_to_be_gone() -> None:
         await stage.press("u")
         stage.screen(WorkloadDetailScreen)
         assert list(stage.app._notifications)[-1].message == "cq-research is gone; x tries again what would help"
+
+
+async def planned(stage: Stage) -> PlanScreen:
+    """The plan for one more job than there is room for."""
+    await stage.press("7")
+    try_out(stage.app, plan.submit([a_job("late-2", 8, "research", "research")], "research/late-2"))
+    await stage.settle()
+    await stage.press("p", "enter")
+    return stage.screen(PlanScreen)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_an_option_of_a_plan_becomes_a_change_of_the_what_if_that_it_is_for(size: tuple[int, int]) -> None:
+    async with staged(busy_org(), size) as stage:
+        screen = await planned(stage)
+        assert "u rehearse" in stage.lines[-1]
+        while screen.option is not None and screen.option.kind == "priority":
+            await stage.press("j")
+        option = screen.option
+        assert option is not None
+        await stage.press("u")
+        words = [change.words for change in stage.screen(WhatIfScreen).changes]
+        assert (words, taken(stage)[:-1]) == ([option.words, "submit research/late-2"], list(option.commands))
+        await stage.press("enter")
+        assert "✓ research/late-2, 8 GPUs: admitted" in stage.text
+
+
+async def test_a_priority_that_a_plan_proposes_comes_after_the_job_that_gets_it() -> None:
+    async with staged(busy_org()) as stage:
+        screen = await planned(stage)
+        assert screen.option is not None
+        assert screen.option.kind == "priority"
+        await stage.press("u")
+        words = [change.words for change in stage.screen(WhatIfScreen).changes]
+        assert words == ["submit research/late-2", "priority +501"]
+
+
+async def test_no_change_is_no_change_to_be_tried() -> None:
+    async with staged(busy_org()) as stage:
+        await planned(stage)
+        await stage.press("G", "u")
+        stage.screen(PlanScreen)
+        assert list(stage.app._notifications)[-1].message == "rehearse: it changes nothing"

@@ -4,7 +4,7 @@ import pytest
 from textual.app import App, ComposeResult
 
 from gpuconsole.ui.paint import plain
-from gpuconsole.ui.widgets.textpane import TextPane, line, wrapped, yaml_lines
+from gpuconsole.ui.widgets.textpane import Pick, TextPane, line, wrapped, yaml_lines
 
 WRAPS = {
     "what fits stays": ("needs 6", 20, ["needs 6"]),
@@ -48,8 +48,12 @@ class OnePane(App[None]):
 
     CSS = "TextPane { scrollbar-size: 1 1; }"
 
+    def __init__(self, *, wrap: bool = True) -> None:
+        super().__init__()
+        self._wrap = wrap
+
     def compose(self) -> ComposeResult:
-        yield TextPane()
+        yield TextPane(wrap=self._wrap)
 
 
 @pytest.mark.parametrize(("lines", "width"), [(4, 20), (5, 19)])
@@ -65,12 +69,47 @@ async def test_nothing_is_hidden_by_the_scroll_bar_that_many_lines_bring(lines: 
 
 @pytest.mark.parametrize(("text", "want"), [("x" * 20, "x" * 20), ("GPUs 1234567 in all 8", "GPUs 1234567 in all…")])
 async def test_what_is_cut_at_the_edge_looks_cut_and_never_like_a_smaller_number(text: str, want: str) -> None:
-    app = OnePane()
+    app = OnePane(wrap=False)
     async with app.run_test(size=(20, 4)) as pilot:
         pane = app.query_one(TextPane)
-        pane.show([line(text)], whole={0})
+        pane.show([line(text)])
         await pilot.pause()
         assert pane.render_line(0).text == want
         pane.scroll_to(x=5, animate=False)
         await pilot.pause()
         assert pane.render_line(0).text.rstrip() == text[pane.scroll_offset.x :]
+
+
+async def test_the_cursor_goes_from_pick_to_pick_in_sight_and_the_text_is_scrolled_where_there_is_none() -> None:
+    app = OnePane()
+    texts = [line(f" {number}") for number in range(10)]
+    picks = {2: "two", 3: "three", 8: "eight"}
+    async with app.run_test(size=(20, 4)) as pilot:
+        pane = app.query_one(TextPane)
+        pane.show([Pick(text, picks[n]) if n in picks else text for n, text in enumerate(texts)])
+        await pilot.pause()
+
+        async def step(way: int) -> tuple[str, int]:
+            pane.step(way)
+            await pilot.pause()
+            return pane.picked, pane.scroll_offset.y
+
+        down = [await step(1) for _ in range(7)]
+        assert down[:4] == [("two", 0), ("three", 0), ("three", 1), ("three", 2)]
+        assert down[4:] == [("three", 3), ("", 4), ("", 5)]
+        assert [await step(1), await step(-1)] == [("eight", 5), ("", 4)]
+        assert pane.render_line(0).text.startswith(" 4")
+
+
+async def test_the_cursor_stays_with_what_it_is_on_when_lines_come_before_it() -> None:
+    app = OnePane()
+    async with app.run_test(size=(20, 4)) as pilot:
+        pane = app.query_one(TextPane)
+        pane.show([Pick(line(" a"), "a"), Pick(line(" b"), "b")])
+        await pilot.pause()
+        pane.step(1)
+        pane.step(1)
+        pane.show([line(" new"), Pick(line(" a"), "a"), Pick(line(" b"), "b")])
+        await pilot.pause()
+        assert pane.picked == "b"
+        assert [pane.render_line(y).text[:2] for y in range(3)] == [" n", " a", "▌b"]

@@ -15,12 +15,12 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.services.answers import Answers
 from gpuconsole.ui import plan
 from gpuconsole.ui.screens.long_answer import LongAnswerScreen
+from gpuconsole.ui.screens.rehearsing import try_out
 from gpuconsole.ui.screens.submit import SubmitScreen
-from gpuconsole.ui.screens.whatif import WhatIfScreen, try_out
+from gpuconsole.ui.screens.whatif import WhatIfScreen
 from gpuconsole.ui.template_jobs import Request
 from gpuconsole.ui.templates import BY_ID
 from gpuconsole.ui.widgets.confirm import Choice, Prompt
-from gpuconsole.ui.widgets.textpane import TextPane
 from tests.ui.stage import SIZES, Stage, staged
 from tests.ui.worlds import a_job, busy_org, history, org_cohort, recorded, snapshot_of
 
@@ -413,8 +413,7 @@ async def test_a_plan_is_made_for_the_jobs_of_the_what_if_and_needs_one() -> Non
         await _added(stage, plan.submit([SERVE_2], "prod/serve-2"))
         await stage.press("p", "enter")
         screen = stage.screen(LongAnswerScreen)
-        text = screen.query_one(TextPane).text
-        assert (screen.crumb(), "1 asked for, to run within 10m (p95)" in text) == ("plan", True)
+        assert (screen.crumb(), "1 asked for, to run within 10m (p95)" in stage.text) == ("plan", True)
         assert "kinds done" not in stage.text
         await stage.press("escape")
         assert isinstance(stage.app.screen, WhatIfScreen)

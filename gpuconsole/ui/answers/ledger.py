@@ -1,15 +1,16 @@
 """The ledger in words."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from gpuconsole.insight.ledger import Exposure, Ledger
 from gpuconsole.insight.loans import Loan
 from gpuconsole.insight.losses import summed
 from gpuconsole.insight.starving import Starving
-from gpuconsole.insight.tables import counted, table
+from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import Time, format_span
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.ui.answers.parts import About, Part, Row, Table, Valued, lines_of
 from gpuconsole.ui.names import called, named
 
 LOANS = ("LENDER", "BORROWER", "FLAVOR", "GPUS", "SINCE")
@@ -25,20 +26,24 @@ def without_kueue(snapshot: Snapshot) -> str:
     return f"there is no Kueue here, so no quota is lent{instead}"
 
 
-def ledger_lines(answer: Ledger, now: Time) -> list[str]:
+def ledger_parts(answer: Ledger, now: Time) -> list[Part]:
     """The ledger for people."""
     unseen = _unseen(answer.unseen)
     if not answer.loans and not answer.starving:
-        return unseen or ["nobody borrows GPUs"]
+        return list(unseen or ["nobody borrows GPUs"])
     total = sum(loan.gpus for loan in answer.loans)
-    lines = [f"{counted(total, 'GPU')} borrowed, {counted(len(answer.loans), 'loan')}", ""]
-    lines += _noted(table(LOANS, [_loan(loan, now) for loan in answer.loans]), map(_users, answer.loans))
+    parts: list[Part] = [f"{counted(total, 'GPU')} borrowed, {counted(len(answer.loans), 'loan')}", ""]
+    parts.append(Table(LOANS, tuple(_loan(loan, now) for loan in answer.loans)))
     if answer.exposures:
-        rows = table(EXPOSURES, [_exposure(one) for one in answer.exposures])
-        lines += ["", *_noted(rows, map(_leaving, answer.exposures))]
+        parts += ["", Table(EXPOSURES, tuple(_exposure(one) for one in answer.exposures))]
     if answer.starving:
-        lines += ["", *map(_starving, answer.starving)]
-    return [*lines, *(["", *unseen] if unseen else [])]
+        parts += ["", *map(_starving, answer.starving)]
+    return [*parts, *(["", *unseen] if unseen else [])]
+
+
+def ledger_lines(answer: Ledger, now: Time) -> list[str]:
+    """The same as text."""
+    return lines_of(ledger_parts(answer, now))
 
 
 def _unseen(queues: Sequence[str]) -> list[str]:
@@ -51,31 +56,29 @@ def _unseen(queues: Sequence[str]) -> list[str]:
     return [f"{names} {gone} is not known"]
 
 
-def _noted(rows: Sequence[str], notes: Iterable[str]) -> Iterator[str]:
-    """A table with a line below each row: names that stood in a column of their own would be cut by a terminal."""
-    yield rows[0]
-    for row, note in zip(rows[1:], notes, strict=True):
-        yield row
-        if note:
-            yield f"  {note}"
+def _loan(loan: Loan, now: Time) -> Row:
+    since = Valued(f"{format_span(now - loan.since)} ago", now - loan.since) if loan.workloads else "–"
+    return Row(
+        key=f"{loan.lender} {loan.borrower} {_of(loan)}",
+        cells=(loan.lender, loan.borrower, _of(loan), loan.gpus, since),
+        about=About("cluster_queues", loan.borrower) if loan.borrower else None,
+        note=f"workloads on it: {_names(loan.workloads)}" if loan.workloads else "",
+    )
 
 
-def _loan(loan: Loan, now: Time) -> Sequence[object]:
-    since = f"{format_span(now - loan.since)} ago" if loan.workloads else "–"
-    return loan.lender, loan.borrower, _of(loan), loan.gpus, since
-
-
-def _users(loan: Loan) -> str:
-    return f"workloads on it: {_names(loan.workloads)}" if loan.workloads else ""
-
-
-def _exposure(one: Exposure) -> Sequence[object]:
-    if not one.possible:
-        return one.lender, _of(one), one.gpus, "–", "–", "–", "–"
-    lost = summed([leaving.lost_gpu_hours for leaving in one.leaving], ".1f")
-    cost = summed([leaving.cost for leaving in one.leaving], ".2f")
-    gpus = sum(leaving.gpus for leaving in one.leaving)
-    return one.lender, _of(one), one.gpus, str(len(one.leaving)), str(gpus), lost, cost
+def _exposure(one: Exposure) -> Row:
+    cells: tuple[object, ...] = ("–", "–", "–", "–")
+    if one.possible:
+        lost = summed([leaving.lost_gpu_hours for leaving in one.leaving], ".1f")
+        cost = summed([leaving.cost for leaving in one.leaving], ".2f")
+        gpus = sum(leaving.gpus for leaving in one.leaving)
+        cells = (str(len(one.leaving)), str(gpus), lost, cost)
+    return Row(
+        key=f"{one.lender} {_of(one)}",
+        cells=(one.lender, _of(one), one.gpus, *cells),
+        about=About("cluster_queues", one.lender),
+        note=_leaving(one),
+    )
 
 
 def _leaving(one: Exposure) -> str:

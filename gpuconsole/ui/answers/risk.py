@@ -1,8 +1,9 @@
 """What may evict running work, in words."""
 
 from gpuconsole.insight.risk import Danger, Risk
-from gpuconsole.insight.tables import counted, table
+from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import SECOND, format_span, format_time
+from gpuconsole.ui.answers.parts import About, Part, Row, Table, Valued, lines_of
 from gpuconsole.ui.names import called
 
 COLUMNS = (
@@ -21,6 +22,11 @@ COLUMNS = (
 
 
 def risk_lines(answer: Risk) -> list[str]:
+    """The answer as text."""
+    return lines_of(risk_parts(answer))
+
+
+def risk_parts(answer: Risk) -> list[Part]:
     """The answer for people."""
     if not answer.dangers:
         return ["nothing runs"]
@@ -29,30 +35,31 @@ def risk_lines(answer: Risk) -> list[str]:
     return [
         f"{endangered} of {counted(len(answer.dangers), 'running workload')} may be evicted within {ahead}",
         "",
-        *table(COLUMNS, [_row(one, answer.runs) for one in answer.dangers]),
+        Table(COLUMNS, tuple(_row(one, answer.runs) for one in answer.dangers)),
         "",
         f"{counted(answer.runs, 'run')} of the cluster from {format_time(answer.time // SECOND * SECOND)} on; assumed:",
         *(f"  {text}" for text in answer.assumptions),
     ]
 
 
-def _row(one: Danger, runs: int) -> tuple[object, ...]:
-    median = format_span(one.median // SECOND * SECOND) if one.median is not None else "–"
+def _row(one: Danger, runs: int) -> Row:
+    median = Valued(format_span(one.median // SECOND * SECOND), one.median) if one.median is not None else "–"
     causes = "; ".join(f"{c.by_queue or c.reason} {c.runs / runs:.0%}" for c in one.causes[:2])
     turns = ", ".join(f"{turn.lender} as no. {turn.place}" for turn in one.turns[:2])
-    return (
+    cells = (
         called(one.workload),
         one.queue,
-        _held(one),
+        Valued(_held(one), one.gpus),
         "unknown" if one.borrowed is None else one.borrowed or "–",
         one.priority,
-        f"{one.probability:.0%}",
+        Valued(f"{one.probability:.0%}", one.probability),
         median,
         causes or "–",
         turns or "–",
-        "unknown" if one.lost_gpu_hours is None else f"{one.lost_gpu_hours:.1f}",
-        "unknown" if one.cost is None else f"{one.cost:.2f}",
+        "unknown" if one.lost_gpu_hours is None else Valued(f"{one.lost_gpu_hours:.1f}", one.lost_gpu_hours),
+        "unknown" if one.cost is None else Valued(f"{one.cost:.2f}", one.cost),
     )
+    return Row(key=one.workload, cells=cells, about=About("workloads", one.workload))
 
 
 def _held(one: Danger) -> str:

@@ -3,46 +3,62 @@
 from collections.abc import Sequence
 
 from gpuconsole.insight.engine_shares import RULES, QueueShare
-from gpuconsole.insight.shares import NodeShare, Part, Shares, Turn
-from gpuconsole.insight.tables import table
+from gpuconsole.insight.shares import NodeShare, Shares, Turn
+from gpuconsole.insight.shares import Part as Borrowed
 from gpuconsole.model.clock import SECOND, Time, format_span
 from gpuconsole.model.quantity import format_quantity
+from gpuconsole.ui.answers.parts import About, Part, Row, Table, Valued, lines_of
 from gpuconsole.ui.names import called
 
 TREE = ("NODE", "WEIGHT", "SHARE", "ARITHMETIC")
 TURNS = ("TURN", "WORKLOAD", "OUTCOME", "QUEUE", "PRIORITY", "WAITS", "BORROWS", "SHARE WITH IT")
 """What is cut on a narrow screen stands to the right."""
+TABLES = {"Volcano": "volcano_queues", "KAI": "kai_queues"}
+"""Engine → where its queues are among the objects."""
 QUEUES = ("QUEUE", "GPUS", "DESERVED", "SHARE", "WAITING", "TURN", "RULES")
 
 
 def shares_lines(found: Shares | None, queues: Sequence[QueueShare], now: Time) -> list[str]:
+    """The answer as text."""
+    return lines_of(shares_parts(found, queues, now))
+
+
+def shares_parts(found: Shares | None, queues: Sequence[QueueShare], now: Time) -> list[Part]:
     """The answer for people, engine by engine."""
     parts = [_kueue(found, now)] if found is not None and found.tree else []
     for name, rule in RULES.items():
-        own = [_queue(queue) for queue in queues if queue.engine == name]
+        own = tuple(_queue(queue) for queue in queues if queue.engine == name)
         if own:
-            parts.append([f"{name}: next is {rule}", "", *table(QUEUES, own)])
+            parts.append([f"{name}: next is {rule}", "", Table(QUEUES, own)])
     if not parts:
         return ["there are no queues that share anything"]
     return [line for number, part in enumerate(parts) for line in ([""] if number else []) + part]
 
 
-def _kueue(found: Shares, now: Time) -> list[str]:
+def _kueue(found: Shares, now: Time) -> list[Part]:
     said = "on" if found.fair_sharing else "off: shares are shown, and decide nothing"
-    lines = [f"Kueue, fair sharing {said}", "", *table(TREE, [_node(node) for node in found.tree])]
-    lines += ["", f"a cycle takes the first of each queue ({found.within}), in this order: {found.order}"]
+    parts: list[Part] = [f"Kueue, fair sharing {said}", "", Table(TREE, tuple(_node(node) for node in found.tree))]
+    parts += ["", f"a cycle takes the first of each queue ({found.within}), in this order: {found.order}"]
     if not found.turns:
-        return [*lines, "nobody waits"]
+        return [*parts, "nobody waits"]
     words = [f"{called(turn.workload)}: {turn.message}" for turn in found.turns if _unsaid(turn)]
-    return [*lines, "", *table(TURNS, [_turn(turn, now) for turn in found.turns]), *(["", *words] if words else [])]
+    return [*parts, "", Table(TURNS, tuple(_turn(turn, now) for turn in found.turns)), *(["", *words] if words else [])]
 
 
-def _node(node: NodeShare) -> tuple[object, ...]:
+def _node(node: NodeShare) -> Row:
     arithmetic = "; ".join(map(_part, node.parts))
     weight = "–" if node.weight is None else f"{node.weight:g}"
     if node.parts and node.weight != 1:
         arithmetic += f"; divided by weight {weight}"
-    return "  " * node.depth + node.name, weight, f"{_rounded(node.share)} ‰", arithmetic or "borrows nothing"
+    return Row(
+        key=f"{node.kind} {node.name}",
+        cells=("  " * node.depth + node.name, weight, _permille(node.share), arithmetic or "borrows nothing"),
+        about=About("cluster_queues" if node.kind == "queue" else "cohorts", node.name),
+    )
+
+
+def _permille(share: str) -> Valued:
+    return Valued(f"{_rounded(share)} ‰", float(share))
 
 
 def _rounded(share: str) -> str:
@@ -50,7 +66,7 @@ def _rounded(share: str) -> str:
     return f"{float(share):.0f}" if share[-1].isdigit() else share
 
 
-def _part(part: Part) -> str:
+def _part(part: Borrowed) -> str:
     borrowed, lendable = (format_quantity(part.resource, amount) for amount in (part.borrowed, part.lendable))
     return f"{borrowed} {part.resource} borrowed of {lendable} lendable = {part.ratio:.0f} ‰"
 
@@ -60,15 +76,26 @@ def _unsaid(turn: Turn) -> bool:
     return bool(turn.message) and turn.outcome != "preempts"
 
 
-def _turn(turn: Turn, now: Time) -> tuple[object, ...]:
-    waits = format_span(max(0, now - turn.queued) // SECOND * SECOND)
-    borrows, with_it = "–", "–"
+def _turn(turn: Turn, now: Time) -> Row:
+    waited = max(0, now - turn.queued) // SECOND * SECOND
+    borrows: object = "–"
+    with_it: object = "–"
     if turn.share_with_it is not None:
-        borrows, with_it = f"{turn.borrows} up" if turn.borrows else "no", f"{_rounded(turn.share_with_it)} ‰"
-    return turn.place, called(turn.workload), turn.outcome, turn.queue, turn.priority, waits, borrows, with_it
+        borrows, with_it = f"{turn.borrows} up" if turn.borrows else "no", _permille(turn.share_with_it)
+    waits, name = Valued(format_span(waited), waited), called(turn.workload)
+    return Row(
+        key=turn.workload,
+        cells=(turn.place, name, turn.outcome, turn.queue, turn.priority, waits, borrows, with_it),
+        about=About("workloads", turn.workload),
+    )
 
 
-def _queue(queue: QueueShare) -> tuple[object, ...]:
-    share = "–" if queue.share is None else f"{100 * queue.share:.0f} %"
+def _queue(queue: QueueShare) -> Row:
+    share = "–" if queue.share is None else Valued(f"{100 * queue.share:.0f} %", queue.share)
     turn = "–" if queue.turn is None else str(queue.turn)
-    return "  " * queue.depth + queue.name, queue.used, queue.deserved, share, queue.waiting, turn, queue.words
+    name = "  " * queue.depth + queue.name
+    return Row(
+        key=f"{queue.engine} {queue.name}",
+        cells=(name, queue.used, queue.deserved, share, queue.waiting, turn, queue.words),
+        about=About(TABLES[queue.engine], queue.name),
+    )

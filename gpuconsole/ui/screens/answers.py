@@ -1,4 +1,4 @@
-"""Answers about the whole cluster as screens of text: the ledger, fair shares, slots, anti-patterns.
+"""Answers about the whole cluster as screens: the ledger, fair shares, slots, anti-patterns.
 
 They are computed in a fork, in the background, and anew every few seconds while the screen is in front; ctrl+r asks at
 once. What takes long is asked more seldom, so that it never takes more than a twentieth of the time.
@@ -23,9 +23,10 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.answers.antipatterns import antipatterns_lines
-from gpuconsole.ui.answers.ledger import ledger_lines, without_kueue
-from gpuconsole.ui.answers.shares import shares_lines
-from gpuconsole.ui.answers.slots import slots_lines, starts_unknown
+from gpuconsole.ui.answers.ledger import ledger_parts, without_kueue
+from gpuconsole.ui.answers.parts import Part
+from gpuconsole.ui.answers.shares import shares_parts
+from gpuconsole.ui.answers.slots import slots_parts, starts_unknown
 from gpuconsole.ui.answers.unseen import left_open, nothing_said
 from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.answers_text import AnswerPage
@@ -49,16 +50,16 @@ class Asked(NamedTuple):
     """Of preemptions, oldest line first."""
 
 
-Answer = Callable[[Asked], Sequence[str]]
+Answer = Callable[[Asked], Sequence[Part]]
 
 
 class AnswerScreen(AnswerPage):
-    """One answer, in words."""
+    """One answer, in words and tables."""
 
     def __init__(self, name: str, title: str, answer: Answer) -> None:
         """`name` stands in the trail, `title` above the text."""
         super().__init__(name, title)
-        self._answer = answer
+        self._question = answer
         self._background = Background(self, self._gather, self._tell, reads=True)
         self._due = 0.0
 
@@ -74,52 +75,52 @@ class AnswerScreen(AnswerPage):
         self._due = 0.0
         self.show(self.console.snapshot)
 
-    def _gather(self, snapshot: Snapshot) -> tuple[Sequence[str], str] | ConsoleError:
+    def _gather(self, snapshot: Snapshot) -> tuple[Sequence[Part], str] | ConsoleError:
         began = time.monotonic()
         try:
             standing = self.console.answers.standing()
-            lines = self._answer(Asked(standing, snapshot, self.console.prices, self.console.preemptions()))
+            lines = self._question(Asked(standing, snapshot, self.console.prices, self.console.preemptions()))
         except ConsoleError as error:
             return error
         self._due = max(self._due, time.monotonic() + SHARE * (time.monotonic() - began))
         return lines, fmt.clock(standing.snapshot.time)
 
-    def _tell(self, found: tuple[Sequence[str], str] | ConsoleError) -> None:
+    def _tell(self, found: tuple[Sequence[Part], str] | ConsoleError) -> None:
         if isinstance(found, ConsoleError):
             self.fail(found)
             return
-        lines, when = found
+        parts, when = found
         self.remark(f"as of {when}", "dim")
-        self.write(lines)
+        self.write(parts)
 
 
-def _ledger(asked: Asked) -> Sequence[str]:
+def _ledger(asked: Asked) -> Sequence[Part]:
     snapshot, session, _ = asked.standing
     if session is None:
         return [without_kueue(snapshot)]
     if lacking := snapshot.seen.lacking(*QUOTA):
         return nothing_said(lacking)
-    return ledger_lines(ledger(snapshot, session, asked.prices), snapshot.time)
+    return ledger_parts(ledger(snapshot, session, asked.prices), snapshot.time)
 
 
-def _slots(asked: Asked) -> Sequence[str]:
+def _slots(asked: Asked) -> Sequence[Part]:
     snapshot = asked.standing.snapshot
     if lacking := snapshot.seen.lacking(*PLACES):
         return nothing_said(lacking)
     undecided = undecidable(snapshot)
-    lines = slots_lines(usefulness(snapshot), () if undecided else starts(snapshot))
+    lines = slots_parts(usefulness(snapshot), () if undecided else starts(snapshot))
     return [*lines, *left_open(starts_unknown(undecided))]
 
 
-def _shares(asked: Asked) -> Sequence[str]:
+def _shares(asked: Asked) -> Sequence[Part]:
     snapshot, session, _ = asked.standing
     if lacking := snapshot.seen.lacking(*TURNS):
         return nothing_said(lacking)
     found = shares(session, snapshot.time) if session is not None else None
-    return shares_lines(found, engine_shares(snapshot), snapshot.time)
+    return shares_parts(found, engine_shares(snapshot), snapshot.time)
 
 
-def _antipatterns(asked: Asked) -> Sequence[str]:
+def _antipatterns(asked: Asked) -> Sequence[Part]:
     found = antipatterns(asked.seen, asked.prices, asked.history, engines_of(asked.standing.policy))
     lines = antipatterns_lines(found, measured=len(asked.seen.telemetry) > 0)
     return [*lines, *left_open(unlooked(asked.seen.seen))]

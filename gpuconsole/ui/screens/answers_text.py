@@ -1,68 +1,224 @@
-"""Screens of answers in words: heads of tables stand out, and tables are never wrapped."""
+"""Screens of answers: lines of text, and tables with a cursor, in whose rows the keys of objects work.
 
-from collections.abc import Sequence
+The tables stand one below the other. Where they have no room together, the one in front is open, and of the others only
+the heads can be seen; `tab` goes on to the next.
+"""
 
+from collections.abc import Callable, Sequence
+
+from textual import events
 from textual.app import ComposeResult
+from textual.containers import Vertical
 
 from gpuconsole.errors import ConsoleError
+from gpuconsole.ui.actions import Action
+from gpuconsole.ui.answers.parts import Part, Row, Table, apart, columns
+from gpuconsole.ui.columns import Column
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.acting import Handlers
-from gpuconsole.ui.screens.base import ConsoleScreen
+from gpuconsole.ui.screens.objects import Subject
+from gpuconsole.ui.screens.rehearsing import what_if_with_queue
 from gpuconsole.ui.screens.text import scrolling
+from gpuconsole.ui.screens.workload_actions import WorkloadScreen
+from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.notice import State, notice
 from gpuconsole.ui.widgets.painter import StatusLine
-from gpuconsole.ui.widgets.textpane import TextPane, line
+from gpuconsole.ui.widgets.textpane import BLANK, TextPane, line
+
+MOST_TABLES = 6
+"""No answer has more."""
+OPEN = 5
+"""Lines that an open table has at least, with its head."""
+SAID = 0.3
+"""Of the screen the text below the tables takes at most."""
+QUEUES = ("cluster_queues", "cohorts", "volcano_queues", "kai_queues")
 
 
-class AnswerPage(ConsoleScreen):
-    """A title with a remark at its right, and the lines of an answer; when it asks is up to those that extend it."""
+class AnswerPage(WorkloadScreen):
+    """A title with a remark at its right, and the parts of an answer; when it asks is up to those that extend it."""
 
-    AUTO_FOCUS = "TextPane"
+    AUTO_FOCUS = "Grid, TextPane"
 
     def __init__(self, name: str, title: str) -> None:
         """`name` stands in the trail, `title` above the text."""
         super().__init__()
         self._trail, self._title = name, title
+        self._lines: list[str] = []
+        """What stands below the tables."""
+        self._shown = False
+        """Whether there are tables."""
 
     def crumb(self) -> str:
         return self._trail
 
     def body(self) -> ComposeResult:
         yield StatusLine(id="summary")
-        yield TextPane()
+        above = TextPane(id="above")
+        above.can_focus = False
+        yield above
+        with Vertical(id="tables"):
+            for _ in range(MOST_TABLES):
+                table: Grid[Row] = Grid((), key=lambda row: row.key)
+                table.display = False
+                yield table
+        yield TextPane(id="said")
 
     def on_mount(self) -> None:
         super().on_mount()
         self.query_one("#summary", StatusLine).left = ((f" {self._title} ", "title"),)
 
-    def handlers(self) -> Handlers:
-        return {**super().handlers(), **scrolling(self.query_one(TextPane))}
+    # What it shows
 
     def remark(self, text: str, role: str) -> None:
         """Say something beside the title: how old the answer is, or how far."""
         self.query_one("#summary", StatusLine).right = ((f" {text} ", role),) if text else ""
 
-    def write(self, lines: Sequence[str]) -> None:
+    def write(self, parts: Sequence[Part]) -> None:
         """Show the answer, and before it what may not be seen though it depends on that."""
+        above, tables, below = apart(parts)
+        if not tables:
+            above, below = [], above
         unseen = self.console.status.undecided
-        lines = [*((f"⊘ {unseen}", "") if unseen else ()), *lines]
-        self.query_one(TextPane).show(map(painted, lines), tables(lines))
+        if unseen:
+            above = [f"⊘ {unseen}", *above]
+        self._lines = below
+        self.query_one("#above", TextPane).show(line(text) for text in above)
+        for grid, part in zip(self._grids, [*tables, *[None] * MOST_TABLES], strict=False):
+            grid.display = part is not None
+            if part is not None:
+                _fill(grid, part)
+        if tables and not self._shown:
+            # Until there was a table, the text had the keyboard.
+            self._grids[0].focus()
+        self._shown = bool(tables)
+        self._say()
+        self._arrange()
+        # Only when the tables have their widths it is known what has no room in them.
+        self.call_after_refresh(self._tell_row)
+
+    def _tell_row(self) -> None:
+        if self.stands:
+            self._say()
+            self._arrange()
+            self.refresh_frame()
 
     def fail(self, error: ConsoleError) -> None:
         """Say why there is no answer."""
-        self.query_one(TextPane).show([notice(State.FAILED, str(error))])
+        for grid in self._grids:
+            grid.display = False
+        self.query_one("#above", TextPane).show(())
+        self.query_one("#said", TextPane).show([notice(State.FAILED, str(error))])
+        self._arrange()
+
+    def _say(self) -> None:
+        """Below the tables: what has no room in the row under the cursor, then what is said of all."""
+        row, grid = self.row, self.grid
+        note: list[Painted] = []
+        if row is not None and grid is not None:
+            cut = " · ".join(f"{title} {text}" for title, text in grid.unseen_of(row))
+            note = [line((text, "strong")) for text in (cut, row.note) if text]
+        said = [line(text) for text in self._lines]
+        self.query_one("#said", TextPane).show([*note, *([BLANK] if note and said else []), *said])
+
+    def _arrange(self) -> None:
+        """Give each table the lines that it needs; where that is too much, the one in front gets what is left."""
+        above, said = self.query_one("#above", TextPane), self.query_one("#said", TextPane)
+        height = self.query_one("#body").size.height - 1
+        lines = min(above.line_count, height // 3)
+        above.styles.height, above.display = lines, bool(lines)
+        shown = [grid for grid in self._grids if grid.display]
+        if not shown:
+            said.styles.height, said.display = "1fr", True
+            return
+        wants = [len(grid.rows) + 1 for grid in shown]
+        room = height - lines
+        spare = room - sum(wants) - len(shown)
+        lines = min(said.line_count, max(int(height * SAID), spare))
+        said.styles.height, said.display = lines, bool(lines)
+        room -= lines
+        front = shown.index(self.grid) if self.grid in shown else 0
+        gap = int(sum(wants) + len(shown) <= room)
+        if sum(wants) > room:
+            wants = [1] * len(shown)
+            wants[front] = max(OPEN, room - len(shown) + 1)
+        for grid, lines in zip(shown, wants, strict=True):
+            grid.styles.height = lines
+            grid.styles.margin = (0, 0, gap, 0)
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.call_after_refresh(self._tell_row)
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        self._tell_row()
+
+    def picked(self, row: object) -> None:
+        self._tell_row()
+
+    # What is under the cursor
+
+    @property
+    def _grids(self) -> list[Grid[Row]]:
+        return list(self.query("#tables > Grid").results(Grid))
+
+    @property
+    def row(self) -> Row | None:
+        grid = self.grid
+        return grid.current if grid is not None else None
+
+    def subject(self) -> Subject | None:
+        row = self.row
+        return self._known(row) if row is not None else None
+
+    def subjects(self) -> list[Subject]:
+        found = [self._known(row) for row in self.grid.targets] if self.grid is not None else []
+        return [subject for subject in found if subject is not None]
+
+    def _known(self, row: Row) -> Subject | None:
+        """What a row is about, if it is there."""
+        if row.about is None or row.about.key not in getattr(self.snapshot, row.about.table):
+            return None
+        return Subject(*row.about)
+
+    def handlers(self) -> Handlers:
+        offered = dict(super().handlers())
+        # `f` is the way to the fair shares, from one answer to the next.
+        offered.pop("workload.scores", None)
+        if isinstance(self.focused, TextPane):
+            return {**offered, **scrolling(self.focused)}
+        subject = self.subject()
+        if subject is None:
+            return {**offered, "object.open": lambda: None}
+        return {**offered, **self._ways(subject)}
+
+    def refusal(self, action: Action) -> str:
+        if action.id == "object.open" and self.subject() is None:
+            return "there is nothing to open under the cursor"
+        return super().refusal(action)
+
+    def _ways(self, subject: Subject) -> dict[str, Callable[[], object]]:
+        """Where the keys lead from a row."""
+        table, key = subject
+        if table == "workloads":
+            page = lambda: self.open(WorkloadDetailScreen(key))  # noqa: E731
+            return {"object.open": page, "object.explain": page}
+        if table in QUEUES:
+            return {
+                "object.open": lambda: self.console_app.go("queues", at=key),
+                "object.explain": lambda: self.describe(subject),
+                **({"object.what-if": lambda: what_if_with_queue(self, key)} if table == "cluster_queues" else {}),
+            }
+        return {"object.open": lambda: self.describe(subject)}
 
 
-def painted(text: str) -> Painted:
-    """The heads of tables are the only lines without a small letter."""
-    return line((text, "title" if text.isupper() else ""))
+def _fill(grid: Grid[Row], part: Table) -> None:
+    """Show the rows; the columns are made anew only where they would look otherwise."""
+    wanted = columns(part)
+    if [_look(column) for column in grid.columns] != [_look(column) for column in wanted]:
+        grid.columns = wanted
+    grid.show(part.rows)
 
 
-def tables(lines: Sequence[str]) -> frozenset[int]:
-    """The numbers of the lines of tables: from a head to the next empty line. They are scrolled sideways."""
-    found, inside = set(), False
-    for number, text in enumerate(lines):
-        inside = text.isupper() or (inside and bool(text))
-        if inside:
-            found.add(number)
-    return frozenset(found)
+def _look(column: Column[Row]) -> tuple[str, int, str]:
+    return column.title, column.width, column.align

@@ -1,4 +1,4 @@
-"""Answers that take long, as screens of text: they come piece by piece, say how far they are, and can be left."""
+"""Answers that take long, as screens: they come piece by piece, say how far they are, and can be left."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
@@ -7,6 +7,7 @@ from textual.worker import get_current_worker
 
 from gpuconsole.errors import ConsoleError
 from gpuconsole.services.answers import Answers
+from gpuconsole.ui.answers.parts import Part
 from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.answers_text import AnswerPage
 
@@ -14,11 +15,11 @@ Piece = TypeVar("Piece")
 
 
 class Told(NamedTuple):
-    """A piece of an answer in words."""
+    """A piece of an answer, as it is shown."""
 
     progress: str
     """How far it is; once it is whole, of when."""
-    lines: Sequence[str] | None = None
+    parts: Sequence[Part] | None = None
     """None where there is nothing new to show."""
     whole: bool = False
 
@@ -59,8 +60,8 @@ class LongAnswerScreen(AnswerPage, Generic[Piece]):
     def _came(self, piece: Piece) -> None:
         told = self._words(piece)
         self.remark(told.progress, "dim" if told.whole else "pending")
-        if told.lines is not None:
-            self.write(told.lines)
+        if told.parts is not None:
+            self.write(told.parts)
 
     def _failed(self, error: ConsoleError) -> None:
         self.remark("", "")

@@ -12,7 +12,7 @@ from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.objects import ObjectScreen, name_all
-from gpuconsole.ui.screens.whatif import try_out
+from gpuconsole.ui.screens.rehearsing import try_out
 from gpuconsole.ui.widgets.confirm import Option, Question
 
 QUICK = 30

@@ -1,15 +1,18 @@
 """The screens of what many runs of the cluster tell: what may evict running work, and what would let work in."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from gpuconsole.insight.plan import Planning
+from gpuconsole.insight.plan import Option, Planning
 from gpuconsole.insight.risk import RUNS, Foreboding
 from gpuconsole.model.clock import Span, Time, format_span
 from gpuconsole.model.commands import Command
 from gpuconsole.services.answers import Answers
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.answers.plan import plan_lines
-from gpuconsole.ui.answers.risk import risk_lines
+from gpuconsole.ui.actions import Action
+from gpuconsole.ui.answers.plan import key_of, options_of, plan_parts
+from gpuconsole.ui.answers.risk import risk_parts
+from gpuconsole.ui.plan import Change
+from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.long_answer import LongAnswerScreen, Told
 
 
@@ -18,23 +21,48 @@ def risk_screen() -> LongAnswerScreen[Foreboding]:
     return LongAnswerScreen("risk", "What may evict running work, and how probable that is", Answers.risk, _risk)
 
 
-def plan_screen(commands: Sequence[Command], wanted: Span) -> LongAnswerScreen[Planning]:
-    """What quota, nodes or policy would let what these submit run within a wait, at the least cost."""
-    title = f"What would let them run within {format_span(wanted)}, at the least cost"
-    return LongAnswerScreen("plan", title, lambda answers: answers.plan(commands, wanted), _plan)
+class PlanScreen(LongAnswerScreen[Planning]):
+    """What quota, nodes or policy would let what these commands submit run within a wait, at the least cost."""
+
+    def __init__(self, commands: Sequence[Command], wanted: Span, take: Callable[[Change], object]) -> None:
+        """`take` adds what an option changes to the what-if that the plan is for."""
+        title = f"What would let them run within {format_span(wanted)}, at the least cost"
+        super().__init__("plan", title, lambda answers: answers.plan(commands, wanted), self._told)
+        self._take = take
+        self._options: Mapping[str, Option] = {}
+
+    def _told(self, piece: Planning) -> Told:
+        if piece.plan is None:
+            return Told(f"{piece.done} of {piece.of} kinds done, trying: {piece.kind}")
+        self._options = {key_of(option): option for option in options_of(piece.plan)}
+        return Told(_as_of(piece.plan.time), plan_parts(piece.plan), whole=True)
+
+    def handlers(self) -> Handlers:
+        return {**super().handlers(), "object.rehearse": self._rehearse}
+
+    def refusal(self, action: Action) -> str:
+        if action.id == "object.rehearse" and self.option is None:
+            return "no option is under the cursor"
+        if action.id == "object.rehearse" and self.option is not None and not self.option.commands:
+            return "it changes nothing"
+        return super().refusal(action)
+
+    @property
+    def option(self) -> Option | None:
+        """The one under the cursor."""
+        return self._options.get(self.row.key) if self.row is not None else None
+
+    def _rehearse(self) -> None:
+        if (option := self.option) is not None:
+            self.console_app.up()
+            self._take(Change(option.words, option.commands))
 
 
 def _risk(piece: Foreboding) -> Told:
-    lines = risk_lines(piece.risk) if piece.risk is not None else None
+    parts = risk_parts(piece.risk) if piece.risk is not None else None
     if piece.risk is not None and piece.runs == RUNS:
-        return Told(_as_of(piece.risk.time), lines, whole=True)
-    return Told(f"run {piece.runs + 1} of {RUNS}, at +{format_span(piece.reached)}", lines)
-
-
-def _plan(piece: Planning) -> Told:
-    if piece.plan is not None:
-        return Told(_as_of(piece.plan.time), plan_lines(piece.plan), whole=True)
-    return Told(f"{piece.done} of {piece.of} kinds done, trying: {piece.kind}")
+        return Told(_as_of(piece.risk.time), parts, whole=True)
+    return Told(f"run {piece.runs + 1} of {RUNS}, at +{format_span(piece.reached)}", parts)
 
 
 def _as_of(time: Time) -> str:

@@ -11,7 +11,6 @@ from gpuconsole.model.commands import SetStopPolicy
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui import plan
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.queue_words import KINDS, KUEUES, about
 from gpuconsole.ui.screens.acting import Handlers
@@ -27,7 +26,7 @@ from gpuconsole.ui.screens.queue_rows import (
     resources,
     tree_rows,
 )
-from gpuconsole.ui.screens.whatif import try_out, try_quota
+from gpuconsole.ui.screens.rehearsing import what_if_with_queue
 from gpuconsole.ui.unseen import honest_queues
 from gpuconsole.ui.widgets.confirm import Option, Question
 from gpuconsole.ui.widgets.grid import Grid
@@ -145,14 +144,8 @@ class QueuesScreen(QuotaScreen):
         row = self._row
         if row is None:
             return
-        name = row.node.name
         refused = "" if row.node.kind is NodeKind.CLUSTER_QUEUE else "only a ClusterQueue has quotas"
-        options = (Option("hold", "hold it", "s"), Option("quota", "change a quota", "e", refused=refused))
-        opens = {
-            "hold": lambda: try_out(self.console_app, plan.hold(name)),
-            "quota": lambda: try_quota(self.console_app, name),
-        }
-        self.choose(f"What if, with {name}", options, lambda kind: opens[kind]())
+        what_if_with_queue(self, row.node.name, refused)
 
     @property
     def _tree(self) -> Grid[TreeRow]:

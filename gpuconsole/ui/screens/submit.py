@@ -21,8 +21,8 @@ from gpuconsole.ui.paint import Cell, Painted
 from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.errands import errand
+from gpuconsole.ui.screens.rehearsing import try_out
 from gpuconsole.ui.screens.submitting import answer_lines, ask_file
-from gpuconsole.ui.screens.whatif import try_out
 from gpuconsole.ui.template_jobs import Request
 from gpuconsole.ui.templates import BY_ID, TEMPLATES
 from gpuconsole.ui.widgets.confirm import Option, Question

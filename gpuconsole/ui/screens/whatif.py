@@ -1,8 +1,7 @@
 """The what-if: a list of changes, tried in a fork of this cluster, and what would come of them."""
 
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from textual import work
 from textual.app import ComposeResult
@@ -12,7 +11,7 @@ from textual.worker import Worker, get_current_worker
 from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.whatif import Look, WhatIf
 from gpuconsole.model.clock import HOUR, Span, format_exactly, parse_span
-from gpuconsole.model.commands import Command, Copy, Later, Submit
+from gpuconsole.model.commands import Command, Copy, Later, SetPriority, Submit
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import plan
@@ -20,7 +19,7 @@ from gpuconsole.ui.actions import Action
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.plan import Change
 from gpuconsole.ui.screens.acting import Handlers
-from gpuconsole.ui.screens.planning import plan_screen
+from gpuconsole.ui.screens.planning import PlanScreen
 from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.screens.whatif_changes import ChangeScreen
 from gpuconsole.ui.screens.whatif_file import free_file, is_there, write_changes
@@ -28,9 +27,6 @@ from gpuconsole.ui.whatif_text import ALONE, INTRODUCTION, PUT_ASIDE, result_lin
 from gpuconsole.ui.widgets.confirm import Field
 from gpuconsole.ui.widgets.painter import Lines
 from gpuconsole.ui.widgets.textpane import BLANK, TextPane, heading, line
-
-if TYPE_CHECKING:
-    from gpuconsole.ui.app import ConsoleApp
 
 
 class WhatIfScreen(ChangeScreen):
@@ -99,6 +95,21 @@ class WhatIfScreen(ChangeScreen):
         """Try this too. The result is that of an earlier plan from now on, so it goes."""
         change = plan.later(change, self.after)
         self.changes.append(change)
+        self._added(change)
+
+    def precede(self, change: Change) -> None:
+        """Try this before all others."""
+        self.changes.insert(0, change)
+        self._added(change)
+
+    def _take(self, change: Change) -> None:
+        """Try an option of a plan as it was tried there: before the jobs, but for the priorities of these."""
+        if any(isinstance(command, SetPriority) for command in change.commands):
+            self.add(change)
+        else:
+            self.precede(change)
+
+    def _added(self, change: Change) -> None:
         self._renew_plan()
         if self.is_mounted:
             self._expect()
@@ -235,7 +246,7 @@ class WhatIfScreen(ChangeScreen):
     def _ask_wait(self) -> None:
         wanted = Field("How soon they have to run", "10m", ("Their p95 wait at most, as 5m or 1h.",), wrong_span)
         commands = _commands(self.changes)
-        self.prompt(wanted, lambda text: self.open(plan_screen(commands, parse_span(text))))
+        self.prompt(wanted, lambda text: self.open(PlanScreen(commands, parse_span(text), self._take)))
 
     def _ask_file(self) -> None:
         self.prompt(Field("File to write the changes to", free_file("change"), check=is_there), self._write)
@@ -272,20 +283,3 @@ def _submits(command: Command) -> bool:
 
 def _no_span(text: str) -> str:
     return "" if text.strip() in ("0", "0s") else wrong_span(text)
-
-
-def try_out(app: "ConsoleApp", change: Change) -> None:
-    """Open the what-if with one more change, from wherever one is."""
-    _open(app, lambda screen: screen.add(change))
-
-
-def try_quota(app: "ConsoleApp", cluster_queue: str) -> None:
-    """Open the what-if and ask there for another quota of a ClusterQueue."""
-    _open(app, lambda screen: screen.call_after_refresh(screen.ask_quota, cluster_queue))
-
-
-def _open(app: "ConsoleApp", then: Callable[["WhatIfScreen"], object]) -> None:
-    app.go("whatif")
-    screen = next((screen for screen in app.screen_stack if isinstance(screen, WhatIfScreen)), None)
-    if screen is not None:
-        then(screen)

@@ -18,9 +18,9 @@ from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.asking import Handler
 from gpuconsole.ui.screens.objects import ObjectScreen, Subject, name_all
+from gpuconsole.ui.screens.rehearsing import try_out
 from gpuconsole.ui.screens.scores import ScoresScreen, candidates
 from gpuconsole.ui.screens.submit import SubmitScreen
-from gpuconsole.ui.screens.whatif import try_out
 from gpuconsole.ui.widgets.confirm import Field, Option, Question, whole_number
 
 PRIORITIES = whole_number(-(2**31), 2**31 - 1)

@@ -27,9 +27,9 @@ from gpuconsole.ui.names import called, named
 from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.objects import Subject
+from gpuconsole.ui.screens.rehearsing import try_out
 from gpuconsole.ui.screens.text import scrolling
 from gpuconsole.ui.screens.trying import Trials
-from gpuconsole.ui.screens.whatif import try_out
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
 from gpuconsole.ui.telemetry_text import trend_text, use_text
 from gpuconsole.ui.why_text import pick_of

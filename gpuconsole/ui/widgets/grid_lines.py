@@ -7,6 +7,7 @@ the lines that they change.
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.cache import LRUCache
@@ -15,7 +16,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from gpuconsole.ui.columns import GAP, Column, Layout, fit, total
-from gpuconsole.ui.paint import Cell, fitted, line
+from gpuconsole.ui.paint import Cell, fitted, line, painted, plain
 from gpuconsole.ui.rows import Rows
 from gpuconsole.ui.widgets.notice import State, notice
 from gpuconsole.ui.widgets.painter import RoleStyles
@@ -77,6 +78,12 @@ class GridLines(ScrollView, RoleStyles, Generic[T]):
     @property
     def cursor(self) -> int:
         return self._rows.cursor
+
+    def unseen_of(self, row: T) -> list[tuple[str, str]]:
+        """What of a row has no room: heads and texts of columns that are left out, and of cells that are cut."""
+        widths = {column.title: width for column, width in self._layout}
+        texts = ((column.title, plain(painted(column.cell(row)))) for column in self.columns)
+        return [(title, text) for title, text in texts if widths and cell_len(text) > widths.get(title, 0)]
 
     # Room
 

@@ -1,7 +1,7 @@
 """A scrollable pane of finished lines: YAML, descriptions, explanations. Only the visible lines are drawn."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -95,10 +95,14 @@ class TextPane(ScrollView, RoleStyles, can_focus=True):
         super().__init__(id=id, classes=classes)
         self.wrap = wrap
         self._source: tuple[Painted, ...] = ()
-        self._whole: Collection[int] = ()
         self._lines: list[tuple[int, Painted]] = []
         """Each with the number of the line that it is a part of."""
         self._cursor = ""
+
+    @property
+    def line_count(self) -> int:
+        """How many lines it takes at its width."""
+        return len(self._lines)
 
     @property
     def picked(self) -> str:
@@ -128,12 +132,12 @@ class TextPane(ScrollView, RoleStyles, can_focus=True):
         """What it shows, unwrapped, for copying and for tests."""
         return "\n".join(plain(row) for row in self._source)
 
-    def show(self, lines: Iterable[Painted], whole: Collection[int] = ()) -> None:
-        """Replace the lines; the place that was scrolled to stays. Those with the numbers `whole` are never wrapped."""
+    def show(self, lines: Iterable[Painted]) -> None:
+        """Replace the lines; the place that was scrolled to stays."""
         source = tuple(lines)
         if source == self._source:
             return
-        self._source, self._whole = source, whole
+        self._source = source
         self._arrange()
 
     def action_scroll_left(self) -> None:
@@ -158,18 +162,14 @@ class TextPane(ScrollView, RoleStyles, can_focus=True):
                 # The scroll bar that so many lines bring takes its column from them.
                 width -= self.styles.scrollbar_size_vertical
                 self._lines = self._wrapped(width)
-            self.virtual_size = Size(max([width, *(width_of(self._source[n]) for n in self._whole)]), len(self._lines))
+            self.virtual_size = Size(width, len(self._lines))
         else:
             self._lines = list(enumerate(self._source))
             self.virtual_size = Size(max(map(width_of, self._source), default=0), len(self._lines))
         self.refresh()
 
     def _wrapped(self, width: int) -> list[tuple[int, Painted]]:
-        return [
-            (number, row)
-            for number, source in enumerate(self._source)
-            for row in ([source] if number in self._whole else wrapped(source, width))
-        ]
+        return [(number, row) for number, source in enumerate(self._source) for row in wrapped(source, width)]
 
     def render_line(self, y: int) -> Strip:
         x, top = self.scroll_offset
