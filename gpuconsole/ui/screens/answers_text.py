@@ -67,6 +67,9 @@ class AnswerPage(WorkloadScreen):
     def on_mount(self) -> None:
         super().on_mount()
         self.query_one("#summary", StatusLine).left = ((f" {self._title} ", "title"),)
+        for grid in self._grids:
+            # Only when a table has its width it is known what has no room in it.
+            self.watch(grid, "virtual_size", self._tell_row_later, init=False)
 
     # What it shows
 
@@ -94,7 +97,9 @@ class AnswerPage(WorkloadScreen):
         self._shown = bool(tables)
         self._say()
         self._arrange()
-        # Only when the tables have their widths it is known what has no room in them.
+        self._tell_row_later()
+
+    def _tell_row_later(self) -> None:
         self.call_after_refresh(self._tell_row)
 
     def _tell_row(self) -> None:
@@ -148,7 +153,7 @@ class AnswerPage(WorkloadScreen):
 
     def on_resize(self) -> None:
         super().on_resize()
-        self.call_after_refresh(self._tell_row)
+        self._tell_row_later()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         self._tell_row()

@@ -81,9 +81,11 @@ class GridLines(ScrollView, RoleStyles, Generic[T]):
 
     def unseen_of(self, row: T) -> list[tuple[str, str]]:
         """What of a row has no room: heads and texts of columns that are left out, and of cells that are cut."""
+        if self._fitted <= GUTTER:
+            return []
         widths = {column.title: width for column, width in self._layout}
         texts = ((column.title, plain(painted(column.cell(row)))) for column in self.columns)
-        return [(title, text) for title, text in texts if widths and cell_len(text) > widths.get(title, 0)]
+        return [(title, text) for title, text in texts if cell_len(text) > widths.get(title, 0)]
 
     # Room
 
