@@ -42,7 +42,7 @@ class Origin(Struct, frozen=True, kw_only=True):
     assumed: tuple[str, ...] = ()
     """What is not known of the cluster and was taken for granted."""
     staged: bool = False
-    """It is the record of a simulation, whose clock is its own."""
+    """It is of a simulation, whose clock is its own."""
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -57,6 +57,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     """The cluster as others left it, with nothing of what the simulation decided since; None for a simulated one."""
     assumed: tuple[str, ...] = ()
     """What is not known of the cluster and was taken for granted."""
+    staged: bool = False
+    """It was saved from a simulation."""
 
     def standing(self) -> Standing:
         """The cluster as it is: where others run it, with nothing of what the simulation made of it."""
@@ -72,7 +74,8 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     @property
     def origin(self) -> Origin:
-        return Origin(source=self.source, mode=self.mode, now=self.simulation.now, assumed=self.assumed)
+        now, staged = self.simulation.now, self.staged
+        return Origin(source=self.source, mode=self.mode, now=now, assumed=self.assumed, staged=staged)
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -147,7 +150,7 @@ def _provenance(origin: Origin) -> str:
 
 
 def _age(origin: Origin) -> Span | None:
-    """How old an answer is; None for a simulation or its record, and for a record of several sessions."""
+    """How old an answer is; None for a simulation, what is kept of one, and a record of several sessions."""
     if origin.now is None or origin.mode == "simulated" or origin.staged:
         return None
     return max(0, time.time_ns() // 1000 - origin.now)
@@ -168,6 +171,7 @@ def open_cluster(request: Request, until: Span = 0) -> Asked:
         settings=settings,
         found=opened.found if not until else None,
         assumed=opened.notices if opened.found is not None else (),
+        staged=opened.staged,
     )
 
 

@@ -47,10 +47,12 @@ def save(target: Path, request: Request, redact: bool, until: Span, **options: A
             policy = opened.backend.policy
         content = encode(snapshot, msgspec.Raw(msgspec.json.encode(policy)), seed=0)
     else:
-        simulation = open_simulation(request).simulation
+        source = open_simulation(request)
+        simulation = source.simulation
         simulation.advance(simulation.now + until)
         snapshot = simulation.snapshot()
-        content = write(simulation, with_stories(history_of(simulation)))
+        staged = source.found is None or source.staged or until > 0
+        content = write(simulation, with_stories(history_of(simulation)), staged=staged)
     for gap in dict.fromkeys(gap.why for gap in snapshot.seen.gaps):
         click.echo(clean(f"left out: {gap}"), err=True)
     target.write_bytes(redacted(content) if redact else content)

@@ -58,6 +58,8 @@ class Opened(Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...] = ()
     found: Snapshot | None = None
     """A cluster that others run, or ran, before the simulation decided anything on it; None for one of its own."""
+    staged: bool = False
+    """It was saved from a simulation: its time is none of the clock on the wall."""
 
 
 def open_simulation(request: Request, settings: Config | None = None) -> Opened:
@@ -203,7 +205,9 @@ def _from_snapshot(file: Path, request: Request) -> Opened:
     seed = request.seed if request.seed is not None else saved.seed or 0
     simulation = Simulation.from_snapshot(snapshot, policy=_policy(policy, request), seed=seed)
     about = status_of(simulation, file.name)
-    return Opened(simulation=simulation, about=about, notices=snapshot.seen.remarks, found=snapshot)
+    return Opened(
+        simulation=simulation, about=about, notices=snapshot.seen.remarks, found=snapshot, staged=saved.staged
+    )
 
 
 def _about_placement(placement: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> list[str]:

@@ -66,6 +66,7 @@ def redact(data: bytes) -> bytes:
         policy=msgspec.Raw(msgspec.json.encode(_policy(policy, pseudonyms))) if policy is not None else NO_POLICY,
         seed=file.seed,
         seen=_seen(file.seen, pseudonyms),
+        staged=file.staged,
     )
     return msgspec.json.encode(made)
 

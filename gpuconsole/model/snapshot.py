@@ -192,6 +192,8 @@ class SnapshotFile(Struct, frozen=True, kw_only=True):
     """What chance in that simulation depends on."""
     seen: Seen = EVERYTHING
     """What could not be read; a file that does not say it holds everything."""
+    staged: bool = False
+    """Its time is that of a simulation, which no clock on the wall tells the age of."""
 
 
 class _Written(Struct, frozen=True, kw_only=True):
@@ -204,6 +206,7 @@ class _Written(Struct, frozen=True, kw_only=True):
     policy: msgspec.Raw
     seed: int | None
     seen: Seen
+    staged: bool
 
 
 def encode(
@@ -211,10 +214,13 @@ def encode(
     policy: msgspec.Raw = NO_POLICY,
     seed: int | None = None,
     recent: tuple[Happened, ...] | None = None,
+    *,
+    staged: bool = False,
 ) -> bytes:
     """Write a Snapshot as JSON, with the policy and the seed of the simulation that it was taken from.
 
-    `recent` is its history, where more of it is known than the Snapshot holds.
+    `recent` is its history, where more of it is known than the Snapshot holds; `staged` where its time is that
+    simulation's.
     """
     seen = snapshot.seen if recent is not None else cut(snapshot.seen, snapshot.recent)
     objects = list(snapshot.objects())
@@ -229,6 +235,7 @@ def encode(
             policy=policy,
             seed=seed,
             seen=seen,
+            staged=staged,
         )
     )
 

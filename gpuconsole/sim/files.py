@@ -8,13 +8,14 @@ from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 
 
-def write(simulation: Simulation, recent: tuple[Happened, ...] | None = None) -> bytes:
+def write(simulation: Simulation, recent: tuple[Happened, ...] | None = None, *, staged: bool = True) -> bytes:
     """Write the cluster of a simulation with its policy and seed, as JSON. What is under way begins anew.
 
-    `recent` is its history, where more of it is known than the simulation keeps.
+    `recent` is its history, where more of it is known than the simulation keeps. What has gone on from a real cluster
+    for no time is not `staged`.
     """
     policy = msgspec.Raw(msgspec.json.encode(simulation.policy))
-    return encode(simulation.snapshot(), policy, simulation.seed, recent)
+    return encode(simulation.snapshot(), policy, simulation.seed, recent, staged=staged)
 
 
 def policy_in(file: SnapshotFile) -> SimPolicy | None:
