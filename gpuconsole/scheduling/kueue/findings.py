@@ -75,6 +75,12 @@ class Findings:
         twin.book = self.book
         return twin
 
+    def anew(self) -> "Findings":
+        """Nothing known, as the quotas are other ones now; whoever forked goes on keeping what becomes of heads."""
+        fresh = Findings()
+        fresh.book.shared = self.book.shared
+        return fresh
+
     def of_tree(self, root: int) -> Known:
         """What is known of a tree; to be added to."""
         return _kept(self._trees, root)

@@ -229,7 +229,7 @@ class State:
 
     def _account_anew(self) -> None:
         self.end_passes()
-        self.findings, self.resting, self.surveys = Findings(), {}, {}
+        self.findings, self.resting, self.surveys = self.findings.anew(), {}, {}
         self.accounts = self._empty_accounts()
         for holdings in self.roster.holdings.values():
             for holding in holdings.values():

@@ -23,6 +23,8 @@ from tests.tools.bench.forks import simulation
 from tests.tools.bench.report import Report, cpu
 
 SIZES = ((10_000, 1_000), (100_000, 5_000))
+FAR = ("submit", "quota")
+"""Followed for an hour. The first begins with nothing known; of the other nothing is known that holds by its quotas."""
 FIRST, AHEAD = 0.3, 5.0
 """Seconds that the first answer and the hour ahead may take."""
 
@@ -40,24 +42,25 @@ def what_ifs(report: Report) -> None:
             first = cpu(lambda trial=trial: next(trial))  # type: ignore[misc]
             title = f"what-if, {name}, {workloads:,} workloads, {nodes:,} nodes"
             report.time(f"{title}: next cycle", first, bar=FIRST if largest else None)
-        _ahead(report, made, workloads, nodes)
+        for name in FAR:
+            _ahead(report, made, name, workloads, nodes)
         gc.unfreeze()
 
 
-def _ahead(report: Report, made: Simulation, workloads: int, nodes: int) -> None:
+def _ahead(report: Report, made: Simulation, name: str, workloads: int, nodes: int) -> None:
     """One of the questions to the horizon, or as far as one is patient."""
     patience = 20 * AHEAD
     began, worked = time.perf_counter(), time.process_time()
     reached, slowest = 0, 0.0
     with uncollected():
-        for look, seconds in _timed(looks(made, _questions(made)["submit"], HOUR, elsewhere=apart)):
+        for look, seconds in _timed(looks(made, _questions(made)[name], HOUR, elsewhere=apart)):
             reached, slowest = look.reached, max(slowest, seconds)
             if time.perf_counter() - began > patience:
                 break
     spent, worked = time.perf_counter() - began, time.process_time() - worked
     bar = AHEAD if workloads == SIZES[-1][0] else None
     note = f"{worked:.1f} s of CPU in this process" if reached == HOUR else f"gave up at +{reached / HOUR * 60:.0f} min"
-    report.seconds(f"what-if, an hour ahead, {workloads:,} workloads, {nodes:,} nodes", spent, note, bar=bar)
+    report.seconds(f"what-if, {name}, {workloads:,} workloads, {nodes:,} nodes: an hour ahead", spent, note, bar=bar)
     report.seconds("  longest time between two looks, at which it can be given up", slowest)
 
 
