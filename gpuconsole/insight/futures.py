@@ -21,6 +21,7 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command, Later
 from gpuconsole.model.events import Applied, Event, Happened, What
 from gpuconsole.model.job import Job
+from gpuconsole.model.pieces import Pieces, whole
 from gpuconsole.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ class Standing(Struct, frozen=True, kw_only=True):
 class Way(Protocol):
     """A future on its way, wherever that is computed."""
 
-    def advance(self, until: Time) -> None:
-        """Go on to a moment; it need not be there when this returns."""
+    def advancing(self, until: Time) -> Pieces[None]:
+        """Go on to a moment, piece by piece; it need not be there after the last one."""
 
     def look(self) -> Standing:
         """Where it stands when it is where it was sent."""
@@ -111,14 +112,18 @@ class Future:
 
     def advance(self, until: Time) -> None:
         """Go on to a moment, and take down what happens."""
+        whole(self.advancing(until))
+
+    def advancing(self, until: Time) -> Pieces[None]:
+        """`advance` piece by piece."""
         while self._moments and self._moments[0] <= until:
             # What is asked for may have come and gone before anybody looks.
-            self._go(self._moments.pop(0))
+            yield from self._going(self._moments.pop(0))
             self._meet()
-        self._go(until)
+        yield from self._going(until)
 
-    def _go(self, until: Time) -> None:
-        self.simulation.advance(until)
+    def _going(self, until: Time) -> Pieces[None]:
+        yield from self.simulation.advancing(until)
         for event in self.simulation.drain():
             self.gpus.note(event)
             self._note(event)

@@ -25,7 +25,7 @@ from gpuconsole.insight.whatif_answer import FEASIBLE, Outcome, QueueChange, Shi
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_exactly
 from gpuconsole.model.commands import Command, Later
 from gpuconsole.model.events import What
-from gpuconsole.model.pieces import Pieces
+from gpuconsole.model.pieces import Pieces, whole
 from gpuconsole.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -37,13 +37,15 @@ _LOOKS: tuple[Span, ...] = (SECOND, 5 * SECOND, 30 * SECOND, MINUTE, 2 * MINUTE,
 """After these spans the fork is looked at: the futures are compared as soon as everything asked for runs."""
 PARTS = 40
 """Into so many equal parts the way to the horizon is cut, after each of which one may give up."""
+PIECES = 100
+"""After so many pieces of work one may give up, too: much may happen at one moment."""
 
 
 class Look(Struct, frozen=True, kw_only=True):
     """How far a what-if is."""
 
     reached: Span
-    """From the fork's start."""
+    """From the fork's start; more may follow that are no farther, where much happens at one moment."""
     answer: WhatIf | None = None
     """The first look has what the next cycle brings, the last one everything; those between have none."""
     last: bool = False
@@ -68,13 +70,18 @@ def looks(
     """
     trial = _Trial(base, commands, horizon, against, places, found)
     with closing(trial.set_out(elsewhere)):
-        yield Look(reached=0, answer=trial.compare(trial.start_without), last=horizon == 0)
+        yield Look(reached=0, answer=trial.compare(trial.tried.look(), trial.start_without), last=horizon == 0)
         if not horizon:
             return
+        reached = 0
         for moment in trial.moments():
-            trial.advance(moment)
-            yield Look(reached=moment - trial.start)
-        answer = trial.compare(trial.without.look())
+            for number, _ in enumerate(trial.advancing(moment), start=1):
+                if number % PIECES == 0:
+                    yield Look(reached=reached)
+            reached = moment - trial.start
+            yield Look(reached=reached)
+        # In this order: the other future may still be on its way.
+        answer = trial.compare(trial.tried.look(), trial.without.look())
     yield Look(reached=horizon, answer=answer, last=True)
 
 
@@ -131,7 +138,7 @@ class _Trial:
             self.without = elsewhere(self._beside, self.end)
         if self.without is not self._beside:
             # It need not wait for the first answer.
-            self.without.advance(self._unwatched(self.start))
+            whole(self.without.advancing(self._unwatched(self.start)))
         return self.without
 
     def _unwatched(self, moment: Time) -> Time:
@@ -147,10 +154,10 @@ class _Trial:
         parts = {span * part // PARTS for part in range(1, PARTS)}
         return [self.start + after for after in sorted({look for look in _LOOKS if look < span} | parts | {span})]
 
-    def advance(self, moment: Time) -> None:
+    def advancing(self, moment: Time) -> Pieces[None]:
         """Let both come to a moment; note when all that the commands ask for runs."""
-        self.without.advance(self._unwatched(moment))
-        self.tried.advance(moment)
+        yield from self.without.advancing(self._unwatched(moment))
+        yield from self.tried.advancing(moment)
         if self.placed is None and moment - self.start in _LOOKS and moment < self.end:
             after = self.tried.simulation.snapshot()
             subjects = subjects_of(self.commands, after)
@@ -170,9 +177,9 @@ class _Trial:
         anyway = [] if self.other else _said(without, what)
         return (Counter(_said(self.tried.course, what)) - Counter(anyway)).elements()
 
-    def compare(self, beside: Standing) -> WhatIf:
-        """How the two differ by now; `beside` is where the one without the commands stands."""
-        now, stands = sums_of(self.now), self.tried.look()
+    def compare(self, stands: Standing, beside: Standing) -> WhatIf:
+        """How the two differ by now: where the one with the commands stands, and the one without."""
+        now = sums_of(self.now)
         tried, without = stands.course, beside.course
         reached, final, other = self.tried.simulation.now, stands.snapshot, beside.snapshot
         compared, before, after = self.placed or (reached, beside, stands)

@@ -197,11 +197,15 @@ class Simulation:
 
     def advance(self, until: Time) -> None:
         """Run everything up to and including `until`; `now == until` afterwards."""
+        whole(self.advancing(until))
+
+    def advancing(self, until: Time) -> Pieces[None]:
+        """`advance` piece by piece; nothing is to be asked or commanded in between."""
         world = self._world
         next_time = self.next_time
         while next_time is not None and next_time <= until:
             world.now = max(world.now, next_time)
-            self._settle()
+            yield from self._settling()
             next_time = self.next_time
         world.now = max(world.now, until)
         for member in world.members.values():
@@ -273,12 +277,13 @@ class Simulation:
         """Let everything happen that belongs to this moment."""
         world = self._world
         while True:
-            reconcile.settle(world)
+            yield from reconcile.settle(world)
             # Commands and autoscalers find a cluster that has come to rest after what happened before them.
             if not world.kernel.is_due(world.now, Rank.CARRY, Rank.LOOK) or scheduling.is_quiet(world):
                 timer = world.kernel.pop_due(world.now)
                 if timer is not None:
                     self._go_off(timer)
+                    yield
                     continue
             if scheduling.is_quiet(world):
                 if world.members and federation.exchange(world):

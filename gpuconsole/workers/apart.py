@@ -21,6 +21,7 @@ from gpuconsole.insight.futures import Future, Standing, Sums, Way
 from gpuconsole.model import scan
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Applied, Deleted, Happened
+from gpuconsole.model.pieces import Pieces
 from gpuconsole.model.state import ClusterState
 
 
@@ -80,12 +81,13 @@ class Apart:
             _live(future, end, theirs)
         theirs.close()
 
-    def advance(self, until: Time) -> None:
-        """Send it on to a moment; this returns at once."""
+    def advancing(self, until: Time) -> Pieces[None]:
+        """Send it on to a moment, which takes no time here."""
         self._until = until
         if self.process is not None:
             with suppress(OSError):
                 self._pipe.send_bytes(_ENCODER.encode(_Go(until)))
+        yield
 
     def look(self) -> Standing:
         """Wait until it is where it was sent; where it stands then."""

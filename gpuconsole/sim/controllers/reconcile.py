@@ -7,6 +7,7 @@ from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.events import What
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import MemberRules
+from gpuconsole.model.pieces import Pieces
 from gpuconsole.model.volcano_jobs import VolcanoPhase
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.announcements import queued_since
@@ -33,7 +34,7 @@ _FIRST_BACKOFF = 10 * SECOND
 _LONGEST_BACKOFF = 6 * MINUTE
 
 
-def settle(world: World) -> None:
+def settle(world: World) -> Pieces[None]:
     """Look at suspect nodes, checks that may be answered and every crew that changed, until none is left."""
     while (
         world.dirty or world.unchecked or world.suspects or world.families or world.changes or world.requests
@@ -67,6 +68,7 @@ def settle(world: World) -> None:
         crew = world.crews.get(key)
         if crew is not None:
             _reconcile(world, crew)
+            yield
 
 
 def backoff(failures: int) -> Span:
