@@ -133,7 +133,7 @@ def check_policy(table: Table, case: Case) -> Iterator[str]:
     search = search_of(state, "any", world.decode_workload(given["preemptor"]), Assignment())
     holding = state.roster.find(candidate.key)
     assert isinstance(holding, Holding)
-    yield from compare("want", allows(search, holding, PreemptionPolicy(given["policy"])), case.want["want"])
+    yield from compare("want", allows(search, PreemptionPolicy(given["policy"]))(holding), case.want["want"])
 
 
 _RESERVED = {"type": "QuotaReserved", "status": "True", "reason": "Test", "lastTransitionTime": "2020-01-01T00:00:00Z"}

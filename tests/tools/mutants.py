@@ -44,7 +44,7 @@ SIM_TESTS = ("tests/sim",)
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a head that keeps capacity for itself is passed over",
-        f"{KUEUE}/quiet.py",
+        f"{KUEUE}/likeness.py",
         "keeps_nothing = can_always_reclaim(rules) or not rules.queue.cohort",
         "keeps_nothing = True",
         QUIET_TESTS,
@@ -52,9 +52,23 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "heads that were parked together stay parked when something happens",
         f"{KUEUE}/passing.py",
-        "queue.open(request)",
+        "queue.open(request for request, _, _ in self.run.heads[self.done :])",
         "pass",
         QUIET_TESTS,
+    ),
+    Mutant(
+        "lanes that are opened again are looked for only behind those that were passed",
+        f"{KUEUE}/lanes.py",
+        "        closed, self.closed = self.closed, {}\n        self._passed.clear()",
+        "        closed, self.closed = self.closed, {}",
+        ("tests/scheduling/kueue/test_lanes.py",),
+    ),
+    Mutant(
+        "whoever comes to hold quota is evicted first",
+        f"{KUEUE}/roster.py",
+        "at = bisect_right(ranked, holding.rank, key=_rank)",
+        "at = 0",
+        ("tests/scheduling/kueue/test_roster.py",),
     ),
     Mutant(
         "a queue that borrows nothing hopes for its own workloads only",
@@ -108,8 +122,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "LowerPriority takes equals too",
         f"{KUEUE}/preemption/policy.py",
-        "return candidate.priority < mine\n",
-        "return candidate.priority <= mine\n",
+        "return lambda candidate: candidate.priority < mine\n",
+        "return lambda candidate: candidate.priority <= mine\n",
         KUEUE_TESTS,
     ),
     Mutant(

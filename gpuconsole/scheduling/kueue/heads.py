@@ -30,9 +30,7 @@ class Refusals(Enum):
 def head(state: State, rules: QueueRules) -> Request | None:
     """The workload of a queue that the next cycle would try."""
     queue = state.roster.look_at(rules.name)
-    if not rules.active or queue is None or queue.idle:
-        return None
-    return state.roster.queue(rules.name).head(usage_in(state, rules))
+    return queue.head(usage_in(state, rules)) if rules.active and queue is not None else None
 
 
 def anybody_next(state: State) -> bool:
@@ -63,7 +61,7 @@ def take_heads(
         rules = state.setup.queues[name]
         if name in served or not rules.active:
             continue
-        if together and goes_on(state, context, rules):
+        if name in state.passing and goes_on(state, context, rules):
             parked = True
             continue
         first = head(state, rules)
@@ -120,11 +118,11 @@ def _taken(state: State, rules: QueueRules, first: Request) -> Entry:
 
 def _pass_over(state: State, context: Context, rules: QueueRules, first: Request, *, amounts: bool) -> bool:
     """Park the head and all of its shape, if that is all that would come of trying it."""
-    queue = state.roster.queue(rules.name)
-    if not queue.closes_lanes or queue.is_sticky(first.id) or first.id in state.progress:
+    queue = state.roster.look_at(rules.name)
+    if queue is None or not queue.closes_lanes or queue.is_sticky(first.id) or first.id in state.progress:
         return False
     alike = quiet(state, context, rules, first, amounts=amounts)
     if alike is None:
         return False
-    queue.close(first, alike.wanting[1])
+    state.roster.queue(rules.name).close([(first, alike.wanting[1])])
     return True

@@ -15,10 +15,12 @@ from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.scheduling.kueue.findings import Asked, keep
 from gpuconsole.scheduling.kueue.ground import ground_of
+from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.pending import Requeue
 from gpuconsole.scheduling.kueue.preemption import Search, Target, find_targets
 from gpuconsole.scheduling.kueue.reasons import Reason
 from gpuconsole.scheduling.kueue.requests import Request
+from gpuconsole.scheduling.kueue.reservation import can_always_reclaim
 from gpuconsole.scheduling.kueue.rules import QueueRules
 from gpuconsole.scheduling.kueue.shortage import Shortage, shortage_of
 from gpuconsole.scheduling.kueue.slices import replacement_for
@@ -52,8 +54,8 @@ class Alike(Struct, frozen=True):
     """What they are told then, but for how much is missing."""
     shortage: Shortage | None
     """What they lack, where that is plain."""
-    resumes: bool
-    """Whether their search for flavors goes on where it stopped."""
+    traceless: bool
+    """They do not fit, keep no capacity from others, and have no flavors left to try."""
 
 
 def proposal_for(context: Context, entry: Entry, propose: Propose) -> Proposal:
@@ -133,12 +135,18 @@ def _alike(context: Context, entry: Entry, propose: Propose) -> Proposal:
             said=messages.without_amounts(assignment.message),
             # Only forks that look ahead ask for it.
             shortage=shortage_of(context, rules, request, assignment) if context.forked else None,
-            resumes=assignment.resume is not None,
+            traceless=_leaves_no_trace(rules, assignment),
         )
         if kept.shortage is not None:
             keep(context.proposals, _last_key(rules, request), kept)
         keep(context.proposals, _key(context, rules, request), kept)
     return assignment, targets
+
+
+def _leaves_no_trace(rules: QueueRules, assignment: Assignment) -> bool:
+    keeps_nothing = can_always_reclaim(rules) or not rules.queue.cohort
+    mode = assignment.mode
+    return assignment.resume is None and (mode == Mode.NO_FIT or (mode == Mode.PREEMPT and keeps_nothing))
 
 
 def _amount(asked: Asked) -> tuple[int, int]:

@@ -63,20 +63,17 @@ class Passing:
 
     def end(self, queue: PendingQueue) -> None:
         """Take those back whose turn has not come."""
-        for request, _, _ in self.run.heads[self.done :]:
-            queue.open(request)
+        queue.open(request for request, _, _ in self.run.heads[self.done :])
 
 
 def goes_on(state: State, context: Context, rules: QueueRules) -> bool:
-    """True if it is the turn of one of a run: its cycle is counted."""
-    passing = state.passing.get(rules.name)
-    if passing is None:
-        return False
-    queue, ground = state.roster.queue(rules.name), ground_of(context, rules.node)
-    same = queue.version == passing.version
+    """True if it is the turn of one of the run of this queue: its cycle is counted."""
+    passing = state.passing[rules.name]
+    queue, ground = state.roster.look_at(rules.name), ground_of(context, rules.node)
+    same = queue is not None and queue.version == passing.version
     if not same or (passing.ground is not ground and not _lack(context, rules, passing.run)):
         del state.passing[rules.name]
-        passing.end(queue)
+        passing.end(state.roster.queue(rules.name))
         return False
     passing.ground = ground
     _count(state, rules.name)
@@ -85,16 +82,16 @@ def goes_on(state: State, context: Context, rules: QueueRules) -> bool:
 
 def begins(state: State, context: Context, rules: QueueRules, first: Request) -> bool:
     """True if a run begins with the first head of the queue: its cycle is counted."""
-    queue = state.roster.queue(rules.name)
-    if not queue.closes_lanes or not _lacks(context, rules, first):
+    queue = state.roster.look_at(rules.name)
+    if queue is None or not queue.closes_lanes or queue.is_sticky(first.id) or not _lacks(context, rules, first):
         return False
     run = _surveyed(state, context, rules, queue)
     if not _lack(context, rules, run):
         run = _run(rules, takewhile(lambda head: persists(context, rules, head[0], head[2]), run.heads))
     if not run.heads:
         return False
-    for request, reason, _ in run.heads:
-        queue.close(request, reason)
+    queue = state.roster.queue(rules.name)
+    queue.close([(request, reason) for request, reason, _ in run.heads])
     state.passing[rules.name] = Passing(run, 0, ground_of(context, rules.node), queue.version)
     _count(state, rules.name)
     return True

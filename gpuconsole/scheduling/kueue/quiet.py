@@ -13,12 +13,10 @@ from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.scheduling.kueue.findings import Asked
 from gpuconsole.scheduling.kueue.likeness import Alike, alike_to, amounts_decide, last_alike
-from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.nomination import eligible
 from gpuconsole.scheduling.kueue.preemption import Search, find_targets
 from gpuconsole.scheduling.kueue.preemption.hope import most_for
 from gpuconsole.scheduling.kueue.requests import Request
-from gpuconsole.scheduling.kueue.reservation import can_always_reclaim
 from gpuconsole.scheduling.kueue.returning import refusal
 from gpuconsole.scheduling.kueue.rules import QueueRules
 from gpuconsole.scheduling.kueue.state import State
@@ -50,7 +48,7 @@ def quiet(state: State, context: Context, rules: QueueRules, request: Request, *
     if request.ordinary is not context.setup and not _is_ordinary(context, rules, request):
         return None
     alike = alike_to(context, rules, request)
-    if alike is None or not _leaves_no_trace(rules, alike):
+    if alike is None or not alike.traceless:
         return None
     heard = request.heard is alike if amounts else request.heard_of == alike.said
     if not heard and listens(state, request) and not _has_heard(state, rules, request, alike, amounts=amounts):
@@ -71,7 +69,7 @@ def heard_before(state: State, context: Context, rules: QueueRules, request: Req
     if request.ordinary is not context.setup and not _is_ordinary(context, rules, request):
         return None
     last = last_alike(context, rules, request)
-    if last is None or last.shortage is None or not _leaves_no_trace(rules, last):
+    if last is None or last.shortage is None or not last.traceless:
         return None
     heard = request.heard_of == last.said or not listens(state, request)
     return last if heard or _has_heard(state, rules, request, last, amounts=False) else None
@@ -89,13 +87,6 @@ def _is_ordinary(context: Context, rules: QueueRules, request: Request) -> bool:
         return False
     request.ordinary = context.setup
     return True
-
-
-def _leaves_no_trace(rules: QueueRules, alike: Alike) -> bool:
-    """True if it does not fit, keeps no capacity from others, and has no flavors left to try."""
-    mode = alike.assignment.mode
-    keeps_nothing = can_always_reclaim(rules) or not rules.queue.cohort
-    return not alike.resumes and (mode == Mode.NO_FIT or (mode == Mode.PREEMPT and keeps_nothing))
 
 
 def _has_heard(state: State, rules: QueueRules, request: Request, alike: Alike, *, amounts: bool) -> bool:

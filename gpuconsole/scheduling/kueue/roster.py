@@ -3,8 +3,10 @@
 `Roster` mutates. A fork shares everything and copies a queue, or a queue's holdings, only when it first changes it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from operator import attrgetter
 
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.pending import PendingQueue
@@ -12,14 +14,15 @@ from gpuconsole.scheduling.kueue.requests import Holding, Request
 
 Record = Request | Holding | Workload
 """A workload that waits, one that holds quota, or one that can do neither now (no queue takes it)."""
+_rank = attrgetter("rank")
 
 
 class Roster:
     """Workloads by id. Mutates by its methods only; `fork` gives an independent twin."""
 
     __slots__ = (
-        *("_awake", "_holdings", "_ids", "_ids_shared", "_own_holdings", "_own_queues", "_queues", "_ranked"),
-        *("_stirred", "records"),
+        *("_awake", "_changed", "_holdings", "_ids", "_ids_shared", "_own_holdings", "_own_queues", "_queues"),
+        *("_ranked", "_stirred", "records"),
     )
 
     def __init__(self) -> None:
@@ -31,8 +34,10 @@ class Roster:
         self._own_queues: set[str] = set()
         self._stirred: set[str] = set()
         """Queues that may have changed since `newly_parked` was asked."""
-        self._awake: set[str] = set()
-        """Queues that may have changed since they were found idle."""
+        self._awake: tuple[str, ...] = ()
+        """Queues that somebody waits in, in order, as `awake` found them."""
+        self._changed: set[str] = set()
+        """Queues that may have changed since then."""
         self._holdings: dict[str, dict[int, Holding]] = {}
         self._own_holdings: set[str] = set()
         self._ranked: dict[str, tuple[Holding, ...]] = {}
@@ -43,7 +48,8 @@ class Roster:
         twin._ids_shared = self._ids_shared = True
         twin.records = self.records[:]
         twin._queues, twin._holdings = self._queues.copy(), self._holdings.copy()
-        twin._ranked, twin._stirred, twin._awake = self._ranked.copy(), self._stirred.copy(), self._awake.copy()
+        twin._ranked, twin._stirred = self._ranked.copy(), self._stirred.copy()
+        twin._awake, twin._changed = self._awake, self._changed.copy()
         self._own_queues, self._own_holdings = set(), set()
         return twin
 
@@ -75,21 +81,32 @@ class Roster:
         """Who holds quota in a ClusterQueue, in the order in which they would be preempted."""
         found = self._ranked.get(name)
         if found is None:
-            found = tuple(sorted(self._holdings.get(name, {}).values(), key=lambda holding: holding.rank))
-            self._ranked[name] = found
+            found = self._ranked[name] = tuple(sorted(self._holdings.get(name, {}).values(), key=_rank))
         return found
 
     def hold(self, holding: Holding) -> None:
         self.records[holding.id] = holding
-        self._held(holding.cluster_queue)[holding.id] = holding
+        name = holding.cluster_queue
+        held, ranked = self._held(name), self._ranked.pop(name, None)
+        old = held.get(holding.id)
+        if ranked is not None and old is None:
+            at = bisect_right(ranked, holding.rank, key=_rank)
+            self._ranked[name] = (*ranked[:at], holding, *ranked[at:])
+        elif ranked is not None and old is not None and old.rank == holding.rank:
+            at = _place(ranked, old)
+            self._ranked[name] = (*ranked[:at], holding, *ranked[at + 1 :])
+        held[holding.id] = holding
 
     def drop_holding(self, holding: Holding) -> None:
-        del self._held(holding.cluster_queue)[holding.id]
+        name = holding.cluster_queue
+        held, ranked = self._held(name).pop(holding.id), self._ranked.pop(name, None)
+        if ranked is not None:
+            at = _place(ranked, held)
+            self._ranked[name] = ranked[:at] + ranked[at + 1 :]
         self.records[holding.id] = None
 
     def _held(self, name: str) -> dict[int, Holding]:
         """Who holds quota in a ClusterQueue, to be changed."""
-        self._ranked.pop(name, None)
         if name not in self._own_holdings:
             self._holdings[name] = self._holdings.get(name, {}).copy()
             self._own_holdings.add(name)
@@ -99,15 +116,16 @@ class Roster:
         self._queues[name] = queue
         self._own_queues.add(name)
         self._stirred.add(name)
-        self._awake.add(name)
+        self._changed.add(name)
 
     def drop_queue(self, name: str) -> None:
         self._queues.pop(name, None)
+        self._changed.add(name)
 
     def queue(self, name: str) -> PendingQueue:
         """A ClusterQueue's queue, to be changed."""
         self._stirred.add(name)
-        self._awake.add(name)
+        self._changed.add(name)
         return self._own(name)
 
     def _own(self, name: str) -> PendingQueue:
@@ -122,11 +140,13 @@ class Roster:
         self._stirred = set()
         return found
 
-    def awake(self) -> list[str]:
+    def awake(self) -> Sequence[str]:
         """The ClusterQueues, in order, in whose queues somebody may be next."""
-        found = sorted(name for name in self._awake & self._queues.keys() if not self._queues[name].idle)
-        self._awake = set(found)
-        return found
+        if self._changed:
+            found = {*self._awake}.difference(self._changed)
+            found.update(name for name in self._changed & self._queues.keys() if not self._queues[name].idle)
+            self._awake, self._changed = tuple(sorted(found)), set()
+        return self._awake
 
     def look_at(self, name: str) -> PendingQueue | None:
         """A ClusterQueue's queue, only to be read."""
@@ -138,3 +158,8 @@ class Roster:
 
     def all(self) -> Iterable[Record]:
         return (record for record in self.records if record is not None)
+
+
+def _place(ranked: tuple[Holding, ...], holding: Holding) -> int:
+    """Where a holding stands among those of its queue."""
+    return ranked.index(holding, bisect_left(ranked, holding.rank, key=_rank))

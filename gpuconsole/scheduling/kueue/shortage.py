@@ -12,7 +12,7 @@ from gpuconsole.model.quantity import PODS
 from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
 from gpuconsole.scheduling.kueue.attempts import Searched
 from gpuconsole.scheduling.kueue.context import Context
-from gpuconsole.scheduling.kueue.preemption.hope import most_for
+from gpuconsole.scheduling.kueue.preemption.hope import out_of_reach
 from gpuconsole.scheduling.kueue.reasons import Reason
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules
@@ -62,7 +62,7 @@ def lack(
     there: Iterable[tuple[int, int]],
 ) -> bool:
     """True if these heads could not have these amounts of a column, whoever left, while the others are there."""
-    if any(amount <= most_for(context, rules, request, column) for request, column, amount in short):
+    if not out_of_reach(context, rules, short):
         return False
     available, node = context.accounts.usage.available, rules.node
     return all(amount <= max(0, available(node, column)) for column, amount in there)

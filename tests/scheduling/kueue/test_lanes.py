@@ -47,7 +47,8 @@ def test_the_first_of_all_lanes_come_in_order(seed: int) -> None:
         elif one is not None and act == "park":
             queue.park(one)
         elif one is not None:
-            queue.close(one, "WaitingForQuota") if act == "close" else queue.open(one)
+            some = draw.sample(list(there.values()), draw.randint(1, min(4, len(there))))
+            queue.close([(each, "WaitingForQuota") for each in some]) if act == "close" else queue.open(some)
         wanted = first_by_shape(queue, there)
         assert list(queue.first_of_lanes()) == wanted
         assert queue.head() is (wanted[0] if wanted else None)

@@ -122,3 +122,16 @@ def test_one_who_may_evict_more_than_those_behind_is_tried_when_that_helps() -> 
     with patch.object(world.session, "run_cycle", partial(world.session.run_cycle, told=Refusals.OTHER)):
         world.settle()
     assert world.running == {"runs", "eager"}
+
+
+@pytest.mark.parametrize("quota", [None, 5], ids=["as it was", "another quota"])
+def test_those_who_hear_nothing_new_are_passed_by_under_another_quota_too(quota: int | None) -> None:
+    world = crowded(("first", 16, 0), ("second", 15, 0), ("third", 14, 0))
+    with patch.object(world.session, "run_cycle", partial(world.session.run_cycle, told=Refusals.OTHER)):
+        if quota is not None:
+            world.apply(queue("b", quota, cohort="c", within=LOWER, reclaim=ANY))
+            world.settle()
+        world.run(workload("tiny", "a", 1))
+        world.finish("tiny")
+        assert world.cycle() == []
+        assert world.session.pass_by() == 2

@@ -45,14 +45,8 @@ class Candidate(Struct, frozen=True):
 
 
 _holding = attrgetter("holding")
-
-
-def _not_evicted(candidate: Candidate) -> bool:
-    return not candidate.holding.evicted
-
-
-def _by_rank(candidate: Candidate) -> tuple[bool, tuple[bool, int, int, str]]:
-    return not candidate.holding.evicted, candidate.holding.rank
+_by_rank = attrgetter("holding.rank")
+_WITHOUT_BORROWING = Variant.RECLAIM_WITHOUT_BORROWING
 
 
 class Candidates(Struct, frozen=True):
@@ -91,8 +85,10 @@ def _collect(search: Search, advantages: Sequence[bool]) -> Candidates:
     kinds = _in_cohort(search, advantages)
     hierarchical, priority = (_together(search, kind) for kind in kinds)
     everything = [*hierarchical, *priority, *same_queue]
-    everything.sort(key=_not_evicted)
-    counting = [c for c in everything if c.variant is not Variant.RECLAIM_WITHOUT_BORROWING]
+    evicted = [c for c in everything if c.holding.evicted]
+    if evicted:
+        everything = [*evicted, *(c for c in everything if not c.holding.evicted)]
+    counting = [c for c in everything if c.variant is not _WITHOUT_BORROWING]
     return Candidates(everything, counting, bool(hierarchical), bool(hierarchical or priority), [])
 
 

@@ -74,7 +74,7 @@ def _attempt(search: Search, ordered: list[Candidate], borrowing: bool) -> list[
         story.begin(candidate.holding for candidate in ordered)
     with accounts.trial():
         for candidate in ordered:
-            objection = _objection(search, candidate, borrowing, spent)
+            objection = _objection(search, candidate, borrowing, spent) if candidate.below else None
             if story is not None:
                 story.say(candidate.holding, objection or Verdict.CHOSEN)
             if objection is not None:
@@ -104,13 +104,11 @@ def _free(short: dict[int, int], candidate: Candidate) -> None:
 
 
 def _objection(search: Search, candidate: Candidate, borrowing: bool, spent: set[int]) -> Verdict | None:
-    """Why a candidate stays: those of other queues count only while their queue, and the cohorts up to the common one,
+    """Why a candidate of another queue stays: it counts only while its queue, and the cohorts up to the common one,
     borrow.
 
     `spent` gathers nodes that borrow nothing needed any more: removing workloads cannot change that.
     """
-    if candidate.variant is Variant.WITHIN_QUEUE:
-        return None
     if borrowing and candidate.variant is Variant.RECLAIM_WITHOUT_BORROWING:
         return Verdict.NOT_WHILE_BORROWING
     for node in candidate.below:

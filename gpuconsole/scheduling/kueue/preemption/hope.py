@@ -4,11 +4,12 @@ Nobody is evicted from another queue that borrows nothing, so the last one evict
 its quota as that one is large. If the preemptor lacks room even when all queues are at that floor, no search finds any.
 """
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue.context import Context
-from gpuconsole.scheduling.kueue.ground import ground_of
+from gpuconsole.scheduling.kueue.ground import Ground, ground_of
 from gpuconsole.scheduling.kueue.preemption.policy import NOT_BORROWING, candidates_of, dependence
 from gpuconsole.scheduling.kueue.preemption.search import Search
 from gpuconsole.scheduling.kueue.requests import Request
@@ -29,11 +30,25 @@ def most_for(context: Context, rules: QueueRules, request: Request, column: int)
 
     Under classical preemption only.
     """
-    most = ground_of(context, rules.node).most
+    return _most(ground_of(context, rules.node), context, rules, request, column)
+
+
+def out_of_reach(context: Context, rules: QueueRules, wanted: Iterable[tuple[Request, int, int]]) -> bool:
+    """True if no head of the queue could have what it wants of a column, whoever left: (head, column, amount)."""
+    node, ground, available = rules.node, ground_of(context, rules.node), context.accounts.usage.available
+    for request, column, amount in wanted:
+        # What is there is found out faster than what could be there.
+        if amount <= available(node, column) or amount <= _most(ground, context, rules, request, column):
+            return False
+    return True
+
+
+def _most(ground: Ground, context: Context, rules: QueueRules, request: Request, column: int) -> int:
     key = request.priority, request.timestamp if rules.looks_at_age else 0, column
-    found = most.get(key)
+    found = ground.most.get(key)
     if found is None:
-        found = most[key] = _most_available(Search(context, rules, request, frozenset((column,)), ()), column)
+        search = Search(context, rules, request, frozenset((column,)), ())
+        found = ground.most[key] = _most_available(search, column)
     return found
 
 

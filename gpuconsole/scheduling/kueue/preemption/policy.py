@@ -15,19 +15,18 @@ NOT_BORROWING = BorrowWithinCohort()
 _BUFFER = 5 * MINUTE
 
 
-def allows(search: Search, candidate: Holding, policy: PreemptionPolicy) -> bool:
-    """True if the policy lets the preemptor evict this candidate (SatisfiesPreemptionPolicy)."""
+def allows(search: Search, policy: PreemptionPolicy) -> Callable[[Holding], bool]:
+    """Says of candidates whether the policy lets the preemptor evict them (SatisfiesPreemptionPolicy)."""
     mine = search.request.priority
     match policy:
         case PreemptionPolicy.ANY:
-            return True
+            return lambda _: True
         case PreemptionPolicy.LOWER_PRIORITY:
-            return candidate.priority < mine
+            return lambda candidate: candidate.priority < mine
         case PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY:
-            age = candidate.timestamp - search.request.timestamp
-            needed = _BUFFER if search.context.gates.timestamp_buffer else 0
-            return candidate.priority < mine or (candidate.priority == mine and age > needed)
-    return False
+            after = search.request.timestamp + (_BUFFER if search.context.gates.timestamp_buffer else 0)
+            return lambda other: other.priority < mine or (other.priority == mine and other.timestamp > after)
+    return lambda _: False
 
 
 def candidates_of(search: Search, cluster_queue: str, policy: PreemptionPolicy) -> Sequence[Holding]:
@@ -41,12 +40,13 @@ def candidates_of(search: Search, cluster_queue: str, policy: PreemptionPolicy) 
     key = search.columns, policy, dependence(search, policy, NOT_BORROWING)
     found = known.get(key)
     if found is None:
+        away, columns = search.context.away, search.columns
         found = known[key] = tuple(
-            holding
-            for holding in search.context.held_by(cluster_queue)
-            if holding.id not in search.context.away
-            and allows(search, holding, policy)
-            and not search.columns.isdisjoint(holding.columns)
+            [
+                holding
+                for holding in filter(allows(search, policy), search.context.held_by(cluster_queue))
+                if holding.id not in away and not columns.isdisjoint(holding.columns)
+            ]
         )
     return found
 

@@ -91,6 +91,6 @@ def _why_not(search: Search, node: int, holding: Holding) -> Verdict:
     policy = preemption.within_cluster_queue if own else preemption.reclaim_within_cohort
     if policy == PreemptionPolicy.NEVER:
         return Verdict.POLICY_NEVER
-    if not allows(search, holding, policy):
+    if not allows(search, policy)(holding):
         return Verdict.PRIORITY
     return Verdict.NOT_BORROWING
