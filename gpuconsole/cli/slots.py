@@ -4,12 +4,12 @@ import click
 import msgspec
 
 from gpuconsole.cli.answering import Answer, Asked, answering, nothing_said
-from gpuconsole.insight.basis import PLACES, undecidable
-from gpuconsole.insight.fragmentation import usefulness
-from gpuconsole.insight.slots import starts
+from gpuconsole.insight.basis import PLACES, Bound, bound_of_idle, undecidable
+from gpuconsole.insight.slots import slots
 from gpuconsole.ui.answers.slots import slots_lines, starts_unknown
 
-VERSION = 2
+VERSION = 3
+"""Since 3 `bound` says whether numbers of idle GPUs are exact."""
 
 
 @click.command()
@@ -22,12 +22,18 @@ def command(asked: Asked) -> Answer:
     topology, with the reason why these differ. Fragments are idle GPUs that the cluster's typical pods cannot use.
     """
     snapshot = asked.standing().snapshot
-    if lacking := snapshot.seen.lacking(*PLACES):
+    lacking = snapshot.seen.lacking(*PLACES)
+    bound = bound_of_idle(snapshot)
+    if bound is None:
         return nothing_said("Slots", lacking, VERSION)
     undecided = undecidable(snapshot)
-    answer, found = usefulness(snapshot), () if undecided else starts(snapshot)
+    answer, found = slots(snapshot, bound)
     body = msgspec.to_builtins(answer, str_keys=True)
-    body["fragments"]["percent"] = answer.fragments.percent
+    body["bound"] = bound
+    if bound is Bound.EXACT:
+        body["fragments"]["percent"] = answer.fragments.percent
+    else:
+        body["fragments"] = None
     body["queues"] = found if not undecided else None
-    lines, unknown = slots_lines(answer, found), starts_unknown(undecided)
+    lines, unknown = slots_lines(answer, found, bound), (*lacking, *starts_unknown(undecided))
     return Answer(kind="Slots", body=body, lines=lines, version=VERSION, unknown=unknown)

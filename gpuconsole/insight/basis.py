@@ -1,10 +1,13 @@
 """What of that which decides is not seen: where anything lacks, what the engine makes of the rest says nothing."""
 
+from enum import StrEnum
+
 from gpuconsole.insight.once import once
 from gpuconsole.model.clock import format_span
 from gpuconsole.model.cluster import Namespace, Node, Pod
 from gpuconsole.model.kai import KaiQueue
 from gpuconsole.model.labels import LabelSelector
+from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, Topology
 from gpuconsole.model.seen import ALWAYS
 from gpuconsole.model.snapshot import Snapshot
@@ -18,6 +21,32 @@ TURNS = (*QUOTA, LocalQueue, VolcanoQueue, KaiQueue)
 """Whose turn is next in each queue."""
 PLACES = (Node, Pod)
 """Who has which GPUs."""
+
+
+class Bound(StrEnum):
+    """What numbers of idle GPUs are worth where some nodes or pods make no sense."""
+
+    EXACT = "exact"
+    AT_LEAST = "at least"
+    """Not every node is seen: others may have idle GPUs, too."""
+    AT_MOST = "at most"
+    """Not every pod is seen: it may have any GPU that nobody is seen to have."""
+
+
+def bound_of_idle(snapshot: Snapshot) -> Bound | None:
+    """Which it is; None where it is neither, or nobody knows how much is not seen."""
+    gaps = [gap for gap in snapshot.seen.gaps if gap.table in (TABLES[Node], TABLES[Pod])]
+    if not all(gap.partly for gap in gaps):
+        return None
+    match sorted({gap.table for gap in gaps}):
+        case []:
+            return Bound.EXACT
+        case ["nodes"]:
+            return Bound.AT_LEAST
+        case ["pods"]:
+            return Bound.AT_MOST
+        case _:
+            return None
 
 
 def undecidable(snapshot: Snapshot, *besides: type) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ are looked at; how cpu strands them is what the measure tells.
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.once import once
@@ -89,6 +90,9 @@ class Fragments(Struct, frozen=True, kw_only=True, rename="camel"):
         return 100 * self.fragment / self.idle if self.idle else 0.0
 
 
+NO_FRAGMENTS = Fragments(idle=0, fragment=0.0, typical=())
+
+
 class Usefulness(Struct, frozen=True, kw_only=True):
     """All answers together."""
 
@@ -104,8 +108,26 @@ class Usefulness(Struct, frozen=True, kw_only=True):
 
 @once("nodes", "pods", "flavors", "topologies", "workloads", "local_queues", "cluster_queues")
 def usefulness(snapshot: Snapshot) -> Usefulness:
-    """What the idle GPUs of a Snapshot are good for."""
-    rows = {row.node: row for row in gpu_rows(snapshot)}
+    """What the idle GPUs of a Snapshot are good for; those that are not known to be idle are not."""
+    return _usefulness(snapshot, {row.node: row for row in gpu_rows(snapshot)})
+
+
+def usefulness_at_most(snapshot: Snapshot) -> Usefulness:
+    """The same if every GPU were idle that nobody is seen to have; of fragments nothing is known then."""
+    return replace(_usefulness(snapshot, idle_at_most(snapshot)), fragments=NO_FRAGMENTS)
+
+
+def idle_at_most(snapshot: Snapshot) -> dict[str, GpuRow]:
+    """The nodes as they were if every GPU were idle that nobody is seen to have."""
+    return {row.node: _at_most(row) for row in gpu_rows(snapshot)}
+
+
+def _at_most(row: GpuRow) -> GpuRow:
+    idle = row.counts[GpuState.IDLE] + row.counts[GpuState.UNKNOWN]
+    return replace(row, counts={**row.counts, GpuState.IDLE: idle})
+
+
+def _usefulness(snapshot: Snapshot, rows: Mapping[str, GpuRow]) -> Usefulness:
     nodes = [node for node in snapshot.nodes.all() if node.gpus]
     return Usefulness(
         cluster=slots_of("cluster", [rows[node.name] for node in nodes]),

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpuconsole.insight.basis import Bound, undecidable
 from gpuconsole.insight.doors import closed
 from gpuconsole.insight.engine_queues import queues as all_queues
 from gpuconsole.insight.engine_shares import ENGINES
-from gpuconsole.insight.fragmentation import SIZES, slots_of
+from gpuconsole.insight.fragmentation import SIZES, Usefulness, idle_at_most, slots_of, usefulness, usefulness_at_most
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.positions import pending
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse, queues_below
@@ -52,9 +53,19 @@ class Starts(Struct, frozen=True, kw_only=True):
     """Why they differ."""
 
 
-def starts(snapshot: Snapshot) -> tuple[Starts, ...]:
-    """All queues by name (of Volcano's and KAI's, those that take jobs), flavors as in the manifest; GPUs only."""
-    rows = {row.node: row for row in gpu_rows(snapshot)}
+def slots(snapshot: Snapshot, bound: Bound) -> tuple[Usefulness, tuple[Starts, ...]]:
+    """What fits on idle GPUs, and what starts in each queue; nothing of these where what decides is not all seen."""
+    useful = usefulness_at_most(snapshot) if bound is Bound.AT_MOST else usefulness(snapshot)
+    return useful, () if undecidable(snapshot) else starts(snapshot, bound)
+
+
+def starts(snapshot: Snapshot, bound: Bound = Bound.EXACT) -> tuple[Starts, ...]:
+    """All queues by name (of Volcano's and KAI's, those that take jobs), flavors as in the manifest; GPUs only.
+
+    Where idle GPUs have a bound only, so has what starts: of ClusterQueues, whose quota does not rest on nodes and
+    pods; why the three differ is not known then.
+    """
+    rows = idle_at_most(snapshot) if bound is Bound.AT_MOST else {row.node: row for row in gpu_rows(snapshot)}
     nodes = {flavor.name: _Nodes(snapshot, flavor, rows) for flavor in snapshot.flavors.all()}
     found = []
     for node in queues_below(all_queues(snapshot)):
@@ -62,9 +73,11 @@ def starts(snapshot: Snapshot) -> tuple[Starts, ...]:
             uses = (use for use in node.flavors if is_gpu(use.resource) and use.potential > 0)
             shut = _shut(snapshot, node)
             found += [_starts(node, use, nodes[use.flavor], shut) for use in uses if use.flavor in nodes]
-        elif node.kind in ENGINES:
+        elif node.kind in ENGINES and bound is Bound.EXACT:
             everywhere = _Nodes(snapshot, ResourceFlavor(name=""), rows)
             found += [_starts(leaf, use, everywhere, leaf.shut) for leaf, use in _leaves(node)]
+    if bound is not Bound.EXACT:
+        found = [replace(one, text="") for one in found]
     return tuple(sorted(found, key=lambda one: one.queue))
 
 

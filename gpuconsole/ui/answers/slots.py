@@ -1,43 +1,62 @@
 """What idle GPUs are good for, in words."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from gpuconsole.insight.basis import Bound
 from gpuconsole.insight.fragmentation import SIZES, Fragments, Slots, TypicalPod, Usefulness
 from gpuconsole.insight.slots import Starts
 from gpuconsole.insight.tables import counted
-from gpuconsole.ui.answers.parts import About, Part, Row, Table, lines_of
+from gpuconsole.ui.answers.parts import About, Part, Row, Table, Valued, lines_of
+
+MARKS = {Bound.EXACT: "", Bound.AT_LEAST: "≥ ", Bound.AT_MOST: "≤ "}
+"""What stands before a number that is not seen wholly."""
+OF = {Bound.AT_LEAST: "node", Bound.AT_MOST: "pod"}
 
 
-def slots_lines(answer: Usefulness, starts: Sequence[Starts]) -> list[str]:
+def slots_lines(answer: Usefulness, starts: Sequence[Starts], bound: Bound = Bound.EXACT) -> list[str]:
     """The answer as text."""
-    return lines_of(slots_parts(answer, starts))
+    return lines_of(slots_parts(answer, starts, bound))
 
 
-def slots_parts(answer: Usefulness, starts: Sequence[Starts]) -> list[Part]:
-    """What fits on nodes, what would start for each queue, and what is a fragment."""
+def slots_parts(answer: Usefulness, starts: Sequence[Starts], bound: Bound = Bound.EXACT) -> list[Part]:
+    """The answer for people, and before it what its numbers are worth."""
+    if bound is Bound.EXACT:
+        some = answer.cluster.nodes or answer.divided
+        return [*_parts(answer, starts, bound), *(["", *_fragments(answer.fragments)] if some else [])]
+    said = f"numbers with {MARKS[bound]} are {bound} so great: not every {OF[bound]} is seen"
+    return [said, "", *_parts(answer, starts, bound)]
+
+
+def _parts(answer: Usefulness, starts: Sequence[Starts], bound: Bound) -> list[Part]:
+    """What fits on nodes, and what would start for each queue."""
     if not answer.cluster.nodes:
         quotas = [f"{_called(one)}: quota gives {one.available} GPUs" for one in starts]
         if answer.divided:
-            return ["no node has a whole GPU", *_divided(answer), *quotas, "", *_fragments(answer.fragments)]
-        return ["no node is seen here, and without one nothing starts", *quotas]
+            return ["no node has a whole GPU", *_divided(answer), *quotas]
+        nothing = ", and without one nothing starts" if bound is Bound.EXACT else ""
+        return [f"no node is seen here{nothing}", *quotas]
     head = ("GPUS", "IDLE", "LARGEST POD", "LARGEST GANG", *map(str, SIZES))
-    flavors = tuple(_flavor(row) for row in (*answer.flavors, answer.cluster))
+    flavors = tuple(_flavor(row, bound) for row in (*answer.flavors, answer.cluster))
     parts: list[Part] = [Table(("FLAVOR", "NODES", *head), flavors), *_divided(answer)]
     if answer.domains:
-        domains = tuple(Row(key=f"{row.level} {row.name}", cells=(row.level, *_row(row))) for row in answer.domains)
+        domains = tuple(
+            Row(key=f"{row.level} {row.name}", cells=(row.level, *_row(row, bound))) for row in answer.domains
+        )
         parts += ["", Table(("LEVEL", "DOMAIN", "NODES", *head), domains)]
     if starts:
         near = {one.flavor or "any": one for one in starts if one.by_topology is not None}
         if near:
             together = tuple(
-                Row(key=name, cells=(name, one.level, *(one.by_topology or {}).values())) for name, one in near.items()
+                Row(key=name, cells=(name, one.level, *_bounded((one.by_topology or {}).values(), bound)))
+                for name, one in near.items()
             )
             parts += ["", Table(("FLAVOR", "IN ONE", *map(str, SIZES)), together)]
         head = ("QUEUE", "FLAVOR", "QUOTA", "IDLE", *map(str, SIZES))
-        parts += ["", Table(head, tuple(_starts(one) for one in starts))]
-        told = [f"{_called(one)}: {one.text}" for one in starts if one.available or one.idle or not one.flavor]
+        parts += ["", Table(head, tuple(_starts(one, bound) for one in starts))]
+        spoken = (one for one in starts if one.text and (one.available or one.idle or not one.flavor))
+        told = [f"{_called(one)}: {one.text}" for one in spoken]
         parts += ["", *told] if told else []
-    return [*parts, "", *_fragments(answer.fragments)]
+    return parts
 
 
 def starts_unknown(undecided: Iterable[str]) -> tuple[str, ...]:
@@ -51,21 +70,34 @@ def _divided(answer: Usefulness) -> list[str]:
     return [f"besides, {counted(answer.divided, 'node')} {offer}"] if answer.divided else []
 
 
-def _row(row: Slots) -> tuple[object, ...]:
+def _row(row: Slots, bound: Bound) -> tuple[object, ...]:
     gang = f"{row.largest_gang.pods} × {row.largest_gang.gpus}" if row.largest_gang is not None else "–"
-    return (row.name, row.nodes, row.gpus, row.idle, row.largest_pod, gang, *row.slots.values())
+    # Of pods that are not seen there may be any number; the nodes are all there.
+    there = bound if bound is Bound.AT_LEAST else Bound.EXACT
+    idle, largest, *fit = _bounded((row.idle, row.largest_pod, *row.slots.values()), bound)
+    shown = gang if gang == "–" else f"{MARKS[bound]}{gang}"
+    return (row.name, *_bounded((row.nodes, row.gpus), there), idle, largest, shown, *fit)
 
 
-def _flavor(row: Slots) -> Row:
-    return Row(key=row.name, cells=_row(row), about=About("flavors", row.name))
+def _bounded(numbers: Iterable[int], bound: Bound) -> Iterator[object]:
+    """Numbers with the mark of what they are worth; of at most none there is none."""
+    mark = MARKS[bound]
+    for number in numbers:
+        exact = not mark or (bound is Bound.AT_MOST and not number)
+        yield number if exact else Valued(f"{mark}{number}", number)
 
 
-def _starts(one: Starts) -> Row:
+def _flavor(row: Slots, bound: Bound) -> Row:
+    return Row(key=row.name, cells=_row(row, bound), about=About("flavors", row.name))
+
+
+def _starts(one: Starts, bound: Bound) -> Row:
     """How many would start, and of how many that the quota gives."""
-    cells = [_cell(now, one.by_quota[size]) for size, now in one.now.items()]
+    cells = [_cell(now, one.by_quota[size], bound) for size, now in one.now.items()]
+    (idle,) = _bounded((one.idle,), bound)
     return Row(
         key=_called(one),
-        cells=(one.queue, one.flavor or "any", one.available, one.idle, *cells),
+        cells=(one.queue, one.flavor or "any", one.available, idle, *cells),
         about=About("cluster_queues", one.queue),
     )
 
@@ -74,8 +106,11 @@ def _called(one: Starts) -> str:
     return f"{one.queue}, {one.flavor}" if one.flavor else one.queue
 
 
-def _cell(now: int, quota: int) -> str:
-    return str(now) if now == quota else f"{now} of {quota}"
+def _cell(now: int, quota: int, bound: Bound) -> str:
+    # As many as the quota gives are never more; of at most none there is none.
+    known = now == quota if bound is Bound.AT_LEAST else not now
+    mark = "" if known else MARKS[bound]
+    return f"{mark}{now}" if now == quota else f"{mark}{now} of {quota}"
 
 
 def _fragments(fragments: Fragments) -> Iterable[Part]:

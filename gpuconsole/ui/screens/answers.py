@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.antipatterns.finding import antipatterns, engines_of, unlooked
-from gpuconsole.insight.basis import PLACES, QUOTA, TURNS, undecidable
+from gpuconsole.insight.basis import PLACES, QUOTA, TURNS, bound_of_idle, undecidable
 from gpuconsole.insight.engine_shares import engine_shares
-from gpuconsole.insight.fragmentation import usefulness
 from gpuconsole.insight.ledger import ledger
 from gpuconsole.insight.shares import shares
-from gpuconsole.insight.slots import starts
+from gpuconsole.insight.slots import slots
 from gpuconsole.insight.standing import Standing
 from gpuconsole.model.events import Happened
 from gpuconsole.model.prices import Prices
@@ -105,11 +104,12 @@ def _ledger(asked: Asked) -> Sequence[Part]:
 
 def _slots(asked: Asked) -> Sequence[Part]:
     snapshot = asked.standing.snapshot
-    if lacking := snapshot.seen.lacking(*PLACES):
+    lacking = snapshot.seen.lacking(*PLACES)
+    bound = bound_of_idle(snapshot)
+    if bound is None:
         return nothing_said(lacking)
     undecided = undecidable(snapshot)
-    lines = slots_parts(usefulness(snapshot), () if undecided else starts(snapshot))
-    return [*lines, *left_open(starts_unknown(undecided))]
+    return [*slots_parts(*slots(snapshot, bound), bound), "", *left_open((*lacking, *starts_unknown(undecided)))]
 
 
 def _shares(asked: Asked) -> Sequence[Part]:

@@ -1,0 +1,92 @@
+"""Slots where one node or one pod makes no sense: what is said is a bound, and never on the wrong side."""
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.cli.options import Request
+from gpuconsole.cli.sources import open_simulation
+from gpuconsole.insight.basis import Bound, bound_of_idle
+from gpuconsole.insight.fragmentation import Slots, Usefulness
+from gpuconsole.insight.slots import Starts, slots
+from gpuconsole.model.clock import HOUR
+from gpuconsole.model.queues import ResourceFlavor
+from gpuconsole.model.seen import Seen, Unseen
+from gpuconsole.model.snapshot import Snapshot, SnapshotFile, decode, encode
+from gpuconsole.model.state import ClusterState
+from gpuconsole.ui.answers.slots import slots_lines
+
+SIDES = {"nodes": Bound.AT_LEAST, "pods": Bound.AT_MOST}
+
+
+def gap(table: str) -> Unseen:
+    """One object of a kind makes no sense."""
+    return Unseen(table=table, resource=table, why=f"1 of {table} could not be read", partly=True)
+
+
+def opened(file: SnapshotFile) -> Snapshot:
+    return ClusterState.from_file(file).freeze()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Snapshot:
+    """The bundled cluster when some of it is idle; without topologies, so that decisions do not rest on nodes."""
+    simulation = open_simulation(Request(files=("default",))).simulation
+    simulation.advance(simulation.now + 4 * HOUR)
+    file = decode(encode(simulation.snapshot()))
+    plain = (replace(one, topology="") if isinstance(one, ResourceFlavor) else one for one in file.objects)
+    return opened(replace(file, objects=tuple(plain)))
+
+
+def unread(snapshot: Snapshot, table: str, key: str) -> Snapshot:
+    """The cluster with one object that could not be read."""
+    file, gone = decode(encode(snapshot)), getattr(snapshot, table)[key]
+    objects = tuple(one for one in file.objects if not (type(one) is type(gone) and one.key == key))
+    return opened(replace(file, objects=objects, seen=Seen(gaps=(gap(table),))))
+
+
+def numbers(answer: tuple[Usefulness, tuple[Starts, ...]]) -> dict[str, int]:
+    """All that is counted of idle GPUs, by name."""
+    useful, starts = answer
+    rows: list[Slots] = [useful.cluster, *useful.flavors, *useful.domains]
+    found = {f"{row.level} {row.name} {size}": count for row in rows for size, count in row.slots.items()}
+    found |= {f"{row.level} {row.name} idle": row.idle for row in rows}
+    found |= {f"{row.level} {row.name} pod": row.largest_pod for row in rows}
+    return found | {f"{one.queue} {one.flavor} {size}": count for one in starts for size, count in one.now.items()}
+
+
+@pytest.mark.parametrize("table", SIDES)
+def test_numbers_are_on_the_right_side_of_the_truth_whatever_is_not_read(cluster: Snapshot, table: str) -> None:
+    keys = [row.key for row in getattr(cluster, table).all() if table == "nodes" or (row.node and row.gpus)]
+    truth, others = numbers(slots(cluster, Bound.EXACT)), 0
+    for key in keys[:: max(1, len(keys) // 12)]:
+        seen = unread(cluster, table, key)
+        bound = bound_of_idle(seen)
+        assert bound is SIDES[table]
+        said = numbers(slots(seen, bound))
+        wrong = {
+            name: (number, truth.get(name, 0))
+            for name, number in said.items()
+            if (number > truth.get(name, 0) if bound is Bound.AT_LEAST else number < truth[name])
+        }
+        assert (wrong, said.keys() <= truth.keys(), len(said) > 50) == ({}, True, True)
+        others += sum(number != truth[name] for name, number in said.items())
+    assert others
+
+
+@pytest.mark.parametrize("table", SIDES)
+def test_people_see_the_marks_and_no_reason_that_rests_on_what_is_not_seen(cluster: Snapshot, table: str) -> None:
+    key = next(row.key for row in getattr(cluster, table).all() if table == "nodes" or row.gpus)
+    bound, mark = SIDES[table], {"nodes": "≥ ", "pods": "≤ "}[table]
+    first, *lines = slots_lines(*slots(unread(cluster, table, key), bound), bound)
+    assert first == f"numbers with {mark} are {bound} so great: not every {table[:-1]} is seen"
+    assert mark in next(line for line in lines if line.startswith("cluster"))
+    assert not [line for line in lines if "lie apart" in line or "fragments" in line or "idle GPUs" in line]
+
+
+def test_nothing_is_said_where_both_are_not_seen_or_nobody_knows_how_much(cluster: Snapshot) -> None:
+    file = decode(encode(cluster))
+    blind = Unseen(table="pods", resource="pods", why="may not list pods")
+    some = Unseen(table="pods", resource="pods", why="only namespace a is read", namespaces=("a",))
+    cases = {(): Bound.EXACT, (gap("nodes"), gap("pods")): None, (blind,): None, (some,): None}
+    for gaps, want in cases.items():
+        assert bound_of_idle(opened(replace(file, seen=Seen(gaps=gaps)))) is want
