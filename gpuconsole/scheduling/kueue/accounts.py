@@ -3,8 +3,7 @@
 `Accounts` mutates; `trial` undoes what happened inside it.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 from gpuconsole.scheduling.kueue.requests import Holding
 from gpuconsole.scheduling.kueue.topology.sites import Sites
@@ -31,14 +30,9 @@ class Accounts:
         """A copy for one cycle's trials; with `overlapping`, flavors that share nodes see each other's pods."""
         return Accounts(self.usage.copy(), self.sites.shared() if overlapping else self.sites.copy())
 
-    @contextmanager
-    def trial(self) -> Iterator[None]:
+    def trial(self) -> "Trial":
         """Changes inside the block are undone at its end."""
-        saved = self.sites.copy() if self.sites.topologies else None
-        with self.usage.trial():
-            yield
-        if saved is not None:
-            self.sites.restore(saved)
+        return Trial(self)
 
     def add(self, holding: Holding) -> None:
         """Count what a workload holds; quota in a queue that is not in the tree counts nowhere."""
@@ -57,3 +51,22 @@ class Accounts:
     def remove_all(self, holdings: Iterable[Holding]) -> None:
         for holding in holdings:
             self.remove(holding)
+
+
+class Trial:
+    """A block whose changes of the accounts are undone; a class, for there are thousands of them in a second."""
+
+    __slots__ = ("_accounts", "_sites", "_used")
+
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts = accounts
+
+    def __enter__(self) -> None:
+        sites = self._accounts.sites
+        self._used = self._accounts.usage.usage[:]
+        self._sites = sites.copy() if sites.topologies else None
+
+    def __exit__(self, *_: object) -> None:
+        self._accounts.usage.usage[:] = self._used
+        if self._sites is not None:
+            self._accounts.sites.restore(self._sites)

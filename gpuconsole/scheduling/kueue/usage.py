@@ -4,8 +4,7 @@ A node's usage beyond what it never lends counts in its parent. Removing quota n
 negative. Arithmetic: Kueue 0.19 pkg/cache/scheduler/resource_node.go.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 from gpuconsole.scheduling.kueue.tree import QuotaTree
 
@@ -14,7 +13,7 @@ Uses = Iterable[tuple[int, int]]
 
 
 class UsageTree:
-    """Usage of every node and column. Mutates by `add` and `remove`; `trial` puts back what a trial changed."""
+    """Usage of every node and column. Mutates by `add` and `remove`."""
 
     __slots__ = ("tree", "usage")
 
@@ -24,15 +23,6 @@ class UsageTree:
 
     def copy(self) -> "UsageTree":
         return UsageTree(self.tree, self.usage[:])
-
-    @contextmanager
-    def trial(self) -> Iterator[None]:
-        """Changes inside the block are undone at its end."""
-        saved = self.usage[:]
-        try:
-            yield
-        finally:
-            self.usage[:] = saved
 
     def add(self, node: int, uses: Uses) -> None:
         """Count amounts at a node; what exceeds its own unlent quota counts in its ancestors too."""

@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuconsole.model.queues import ClusterQueue, Cohort, Quota
+from gpuconsole.scheduling.kueue.accounts import Accounts
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.fairness import share
 from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.topology.sites import Sites
 from gpuconsole.scheduling.kueue.tree import QuotaTree
 from gpuconsole.scheduling.kueue.usage import UsageTree
 from tests.scheduling.kueue.cluster import GPU, cohort, queue, quota
@@ -214,7 +216,7 @@ def trees(draw: st.DrawFn) -> UsageTree:
 def test_a_trial_restores(usage: UsageTree, amounts: list[tuple[str, int]]) -> None:
     use(usage, a=3, c=7)
     before = usage.usage[:]
-    with usage.trial():
+    with Accounts(usage, Sites({})).trial():
         for name, amount in amounts:
             usage.add(usage.tree.queues[name], [(0, amount)])
     assert usage.usage == before
