@@ -49,6 +49,10 @@ _by_rank = attrgetter("holding.rank")
 _WITHOUT_BORROWING = Variant.RECLAIM_WITHOUT_BORROWING
 
 
+def _not_evicted(candidate: Candidate) -> bool:
+    return not candidate.holding.evicted
+
+
 class Candidates(Struct, frozen=True):
     """Everybody who could be evicted for preemptors that are alike."""
 
@@ -85,10 +89,15 @@ def _collect(search: Search, advantages: Sequence[bool]) -> Candidates:
     kinds = _in_cohort(search, advantages)
     hierarchical, priority = (_together(search, kind) for kind in kinds)
     everything = [*hierarchical, *priority, *same_queue]
-    evicted = [c for c in everything if c.holding.evicted]
-    if evicted:
-        everything = [*evicted, *(c for c in everything if not c.holding.evicted)]
-    counting = [c for c in everything if c.variant is not _WITHOUT_BORROWING]
+    if search.rules.queue.preemption.borrow_within_cohort.policy == PreemptionPolicy.NEVER:
+        counting = [*hierarchical, *same_queue]
+    else:
+        counting = [c for c in everything if c.variant is not _WITHOUT_BORROWING]
+    # By rank those already evicted stand first in each part.
+    ranked = search.context.config.usage_based is None
+    if not ranked or any(part[0].holding.evicted for part in (hierarchical, priority, same_queue) if part):
+        everything.sort(key=_not_evicted)
+        counting.sort(key=_not_evicted)
     return Candidates(everything, counting, bool(hierarchical), bool(hierarchical or priority), [])
 
 
