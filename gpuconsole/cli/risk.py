@@ -7,12 +7,12 @@ import msgspec
 
 from gpuconsole.cli.answering import Answer, Asked, answering, lines_of, nothing_said
 from gpuconsole.cli.simulate import Duration
-from gpuconsole.insight.basis import PLACES, unforeseeable
-from gpuconsole.insight.risk import RUNS, Risk, risk
+from gpuconsole.insight.basis import PLACES, unforeseeable, unplaceable
+from gpuconsole.insight.risk import RUNS, Risk, first_in_line, risk
 from gpuconsole.model.clock import MINUTE, SECOND, Span, format_time
 from gpuconsole.ui.answers.risk import risk_lines
 
-VERSION = 3
+VERSION = 4
 
 
 @click.command()
@@ -26,6 +26,10 @@ def command(asked: Asked, runs: int, horizon: Span, chance: int) -> Answer:
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. The cluster is run forward
     many times from what an observer knows of it; with --until, a simulated one has a past to go by.
     """
+    if lacking := unplaceable(asked.simulation.snapshot()):
+        answer = first_in_line(asked.standing())
+        unknown = tuple(f"how probable an eviction is, and what it would lose: {text}" for text in lacking)
+        return Answer(kind="Risk", body=_body(answer), lines=risk_lines(answer), version=VERSION, unknown=unknown)
     if lacking := unforeseeable(asked.simulation.snapshot(), *PLACES):
         return nothing_said("Risk", lacking, VERSION)
     found = asked.standing() if asked.found is not None else None

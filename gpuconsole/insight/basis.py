@@ -23,6 +23,9 @@ PLACES = (Node, Pod)
 """Who has which GPUs."""
 
 
+_ROOMS = tuple(TABLES[kind] for kind in PLACES)
+
+
 class Bound(StrEnum):
     """What numbers of idle GPUs are worth where some nodes or pods make no sense."""
 
@@ -35,10 +38,9 @@ class Bound(StrEnum):
 
 def bound_of_idle(snapshot: Snapshot) -> Bound | None:
     """Which it is; None where it is neither, or nobody knows how much is not seen."""
-    gaps = [gap for gap in snapshot.seen.gaps if gap.table in (TABLES[Node], TABLES[Pod])]
-    if not all(gap.partly for gap in gaps):
+    if not _partly(snapshot):
         return None
-    match sorted({gap.table for gap in gaps}):
+    match sorted({gap.table for gap in snapshot.seen.gaps if gap.table in _ROOMS}):
         case []:
             return Bound.EXACT
         case ["nodes"]:
@@ -61,6 +63,21 @@ def undecidable(snapshot: Snapshot, *besides: type) -> tuple[str, ...]:
 def unforeseeable(snapshot: Snapshot, *besides: type) -> tuple[str, ...]:
     """Why nobody here can say what comes, where other schedulers than Kueue have queues, too; see `undecidable`."""
     return undecidable(snapshot, *besides, *_others(snapshot)) if snapshot.seen.gaps else ()
+
+
+def unplaceable(snapshot: Snapshot) -> tuple[str, ...]:
+    """What is not seen where that is some nodes or pods that make no sense, and nothing that quota depends on.
+
+    Nothing where all are seen, and where more is missing.
+    """
+    if unforeseeable(snapshot) or not _partly(snapshot):
+        return ()
+    return snapshot.seen.lacking(*PLACES)
+
+
+def _partly(snapshot: Snapshot) -> bool:
+    """Whether all nodes and pods are seen but some that make no sense."""
+    return all(gap.partly for gap in snapshot.seen.gaps if gap.table in _ROOMS)
 
 
 @once("jobs", "kai_pod_groups")

@@ -5,10 +5,13 @@ Beside it, who goes first when a lender wants its quota back, by the engine's ow
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from gpuconsole.insight.cost import UNKNOWN
 from gpuconsole.insight.eta import life
 from gpuconsole.insight.expected_start import assumptions
 from gpuconsole.insight.ledger import ledger
@@ -59,8 +62,8 @@ class Danger(Struct, frozen=True, kw_only=True):
     borrowed: int | None
     """None where its ClusterQueue is not there."""
     priority: int
-    probability: float
-    """0 to 1: the part of the runs in which it was evicted before the horizon."""
+    probability: float | None
+    """0 to 1: the part of the runs in which it was evicted before the horizon; None where nobody can run it forward."""
     median: Span | None
     """Until the eviction, in the runs that had one."""
     causes: tuple[Cause, ...]
@@ -147,9 +150,7 @@ def foreboding(
             falls.setdefault(key, []).append(fall)
         over = number + 1
         dangers = [_danger(one, falls.get(one.key, ()), over, turns.get(one.key, ())) for one in running]
-        dangers.sort(
-            key=lambda one: (-one.probability, min((t.place for t in one.turns), default=len(running)), one.workload)
-        )
+        dangers.sort(key=_rank)
         answer = Risk(
             time=snapshot.time,
             horizon=snapshot.time + horizon,
@@ -158,6 +159,23 @@ def foreboding(
             assumptions=assumptions(known),
         )
         yield Foreboding(runs=over, reached=0, risk=answer)
+
+
+def first_in_line(standing: Standing) -> Risk:
+    """What does not rest on nodes and pods, where not all are seen: for which lenders each Workload would go."""
+    snapshot, turns = standing.snapshot, _turns(standing)
+    running = [one for one in runners(snapshot, standing.policy.prices) if one.key in snapshot.workloads]
+    dangers = [
+        replace(_danger(replace(one, loss=UNKNOWN), (), 1, turns.get(one.key, ())), probability=None, instances=0)
+        for one in running
+    ]
+    dangers.sort(key=_rank)
+    return Risk(time=snapshot.time, horizon=snapshot.time, runs=0, dangers=tuple(dangers), assumptions=())
+
+
+def _rank(one: Danger) -> tuple[float, float, str]:
+    """The most endangered first, then who goes first for a lender."""
+    return -(one.probability or 0.0), min((turn.place for turn in one.turns), default=inf), one.workload
 
 
 def _at_once(simulation: "Simulation", running: Iterable[Runner]) -> dict[str, _Fall]:

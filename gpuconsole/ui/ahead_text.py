@@ -66,8 +66,9 @@ def _calibration(start: Estimate) -> str:
 
 
 def _risk(danger: Danger, found: Ahead) -> list[Painted]:
-    role = "fault" if danger.probability >= 0.5 else "victim" if danger.probability else "good"
-    words = f"{danger.probability:.0%} that it is evicted within {format_span(found.until - found.time)}"
+    chance = danger.probability or 0.0
+    role = "fault" if chance >= 0.5 else "victim" if chance else "good"
+    words = f"{chance:.0%} that it is evicted within {format_span(found.until - found.time)}"
     lines = [line("  ", (words, role))]
     for cause in danger.causes:
         by = f" by {cause.by_queue}" if cause.by_queue else ""

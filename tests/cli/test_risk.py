@@ -17,7 +17,7 @@ def test_risk_for_people(gpuconsole: Line) -> None:
 def test_risk_for_programs(gpuconsole: Line) -> None:
     document = json.loads(gpuconsole("risk", "--until", "1h", "--runs", "1", "--horizon", "10m", "-o", "json").out)
     answer = document["answer"]
-    assert (document["kind"], document["version"], document["time"]) == ("Risk", 3, answer["time"])
+    assert (document["kind"], document["version"], document["time"]) == ("Risk", 4, answer["time"])
     assert (answer["horizon"], answer["runs"]) == ("2026-01-05T09:10:00Z", 1)
     assert set(answer["dangers"][0]) == {
         "workload",

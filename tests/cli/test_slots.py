@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from gpuconsole.model.seen import Seen, Unseen
+from gpuconsole.model.snapshot import encode
 from tests.cli.line import Line
+from tests.ui.worlds import org_cohort, snapshot_of
 
 CLUSTER = """
 apiVersion: v1
@@ -51,7 +54,7 @@ def test_slots_for_programs(gpuconsole: Line, cluster: Path) -> None:
     answer = document.pop("answer")
     assert document == {
         "kind": "Slots",
-        "version": 2,
+        "version": 3,
         "source": "cluster.yaml",
         "mode": "simulated",
         "time": "2026-01-05T08:00:00Z",
@@ -86,3 +89,19 @@ def test_a_cluster_without_pods_has_no_typical_ones(gpuconsole: Line, tmp_path: 
     path = tmp_path / "nodes.yaml"
     path.write_text(CLUSTER.rpartition("---")[0])
     assert gpuconsole("slots", path).lines[-1] == "no pods, so nothing is typical: fragmentation is not known"
+
+
+@pytest.mark.parametrize(("table", "bound"), [("nodes", "at least"), ("pods", "at most")])
+def test_of_a_cluster_in_which_one_object_makes_no_sense_bounds_are_told(
+    gpuconsole: Line, tmp_path: Path, table: str, bound: str
+) -> None:
+    saved, why = tmp_path / "s.json", f"1 of {table} could not be read"
+    snapshot = snapshot_of(org_cohort())
+    snapshot.seen = Seen(gaps=(Unseen(table=table, resource=table, why=why, partly=True),))
+    saved.write_bytes(encode(snapshot))
+    result = gpuconsole("slots", "--snapshot", saved, "-o", "json")
+    document = json.loads(result.out)
+    answer = document["answer"]
+    assert (result.status, document["unknown"]) == (0, [why])
+    assert (answer["bound"], answer["fragments"], answer["cluster"]["idle"]) == (bound, None, 4)
+    assert {one["queue"] for one in answer["queues"]} == {"cq-prod", "cq-research"}

@@ -5,14 +5,18 @@ from msgspec.structs import replace
 
 from gpuconsole.cli.options import Request
 from gpuconsole.cli.sources import open_simulation
-from gpuconsole.insight.basis import Bound, bound_of_idle
+from gpuconsole.insight.basis import Bound, bound_of_idle, unplaceable
 from gpuconsole.insight.fragmentation import Slots, Usefulness
+from gpuconsole.insight.risk import first_in_line
 from gpuconsole.insight.slots import Starts, slots
+from gpuconsole.insight.standing import standing_on
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.seen import Seen, Unseen
 from gpuconsole.model.snapshot import Snapshot, SnapshotFile, decode, encode
 from gpuconsole.model.state import ClusterState
+from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.ui.answers.risk import risk_lines
 from gpuconsole.ui.answers.slots import slots_lines
 
 SIDES = {"nodes": Bound.AT_LEAST, "pods": Bound.AT_MOST}
@@ -90,3 +94,24 @@ def test_nothing_is_said_where_both_are_not_seen_or_nobody_knows_how_much(cluste
     cases = {(): Bound.EXACT, (gap("nodes"), gap("pods")): None, (blind,): None, (some,): None}
     for gaps, want in cases.items():
         assert bound_of_idle(opened(replace(file, seen=Seen(gaps=gaps)))) is want
+
+
+@pytest.mark.parametrize("table", SIDES)
+def test_of_risk_that_is_said_which_does_not_rest_on_nodes_and_pods(cluster: Snapshot, table: str) -> None:
+    key = next(row.key for row in getattr(cluster, table).all() if table == "nodes" or row.gpus)
+    seen = unread(cluster, table, key)
+    assert unplaceable(seen) == (f"1 of {table} could not be read",)
+    found, truth = (first_in_line(standing_on(snapshot, SimPolicy())) for snapshot in (seen, cluster))
+    assert found == truth
+    assert found.dangers
+    assert {(one.probability, one.median, one.cost, one.causes) for one in found.dangers} == {(None, None, None, ())}
+    assert [one for one in found.dangers if one.turns]
+    assert risk_lines(found)[0] == f"{len(found.dangers)} Workloads run; how probable evictions are is not known"
+
+
+def test_where_more_is_not_seen_nothing_is_said_of_risk(cluster: Snapshot) -> None:
+    queues = Unseen(table="workloads", resource="workloads", why="1 of workloads could not be read", partly=True)
+    blind = Unseen(table="pods", resource="pods", why="may not list pods")
+    for gaps in ((), (gap("pods"), queues), (blind,), (blind, gap("nodes"))):
+        file = replace(decode(encode(cluster)), seen=Seen(gaps=gaps))
+        assert unplaceable(opened(file)) == ()

@@ -29,13 +29,20 @@ def risk_lines(answer: Risk) -> list[str]:
 def risk_parts(answer: Risk) -> list[Part]:
     """The answer for people."""
     if not answer.dangers:
-        return ["nothing runs"]
+        return ["nothing runs" if answer.runs else "no Workload runs"]
+    rows = tuple(_row(one, answer.runs) for one in answer.dangers)
+    if not answer.runs:
+        return [
+            f"{counted(len(rows), 'Workload')} run; how probable evictions are is not known",
+            "",
+            Table(COLUMNS, rows),
+        ]
     ahead = format_span(answer.horizon - answer.time)
-    endangered = sum(one.probability > 0 for one in answer.dangers)
+    endangered = sum(bool(one.probability) for one in answer.dangers)
     return [
         f"{endangered} of {counted(len(answer.dangers), 'running workload')} may be evicted within {ahead}",
         "",
-        Table(COLUMNS, tuple(_row(one, answer.runs) for one in answer.dangers)),
+        Table(COLUMNS, rows),
         "",
         f"{counted(answer.runs, 'run')} of the cluster from {format_time(answer.time // SECOND * SECOND)} on; assumed:",
         *(f"  {text}" for text in answer.assumptions),
@@ -43,7 +50,9 @@ def risk_parts(answer: Risk) -> list[Part]:
 
 
 def _row(one: Danger, runs: int) -> Row:
-    median = Valued(format_span(one.median // SECOND * SECOND), one.median) if one.median is not None else "–"
+    median: object = "–" if runs else "unknown"
+    if one.median is not None:
+        median = Valued(format_span(one.median // SECOND * SECOND), one.median)
     causes = "; ".join(f"{c.by_queue or c.reason} {c.runs / runs:.0%}" for c in one.causes[:2])
     turns = ", ".join(f"{turn.lender} as no. {turn.place}" for turn in one.turns[:2])
     cells = (
@@ -52,9 +61,9 @@ def _row(one: Danger, runs: int) -> Row:
         Valued(_held(one), one.gpus),
         "unknown" if one.borrowed is None else one.borrowed or "–",
         one.priority,
-        Valued(f"{one.probability:.0%}", one.probability),
+        "unknown" if one.probability is None else Valued(f"{one.probability:.0%}", one.probability),
         median,
-        causes or "–",
+        causes or ("unknown" if one.probability is None else "–"),
         turns or "–",
         "unknown" if one.lost_gpu_hours is None else Valued(f"{one.lost_gpu_hours:.1f}", one.lost_gpu_hours),
         "unknown" if one.cost is None else Valued(f"{one.cost:.2f}", one.cost),

@@ -1,9 +1,10 @@
 """The screens of what many runs of the cluster tell: what may evict running work, and what would let work in."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from gpuconsole.insight.basis import unplaceable
 from gpuconsole.insight.plan import Option, Planning
-from gpuconsole.insight.risk import RUNS, Foreboding
+from gpuconsole.insight.risk import RUNS, Foreboding, first_in_line
 from gpuconsole.model.clock import Span, Time, format_span
 from gpuconsole.model.commands import Command
 from gpuconsole.services.answers import Answers
@@ -18,7 +19,16 @@ from gpuconsole.ui.screens.long_answer import LongAnswerScreen, Told
 
 def risk_screen() -> LongAnswerScreen[Foreboding]:
     """For each running workload, what may evict it and how probable that is."""
-    return LongAnswerScreen("risk", "What may evict running work, and how probable that is", Answers.risk, _risk)
+    return LongAnswerScreen("risk", "What may evict running work, and how probable that is", _foreboding, _risk)
+
+
+def _foreboding(answers: Answers) -> Iterator[Foreboding]:
+    """Run by run; where nodes or pods that make no sense forbid that, at once what does not rest on them."""
+    standing = answers.standing()
+    if unplaceable(standing.snapshot):
+        yield Foreboding(runs=RUNS, reached=0, risk=first_in_line(standing))
+    else:
+        yield from answers.risk()
 
 
 class PlanScreen(LongAnswerScreen[Planning]):
