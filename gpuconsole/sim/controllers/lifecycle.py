@@ -30,17 +30,19 @@ def look_again(world: World, timer: Look) -> None:
 
 def look(world: World, key: str) -> None:
     """Do what has to be done with a workload that holds quota or is finished, and set the next timer."""
+    looked: Outcome | None = None
     for _ in range(MOST_STEPS):
         workload, session = world.workload(key), world.session
         if workload is None or session is None or not (workload.reserved or workload.finished):
             return
         outcome = reconcile(workload, session.outlook(workload), session.config, world.now)
         if outcome.workload is workload and outcome.eviction is None:
+            looked = outcome
             break
         _carry_out(world, workload, outcome)
     workload = world.workload(key)
     if workload is not None:
-        watching.watch(world, workload)
+        watching.watch(world, workload, looked)
 
 
 def restart(world: World, workload: Workload) -> None:

@@ -2,15 +2,19 @@
 
 from gpuconsole.model.clock import Span
 from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.controller.outcome import Outcome
 from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
 from gpuconsole.scheduling.kueue.controller.waiting import deactivation_left
 from gpuconsole.sim.kernel import Look
 from gpuconsole.sim.world import World
 
 
-def watch(world: World, workload: Workload) -> None:
-    """Set the timer for the next thing that time alone does to a workload; an earlier timer sees to the rest."""
-    left = left_for(world, workload)
+def watch(world: World, workload: Workload, looked: Outcome | None = None) -> None:
+    """Set the timer for the next thing that time alone does to a workload; an earlier timer sees to the rest.
+
+    `looked` is what a look at it found just now, if there was one.
+    """
+    left = left_for(world, workload, looked)
     if left is None:
         return
     due = world.now + left
@@ -20,8 +24,8 @@ def watch(world: World, workload: Workload) -> None:
         world.kernel.at(due, Look(workload.key))
 
 
-def left_for(world: World, workload: Workload) -> Span | None:
-    """How long until time does something to it: 0 = now; None = nothing."""
+def left_for(world: World, workload: Workload, looked: Outcome | None = None) -> Span | None:
+    """How long until time does something to it: 0 = now; None = nothing. `looked` as for `watch`."""
     session = world.session
     if session is None:
         return None
@@ -32,7 +36,7 @@ def left_for(world: World, workload: Workload) -> Span | None:
             return left
     if not (workload.reserved or workload.finished):
         return None
-    outcome = reconcile(workload, session.outlook(workload), session.config, world.now)
+    outcome = looked or reconcile(workload, session.outlook(workload), session.config, world.now)
     if outcome.workload is not workload:
         return 0
     return outcome.again or None
