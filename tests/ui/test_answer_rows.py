@@ -2,6 +2,12 @@
 
 import pytest
 
+from gpuconsole.backends.simulated import SimulatedBackend
+from gpuconsole.model.seen import Seen, Unseen
+from gpuconsole.services.console import Console
+from gpuconsole.services.status import Status
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.ui.answers.parts import Row, Table, Valued, apart, columns, lines_of
 from gpuconsole.ui.screens.answers_text import AnswerPage
 from gpuconsole.ui.screens.objects import Subject
@@ -14,6 +20,9 @@ from gpuconsole.ui.widgets.confirm import Choice
 from gpuconsole.ui.widgets.grid import Grid
 from tests.ui.stage import SIZES, Stage, staged
 from tests.ui.test_rehearsing import waiting_org
+from tests.ui.worlds import KUEUE, org_cohort, snapshot_of
+
+WHY = "1 of nodes could not be read"
 
 LOANS = Table(
     ("LENDER", "GPUS", "SINCE"),
@@ -145,3 +154,18 @@ async def test_the_cursor_stays_on_its_row_when_the_answer_is_asked_again() -> N
         await stage.tick(times=2)
         await stage.press("ctrl+r")
         assert screen.subject() == Subject("cluster_queues", "cq-research")
+
+
+async def test_with_a_node_that_makes_no_sense_slots_and_risk_tell_what_does_not_rest_on_it() -> None:
+    snapshot = snapshot_of(org_cohort())
+    snapshot.seen = Seen(gaps=(Unseen(table="nodes", resource="nodes", why=WHY, partly=True),))
+    simulation = Simulation.from_snapshot(snapshot, policy=SimPolicy(), seed=7)
+    console = Console(SimulatedBackend(simulation), about=Status(source="test", engines=KUEUE))
+    console.tick(0.0)
+    async with staged(console) as stage:
+        await at(stage, "F")
+        assert stage.line("cluster").split()[:8] == ["cluster", "≥", "3", "≥", "24", "≥", "4", "≥"]
+        assert stage.line("not known").strip() == f"not known: {WHY}"
+        await stage.press("escape", "K")
+        assert stage.line("Workloads run").strip() == "4 Workloads run; how probable evictions are is not known"
+        assert stage.line("research/rlhf").split()[5:9] == ["500", "unknown", "unknown", "unknown"]

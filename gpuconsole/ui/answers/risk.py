@@ -58,7 +58,7 @@ def _row(one: Danger, runs: int) -> Row:
     cells = (
         called(one.workload),
         one.queue,
-        Valued(_held(one), one.gpus),
+        _held(one),
         "unknown" if one.borrowed is None else one.borrowed or "–",
         one.priority,
         "unknown" if one.probability is None else Valued(f"{one.probability:.0%}", one.probability),
@@ -71,7 +71,9 @@ def _row(one: Danger, runs: int) -> Row:
     return Row(key=one.workload, cells=cells, about=About("workloads", one.workload))
 
 
-def _held(one: Danger) -> str:
+def _held(one: Danger) -> object:
     """`8`, `3 MIG`, `8, 3 MIG`"""
-    parts = [str(one.gpus)] if one.gpus or not one.instances else []
-    return ", ".join([*parts, *([f"{one.instances} MIG"] if one.instances else [])])
+    if not one.instances:
+        return one.gpus
+    whole = f"{one.gpus}, " if one.gpus else ""
+    return Valued(f"{whole}{one.instances} MIG", one.gpus)
