@@ -52,7 +52,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "heads that were parked together stay parked when something happens",
         f"{KUEUE}/passing.py",
-        "queue.open(request for request, _, _ in self.run.heads[self.done :])",
+        "queue.open(request for request, _, _ in self.heads[self.done :])",
         "pass",
         QUIET_TESTS,
     ),

@@ -46,12 +46,16 @@ class Survey(Struct, frozen=True):
 
 
 class Passing:
-    """A run on its way. Mutated by every cycle."""
+    """Heads of a run on their way. Mutated by every cycle."""
 
-    __slots__ = ("done", "ground", "run", "version")
+    __slots__ = ("done", "ground", "heads", "run", "version")
 
-    def __init__(self, run: Run, done: int, ground: Ground, version: int) -> None:
+    def __init__(
+        self, heads: tuple[Head, ...], ground: Ground, version: int, run: Run | None = None, done: int = 0
+    ) -> None:
+        self.heads = heads
         self.run = run
+        """What they come to, once that was needed."""
         self.done = done
         """How many of them count as tried."""
         self.ground = ground
@@ -59,11 +63,11 @@ class Passing:
         """Of the queue, with all of them parked."""
 
     def copy(self) -> "Passing":
-        return Passing(self.run, self.done, self.ground, self.version)
+        return Passing(self.heads, self.ground, self.version, self.run, self.done)
 
     def end(self, queue: PendingQueue) -> None:
         """Take those back whose turn has not come."""
-        queue.open(request for request, _, _ in self.run.heads[self.done :])
+        queue.open(request for request, _, _ in self.heads[self.done :])
 
 
 def goes_on(state: State, context: Context, rules: QueueRules) -> bool:
@@ -71,7 +75,10 @@ def goes_on(state: State, context: Context, rules: QueueRules) -> bool:
     passing = state.passing[rules.name]
     queue, ground = state.roster.look_at(rules.name), ground_of(context, rules.node)
     same = queue is not None and queue.version == passing.version
-    if not same or (passing.ground is not ground and not _lack(context, rules, passing.run)):
+    if same and passing.ground is not ground:
+        passing.run = passing.run or _run(rules, passing.heads)
+        same = _lack(context, rules, passing.run)
+    if not same:
         del state.passing[rules.name]
         passing.end(state.roster.queue(rules.name))
         return False
@@ -86,13 +93,14 @@ def begins(state: State, context: Context, rules: QueueRules, first: Request) ->
     if queue is None or not queue.closes_lanes or queue.is_sticky(first.id) or not _lacks(context, rules, first):
         return False
     run = _surveyed(state, context, rules, queue)
-    if not _lack(context, rules, run):
-        run = _run(rules, takewhile(lambda head: persists(context, rules, head[0], head[2]), run.heads))
-    if not run.heads:
+    heads, whole = run.heads, _lack(context, rules, run)
+    if not whole:
+        heads = tuple(takewhile(lambda head: persists(context, rules, head[0], head[2]), heads))
+    if not heads:
         return False
     queue = state.roster.queue(rules.name)
-    queue.close([(request, reason) for request, reason, _ in run.heads])
-    state.passing[rules.name] = Passing(run, 0, ground_of(context, rules.node), queue.version)
+    queue.close([(request, reason) for request, reason, _ in heads])
+    state.passing[rules.name] = Passing(heads, ground_of(context, rules.node), queue.version, run if whole else None)
     _count(state, rules.name)
     return True
 
@@ -103,7 +111,7 @@ def go_on_alone(state: State, context: Context) -> int:
         rules, queue = state.setup.queues[name], state.roster.look_at(name)
         if queue is None or queue.version != passing.version or passing.ground is not ground_of(context, rules.node):
             return 0
-    cycles = min(len(passing.run.heads) - passing.done for passing in state.passing.values())
+    cycles = min(len(passing.heads) - passing.done for passing in state.passing.values())
     for name in list(state.passing):
         _count(state, name, cycles)
     return cycles
@@ -112,19 +120,21 @@ def go_on_alone(state: State, context: Context) -> int:
 def _count(state: State, name: str, cycles: int = 1) -> None:
     passing = state.passing[name]
     passing.done += cycles
-    if passing.done == len(passing.run.heads):
+    if passing.done == len(passing.heads):
         del state.passing[name]
 
 
 def _surveyed(state: State, context: Context, rules: QueueRules, queue: PendingQueue) -> Run:
     """The first heads of the open lanes that would hear what they heard before, as long as they lack the same."""
-    if not queue.all_open:
-        return _run(rules, _able(state, context, rules, queue))
     survey = state.surveys.get(rules.name)
     if survey is None or survey.members != queue.members or survey.setup is not context.setup:
         run = _run(rules, _able(state, context, rules, queue))
-        survey = state.surveys[rules.name] = Survey(run, queue.members, context.setup)
-    return survey.run
+        if queue.all_open:
+            state.surveys[rules.name] = Survey(run, queue.members, context.setup)
+        return run
+    if queue.all_open:
+        return survey.run
+    return _run(rules, (head for head in survey.run.heads if not queue.is_parked(head[0].id)))
 
 
 def _able(state: State, context: Context, rules: QueueRules, queue: PendingQueue) -> Iterator[Head]:
