@@ -164,7 +164,12 @@ def carried_on(old: Books, rows: Rows) -> Books:
 
 
 def _place(workload: Workload, doors: Mapping[str, str]) -> tuple[str, bool] | None:
-    """The ClusterQueue whose book a workload is in, and whether it holds quota there; None for one that is in none."""
+    """The ClusterQueue whose book a workload is in, and whether it holds quota there; None for one that is in none.
+
+    Kueue counts nothing of what was stopped, though its pods may still be on their way out.
+    """
+    if not workload.active:
+        return None
     reserved = False
     for condition in workload.conditions:
         if condition.status:
@@ -173,7 +178,7 @@ def _place(workload: Workload, doors: Mapping[str, str]) -> tuple[str, bool] | N
             reserved = reserved or condition.type == "QuotaReserved"
     if reserved and workload.admission is not None:
         return workload.admission.cluster_queue, True
-    return (doors.get(workload.local_queue, ""), False) if workload.active else None
+    return doors.get(workload.local_queue, ""), False
 
 
 def _bound(old: Mapping[str, Book], pages: Mapping[tuple[str, str], Page]) -> dict[str, Book]:

@@ -67,7 +67,8 @@ class Course(Struct, kw_only=True):
 
     def evictions(self) -> list[Victim]:
         """One for each time that a workload (or a pod without one) lost its place, or pods of it."""
-        rules = {(line.time, subject(line)): line.reason for line in self.lines if line.what is What.PREEMPTED}
+        told = (line for line in self.lines if line.what is What.PREEMPTED)
+        rules = {(line.time, subject(line), line.by): line.reason for line in told}
         pods: dict[tuple[Time, str], list[Happened]] = {}
         back: dict[tuple[Time, str], Time] = {}
         gone: dict[str, list[tuple[Time, str]]] = {}
@@ -85,7 +86,9 @@ class Course(Struct, kw_only=True):
             if line.what is What.STARTED or missing.get(key) == 0:
                 back.update(dict.fromkeys(gone.pop(key, ()), line.time))
                 missing.pop(key, None)
-        return [_victim(rules.get(moment, ""), lines, back.get(moment)) for moment, lines in pods.items()]
+        return [
+            _victim(rules.get((*moment, lines[0].by), ""), lines, back.get(moment)) for moment, lines in pods.items()
+        ]
 
 
 def more_evictions(course: Iterable[Victim], other: Iterable[Victim]) -> tuple[Victim, ...]:

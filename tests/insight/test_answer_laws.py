@@ -142,7 +142,7 @@ def _gang(name: str, door: str, gpus: int) -> Workload:
 @law
 @given(LIVES)
 def test_who_goes_if_a_lender_returns_is_who_goes_when_it_returns(deeds: LIFE) -> None:
-    base = lived([(0, _borrow), *deeds])
+    base = lived([(0, borrow), *deeds])
     assert base.session is not None
     snapshot = base.snapshot()
     waits = [one for one in snapshot.workloads.all() if not one.reserved and not one.finished]
@@ -160,7 +160,7 @@ def test_who_goes_if_a_lender_returns_is_who_goes_when_it_returns(deeds: LIFE) -
         assert sorted(gone) == sorted(one.workload for one in exposure.leaving if one.workload not in leave)
 
 
-def _borrow(simulation: Simulation) -> None:
+def borrow(simulation: Simulation) -> None:
     """Blue borrows three of red's four GPUs."""
     simulation.submit(Submit((workload("large", "blue", gpus=4), workload("small", "blue", pods=3))))
 

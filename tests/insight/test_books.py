@@ -142,3 +142,10 @@ def test_a_workload_holds_quota_where_it_was_admitted_even_if_its_local_queue_is
 
     assert [workload.name for workload in made.book("cq-prod").holding] == ["w"]
     assert [workload.name for workload in made.book("").queue] == ["v"]
+
+
+def test_what_was_stopped_holds_no_quota_though_its_pods_are_on_their_way_out() -> None:
+    """Kueue 0.19 takes it out of its cache at once (workload_controller.go)."""
+    stopped = replace(running("old", "prod/lq", 4, "cq-prod"), active=False)
+    book = books(world([*ORG_QUEUES, stopped])).book("cq-prod")
+    assert (book.holding, book.usage, book.queue) == ([], {}, [])

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from gpuconsole.cli.whatif_report import as_text
 from gpuconsole.insight.cost import node_hourly, nodes_hourly
+from gpuconsole.insight.course import Course
 from gpuconsole.insight.demand import admitted_since
 from gpuconsole.insight.gpu_totals import gpu_totals
 from gpuconsole.insight.gpumap import GpuMap, GpuState, gpu_rows
@@ -38,6 +39,8 @@ from gpuconsole.model.commands import (
     SetWeight,
     Submit,
 )
+from gpuconsole.model.decisions import Rule
+from gpuconsole.model.events import Happened, What
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.objects import Object
@@ -477,3 +480,14 @@ def test_what_is_added_up_by_what_changed_is_what_adding_up_anew_gives(
         assert (totals.largest_gang, totals.largest_gang_nodes) == (sum(idle), sum(map(bool, idle)))
         cost = sum(node_hourly(node, simulation.policy.prices) for node in snapshot.nodes.all())
         assert nodes_hourly(snapshot, simulation.policy.prices) == cost
+
+
+def test_of_two_that_take_a_place_at_one_moment_the_rule_is_that_of_the_one_who_is_named() -> None:
+    def preempted(by: str, reason: str) -> Happened:
+        return Happened(time=NOW, what=What.PREEMPTED, workload="a/b", by=by, reason=reason)
+
+    lost = Happened(time=NOW, what=What.POD_EVICTED, workload="a/b", pod="a/b-0", by="default/pod", reason="Preempted")
+    course = Course(
+        begun=NOW, lines=[preempted("default/pod", "Preempted"), lost, preempted("a/c", Rule.IN_CLUSTER_QUEUE.value)]
+    )
+    assert [(victim.by, victim.rule) for victim in course.evictions()] == [("default/pod", "Preempted")]
