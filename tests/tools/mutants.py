@@ -57,6 +57,13 @@ MUTANTS: tuple[Mutant, ...] = (
         QUIET_TESTS,
     ),
     Mutant(
+        "once a quota has changed nothing is kept of what becomes of heads",
+        f"{KUEUE}/findings.py",
+        "fresh.book.shared = self.book.shared",
+        "fresh.book.shared = False",
+        QUIET_TESTS,
+    ),
+    Mutant(
         "lanes that are opened again are looked for only behind those that were passed",
         f"{KUEUE}/lanes.py",
         "        closed, self.closed = self.closed, {}\n        self._passed.clear()",

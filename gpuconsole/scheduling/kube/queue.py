@@ -113,7 +113,8 @@ class Queue:
         """Units that wait and were not refused since the board last freed anything."""
         yield from (line for line in self._lines.values() if line.refused_at != freed)
         if self.whole and self._waiting:
-            names = [name for name, gang in self.gangs.items() if gang.waiters and gang.refused_at != freed]
+            # Their turns tell them apart, whichever is named first.
+            names = [name for name in sorted(self._waiting) if self.gangs[name].refused_at != freed]
             yield from (self._owned(name) for name in names)
 
     def any_untried(self, freed: int) -> bool:
@@ -123,7 +124,7 @@ class Queue:
         return self.whole and any(self.gangs[name].refused_at != freed for name in self._waiting)
 
     def _units(self) -> list[Unit]:
-        gangs = [self._owned(name) for name, gang in self.gangs.items() if gang.waiters] if self.whole else []
+        gangs = [self._owned(name) for name in sorted(self._waiting)] if self.whole else []
         return [*self._lines.values(), *gangs]
 
     def _gang(self, name: str, size: int, job: str) -> Gang:
