@@ -206,7 +206,10 @@ class AnswerPage(WorkloadScreen):
         """Where the keys lead from a row."""
         table, key = subject
         if table == "workloads":
-            page = lambda: self.open(WorkloadDetailScreen(key))  # noqa: E731
+
+            def page() -> None:
+                self.open(WorkloadDetailScreen(key))
+
             return {"object.open": page, "object.explain": page}
         if table in QUEUES:
             return {
