@@ -154,7 +154,7 @@ def why(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str, simulating: S
     judged = explain(snapshot, key, _verdict(entry, head))
     never = judged.code in _FOR_GOOD and _never(snapshot, rehearsal, workload, simulating)
     return Why(
-        explanation=_for_good(judged) if never else _behind(judged, head),
+        explanation=_for_good(judged) if never else _behind(judged, head, asleep=_asleep(rehearsal, workload.key)),
         never=never,
         head=head,
         considered=tuple(considered(entry)),
@@ -209,10 +209,19 @@ def _head(rehearsal: Rehearsal, entry: Entry) -> str:
     return "" if first == entry.request.workload.key else first
 
 
-def _behind(judged: Explanation, head: str) -> Explanation:
+def _asleep(rehearsal: Rehearsal, key: str) -> bool:
+    """True if it is parked, and nothing has happened yet for which parked work is looked at again."""
+    return rehearsal.session.parked(key) and not rehearsal.session.wake_due
+
+
+def _behind(judged: Explanation, head: str, *, asleep: bool) -> Explanation:
     """Position, in words: what waits for its turn is told behind whom."""
     if judged.code is not Code.QUEUED:
         return judged
+    if asleep:
+        # As when work of another cohort left nodes that both may use (Kueue wakes the tree of what ended).
+        when = "until work of that queue or its cohorts ends, or a queue, flavor or node changes"
+        return replace(judged, headline=f"It would fit now, but {judged.queue} has parked it {when}.")
     if not head:
         return replace(judged, headline=f"It fits, and is admitted when {judged.queue} is looked at next.")
     place = judged.position

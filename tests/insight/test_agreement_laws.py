@@ -116,7 +116,7 @@ def test_what_a_snapshot_shows_is_enough_for_the_answers_about_now(deeds: LIFE) 
         theirs = why(snapshot, rehearsal_on(snapshot, base.policy.kueue), one.key)
         ours = why(snapshot, rehearsal_of(base, snapshot), one.key)
         # Only the engine knows who is parked, and so who is tried before it.
-        assert theirs == ours or theirs.head != ours.head
+        assert theirs.code == ours.code or theirs.head != ours.head
         assert (theirs.considered, theirs.rooms, theirs.never) == (ours.considered, ours.rooms, ours.never)
 
 

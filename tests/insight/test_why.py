@@ -244,6 +244,22 @@ def test_what_no_empty_cluster_would_take_is_told_that_waiting_does_not_help(
     assert (answer.code, answer.never, answer.explanation.headline) == (Code.TOPOLOGY, never, headline)
 
 
+def test_what_is_parked_and_would_fit_now_is_not_said_to_be_looked_at_next() -> None:
+    """Work of another tree left the host that both may use: Kueue 0.19 wakes the tree of what ended alone."""
+    whole = pods(1, 4, topology=TopologyRequest(required="rack"))
+    things = [Namespace(name="team"), *racks(1), queue("q", 4), queue("other", 4), door("q"), door("other")]
+    first, late = workload("first", "other", pod_sets=(whole,)), workload("late", "q", pod_sets=(whole,))
+    rehearsal = after(*things, first, late)
+    rehearsal.finish(first.key)
+    rehearsal.wake()
+    answer = why(world([*things, *rehearsal.workloads.values()]), rehearsal, late.key)
+    assert (answer.code, answer.explanation.headline) == (
+        Code.QUEUED,
+        "It would fit now, but q has parked it until work of that queue or its cohorts ends, "
+        "or a queue, flavor or node changes.",
+    )
+
+
 def test_what_no_flavor_suits_waits_in_vain() -> None:
     snapshot = world([Namespace(name="team"), shy("f"), queue("q", 4), door("q"), LATE])
     simulation = Simulation.from_snapshot(snapshot, policy=SimPolicy(kueue=DEFAULT), seed=0)
