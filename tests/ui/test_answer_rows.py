@@ -8,7 +8,8 @@ from gpuconsole.services.console import Console
 from gpuconsole.services.status import Status
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.ui.answers.parts import Row, Table, Valued, apart, columns, lines_of
+from gpuconsole.ui.answer_columns import columns
+from gpuconsole.ui.answers.parts import Row, Table, Valued, apart, lines_of
 from gpuconsole.ui.screens.answers_text import AnswerPage
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.preemptions import PreemptionsScreen

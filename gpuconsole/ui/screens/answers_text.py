@@ -12,7 +12,8 @@ from textual.containers import Vertical
 
 from gpuconsole.errors import ConsoleError
 from gpuconsole.ui.actions import Action
-from gpuconsole.ui.answers.parts import Part, Row, Table, apart, columns
+from gpuconsole.ui.answer_columns import columns
+from gpuconsole.ui.answers.parts import Part, Row, Table, apart
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.acting import Handlers

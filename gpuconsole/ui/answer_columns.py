@@ -1,0 +1,48 @@
+"""The columns of an answer's tables in the console, made from the tables themselves."""
+
+from gpuconsole.ui.answers.parts import Row, Table, Valued
+from gpuconsole.ui.columns import Column
+
+UNCOUNTED = ("–", "unknown")
+"""What stands among numbers where there is none."""
+WIDEST = 44
+"""Cells that a column takes at most; the last one takes what is left."""
+IDS = {"PRIORITY": "priority", "GPUS": "usage", "SINCE": "age", "WAITS": "age", "OUTCOME": "status", "RISK": "status"}
+"""Head of a column → its id for the keys that sort."""
+
+
+def columns(part: Table) -> tuple[Column[Row], ...]:
+    """The columns of its table in the console: as wide as what stands in them; the last ones are left out first."""
+    return tuple(_column(part, place, name) for place, name in enumerate(part.head))
+
+
+def _column(part: Table, place: int, name: str) -> Column[Row]:
+    cells = [row.cells[place] for row in part.rows]
+    numbers = any(map(_counts, cells)) and all(_counts(cell) or cell in UNCOUNTED for cell in cells)
+    widest = max([len(name), *(len(str(cell)) for cell in cells)])
+    return Column(
+        name,
+        lambda row: str(row.cells[place]),
+        id="name" if not place else IDS.get(name, ""),
+        width=min(widest, WIDEST),
+        flex=int(place == len(part.head) - 1 and not numbers),
+        align="right" if numbers else "left",
+        sort=lambda row: _order(row.cells[place]),
+        down=numbers,
+        rank=place,
+    )
+
+
+def _counts(cell: object) -> bool:
+    return isinstance(cell, (int, float, Valued))
+
+
+def _order(cell: object) -> tuple[bool, float, str]:
+    """Numbers first, by their size; then words."""
+    match cell:
+        case Valued():
+            return False, cell.value, ""
+        case int() | float():
+            return False, cell, ""
+        case _:
+            return True, 0.0, str(cell)
