@@ -41,7 +41,9 @@ def test_a_simulation_that_was_saved_has_no_age_by_the_clock_on_the_wall(
 def test_what_a_run_ends_with_has_no_age_either(gpuconsole: Line, tmp_path: Path) -> None:
     saved = tmp_path / "s.json"
     gpuconsole("simulate", "--until", "10m", "--save", saved)
-    assert gpuconsole("slots", "--snapshot", saved).err.endswith("gpuconsole: saved s.json as of 2026-01-05T08:10:00Z\n")
+    assert gpuconsole("slots", "--snapshot", saved).err.endswith(
+        "gpuconsole: saved s.json as of 2026-01-05T08:10:00Z\n"
+    )
 
 
 def test_a_cluster_that_is_saved_once_more_keeps_its_age(gpuconsole: Line, tmp_path: Path) -> None:
