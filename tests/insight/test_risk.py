@@ -54,7 +54,7 @@ def test_who_borrows_goes_when_the_lender_comes_at_its_usual_hour() -> None:
     told = {one.workload: one for one in answer.dangers}
     assert set(told) == {"borrower/small", "borrower/large"}
     large = told["borrower/large"]
-    assert large.causes == (Cause("reclaim in cohort", "lender", round(large.probability * 4)),)
+    assert large.causes == (Cause("reclaim in cohort", "lender", 4),)
     assert large.probability == 1.0
     assert large.median is not None
     assert HOUR < large.median < 2 * HOUR
