@@ -163,6 +163,23 @@ def test_two_that_borrow_share_what_each_lender_lends() -> None:
     assert pairs(things) == [("x", "a", 2), ("x", "b", 2), ("y", "a", 2), ("y", "b", 2)]
 
 
+def test_a_lender_comes_back_with_the_highest_priority_that_anybody_has_in_its_queue() -> None:
+    things = (
+        A100,
+        cluster_queue("a", "c"),
+        cluster_queue("b", "c", Quota(8), preemption=Preemption(NEVER, LOWER)),
+        queue("a", "a"),
+        queue("b", "b"),
+        Namespace(name="b"),
+        running("w", "a/lq", 8, "a", priority=5),
+        waiting("low", "b/lq", 1, uid="low"),
+        waiting("high", "b/lq", 1, uid="high", priority=6),
+    )
+    everybody, meek = asked(*things), asked(*things[:-1])
+    assert [(one.possible, [left.workload for left in one.leaving]) for one in everybody.exposures] == [(True, ["a/w"])]
+    assert [(one.possible, one.leaving) for one in meek.exposures] == [(False, ())]
+
+
 def lender(policy: PreemptionPolicy) -> tuple[Object, ...]:
     """Queue b has 4 GPUs of its own that a uses, and a workload that waits for them."""
     return (
