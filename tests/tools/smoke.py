@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ VIEWS = {
     "history": "H",
     "drills": "T",
     "drill": "T enter",
+    "why": "3 / p e n d i n g enter x",
 }
 SCOPES = {
     "Tables": "workloads",
@@ -52,6 +53,10 @@ SCOPES = {
 }
 READ = ("drills", "drill")
 """Their files are read first."""
+ASKED = {"why": "u rehearse"}
+"""What stands on a view once it has its answer."""
+FIRST = {"object.rehearse": "why"}
+"""Where the key of an action works that needs more than something under the cursor."""
 LEAVING = "app.suspend"
 TOGGLES = ("sim.pause", "app.header", "app.zoom")
 """Pressed again, so that what they change does not stay for the keys that follow."""
@@ -90,6 +95,9 @@ class Session:
         for key in VIEWS[view].split():
             self._terminal.press(key)
             time.sleep(0.5 if view in READ else 0.15)
+        if view in ASKED:
+            with suppress(TimeoutError):
+                self._terminal.wait(ASKED[view], 10)
 
     def ran(self, action: str, keys: str, view: str) -> bool:
         """Press the keys on this view; true once the log says that the action ran, or the menu why it cannot now."""
@@ -123,7 +131,7 @@ def press_all(session: Session, terminal: Terminal) -> tuple[int, list[str]]:
         if action["scope"] in LIVE:
             continue
         for keys in action["keys"]:
-            first = SCOPES.get(action["scope"], "dashboard")
+            first = FIRST.get(action["id"]) or SCOPES.get(action["scope"], "dashboard")
             tries = [first, *(view for view in VIEWS if view != first)]
             if any(session.ran(action["id"], keys, view) for view in tries):
                 good += 1
