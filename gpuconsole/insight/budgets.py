@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from gpuconsole.insight.explanation import Explanation
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.shortage import Remedy
-from gpuconsole.insight.unblock.placing import Placing, covered, pods_of
+from gpuconsole.insight.unblock.orders import covered
+from gpuconsole.insight.unblock.placing import Placing, pods_of
 from gpuconsole.insight.unblock.pod_kinds import protected
 from gpuconsole.insight.unblock.steps import LoosenBudget
 from gpuconsole.insight.unblock.words import in_words

@@ -19,7 +19,7 @@ from gpuconsole.insight.unblock.steps import (
     UsePriority,
 )
 from gpuconsole.model import commands
-from gpuconsole.model.cluster import Node, PodDisruptionBudget
+from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget
 from gpuconsole.model.commands import Command
 from gpuconsole.model.job import Job, again
 from gpuconsole.model.objects import Object
@@ -134,8 +134,13 @@ def _anew(before: Snapshot, workload: Workload) -> Object:
     return replace(again(job, job.name), uid=job.uid, created=workload.created, pod_sets=workload.pod_sets)
 
 
+def covered(snapshot: Snapshot, budget: PodDisruptionBudget) -> list[Pod]:
+    """The pods that a budget counts."""
+    return [pod for pod in snapshot.pods.all() if covers(budget, pod)]
+
+
 def loosened(snapshot: Snapshot, budget: PodDisruptionBudget, by: int) -> PodDisruptionBudget:
     """The budget that lets so many more of its pods go."""
-    expected = sum(covers(budget, pod) for pod in snapshot.pods.all())
+    expected = len(covered(snapshot, budget))
     away = budget.allowed(expected, expected)
     return replace(budget, min_available="", max_unavailable=str(away + by))

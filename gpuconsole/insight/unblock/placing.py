@@ -13,13 +13,12 @@ from gpuconsole.insight.unblock.least import TriedEnough, least
 from gpuconsole.insight.unblock.orders import orders
 from gpuconsole.insight.unblock.steps import Step, Steps
 from gpuconsole.model.clock import MINUTE, Span
-from gpuconsole.model.cluster import Pod, PodDisruptionBudget
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import JobPhase
 from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.queue_names import group_key
-from gpuconsole.sim.autoscaling.evictions import covers
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
@@ -113,8 +112,3 @@ def _stand(snapshot: Snapshot, key: str) -> Stand:
     else:
         needed = max((pod.gang_size or len(pods) for pod in pods if pod.gang), default=0)
     return Stand(sum(bool(pod.node) for pod in pods), needed, len(pods))
-
-
-def covered(snapshot: Snapshot, budget: PodDisruptionBudget) -> list[Pod]:
-    """The pods that a budget counts."""
-    return [pod for pod in snapshot.pods.all() if covers(budget, pod)]

@@ -5,8 +5,8 @@ from itertools import islice
 
 from gpuconsole.insight.demand import pod_gpus
 from gpuconsole.insight.unblock.least import TriedEnough
-from gpuconsole.insight.unblock.orders import GROUP
-from gpuconsole.insight.unblock.placing import Placing, covered, gang_of
+from gpuconsole.insight.unblock.orders import GROUP, covered
+from gpuconsole.insight.unblock.placing import Placing, gang_of
 from gpuconsole.insight.unblock.steps import (
     AddNodes,
     AskLess,
