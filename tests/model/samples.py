@@ -5,6 +5,7 @@ from typing import Any
 
 from gpuconsole.model.documents.findings import Key
 from gpuconsole.model.documents.yamlsafe import read_yaml, sections
+from gpuconsole.model.manifests import Severity, load_text
 
 TEXT = """
 apiVersion: v1
@@ -256,3 +257,9 @@ def edited(name: str, path: tuple[Key, ...], value: object) -> dict[str, Any]:
     else:
         place[path[-1]] = value
     return document
+
+
+def errors_and_warnings(text: str) -> list[tuple[str, str, str]]:
+    """Severity, path and code of what strict reading finds in a text, without notes."""
+    findings = load_text(text, "a.yaml", strict=True).findings
+    return [(f.severity.value, f.path, f.code) for f in findings if f.severity is not Severity.NOTE]

@@ -68,7 +68,8 @@ def clean_labels(labels: Mapping[str, str]) -> dict[str, str]:
 def _pods_at_once(spec: Reader) -> int:
     parallelism = pods(spec, "parallelism")
     completions = spec.optional("completions", low=0)
-    if completions is None and spec.raw("completionMode") == "Indexed":
+    # Where both are missing the API server makes both 1 (batch/v1 SetDefaults_Job).
+    if completions is None and spec.raw("completionMode") == "Indexed" and spec.raw("parallelism") is not None:
         spec.report.refused(
             spec.at("completions"), "completions is required when completionMode is Indexed", "set it", "required"
         )
@@ -97,7 +98,11 @@ def jobset(reader: Reader, now: Time) -> Job:
 
 
 def replicated_jobs(spec: Reader) -> tuple[PodSet, ...]:
-    """The pod sets of a JobSet's spec."""
+    """The pod sets of a JobSet's spec.
+
+    A template without a restartPolicy gets OnFailure (JobSet's mutating webhook, jobset_webhook.go Default; the
+    trainer's runtimes become JobSets as they stand).
+    """
     pod_sets = tuple(_replicated(place) for place in spec.items("replicatedJobs", 1000))
     unique(spec, "replicatedJobs", [pods.name for pods in pod_sets], "name", fatal=True)
     return pod_sets
@@ -121,6 +126,7 @@ def _replicated(place: Reader) -> PodSet:
         place.required("name"),
         min(count, MOST_PODS),
         restarts=True,
+        default_restart_policy="OnFailure",
         index=COMPLETION_INDEX,
         subgroup=JOB_INDEX,
         subgroups=replicas,

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.documents.metadata import TOP, metadata
 from gpuconsole.model.documents.pods import pod_template
@@ -82,27 +84,32 @@ def pod_set(
     count: int,
     *,
     restarts: bool = False,
+    default_restart_policy: str = "",
     min_count: int | None = None,
     index: str = "",
     subgroup: str = "",
     subgroups: int | None = None,
     key: str = "template",
 ) -> PodSet:
-    """A pod set from the template at `place.template`; `restarts` adds the rule that restartPolicy is required."""
+    """A pod set from the template at `place.template`; `restarts` adds the rule that restartPolicy is required.
+
+    `default_restart_policy` is what a webhook writes where the template has none.
+    """
     template = place.mapping(key)
     if restarts:
-        _check_restart_policy(template.mapping("spec"))
+        _check_restart_policy(template.mapping("spec"), default_restart_policy)
+    read = pod_template(template)
     return PodSet(
         name=name.lower() or "main",
         count=count,
         min_count=min_count,
-        template=pod_template(template),
+        template=read if read.restart_policy else replace(read, restart_policy=default_restart_policy),
         topology=topology_request(template, count, index=index, subgroup=subgroup, subgroups=subgroups),
     )
 
 
-def _check_restart_policy(spec: Reader) -> None:
-    policy = spec.raw("restartPolicy")
+def _check_restart_policy(spec: Reader, default: str) -> None:
+    policy = spec.raw("restartPolicy") or default or None
     if policy in ("OnFailure", "Never"):
         return
     problem = "has no restartPolicy" if policy is None else f"has restartPolicy {policy!r:.60}"
