@@ -1,4 +1,9 @@
-"""Dynamic resource allocation: DeviceClass, ResourceClaimTemplate, ResourceClaim, ResourceSlice (resource.k8s.io)."""
+"""Dynamic resource allocation: DeviceClass, ResourceClaimTemplate, ResourceClaim, ResourceSlice (resource.k8s.io).
+
+v1 and v1beta2 have one form. v1beta1 differs in two places: the fields of an exact request stand in the request itself,
+and those of a device below `basic` (k8s.io/api/resource/v1beta1 types.go). Each document is read in the form of its own
+version; what stands in the other form is a field that the API server drops.
+"""
 
 from collections.abc import Mapping
 
@@ -35,6 +40,15 @@ MOST_DEVICES = 128
 MOST_OPTIONS = 8
 _LONGEST_NAME = 96
 _MODES = (EXACT_COUNT, "All")
+_FLAT_VERSIONS = ("v1beta1", "v1alpha3")
+"""Versions in which a request and its device class stand side by side, and a device is below `basic`."""
+_OPTION_FIELDS = ("deviceClassName", "selectors", "allocationMode", "count", "tolerations", "capacity")
+_REQUEST_FIELDS = (*_OPTION_FIELDS, "adminAccess")
+_DEVICE_FIELDS = (
+    *("allNodes", "allowMultipleAllocations", "attributes", "bindingConditions", "bindingFailureConditions"),
+    *("bindsToNode", "capacity", "consumesCounters", "nodeAllocatableResourceMappings", "nodeAllocatableResources"),
+    *("nodeName", "nodeSelector", "taints"),
+)
 
 
 def device_class(reader: Reader, now: Time) -> DeviceClass:
@@ -56,7 +70,7 @@ def claim_template(reader: Reader, now: Time) -> ResourceClaimTemplate:
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
-        requests=_requests(spec.mapping("spec")),
+        requests=_requests(spec.mapping("spec"), is_flat=_is_flat(reader)),
         likenesses=_likenesses(spec.mapping("spec")),
     )
 
@@ -70,7 +84,7 @@ def claim(reader: Reader, now: Time) -> ResourceClaim:
         name=meta.name,
         uid=meta.uid,
         labels=meta.labels,
-        requests=_requests(spec),
+        requests=_requests(spec, is_flat=_is_flat(reader)),
         likenesses=_likenesses(spec),
         pod=_made_for(reader, meta.namespace),
         allocation=_allocation(status.mapping("allocation")) if "allocation" in status else None,
@@ -107,8 +121,9 @@ def resource_slice(reader: Reader, now: Time) -> ResourceSlice:
     spec = spec_of(
         reader,
         *("driver", "pool", "nodeName", "nodeSelector", "allNodes", "devices", "perDeviceNodeSelection"),
-        "sharedCounters",
+        *("sharedCounters", "partitionTypeAttribute", "skipNodeOperations"),
     )
+    is_flat = _is_flat(reader)
     pool = spec.mapping("pool")
     return ResourceSlice(
         name=meta.name,
@@ -117,7 +132,7 @@ def resource_slice(reader: Reader, now: Time) -> ResourceSlice:
         pool=pool.required("name"),
         generation=pool.number("generation", 0, high=INT64),
         pool_slices=pool.number("resourceSliceCount", 1, high=INT64),
-        devices=tuple(_device(place) for place in spec.items("devices", MOST_DEVICES)),
+        devices=tuple(_device(place, is_flat) for place in spec.items("devices", MOST_DEVICES)),
         node=spec.text("nodeName"),
         nodes=_nodes(spec),
         everywhere=spec.flag("allNodes"),
@@ -131,10 +146,15 @@ def _selectors(place: Reader) -> tuple[str, ...]:
     return tuple(entry.mapping("cel").text("expression", limit=LONGEST_EXPRESSION) for entry in found)
 
 
-def _requests(spec: Reader) -> tuple[DeviceRequest, ...]:
+def _is_flat(reader: Reader) -> bool:
+    return reader.text("apiVersion").rpartition("/")[2] in _FLAT_VERSIONS
+
+
+def _requests(spec: Reader, *, is_flat: bool) -> tuple[DeviceRequest, ...]:
     devices = spec.mapping("devices")
     devices.only("requests", "constraints", "config")
-    return tuple(_request(place) for place in devices.items("requests", MOST_REQUESTS))
+    read = _flat_request if is_flat else _request
+    return tuple(read(place) for place in devices.items("requests", MOST_REQUESTS))
 
 
 def _likenesses(spec: Reader) -> tuple[Likeness, ...]:
@@ -151,12 +171,40 @@ def _likenesses(spec: Reader) -> tuple[Likeness, ...]:
 def _request(place: Reader) -> DeviceRequest:
     place.only("name", "exactly", "firstAvailable")
     body = place.mapping("exactly")
-    body.only("deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity")
-    options = tuple(
-        _asked(option, option.required("name"), exactly=True) for option in place.items("firstAvailable", MOST_OPTIONS)
-    )
-    found = _asked(body, place.required("name"), exactly="exactly" in place)
+    body.only(*_REQUEST_FIELDS)
+    return _checked(place, body, is_exact="exactly" in place)
+
+
+def _flat_request(place: Reader) -> DeviceRequest:
+    """A request of v1beta1: exact where any of its own fields is set, or where there are no alternatives."""
+    place.only("name", "firstAvailable", *_REQUEST_FIELDS)
+    is_exact = any(field in place for field in _REQUEST_FIELDS)
+    return _checked(place, place, is_exact=is_exact or "firstAvailable" not in place)
+
+
+def _checked(place: Reader, body: Reader, *, is_exact: bool) -> DeviceRequest:
+    """A request and its alternatives, one of which must be there (resource validation, validateDeviceRequest)."""
+    options = tuple(_option(option) for option in place.items("firstAvailable", MOST_OPTIONS))
+    if is_exact == bool(options):
+        problem = "exactly one of `exactly` or `firstAvailable` is required"
+        remedy = "drop one of them" if is_exact else "write exactly: with a deviceClassName (v1beta1: without exactly)"
+        place.report.refused(place.path, problem, remedy, "required")
+    elif is_exact:
+        _check_class(body)
+    found = _asked(body, place.required("name"), exactly=is_exact)
     return replace(found, alternatives="firstAvailable" in place, options=options)
+
+
+def _option(place: Reader) -> DeviceRequest:
+    place.only("name", *_OPTION_FIELDS)
+    _check_class(place)
+    return _asked(place, place.required("name"), exactly=True)
+
+
+def _check_class(body: Reader) -> None:
+    if not body.text("deviceClassName"):
+        path = body.at("deviceClassName")
+        body.report.refused(path, "the request names no device class", "write deviceClassName", "required")
 
 
 def _asked(body: Reader, name: str, *, exactly: bool) -> DeviceRequest:
@@ -179,8 +227,13 @@ def _amounts(place: Reader, key: str) -> Mapping[str, int]:
     return {name: amount for name, amount in amounts if amount is not None}
 
 
-def _device(place: Reader) -> Device:
-    body = place.mapping("basic") if "basic" in place else place
+def _device(place: Reader, is_flat: bool) -> Device:
+    body = place.mapping("basic") if is_flat else place
+    if is_flat:
+        place.only("name", "basic")
+        body.only(*_DEVICE_FIELDS)
+    else:
+        place.only("name", *_DEVICE_FIELDS)
     attributes, capacity = body.mapping("attributes"), body.mapping("capacity")
     return Device(
         name=place.required("name"),

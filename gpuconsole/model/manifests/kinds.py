@@ -97,7 +97,7 @@ VERSIONS: Mapping[str, tuple[str, ...]] = {
     "storage.k8s.io": ("v1",),
     "scheduling.k8s.io": ("v1",),
     KUEUE: ("v1beta1", "v1beta2"),
-    DEVICES: ("v1", "v1beta2"),
+    DEVICES: ("v1beta1", "v1beta2", "v1"),
     "batch": ("v1",),
     "jobset.x-k8s.io": ("v1alpha2",),
     "ray.io": ("v1", "v1alpha1"),
