@@ -86,6 +86,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log_level: Literal["debug", "info", "warning"] = "info"
     """What the log keeps; `debug` also tells what fair sharing weighed before it spared or took a workload."""
     read_only: bool = False
+    no_audit: bool = False
+    """Let a live cluster be changed also while the audit of changes (part of the history) cannot be written."""
     worker: bool = True
     """Compute what-ifs in a process of their own."""
     simulation: Simulation = Simulation()

@@ -59,17 +59,22 @@ class Guard:
         read_only: bool = False,
         protected: str = "",
         audit: Callable[[Entry], None] | None = None,
+        unaudited: Callable[[], str] = str,
     ) -> None:
-        """`protected` says why nothing may be changed in this cluster; empty where things may."""
+        """`protected` says why nothing may be changed in this cluster; empty where things may.
+
+        `unaudited` says the same while a change could not be noted in the audit that this cluster asks for.
+        """
         self._backend = backend
         self._audit = audit
         self._protected = protected
+        self._unaudited = unaudited
         self.read_only = read_only
 
     @property
     def refusal(self) -> str:
         """Why nothing may be changed; empty where things may."""
-        return READ_ONLY if self.read_only else self._protected
+        return READ_ONLY if self.read_only else self._protected or self._unaudited()
 
     def submit(self, command: Command, now: Time) -> None:
         """Send a command. Raises ReadOnlyError where nothing may be changed, or what the backend raised."""

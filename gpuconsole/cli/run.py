@@ -38,6 +38,9 @@ LOG = logging.getLogger(__name__)
 @click.option("--speed", type=click.FloatRange(1, 10_000), help="Virtual seconds a second.")
 @click.option("--theme", help="Name of a theme.")
 @click.option("--read-only", is_flag=True, default=None, help="Only look.")
+@click.option(
+    "--no-audit", is_flag=True, default=None, help="Change a live cluster even if changes cannot be recorded."
+)
 @click.option("--worker/--no-worker", default=None, help="Compute what-ifs in a process of their own (the default).")
 def command(request: Request, speed: float | None, **options: Any) -> int:
     """Open the console.
@@ -130,8 +133,8 @@ def _console(
         notices += (str(recovered) for recovered in recorder.recovered if recovered.lines)
     except HistoryError as error:
         LOG.exception("No history is kept")
-        about = replace(about, history=f"no history is kept: {error}")
-        notices.append(about.history)
+        about = replace(about, history=str(error))
+        notices.append(f"No history is kept: {error}")
     for notice in notices:
         LOG.info("%s", notice)
     try:
@@ -139,6 +142,7 @@ def _console(
             backend,
             about=about,
             read_only=settings.read_only,
+            no_audit=settings.no_audit,
             protected=protected,
             recorder=recorder,
             worker=worker,

@@ -31,7 +31,7 @@ from gpuconsole.services.forecasting import Forecaster
 from gpuconsole.services.forwards import Forwards
 from gpuconsole.services.loop import Loop
 from gpuconsole.services.measurements import Measurements
-from gpuconsole.services.status import Status
+from gpuconsole.services.status import Mode, Status
 from gpuconsole.store import history
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.workers.worker import Worker
@@ -39,6 +39,10 @@ from gpuconsole.workers.worker import Worker
 LOG = logging.getLogger(__name__)
 UNKNOWN = Status()
 USUAL = Prices()
+UNAUDITED = (
+    "Nothing is changed in this cluster, as the audit of changes cannot be written ({}); "
+    "restore the history, or start with --no-audit"
+)
 NO_FORECAST = Forecast()
 NO_DIFFERENCES = Differences()
 
@@ -53,6 +57,7 @@ class Console:
         about: Status = UNKNOWN,
         read_only: bool = False,
         protected: str = "",
+        no_audit: bool = False,
         recorder: Recorder | None = None,
         worker: Worker | None = None,
         notices: Sequence[str] = (),
@@ -60,7 +65,8 @@ class Console:
     ) -> None:
         """`about` carries what does not change: mode, source, engine, policy. The console closes what it is given.
 
-        `protected` says why nothing may be changed, where the cluster forbids it rather than the user.
+        `protected` says why nothing may be changed, where the cluster forbids it rather than the user. `no_audit` lets
+        a live cluster be changed also while the audit, which is part of the history, cannot be written.
         """
         self._backend = backend
         self._clocked = backend if isinstance(backend, Clocked) else None
@@ -73,7 +79,10 @@ class Console:
         self._stopped = False
         self._measurements = Measurements(recorder, about.source if self._live is not None else "")
         self.forwards = Forwards()
-        self._guard = Guard(backend, read_only=read_only, protected=protected, audit=self._audited)
+        self._audit_needed = about.mode is Mode.LIVE and not no_audit
+        self._guard = Guard(
+            backend, read_only=read_only, protected=protected, audit=self._audited, unaudited=self._unaudited
+        )
         self._subscribers: list[Callable[[Snapshot], None]] = []
         self._subscribing = threading.Lock()
         self._failing: list[Callable[[Snapshot], None]] = []
@@ -107,6 +116,7 @@ class Console:
             reached=clocked.reached if clocked else None,
             paused=clocked.paused if clocked else False,
             read_only=bool(self._guard.refusal),
+            refusal=self._guard.refusal,
             engines=replace(self._engines(), sharing=sharing(self.snapshot)),
             time=self.snapshot.time,
             age=age if sight is None else max(age, sight.age),
@@ -114,7 +124,8 @@ class Console:
             sight=sight,
             stalled=self._loop.stalled,
             worker=self._worker_status(),
-            history=self._history_status(),
+            history=self._unsaved(),
+            lost_events=self._recorder.lost if self._recorder is not None else 0,
         )
 
     def start(self) -> None:
@@ -260,13 +271,13 @@ class Console:
         worker = self.answers.worker
         return "off" if worker is None else worker.lost or "on"
 
-    def _history_status(self) -> str:
-        recorder = self._recorder
-        if recorder is None:
-            return self._about.history
-        return recorder.failed or (
-            f"history: {recorder.lost:,} events lost, the disk is too slow" if recorder.lost else ""
-        )
+    def _unsaved(self) -> str:
+        """Why the history is not written; empty where it is."""
+        return self._about.history if self._recorder is None else self._recorder.failed
+
+    def _unaudited(self) -> str:
+        unsaved = self._unsaved() if self._audit_needed else ""
+        return UNAUDITED.format(unsaved) if unsaved else ""
 
     def _published(self, snapshot: Snapshot) -> None:
         with self._subscribing:

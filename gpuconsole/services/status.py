@@ -48,7 +48,11 @@ class Status(Struct, frozen=True, kw_only=True):
     worker: str = ""
     """`on`, `off`, or what became of the worker process."""
     history: str = ""
-    """Why the history is not kept, where it is not."""
+    """Why the history is not written, where it is not."""
+    lost_events: int = 0
+    """Events that the history lacks, as it could not be written fast enough."""
+    refusal: str = ""
+    """Why nothing may be changed; empty where things may."""
     sight: Health | None = None
     """How well a live cluster can be seen; None where there is nothing but what we made."""
 

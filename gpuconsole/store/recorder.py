@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from gpuconsole.errors import HistoryError
 from gpuconsole.insight.calibration import Told
 from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.trends import Sample
@@ -20,7 +21,7 @@ from gpuconsole.model.seen import EVERYTHING, Seen
 from gpuconsole.model.workloads import Workload
 from gpuconsole.store import gpus, sessions
 from gpuconsole.store.queries import COLUMNS, Lines
-from gpuconsole.store.schema import open_for_writing
+from gpuconsole.store.schema import open_for_writing, told_of
 from gpuconsole.store.sessions import Opening, Recovered
 
 LOG = logging.getLogger(__name__)
@@ -59,8 +60,13 @@ class Recorder:
         self._interval = interval
         self._capacity = capacity
         self._db = open_for_writing(path)
-        self.recovered: list[Recovered] = sessions.recover(self._db)
-        self.session = sessions.begin(self._db, opening, wall())
+        try:
+            with told_of(path):
+                self.recovered: list[Recovered] = sessions.recover(self._db)
+                self.session = sessions.begin(self._db, opening, wall())
+        except HistoryError:
+            self._db.close()
+            raise
         self._waiting: Lines = {}
         self._audits: list[tuple[Time, Time, str, str, str]] = []
         self._compared = Differences()
@@ -136,7 +142,7 @@ class Recorder:
                 # Whatever it was: this thread lives on, and the screens say that nothing is written.
                 if not self.failed:
                     LOG.exception("The history cannot be written")
-                self.failed = f"history: {error}"
+                self.failed = f"{self.path}: {error}"
                 return
             self.failed = ""
             self._keep_measured()

@@ -1,7 +1,7 @@
 """The history's tables, as migrations: a new one goes to the end, an old one is never edited."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,12 +11,17 @@ from gpuconsole.errors import HistoryError
 if TYPE_CHECKING:
     from sqlite_utils import Database, Migrations
 
+_SET = "gpuconsole"
+_MIGRATIONS = "_sqlite_migrations"
+_FIRST = ("sessions", "events", "audit")
+"""Tables that every history has."""
+
 
 def migrations() -> "Migrations":
     """All migrations, in order. sqlite-utils takes a fifth of a second to import, so only those who write load it."""
     from sqlite_utils import Migrations
 
-    steps = Migrations("gpuconsole")
+    steps = Migrations(_SET)
 
     @steps()
     def history(db: "Database") -> None:
@@ -103,19 +108,69 @@ def migrations() -> "Migrations":
     return steps
 
 
+ELSEWHERE = "move it away, or set GPUCONSOLE_STATE_DIR to another folder"
+"""What to do about a history that cannot be used."""
+
+
 def open_for_writing(path: Path) -> sqlite3.Connection:
-    """Open the history, made or brought up to date. Raises HistoryError with the user's next step."""
+    """Open the history, made or brought up to date. Raises HistoryError with the user's next step.
+
+    A file that is not a history of this version or an earlier one is not changed.
+    """
     from sqlite_utils import Database
 
-    try:
+    with told_of(path):
+        steps = migrations()
+        _refuse_foreign(path, {step.name for step in steps.pending(Database(memory=True))})
         path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(path, check_same_thread=False, timeout=5.0)
-        connection.execute("pragma journal_mode = wal")
-        connection.execute("pragma synchronous = normal")
-        migrations().apply(Database(connection))
-    except (OSError, sqlite3.Error) as error:
-        raise HistoryError(f"{path}: {error}; move the file away, or set GPUCONSOLE_STATE_DIR") from error
+        try:
+            connection.execute("pragma journal_mode = wal")
+            connection.execute("pragma synchronous = normal")
+            steps.apply(Database(connection))
+        except sqlite3.Error:
+            connection.close()
+            raise
     return connection
+
+
+@contextmanager
+def told_of(path: Path) -> Iterator[None]:
+    """Raise what goes wrong with this file as a HistoryError that says what to do."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        problem = error.strerror if isinstance(error, OSError) else error
+        raise HistoryError(f"{path}: {problem}; {ELSEWHERE}") from error
+
+
+def _refuse_foreign(path: Path, known: Collection[str]) -> None:
+    """Raise HistoryError unless the file can become or is a history; `known` are the names of our migrations."""
+    if path.is_dir():
+        raise HistoryError(f"{path}: it is a directory; {ELSEWHERE}")
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    # A reader of a file in WAL mode leaves files beside it, unless it knows that nobody writes.
+    unwritten = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro{unwritten}", uri=True, timeout=5.0)) as db:
+        tables = {name for (name,) in db.execute("select name from sqlite_master where type = 'table'")}
+        applied = _applied(db) if _MIGRATIONS in tables else {}
+        ours = applied.pop(_SET, set())
+        # Another console may be about to make the tables of a new history.
+        if not ours and (applied or tables - {_MIGRATIONS}):
+            raise HistoryError(f"{path}: it is a database of another program; {ELSEWHERE}")
+        if ours - set(known):
+            raise HistoryError(f"{path}: a later version of gpuconsole wrote it; {ELSEWHERE}")
+        for table in _FIRST if ours else ():
+            db.execute(f"select * from {table} limit 1").fetchone()
+
+
+def _applied(db: sqlite3.Connection) -> dict[str, set[str]]:
+    """Set of migrations → names of those that were applied."""
+    found: dict[str, set[str]] = {}
+    for migrations_of, name in db.execute(f"select migration_set, name from {_MIGRATIONS}"):
+        found.setdefault(migrations_of, set()).add(name)
+    return found
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from gpuconsole.model.events import Applied, Event, Happened, What
 from gpuconsole.model.objects import Object
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import Mode, Status
+from gpuconsole.store.recorder import Recorder
 from gpuconsole.ui.app import ConsoleApp
 from tests.ui.worlds import KUEUE, NOW, org_cohort
 
@@ -112,11 +113,21 @@ class LiveConsole(Console):
         self.entries.append(entry)
 
 
-def live(cluster: FakeCluster, *, read_only: bool = False, protected: str = "") -> LiveConsole:
-    """A console on it, ticked once."""
+def live(
+    cluster: FakeCluster,
+    *,
+    read_only: bool = False,
+    protected: str = "",
+    no_audit: bool = False,
+    history: str = "",
+    recorder: Recorder | None = None,
+) -> LiveConsole:
+    """A console on it, ticked once; `history` says why none is kept."""
     LiveConsole.entries = []
-    about = Status(mode=Mode.LIVE, source=cluster.name, engines=KUEUE)
-    console = LiveConsole(cluster, about=about, read_only=read_only, protected=protected)
+    about = Status(mode=Mode.LIVE, source=cluster.name, engines=KUEUE, history=history)
+    console = LiveConsole(
+        cluster, about=about, read_only=read_only, protected=protected, no_audit=no_audit, recorder=recorder
+    )
     console.entries = []
     console.tick(0.0)
     return console

@@ -382,7 +382,7 @@ def test_the_header_says_what_is_wrong() -> None:
         read_only=True, stalled="a tick takes 9 s", history="disk full", worker="died", source="x", engines=KUEUE
     )
     text = plain(fit_parts(left_parts(troubled, {"b", "a"}), 200))
-    assert text == " SIM   RO  · ⚠ stalled: a tick takes 9 s · x · a, b · Kueue 0.19 · ⚠ disk full · ⚠ worker: died"
+    assert text == " SIM   RO  ·  NO HISTORY  · ⚠ stalled: a tick takes 9 s · x · a, b · Kueue 0.19 · ⚠ worker: died"
     assert [plain(right_part(Status(loading=True))), plain(right_part(FULL))] == [
         "loading…",
         "Mon 5 Jan 09:14:20 · 0.4 s old ",

@@ -35,9 +35,12 @@ class ActingScreen(AskingScreen):
 
     def refusal(self, action: Action) -> str:
         """Why the action cannot be done now, for people; empty if it can."""
-        if action.changes and self.console.status.read_only:
-            return "this session is read-only"
-        return ""
+        if not action.changes:
+            return ""
+        status = self.console.status
+        if not status.read_only:
+            return ""
+        return status.refusal if status.history else "this session is read-only"
 
     def question(self, action: Action) -> Question | None:
         """What to ask before a dangerous action; None where there is nothing to lose this time."""

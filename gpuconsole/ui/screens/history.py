@@ -10,10 +10,12 @@ from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.names import called, named
-from gpuconsole.ui.paint import Cell
+from gpuconsole.ui.paint import Cell, Painted
 from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.widgets.grid import Grid
+from gpuconsole.ui.widgets.painter import Lines
+from gpuconsole.ui.widgets.textpane import wrapped
 
 ROLES = {
     What.ADMITTED: "running",
@@ -81,6 +83,7 @@ class HistoryScreen(ConsoleScreen):
     view = "history"
 
     def body(self) -> ComposeResult:
+        yield Lines(id="unsaved")
         yield Grid(
             COLUMNS,
             key=lambda line: f"{line.time} {line.what} {line.workload} {line.pod} {line.node} {line.by}",
@@ -92,6 +95,13 @@ class HistoryScreen(ConsoleScreen):
     def show(self, snapshot: Snapshot) -> None:
         if self.grid is not None:
             self.grid.show(in_namespaces(snapshot.recent[::-1], self.namespaces))
+
+    def show_header(self) -> None:
+        super().show_header()
+        if self.stands:
+            why = self.console.status.history
+            said: Painted = (("⚠ Nothing is written to the history", "fault"), (f": {why}", ""))
+            self.query_one("#unsaved", Lines).lines = tuple(wrapped(said, self.size.width)) if why else ()
 
     def handlers(self) -> Handlers:
         return {**super().handlers(), "object.open": self._open, "object.explain": self._tell}

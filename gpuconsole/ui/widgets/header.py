@@ -33,6 +33,8 @@ def left_parts(status: Status, namespaces: Collection[str], short: bool = False)
     parts: list[Part] = [(0, ((f" {mode(status)} ", "chip"),))]
     if status.read_only:
         parts.append((0, ((" RO ", "chip"),)))
+    if status.history:
+        parts.append((0, ((" NO HISTORY ", "fault"),)))
     if status.stalled:
         parts.append((0, ((f"⚠ stalled: {status.stalled}", "fault"),)))
     parts += sight_parts(status)
@@ -44,8 +46,8 @@ def left_parts(status: Status, namespaces: Collection[str], short: bool = False)
     ]
     if status.nodes_synthesised:
         parts.append((4, (("nodes: synthesised", "held"),)))
-    if status.history:
-        parts.append((1, ((f"⚠ {status.history}", "fault"),)))
+    if status.lost_events:
+        parts.append((1, ((f"⚠ {status.lost_events:,} events not in the history: slow disk", "fault"),)))
     if status.worker not in ("", "on", "off"):
         parts.append((2, ((f"⚠ worker: {status.worker}", "fault"),)))
     return [(rank, text) for rank, text in parts if width_of(text)]

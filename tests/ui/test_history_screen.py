@@ -1,0 +1,106 @@
+"""What is seen of the history: that it is not written is seen as long as it lasts."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from gpuconsole.cli.options import Request
+from gpuconsole.cli.run import _simulated
+from gpuconsole.config import Config
+from gpuconsole.errors import ReadOnlyError
+from gpuconsole.model.commands import Cordon, SetStopPolicy
+from gpuconsole.model.queues import StopPolicy
+from tests.store.test_recorder import recorder_at
+from tests.ui.live import FakeCluster, live
+from tests.ui.stage import SIZES, staged
+from tests.ui.test_shell import said
+from tests.ui.worlds import org_cohort, simulated
+
+LOCKED = "/var/lib/someone/gpuconsole/history.db: file is not a database; move it away, or set GPUCONSOLE_STATE_DIR"
+REFUSED = (
+    f"Nothing is changed in this cluster, as the audit of changes cannot be written ({LOCKED}); "
+    "restore the history, or start with --no-audit"
+)
+HOLD = SetStopPolicy("cq-research", StopPolicy.HOLD)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_history_that_is_not_written_is_seen_on_every_screen_and_explained_on_its_own(
+    size: tuple[int, int],
+) -> None:
+    async with staged(live(FakeCluster(), history=LOCKED), size) as stage:
+        assert " NO HISTORY " in stage.lines[0]
+        await stage.press("2")
+        assert " NO HISTORY " in stage.lines[0]
+        await stage.press("alt+0")
+        assert " NO HISTORY " in stage.lines[0]
+        told = " ".join(" ".join(stage.lines).split())
+        assert f"Nothing is written to the history: {LOCKED}" in told
+
+
+async def test_a_history_that_is_written_takes_no_room() -> None:
+    async with staged(live(FakeCluster())) as stage:
+        await stage.press("alt+0")
+        assert "NO HISTORY" not in stage.text
+        assert "Nothing is written" not in stage.text
+
+
+async def test_a_live_cluster_is_not_changed_without_an_audit() -> None:
+    cluster = FakeCluster()
+    async with staged(live(cluster, history=LOCKED)) as stage:
+        await stage.press("2", "j", "j", "s")
+        assert "the audit of changes cannot be written" in said(stage.app)
+        assert " RO " in stage.lines[0]
+    assert cluster.sent == []
+
+
+def test_every_write_is_refused_with_what_to_do() -> None:
+    cluster = FakeCluster()
+    console = live(cluster, history=LOCKED)
+    with pytest.raises(ReadOnlyError) as refused:
+        console.submit(HOLD)
+    assert str(refused.value) == REFUSED
+    with pytest.raises(ReadOnlyError):
+        console.permit("shell in team/pod")
+    assert cluster.sent == []
+
+
+def test_no_audit_lets_a_live_cluster_be_changed_without_one() -> None:
+    cluster = FakeCluster()
+    console = live(cluster, history=LOCKED, no_audit=True)
+    console.submit(HOLD)
+    assert (cluster.sent, console.status.read_only, console.status.history) == ([HOLD], False, LOCKED)
+
+
+def test_a_simulated_cluster_needs_no_audit() -> None:
+    console = simulated(org_cohort())
+    console._about = live(FakeCluster(), history=LOCKED)._about
+    console.submit(HOLD)
+    assert (console.status.history, console.status.read_only) == (LOCKED, False)
+
+
+def test_a_write_that_fails_in_the_middle_refuses_changes_until_it_succeeds(tmp_path: Path) -> None:
+    recorder, cluster = recorder_at(tmp_path / "history.db"), FakeCluster()
+    console = live(cluster, recorder=recorder)
+    blocker = sqlite3.connect(recorder.path, isolation_level=None)
+    recorder._db.execute("pragma busy_timeout = 1")
+    blocker.execute("begin immediate")
+    recorder.flush()
+    with pytest.raises(ReadOnlyError, match=r"cannot be written \(.*history.db: database is locked\)"):
+        console.submit(Cordon("node-1", True))
+    blocker.execute("rollback")
+    blocker.close()
+    recorder.flush()
+    console.submit(Cordon("node-1", True))
+    assert (cluster.sent, console.status.history) == ([Cordon("node-1", True)], "")
+    console.stop()
+
+
+def test_the_console_opens_without_the_history_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "history.db").mkdir()
+    console = _simulated(Request(files=("default",)), Config(state_dir=str(tmp_path), worker=False))
+    why = f"{tmp_path}/history.db: it is a directory; move it away, or set GPUCONSOLE_STATE_DIR to another folder"
+    assert console.status.history == why
+    assert console.notices[-1] == f"No history is kept: {why}"
+    console.stop()
