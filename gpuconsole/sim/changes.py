@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import SECOND, Span, Time, format_exactly, parse_span
 from gpuconsole.model.commands import Command, Delete, Finish, InCluster, Later, Submit
+from gpuconsole.model.documents.generated_names import GeneratedNames
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.sim.closed import convert
 from gpuconsole.sim.scenario_form import Document, ScenarioError, StepForm
@@ -61,7 +62,7 @@ def read_changes(documents: Sequence[Document], source: str, now: Time, *, objec
             for number, step in enumerate(form.steps)
             if step.expect
         )
-        for step in read_steps(form.steps, now, problems):
+        for step in read_steps(form.steps, now, problems, GeneratedNames(str(now))):
             asked += (command if step.at == now else Later(step.at - now, command) for command in step.commands)
             places += step.places
         horizon = _horizon(form.horizon, problems)

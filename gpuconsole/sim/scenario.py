@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from gpuconsole.model.catalogue import Catalogue
 from gpuconsole.model.clock import Time, parse_time
 from gpuconsole.model.cluster import Node
+from gpuconsole.model.documents.generated_names import GeneratedNames
 from gpuconsole.model.manifests import Severity, load
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
@@ -112,11 +113,13 @@ def _read(
         problems.append(f"start: {clean(form.start, 60)!r} is no moment; write it as {START}")
         return None
     policy = policy_of(form, prices, folder, problems, catalogue)
+    # What stands beside the scenario was named elsewhere, with the same prefixes perhaps.
+    names = GeneratedNames("scenario")
     equipment = equipment_of(form.engine, folder, problems)
-    steps = equip_steps(read_steps(form.steps, start, problems), equipment, problems)
-    objects = equip([*beside, *_objects(form, "", folder, start, problems)], equipment, problems)
+    steps = equip_steps(read_steps(form.steps, start, problems, names), equipment, problems)
+    objects = equip([*beside, *_objects(form, "", folder, start, problems, names)], equipment, problems)
     clusters = {
-        clean(name): _objects(cluster, f"clusters.{clean(name)}.", folder, start, problems)
+        clean(name): _objects(cluster, f"clusters.{clean(name)}.", folder, start, problems, names)
         for name, cluster in form.clusters.items()
     }
     return Scenario(
@@ -133,20 +136,27 @@ def _read(
 
 
 def _objects(
-    form: ScenarioForm | ClusterForm, path: str, folder: Path | None, start: Time, problems: list[str]
+    form: ScenarioForm | ClusterForm,
+    path: str,
+    folder: Path | None,
+    start: Time,
+    problems: list[str],
+    names: GeneratedNames,
 ) -> tuple[Object, ...]:
     """What is written in a scenario or one of its clusters, and in the files that it names."""
-    objects = [*decode_all(form.objects, f"{path}objects", start, problems)]
+    objects = [*decode_all(form.objects, f"{path}objects", start, problems, names)]
     for name in form.files:
-        objects.extend(_from_file(name, folder, start, problems))
+        objects.extend(_from_file(name, folder, start, problems, names))
     return tuple(objects)
 
 
-def _from_file(name: str, folder: Path | None, now: Time, problems: list[str]) -> tuple[Object, ...]:
+def _from_file(
+    name: str, folder: Path | None, now: Time, problems: list[str], names: GeneratedNames
+) -> tuple[Object, ...]:
     if folder is None:
         problems.append("files: they are relative to the scenario's own file, and this one has none; use objects")
         return ()
-    loaded = load((folder / name,), now=now)
+    loaded = load((folder / name,), now=now, names=names)
     problems.extend(
         f"files: {finding.file}:{finding.line}: {finding.problem}; {finding.remedy}"
         for finding in loaded.findings

@@ -10,6 +10,7 @@ from msgspec import NODEFAULT, Struct, defstruct, field, structs
 from gpuconsole.model import commands
 from gpuconsole.model.clock import LONGEST, SECOND, Time
 from gpuconsole.model.commands import Command, Delete, Finish, InCluster, Submit
+from gpuconsole.model.documents.generated_names import GeneratedNames
 from gpuconsole.model.jobs.naming import POD_GROUP
 from gpuconsole.model.manifests import decode_objects
 from gpuconsole.model.manifests.kinds import JOBS
@@ -65,7 +66,7 @@ class Step(Struct, frozen=True, kw_only=True):
     """As written; the runner of drills reads it."""
 
 
-def read_steps(forms: Sequence[StepForm], start: Time, problems: list[str]) -> tuple[Step, ...]:
+def read_steps(forms: Sequence[StepForm], start: Time, problems: list[str], names: GeneratedNames) -> tuple[Step, ...]:
     """Steps with their moments; what is wrong is added to `problems`."""
     steps, at = [], start
     for number, form in enumerate(forms):
@@ -77,15 +78,17 @@ def read_steps(forms: Sequence[StepForm], start: Time, problems: list[str]) -> t
             said = f"{form.advance_seconds:g} is longer than can be simulated; 292 years are the most"
             problems.append(f"{path}.advanceSeconds: {said}")
         at += round(min(span, LONGEST))
-        found = list(_commands(form, path, at, problems))
+        found = list(_commands(form, path, at, problems, names))
         orders, places = tuple(order for order, _ in found), tuple(place for _, place in found)
         steps.append(Step(at=at, commands=orders, places=places, expect=form.expect))
     return tuple(steps)
 
 
-def decode_all(documents: Sequence[Document], path: str, now: Time, problems: list[str]) -> tuple[Object, ...]:
+def decode_all(
+    documents: Sequence[Document], path: str, now: Time, problems: list[str], names: GeneratedNames
+) -> tuple[Object, ...]:
     """API objects as structs, read as from files."""
-    found, unread = decode_objects(documents, now=now)
+    found, unread = decode_objects(documents, now=now, names=names)
     problems.extend(f"{path}[{document.position}]: {document.problem}" for document in unread)
     return found
 
@@ -94,14 +97,14 @@ _Placed = tuple[Command, str]
 """A command, and where it is written."""
 
 
-def _commands(form: StepForm, path: str, at: Time, problems: list[str]) -> Iterator[_Placed]:
+def _commands(form: StepForm, path: str, at: Time, problems: list[str], names: GeneratedNames) -> Iterator[_Placed]:
     yield from ((Finish(key), f"{path}.finish[{number}]") for number, key in enumerate(form.finish))
     for number, name in enumerate(form.delete):
         place = f"{path}.delete[{number}]"
         yield from ((order, place) for order in _deletion(name, place, problems))
     for number, document in enumerate(form.commands):
-        yield from _command(document, f"{path}.commands[{number}]", at, problems)
-    created = decode_all(form.create, f"{path}.create", at, problems)
+        yield from _command(document, f"{path}.commands[{number}]", at, problems, names)
+    created = decode_all(form.create, f"{path}.create", at, problems, names)
     if created:
         manifests = tuple(msgspec.json.encode(document).decode() for document in form.create)
         yield Submit(created, manifests), f"{path}.create"
@@ -116,16 +119,17 @@ class _WithinForm(Struct, frozen=True):
     create: tuple[Document, ...] = ()
 
 
-def _within(document: Document, path: str, at: Time, problems: list[str]) -> Iterator[_Placed]:
+def _within(document: Document, path: str, at: Time, problems: list[str], names: GeneratedNames) -> Iterator[_Placed]:
     form = convert(document, _WithinForm, path, problems)
     if form is not None:
         step = StepForm(commands=form.commands, create=form.create)
-        yield from ((InCluster(form.cluster, order), place) for order, place in _commands(step, path, at, problems))
+        found = _commands(step, path, at, problems, names)
+        yield from ((InCluster(form.cluster, order), place) for order, place in found)
 
 
-def _command(document: Document, path: str, at: Time, problems: list[str]) -> Iterator[_Placed]:
+def _command(document: Document, path: str, at: Time, problems: list[str], names: GeneratedNames) -> Iterator[_Placed]:
     if document.get("type") == _WITHIN:
-        yield from _within(document, path, at, problems)
+        yield from _within(document, path, at, problems, names)
         return
     form = _FORMS.get(str(document.get("type")))
     if form is None:

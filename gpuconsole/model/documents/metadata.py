@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
+from gpuconsole.model.documents.generated_names import generated_name
 from gpuconsole.model.documents.names import LABEL, LONGEST_LABEL, annotations, labels, name
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.labels import NO_LABELS
@@ -55,7 +56,7 @@ def _name(place: Reader) -> str:
         return text
     prefix = place.text("generateName")
     if prefix:
-        return f"{prefix.rstrip('-')}-0"
+        return generated_name(prefix)
     if place.raw("name") in (None, ""):
         place.report.error(place.at("name"), "it has no name", "give it a metadata.name", "no-name")
     return ""

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.findings import Silence
+from gpuconsole.model.documents.generated_names import GeneratedNames
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.naming import POD, POD_GROUP
@@ -28,16 +29,19 @@ class Unread(Struct, frozen=True):
 
 
 def decode_objects(
-    documents: Sequence[Mapping[str, Any]], *, now: Time = 0
+    documents: Sequence[Mapping[str, Any]], *, now: Time = 0, names: GeneratedNames | None = None
 ) -> tuple[tuple[Object, ...], tuple[Unread, ...]]:
     """Read documents as files are read: lists unfolded, plain pods with a queue as jobs, pod groups put together.
 
-    Kinds that have no effect or are not simulated yet are left out, as they are from files.
+    Kinds that have no effect or are not simulated yet are left out, as they are from files. `names` are those that
+    objects with a generateName got elsewhere.
     """
+    names = names or GeneratedNames(str(now) if now else "")
     entries: list[tuple[int, Entry]] = []
     unread: list[Unread] = []
     for position, document in enumerate(documents):
-        for place in objects_in(Reader(document, Silence())):
+        for found in objects_in(Reader(document, Silence())):
+            place = found.reporting(found.report, names.named(found.value))
             group, _, kind = kind_of_document(place.value)
             decoder = decoder_of(place)
             thing = None if decoder is None else decoder(place, now)

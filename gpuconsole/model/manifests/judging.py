@@ -138,10 +138,7 @@ def judge(place: Reader, kind: Kind, gates: Gates, old: Document | None = None) 
             _say_unknown(place, converted.origin(path), schema)
 
     defaulted = with_defaults(kind.schema, converted.document, unknown)
-    if old is None:
-        verdict = create(kind, defaulted, gates=gates, suffix=_suffix(place))
-    else:
-        verdict = update(kind, defaulted, old, gates=gates)
+    verdict = create(kind, defaulted, gates=gates) if old is None else update(kind, defaulted, old, gates=gates)
     known = [refusal for refusal in verdict.refusals if refusal.code != NOT_CHECKED]
     refusals = (*known, *hidden(kind, verdict, old, gates=gates))
     return Judgement(verdict, converted, defaulted, refusals, _status_refusals(kind, verdict, defaulted, gates))
@@ -161,11 +158,6 @@ def _in_newest(document: Document, kind: Kind) -> Converted:
     if not kind.namespaced or not isinstance(meta, dict) or meta.get("namespace") not in (None, ""):
         return converted
     return Converted({**converted.document, "metadata": {**meta, "namespace": "default"}}, converted.moved)
-
-
-def _suffix(place: Reader) -> str:
-    prefix = _metadata(place).get("generateName")
-    return "0" if isinstance(prefix, str) and prefix.endswith("-") else "-0"
 
 
 def _say_unknown(place: Reader, path: Path, schema: Schema) -> None:

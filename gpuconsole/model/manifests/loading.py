@@ -7,6 +7,7 @@ from pathlib import Path
 from gpuconsole.model.apiserver.gates import NO_GATES, Gates
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.findings import Report, Severity
+from gpuconsole.model.documents.generated_names import GeneratedNames
 from gpuconsole.model.documents.jsonsafe import looks_like_json, read_json
 from gpuconsole.model.documents.prose import blocks, looks_like_prose
 from gpuconsole.model.documents.reader import Reader, kind_of
@@ -39,14 +40,16 @@ def load(
     gates: Gates = NO_GATES,
     over: Sequence[str | Path] = (),
     keep_stored: bool = False,
+    names: GeneratedNames | None = None,
 ) -> Loaded:
     """Read files, folders and `-` (the text of `stdin`), and report what is wrong; nothing is raised.
 
     `strict` makes what the API server would refuse an error. `admit_all_namespaces` gives ClusterQueues without a
     namespaceSelector an empty one. `gates` are Kueue's feature gates that differ from their defaults. `over` names
-    what is there already: it is known, nothing is said of it, and what it names as well is updated.
+    what is there already: it is known, nothing is said of it, and what it names as well is updated. `names` are those
+    that objects with a generateName got elsewhere.
     """
-    loading = _Loading(strict, now, gates)
+    loading = _Loading(strict, now, gates, names)
     for source in read_sources(over, None):
         loading.read(source)
     loading.begin()
@@ -74,7 +77,9 @@ def load_text(
 class _Loading:
     """Collects objects and findings over many sources. Mutates; `finish` is called once."""
 
-    def __init__(self, strict: bool, now: Time, gates: Gates) -> None:
+    def __init__(self, strict: bool, now: Time, gates: Gates, names: GeneratedNames | None = None) -> None:
+        # What is submitted at another moment is another object.
+        self._names = names or GeneratedNames(str(now) if now else "")
         self._strict = strict
         self._now = now
         self._judge = Judge(gates)
@@ -199,9 +204,10 @@ class _Loading:
 
     def _object(self, place: Reader, *, scope: str = "", later: bool = False) -> None:
         group, version, kind = kind_of_document(place.value)
-        report = place.report.about(label(place.value, kind))
+        document = self._names.named(place.value, scope or self._including)
+        report = place.report.about(label(document, kind))
         self._reports.append(report)
-        place = place.reporting(report, place.value)
+        place = place.reporting(report, document)
         decoder = decoder_of(place)
         if (group, kind) == CONFIGURATION:
             self._configurations.append(place)

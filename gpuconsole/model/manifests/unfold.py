@@ -1,6 +1,6 @@
 """Documents that hold several objects: lists, and scenarios with the objects that they create."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuconsole.model.documents.reader import Reader
@@ -51,7 +51,7 @@ def later_objects(scenario: Reader) -> Iterator[Reader]:
             yield from objects_in(item)
 
 
-def label(document: dict[str, Any], kind: str) -> str:
+def label(document: Mapping[str, Any], kind: str) -> str:
     """`Kind/namespace/name` of a document, as far as it says."""
     metadata = document.get("metadata")
     names = [metadata.get(key) for key in ("namespace", "name")] if isinstance(metadata, dict) else []
