@@ -15,16 +15,33 @@ from gpuconsole.cli.sources import FindingsError
 from gpuconsole.cli.whatif_report import as_text
 from gpuconsole.insight.basis import PLACES, run_times, unforeseeable
 from gpuconsole.insight.whatif import WhatIf, looks, what_if
+from gpuconsole.insight.whatif_verdict import verdict
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_time
 from gpuconsole.model.manifests import Severity, load
 from gpuconsole.sim.changes import Changes, read_changes
 from gpuconsole.sim.scenario_form import ScenarioError
+from gpuconsole.ui.names import named
 from gpuconsole.workers.apart import apart
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_TIMES = {"time", "compared", "horizon", "admitted", "admitted_without", "started", "returns", "without", "changed"}
+_TIMES = {
+    "time",
+    "compared",
+    "horizon",
+    "admitted",
+    "admitted_without",
+    "started",
+    "returns",
+    "without",
+    "changed",
+    "first",
+    "last",
+}
 _SPANS = {"median_wait", "median_wait_without", "p95_wait", "p95_wait_without"}
-VERSION = 3
+_INSIDE = {"evictions", "evictions_without", "subjects", "only_work"}
+"""What the lists of evicted workloads are made from."""
+_EVICTED = ("victims", "own_evictions", "knock_on", "spared")
+VERSION = 4
 OF_NODES = (
     *("gpus_total", "gpus_total_without", "gpus_total_with", "gpus_now", "gpus_without", "gpus"),
     *("gpu_hours_without", "gpu_hours", "capacity_hours_without", "capacity_hours"),
@@ -79,8 +96,10 @@ def changes_in(file: Path, now: Time) -> Changes:
 
 
 def as_body(answer: WhatIf) -> dict[str, Any]:
-    """The answer as plain values: moments as RFC 3339, spans in seconds; `empty` says that nothing is different."""
-    return {**_plain(answer), "empty": answer.empty}
+    """The answer as plain values: the verdict first, moments as RFC 3339, spans in seconds; evictions by workload."""
+    plain = {name: value for name, value in _plain(answer).items() if name not in _INSIDE}
+    evicted = {name: [_plain(one) for one in getattr(answer, name)] for name in _EVICTED}
+    return {"verdict": named(verdict(answer)), **plain, **evicted, "empty": answer.empty}
 
 
 def _plain(thing: Struct) -> dict[str, Any]:

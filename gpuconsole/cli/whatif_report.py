@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from gpuconsole.insight.tables import counted, seconds, table
-from gpuconsole.insight.whatif import FEASIBLE, Outcome, Shift, Victim, WhatIf
+from gpuconsole.insight.whatif import FEASIBLE, Outcome, Shift, WhatIf
+from gpuconsole.insight.whatif_evictions import EvictedWorkload
+from gpuconsole.insight.whatif_verdict import verdict
 from gpuconsole.model.clock import Span, Time, format_seconds
 from gpuconsole.ui.names import called, named
 
@@ -13,23 +15,23 @@ MOST = 50
 
 
 def as_text(answer: WhatIf, against: str = "", *, of_nodes: bool = True) -> list[str]:
-    """The answer, the most important first; `against` names what the changes are compared with, if not with none.
+    """The answer: verdict, work asked for, victims, numbers; `against` names what is compared with, if not nothing.
 
     Without `of_nodes` nobody knows what depends on nodes.
     """
     said = "nothing of it can be carried out" if answer.in_vain else FEASIBLE
     head = f"At {seconds(answer.time)}, to +{format_seconds(answer.horizon - answer.time)}; {said}"
-    lines = [head, *_first([f"refused: {text}" for text in answer.refused])]
+    lines = [named(verdict(answer)), head, *_first([f"refused: {text}" for text in answer.refused])]
     lines += _first([f"so already: {named(text)}" for text in answer.so_already])
     lines += _first([f"admits nobody: {closed.queue}: {closed.why}" for closed in answer.closed])
     lines += _outcomes(answer.outcomes, answer.time)
     lines += [f"with {against}: {line}" for line in _outcomes(answer.against, answer.time)]
-    if answer.in_vain:
+    if answer.in_vain or answer.empty:
         return lines
-    if answer.empty:
-        return [*lines, "These changes make no difference."]
-    lines += _victims("EVICTED BECAUSE OF IT", answer.victims, answer.time)
-    lines += _victims("EVICTED WITHOUT IT ONLY", answer.spared, answer.time)
+    lines += _evicted("DIRECT VICTIMS", answer.victims, answer.time)
+    lines += _evicted("EVICTIONS OF ITS OWN", answer.own_evictions, answer.time)
+    lines += _evicted("KNOCK-ON EVICTIONS", answer.knock_on, answer.time)
+    lines += _evicted("EVICTED WITHOUT IT ONLY", answer.spared, answer.time)
     lines += _shifts(answer.shifts, answer.time)
     return [*lines, "", *_numbers(answer, against, of_nodes)]
 
@@ -63,25 +65,33 @@ def _outcome(outcome: Outcome, start: Time) -> str:
     return f"{what}: admitted at {_at(outcome.admitted, start)}{where}{nodes}{late}"
 
 
-def _victims(title: str, victims: tuple[Victim, ...], start: Time) -> list[str]:
-    if not victims:
+def _evicted(title: str, workloads: tuple[EvictedWorkload, ...], start: Time) -> list[str]:
+    if not workloads:
         return []
     rows = [
         (
-            called(victim.workload),
-            victim.queue,
-            victim.gpus,
-            _at(victim.time, start),
-            called(victim.by) or NOTHING,
-            victim.rule,
-            f"{victim.lost_gpu_hours:.1f}",
-            f"{victim.cost:.2f}",
-            _at(victim.returns, start),
+            called(one.workload),
+            one.queue,
+            one.gpus,
+            one.evictions,
+            _at(one.first, start),
+            _and_more([called(name) for name in one.by]),
+            _and_more(one.rules),
+            f"{one.lost_gpu_hours:.1f}",
+            f"{one.cost:.2f}",
+            _at(one.returns, start),
         )
-        for victim in victims
+        for one in workloads
     ]
-    head = (title, "QUEUE", "GPUS", "AT", "BY", "RULE", "LOST GPU-H", "USD", "BACK")
+    head = (title, "QUEUE", "GPUS", "TIMES", "FIRST", "BY", "RULE", "LOST GPU-H", "USD", "BACK")
     return ["", *_table(head, rows)]
+
+
+def _and_more(names: Sequence[str]) -> str:
+    """The first name, and how many more there are."""
+    if not names:
+        return NOTHING
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 def _shifts(shifts: tuple[Shift, ...], start: Time) -> list[str]:

@@ -37,6 +37,23 @@ def subjects_of(commands: Iterable[Command], snapshot: Snapshot) -> set[str]:
     return {owned.get(key, key) for key in named if key in owned or is_there(key, snapshot)}
 
 
+def asks_only_for_work(commands: Iterable[Command]) -> bool:
+    """True if the commands bring or resume work and do nothing else, so that they evict only by preemption."""
+    return all(map(_asks_for_work, commands))
+
+
+def _asks_for_work(command: Command) -> bool:
+    match command:
+        case Submit(objects):
+            return all(isinstance(thing, Workload | Job | Pod) for thing in objects)
+        case Copy() | SetActive(_, True) | Requeue() | SetPriority():
+            return True
+        case Later(_, later):
+            return _asks_for_work(later)
+        case _:
+            return False
+
+
 def is_there(key: str, snapshot: Snapshot) -> bool:
     """True for a workload, job or pod of the Snapshot."""
     return any(key in table for table in (snapshot.workloads, snapshot.jobs, snapshot.pods))

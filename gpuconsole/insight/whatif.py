@@ -20,7 +20,8 @@ from gpuconsole.insight.cost import nodes_hourly
 from gpuconsole.insight.course import Course, Victim, more_evictions
 from gpuconsole.insight.futures import Elsewhere, Future, Standing, Way, sums_of
 from gpuconsole.insight.gpu_time import holdings_of, ready_gpus
-from gpuconsole.insight.subjects import subjects_of
+from gpuconsole.insight.stand_ins import pods_of
+from gpuconsole.insight.subjects import asks_only_for_work, subjects_of
 from gpuconsole.insight.whatif_answer import FEASIBLE, Outcome, QueueChange, Shift, WhatIf
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_exactly
 from gpuconsole.model.commands import Command, Later
@@ -199,8 +200,10 @@ class _Trial:
             closed=closed_by(beside.sums.queues, stands.sums.queues),
             outcomes=tuple(outcome_of(key, tried, seen, without, (self.now, other)) for key, seen in subjects),
             against=tuple(outcome_of(key, without, seen, tried, (self.now, final)) for key, seen in lasting),
-            victims=more_evictions(evicted, evicted_without),
-            spared=more_evictions(evicted_without, evicted),
+            evictions=more_evictions(evicted, evicted_without),
+            evictions_without=more_evictions(evicted_without, evicted),
+            subjects=tuple(sorted(_with_pods(tried, final))),
+            only_work=asks_only_for_work(self.commands),
             shifts=shifts_of(without, tried, tried.asked | without.asked, moments),
             queues=queue_changes(now.queues, before.sums.queues, after.sums.queues),
             gpus_total=now.gpus.total,
@@ -232,6 +235,13 @@ class _Trial:
             fairness_without=fairness_of(before.sums.queues),
             fairness=fairness_of(after.sums.queues),
         )
+
+
+def _with_pods(course: Course, final: Snapshot) -> set[str]:
+    """The work that a future's commands are about, and the pods of what no Workload stands for: pods preempt there."""
+    bound = {line.pod for key in course.asked for line in course.placed.get(key, ())}
+    waiting = {pod for key in course.asked if key not in final.workloads for pod in pods_of(final, key)}
+    return course.asked | bound | waiting
 
 
 def _said(course: Course, what: What) -> list[str]:

@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.course import Victim
 from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.whatif_evictions import EvictedWorkload, EvictionsByCause, costliest_first, evictions_by_cause
 from gpuconsole.model.clock import Span, Time
 
 FEASIBLE = "feasible, not a reservation"
@@ -107,10 +108,14 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     closed: tuple[Closed, ...] = ()
     """Queues that the commands keep from admitting anybody."""
     outcomes: tuple[Outcome, ...]
-    victims: tuple[Victim, ...]
-    """Evictions that the commands cause."""
-    spared: tuple[Victim, ...]
-    """Evictions that would happen without them only."""
+    evictions: tuple[Victim, ...]
+    """Evictions that happen with the commands only, in order of time."""
+    evictions_without: tuple[Victim, ...]
+    """Evictions that happen without the commands only, in order of time."""
+    subjects: tuple[str, ...] = ()
+    """Keys of the work that the commands are about, and of its pods where no Workload stands for it."""
+    only_work: bool = False
+    """The commands ask for work alone: they change no node, queue or setting, and stop nothing."""
     shifts: tuple[Shift, ...]
     queues: tuple[QueueChange, ...]
     gpus_total: int
@@ -156,6 +161,29 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     """Jain's index over the shares of the ClusterQueues that use or want something, 1 = all alike; None = no such."""
 
     @property
+    def victims(self) -> tuple[EvictedWorkload, ...]:
+        """Workloads that the commands evict, or that the work asked for preempts; in order of time."""
+        return self._by_cause().direct
+
+    @property
+    def knock_on(self) -> tuple[EvictedWorkload, ...]:
+        """Workloads that others evict because the commands displace them; the most lost work first."""
+        return self._by_cause().knock_on
+
+    @property
+    def own_evictions(self) -> tuple[EvictedWorkload, ...]:
+        """Evictions of the work asked for."""
+        return self._by_cause().own
+
+    @property
+    def spared(self) -> tuple[EvictedWorkload, ...]:
+        """Workloads that are evicted without the commands only, the most lost work first."""
+        return costliest_first(self.evictions_without)
+
+    def _by_cause(self) -> EvictionsByCause:
+        return evictions_by_cause(self.evictions, frozenset(self.subjects), only_work=self.only_work)
+
+    @property
     def empty(self) -> bool:
         """True if the commands make no difference."""
         return not self.refused and self._alike
@@ -167,7 +195,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
 
     @property
     def _alike(self) -> bool:
-        named = (self.victims, self.spared, self.shifts, self.queues, self.closed)
+        named = (self.evictions, self.evictions_without, self.shifts, self.queues, self.closed)
         alike = all(outcome.same for outcome in (*self.outcomes, *self.against))
         return alike and not any(named) and self._with() == self._without()
 

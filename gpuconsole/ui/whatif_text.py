@@ -1,9 +1,13 @@
 """What a what-if says before it runs, and what it found: what becomes of what was asked for, who pays, the numbers."""
 
+from collections.abc import Sequence
+
 from rich.cells import set_cell_size
 
-from gpuconsole.insight.tables import seconds
-from gpuconsole.insight.whatif import FEASIBLE, Outcome, QueueChange, Shift, Victim, WhatIf
+from gpuconsole.insight.tables import counted, seconds
+from gpuconsole.insight.whatif import FEASIBLE, Outcome, QueueChange, Shift, WhatIf
+from gpuconsole.insight.whatif_evictions import EvictedWorkload
+from gpuconsole.insight.whatif_verdict import verdict
 from gpuconsole.model.clock import Span, Time, format_seconds
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called, named
@@ -40,8 +44,9 @@ PUT_ASIDE: tuple[Painted, ...] = (
 
 
 def result_lines(result: WhatIf, names: tuple[str, str] = ALONE, within: str = "before the horizon") -> list[Painted]:
-    """The whole answer, the most important first; `names` are those of the two futures, `within` how far they went."""
-    lines = [line((f"{GLYPHS['fault']} refused: {text}", "fault")) for text in result.refused]
+    """The whole answer, the verdict first; `names` are those of the two futures, `within` how far they went."""
+    lines = [line(("VERDICT  ", "dim"), (named(verdict(result, within)), "strong")), BLANK]
+    lines += [line((f"{GLYPHS['fault']} refused: {text}", "fault")) for text in result.refused]
     lines += [line((f"so already: {named(text)}", "dim")) for text in result.so_already]
     lines += [
         line((f"{GLYPHS['fault']} {one.queue} admits nobody: {one.why}", "fault")) for one in result.closed[:MOST]
@@ -51,18 +56,11 @@ def result_lines(result: WhatIf, names: tuple[str, str] = ALONE, within: str = "
         lines += _outcome(outcome, result.time, within)
     for outcome in result.against:
         lines += [line((f"{names[0]}:", "dim")), *_outcome(outcome, result.time, within)]
-    if result.empty:
-        lines.append(line(f"These changes make no difference {within}."))
-    if result.victims:
-        why = "because of it" if names == ALONE else f"in {names[1]} only"
-        lines += [BLANK, heading(f"Evicted {why}: {len(result.victims)}")]
-        lines += [_victim(victim, result.time, within) for victim in result.victims[:MOST]]
-        lines += _more(len(result.victims))
-    if result.spared:
-        why = "Spared: evicted only without it" if names == ALONE else f"Evicted in {names[0]} only"
-        lines += [BLANK, heading(f"{why}: {len(result.spared)}")]
-        lines += [_victim(victim, result.time, within, "good") for victim in result.spared[:MOST]]
-        lines += _more(len(result.spared))
+    only = "without it" if names == ALONE else f"in {names[0]}"
+    lines += _evicted("Direct victims", result.victims, result.time, within)
+    lines += _evicted("Evictions of its own", result.own_evictions, result.time, within)
+    lines += _evicted("Knock-on evictions", result.knock_on, result.time, within)
+    lines += _evicted(f"Evicted {only} only", result.spared, result.time, within, "good")
     lines += [BLANK, *_table(result, names)]
     if result.shifts:
         lines += [BLANK, heading(f"Others whose admission moves: {len(result.shifts)}")]
@@ -91,12 +89,28 @@ def _outcome(outcome: Outcome, start: Time, within: str) -> list[Painted]:
     return [line((f"{GLYPHS['good']} ", "good"), name, when), line((f"  {FEASIBLE}", "dim"))]
 
 
-def _victim(victim: Victim, start: Time, within: str, role: str = "victim") -> Painted:
-    cost = f"{fmt.gpus(victim.gpus)}, {victim.lost_gpu_hours:.1f} GPU-h lost ({fmt.money(victim.cost)})"
-    by = f", {victim.rule} by {called(victim.by)}" if victim.by else f", {victim.rule}"
-    back = f"; back at {_at(victim.returns, start)}" if victim.returns is not None else f"; not back {within}"
-    at = f" at {_at(victim.time, start)}"
-    return line((f"{GLYPHS['victim']} ", role), (called(victim.workload), "strong"), f"  {cost}{at}{by}{back}")
+def _evicted(
+    title: str, workloads: Sequence[EvictedWorkload], start: Time, within: str, role: str = "victim"
+) -> list[Painted]:
+    """One line per workload below a title with the number of evictions; nothing where there is none."""
+    if not workloads:
+        return []
+    times = sum(one.evictions for one in workloads)
+    of = f" of {counted(len(workloads), 'workload')}" if times > len(workloads) else ""
+    rows = [_evicted_line(one, start, within, role) for one in workloads[:MOST]]
+    return [BLANK, heading(f"{title}: {times}{of}"), *rows, *_more(len(workloads))]
+
+
+def _evicted_line(one: EvictedWorkload, start: Time, within: str, role: str) -> Painted:
+    times = (
+        f", {one.evictions} times from {_at(one.first, start)}" if one.evictions > 1 else f" at {_at(one.first, start)}"
+    )
+    cost = f"{fmt.gpus(one.gpus)}{times}, {one.lost_gpu_hours:.1f} GPU-h lost ({fmt.money(one.cost)})"
+    more = f" and {len(one.by) - 1} more" if len(one.by) > 1 else ""
+    by = f" by {called(one.by[0])}{more}" if one.by else ""
+    back = f"back at {_at(one.returns, start)}" if one.returns is not None else f"not back {within}"
+    why = f"{one.rules[0]}{by}; {back}"
+    return line((f"{GLYPHS['victim']} ", role), (called(one.workload), "strong"), f"  {cost}, {why}")
 
 
 def _shift(shift: Shift, start: Time, within: str) -> Painted:

@@ -1,12 +1,14 @@
 """`gpuconsole whatif`: changes from a file, on drills whose numbers are known."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpuconsole.ui.names import called
 from tests.cli.line import Line
 
 SERVE = """
@@ -44,14 +46,16 @@ def test_who_gets_in_and_who_pays_for_it(gpuconsole: Line, change: Path) -> None
 
     assert (result.status, result.err) == (0, "gpuconsole: simulated org-cohort as of 2026-01-05T08:50:00Z\n")
     assert result.lines == [
+        "prod/serve-extra starts in 30s; preempts research/rlhf (6 GPUs, loses 3.0 GPU-hours, does not restart before "
+        "the horizon).",
         "At 2026-01-05T08:50:00Z, to +10m; feasible, not a reservation",
         "prod/serve-extra, 8 GPUs: admitted at +30s from a100 on a100-3",
         "",
-        *result.lines[3:],
+        *result.lines[4:],
     ]
-    victim, numbers = result.lines[4].split("  "), result.lines[6:]
+    victim, numbers = result.lines[5].split("  "), result.lines[7:]
     assert [cell.strip() for cell in victim if cell] == [
-        *("research/rlhf", "cq-research", "6", "+0s"),
+        *("research/rlhf", "cq-research", "6", "1", "+0s"),
         *("prod/serve-extra", "reclaim in cohort", "3.0", "6.63", "–"),
     ]
     assert numbers[0].split() == ["QUEUES", "AND", "GPUS", "AT", "+30s", "NOW", "WITHOUT", "WITH"]
@@ -70,9 +74,9 @@ def test_of_many_jobs_people_are_told_the_first_and_programs_all(gpuconsole: Lin
     asked = ("whatif", "org-cohort", "--until", "50m", "-f", many, "--horizon", "10m")
 
     lines = gpuconsole(*asked).lines
-    assert [line.split(":")[0] for line in lines[1:51]] == [f"prod/many-{number:03}, 8 GPUs" for number in range(50)]
-    assert lines[51] == "… and 70 more, 70 of them not admitted before the horizon (-o json has all)"
-    assert sum("many-" in line for line in lines) == 51, "and one victim of the first"
+    assert [line.split(":")[0] for line in lines[2:52]] == [f"prod/many-{number:03}, 8 GPUs" for number in range(50)]
+    assert lines[52] == "… and 70 more, 70 of them not admitted before the horizon (-o json has all)"
+    assert sum("many-" in line for line in lines[1:]) == 51, "and one victim of the first"
     assert len(body(gpuconsole(*asked, "-o", "json").out)["answer"]["outcomes"]) == 120
 
 
@@ -83,7 +87,7 @@ def test_the_same_as_a_document(gpuconsole: Line, change: Path) -> None:
 
     assert {name: document[name] for name in ("kind", "version", "source", "mode", "time")} == {
         "kind": "WhatIf",
-        "version": 3,
+        "version": 4,
         "source": "org-cohort",
         "mode": "simulated",
         "time": "2026-01-05T08:50:00Z",
@@ -99,6 +103,37 @@ def test_the_same_as_a_document(gpuconsole: Line, change: Path) -> None:
     ]
     assert [(one["queue"], one["gpus"], one["returns"]) for one in answer["victims"]] == [("cq-research", 6, None)]
     assert (answer["median_wait_seconds"], answer["median_wait_without_seconds"]) == (30.0, None)
+
+
+def test_the_victim_of_a_rehearsed_job_stands_apart_from_what_follows_from_it(gpuconsole: Line, tmp_path: Path) -> None:
+    """A production job in llm preempts one workload; half an hour later another one is evicted once a second."""
+    file = tmp_path / "llm.yaml"
+    file.write_text(
+        SERVE.replace("namespace: prod", "namespace: llm").replace(
+            "lq-prod}", "main, kueue.x-k8s.io/priority-class: production}"
+        )
+    )
+    asked = ("whatif", "--until", "17s", "-f", file)
+    lines = gpuconsole(*asked).lines
+    document = body(gpuconsole(*asked, "-o", "json").out)
+    answer = document["answer"]
+    knock_on = {one["workload"].partition("/")[2]: one["evictions"] for one in answer["knock_on"]}
+
+    assert re.fullmatch(
+        r"llm/serve-extra starts in 30s; preempts llm/pretrain-3 \(24 GPUs, loses 0\.1 GPU-hours, restarts in about "
+        rf"[\dms]+\); {sum(knock_on.values())} knock-on evictions of {len(knock_on)} workloads; avoids .*\.",
+        lines[0],
+    )
+    assert (document["version"], answer["verdict"]) == (4, lines[0])
+    assert [(called(one["workload"]), list(map(called, one["by"])), one["evictions"]) for one in answer["victims"]] == [
+        ("llm/pretrain-3", ["llm/serve-extra"], 1)
+    ]
+    assert len(knock_on) == len(answer["knock_on"]), "one entry per workload"
+    assert max(knock_on.values()) > 1
+    assert not [one for one in answer["victims"] + answer["knock_on"] if "serve-extra" in one["workload"]]
+    titles = [line.split("  ")[0] for line in lines if line.split("  ")[0].isupper()]
+    assert titles[:3] == ["DIRECT VICTIMS", "KNOCK-ON EVICTIONS", "EVICTED WITHOUT IT ONLY"]
+    assert sum("knock" not in line and "vision/detect-13" in line for line in lines) <= 3
 
 
 def test_what_is_wrong_with_a_change_stands_with_its_line_and_what_would_be_right(
@@ -128,11 +163,12 @@ def test_two_files_against_each_other(gpuconsole: Line, change: Path) -> None:
     result = gpuconsole("whatif", "org-cohort", "--until", "50m", "-f", change, "--against", change, "--horizon", "10m")
 
     assert result.status == 0
-    assert [line.partition(":")[0] for line in result.lines[1:3]] == [
+    assert [line.partition(":")[0] for line in result.lines] == [
+        "These changes make no difference before the horizon.",
+        "At 2026-01-05T08",
         "prod/serve-extra, 8 GPUs",
         "with serve.yaml",
     ]
-    assert result.lines[-1] == "These changes make no difference."
 
 
 def test_a_change_that_cannot_be_carried_out_is_named(gpuconsole: Line, tmp_path: Path) -> None:
@@ -144,6 +180,7 @@ def test_a_change_that_cannot_be_carried_out_is_named(gpuconsole: Line, tmp_path
     assert (result.status, result.lines) == (
         1,
         [
+            "Nothing is different: no change can be carried out.",
             "At 2026-01-05T08:00:00Z, to +1h; nothing of it can be carried out",
             "refused: steps[0].commands[0] (fail-node n9): there is no node n9",
             "refused: steps[1].commands[0] (set-weight cq-prod): weight -1 is not 0 or more",
@@ -166,8 +203,8 @@ def test_the_horizon_of_the_file_holds_unless_another_one_is_asked_for(gpuconsol
     file = tmp_path / "change.yaml"
     file.write_text("horizon: 5m\nsteps: [{delete: [LocalQueue/prod/lq-prod]}]")
 
-    assert "to +5m" in gpuconsole("whatif", "org-cohort", "-f", file).lines[0]
-    assert "to +3m" in gpuconsole("whatif", "org-cohort", "-f", file, "--horizon", "3m").lines[0]
+    assert "to +5m" in gpuconsole("whatif", "org-cohort", "-f", file).lines[1]
+    assert "to +3m" in gpuconsole("whatif", "org-cohort", "-f", file, "--horizon", "3m").lines[1]
 
 
 def test_changes_that_ask_for_what_is_so_already_make_no_difference_and_say_what_is_so(
@@ -187,10 +224,10 @@ def test_changes_that_ask_for_what_is_so_already_make_no_difference_and_say_what
     assert (result.status, result.lines) == (
         0,
         [
+            "These changes make no difference before the horizon.",
             "At 2026-01-05T08:50:00Z, to +10m; feasible, not a reservation",
             *(f"so already: {text}".replace("job-serve-73e13", "serve") for text in so_already),
             "prod/serve, 8 GPUs: admitted before, since 2026-01-05T08:10:00Z",
-            "These changes make no difference.",
         ],
     )
     answer = body(gpuconsole(*asked, "-o", "json").out)["answer"]
@@ -207,7 +244,7 @@ def test_cohorts_in_a_circle_are_said_to_stop_admission(gpuconsole: Line, tmp_pa
     asked = ("whatif", "org-cohort", "--until", "50m", "--horizon", "10m", "-f", file)
 
     why = "cohort a is its own ancestor, or below one that is: nothing in it is admitted"
-    assert gpuconsole(*asked).lines[1] == f"admits nobody: cq-prod: {why}"
+    assert gpuconsole(*asked).lines[2] == f"admits nobody: cq-prod: {why}"
     answer = body(gpuconsole(*asked, "-o", "json").out)["answer"]
     assert (answer["empty"], answer["closed"]) == (False, [{"queue": "cq-prod", "why": why}])
 
@@ -217,7 +254,7 @@ def test_one_more_of_what_runs_needs_no_manifest(gpuconsole: Line, tmp_path: Pat
     file.write_text("steps: [{commands: [{type: copy, of: prod/serve, name: serve-2}]}]")
 
     lines = gpuconsole("whatif", "org-cohort", "--until", "50m", "--horizon", "1m", "-f", file).lines
-    assert lines[1] == "prod/serve-2, 8 GPUs: admitted at +30s from a100 on a100-3"
+    assert lines[2] == "prod/serve-2, 8 GPUs: admitted at +30s from a100 on a100-3"
 
 
 def test_a_change_beyond_the_horizon_is_named_and_not_called_without_effect(gpuconsole: Line, tmp_path: Path) -> None:
@@ -227,6 +264,7 @@ def test_a_change_beyond_the_horizon_is_named_and_not_called_without_effect(gpuc
     assert (result.status, result.lines) == (
         1,
         [
+            "Nothing is different: no change can be carried out.",
             "At 2026-01-05T08:50:00Z, to +30m; nothing of it can be carried out",
             "refused: steps[0].delete[0]: it comes after the horizon, +30m: look farther ahead",
         ],
@@ -264,7 +302,7 @@ def test_a_pod_that_nothing_queues_gets_in_when_another_ends(gpuconsole: Line, e
     found = gpuconsole("whatif", "fractions-kai", "--until", "20m", "-f", file)
     answer = body(gpuconsole("whatif", "fractions-kai", "--until", "20m", "-f", file, "-o", "json").out)["answer"]
 
-    assert [line.split() for line in found.lines[2:4]] == [
+    assert [line.split() for line in found.lines[3:5]] == [
         ["GET", "IN", "AT", "ANOTHER", "TIME", "QUEUE", "GPUS", "WITHOUT", "WITH"],
         ["default/notebook-4", "team", "1", "–", "+0s"],
     ]
@@ -306,7 +344,7 @@ def test_a_lone_pod_that_is_asked_for_has_its_gpus_its_node_and_what_it_waits_fo
     file = tmp_path / "pods.yaml"
     file.write_text(json.dumps({"horizon": "1m", "steps": [{"finish": ["default/training"], "create": pods}]}))
     result = gpuconsole("whatif", "fractions-kai", "--until", "20m", "-f", file)
-    assert result.lines[1:3] == [
+    assert result.lines[2:4] == [
         "default/one, 1 GPU: admitted at +0s on node-1",
         "default/two, 1 GPU: not admitted before the horizon. No node has room for its pods: 1 node(s) didn't have "
         "enough resources: GPUs. (no nodes with enough resources were found: 1 node(s) didn't have enough resources: "
@@ -321,7 +359,7 @@ def test_a_job_without_a_workload_that_runs_already_is_not_called_not_admitted(
     command = "{type: set-priority, workload: VolcanoJob/default/sweep, priority: 5}"
     file.write_text(f"horizon: 1m\nsteps:\n- commands: [{command}]\n")
     result = gpuconsole("whatif", "reclaim-volcano", "--until", "15m", "-f", file)
-    assert (result.status, result.lines[1:]) == (
+    assert (result.status, result.lines[2:]) == (
         1,
         [
             "refused: steps[0].commands[0] (set-priority VolcanoJob/default/sweep): no Workload of Kueue stands for"

@@ -52,7 +52,7 @@ def test_two_lists_of_changes_compared_either_way_round_mirror_each_other(
     base = lived(deeds)
     there = what_if(looks(base, one, AHEAD, against=other))
     back = what_if(looks(base, other, AHEAD, against=one))
-    assert (there.victims, there.spared) == (back.spared, back.victims)
+    assert (there.evictions, there.evictions_without) == (back.evictions_without, back.evictions)
     assert there.shifts == tuple(replace(shift, without=shift.changed, changed=shift.without) for shift in back.shifts)
     assert (there.outcomes, there.against) == (back.against, back.outcomes)
     assert _at_the_horizon(there) == tuple(reversed(_at_the_horizon(back)))
@@ -73,7 +73,7 @@ def test_the_victims_of_a_what_if_are_those_of_the_history_that_it_would_make(
     base = lived([(0, borrow), *deeds])
     found = what_if(looks(base, changes, AHEAD))
     history, anyway = _preempted(base, changes), {(row.victim, row.by) for row in _preempted(base)}
-    told = {(victim.workload, victim.by, victim.time, victim.rule) for victim in found.victims if victim.by}
+    told = {(victim.workload, victim.by, victim.time, victim.rule) for victim in found.evictions if victim.by}
     assert told <= {(row.victim, row.by, row.time, row.rule) for row in history}
     assert {(row.victim, row.by) for row in history} - anyway <= {(name, by) for name, by, _, _ in told}
     lost = sum(row.lost_gpu_hours for row in history if row.lost_gpu_hours is not None)

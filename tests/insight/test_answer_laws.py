@@ -103,9 +103,9 @@ def test_two_changes_come_to_the_second_one_in_a_fork_that_has_had_the_first(
         (one.workload, one.admitted, one.nodes) for one in both.outcomes if one.new
     ]
     # Who loses its place by both at one moment has lost it once.
-    twice = {v.workload for v in what_if(looks(base, (first,), 0)).victims if v.time == base.now}
-    assert [_lost(v) for v in both.victims if v.workload not in twice] == [
-        _lost(v) for v in then.victims if v.workload not in twice
+    twice = {v.workload for v in what_if(looks(base, (first,), 0)).evictions if v.time == base.now}
+    assert [_lost(v) for v in both.evictions if v.workload not in twice] == [
+        _lost(v) for v in then.evictions if v.workload not in twice
     ]
 
 

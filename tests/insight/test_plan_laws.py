@@ -45,6 +45,6 @@ def _runs_within(base: Simulation, asked: Submit, changes: tuple[Command, ...], 
     answer = what_if(looks(base, (*first, *(Later(late, command) for command in then)), horizon + late))
     mine = {thing.key for thing in asked.objects}
     starts_of = [one.started for one in answer.outcomes if one.workload in mine]
-    if None in starts_of or {victim.workload for victim in answer.victims} & mine:
+    if None in starts_of or {victim.workload for victim in answer.evictions} & mine:
         return None
     return max(start - base.now - late for start in starts_of if start is not None)

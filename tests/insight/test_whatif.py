@@ -142,7 +142,7 @@ def test_prod_asks_for_its_quota_and_rlhf_alone_has_to_go_until_serve_ends() -> 
                 text="",
             ),
         ),
-        victims=(
+        evictions=(
             Victim(
                 time=NOW,
                 workload="research/rlhf",
@@ -157,7 +157,9 @@ def test_prod_asks_for_its_quota_and_rlhf_alone_has_to_go_until_serve_ends() -> 
                 returns=START + 48 * MINUTE + SECOND,
             ),
         ),
-        spared=(),
+        evictions_without=(),
+        subjects=("prod/serve-2",),
+        only_work=True,
         shifts=(),
         queues=(
             QueueChange(
@@ -228,7 +230,7 @@ def test_a_change_that_changes_nothing_makes_no_difference(commands: tuple[Comma
     answer = ask(*commands)
 
     # Both futures are compared at the horizon, when serve is done.
-    assert (answer.empty, answer.victims, answer.queues, answer.gpus_now, answer.gpus) == (True, (), (), 20, 12)
+    assert (answer.empty, answer.evictions, answer.queues, answer.gpus_now, answer.gpus) == (True, (), (), 20, 12)
 
 
 def test_what_happens_anyway_is_no_difference() -> None:
@@ -301,7 +303,7 @@ def test_who_runs_already_is_admitted_since_it_was() -> None:
     (one,) = found.outcomes
     assert (one.admitted, one.started, one.admitted_without, one.code) == (since, since, since, Code.NOT_WAITING)
     assert (one.lacking, one.same) == ("", True)
-    assert as_text(found)[1] == "research/rlhf, 6 GPUs: admitted before, since 2026-01-05T08:04:00Z"
+    assert as_text(found)[2] == "research/rlhf, 6 GPUs: admitted before, since 2026-01-05T08:04:00Z"
 
 
 def test_a_bystander_that_has_to_wait_longer_is_named() -> None:
@@ -312,9 +314,9 @@ def test_a_bystander_that_has_to_wait_longer_is_named() -> None:
     assert answer.shifts == (
         Shift(workload="prod/batch", queue="cq-prod", gpus=16, without=START + 48 * MINUTE + 31 * SECOND, changed=None),
     )
-    assert [(victim.workload, victim.by) for victim in answer.victims] == [("research/rlhf", "prod/serve-2")]
+    assert [(victim.workload, victim.by) for victim in answer.evictions] == [("research/rlhf", "prod/serve-2")]
     # Its pods find no nodes within half an hour, so that batch goes back to its queue, and evicts rlhf once more.
-    assert [(victim.workload, victim.by) for victim in answer.spared] == [
+    assert [(victim.workload, victim.by) for victim in answer.evictions_without] == [
         ("research/rlhf", "prod/batch"),
         ("prod/batch", ""),
         ("research/rlhf", "prod/batch"),
@@ -325,7 +327,7 @@ def test_raising_a_priority_evicts_inside_the_queue() -> None:
     base = org_cohort(job("rlhf-2", "research/lq", 6, 500, "20m"))
     answer = ask(SetPriority("research/rlhf-2", 501), base=base)
 
-    assert [(victim.workload, victim.by, victim.rule) for victim in answer.victims] == [
+    assert [(victim.workload, victim.by, victim.rule) for victim in answer.evictions] == [
         ("research/rlhf", "research/rlhf-2", "priority in the queue")
     ]
     assert [outcome.workload for outcome in answer.outcomes] == ["research/rlhf-2"]
@@ -339,30 +341,30 @@ def test_draining_a_node_names_who_has_to_go_and_what_it_loses() -> None:
     """
     answer = ask(Drain("node-2"))
 
-    assert [(victim.workload, victim.gpus, victim.rule) for victim in answer.victims] == [
+    assert [(victim.workload, victim.gpus, victim.rule) for victim in answer.evictions] == [
         ("prod/serve", 8, "Drained"),
         ("prod/serve", 8, "PodsReadyTimeout"),
     ]
     assert (answer.lost_gpu_hours_without, answer.lost_gpu_hours) == (0.0, 27 * 8 / 60)
-    assert [victim.returns for victim in answer.victims] == [None, None], "admitted again it waits for nodes again"
+    assert [victim.returns for victim in answer.evictions] == [None, None], "admitted again it waits for nodes again"
 
 
 def test_losing_a_node_names_who_was_on_it_what_it_loses_and_when_it_goes_on() -> None:
     """llm-ft and embed share node-1 and keep their quota: embed goes on elsewhere, llm-ft waits for the node."""
     answer = ask(FailNode("node-1"), Later(5 * MINUTE, RestoreNode("node-1")))
 
-    assert [(victim.workload, victim.gpus, victim.rule) for victim in answer.victims] == [
+    assert [(victim.workload, victim.gpus, victim.rule) for victim in answer.evictions] == [
         ("research/llm-ft", 4, "NodeLost"),
         ("research/embed", 2, "NodeLost"),
     ]
-    assert sum(victim.lost_gpu_hours for victim in answer.victims) == answer.lost_gpu_hours
-    assert [victim.returns for victim in answer.victims] == [NOW + 5 * MINUTE, NOW]
+    assert sum(victim.lost_gpu_hours for victim in answer.evictions) == answer.lost_gpu_hours
+    assert [victim.returns for victim in answer.evictions] == [NOW + 5 * MINUTE, NOW]
 
 
 def test_a_refused_command_is_told_and_changes_nothing_else() -> None:
     answer = ask(SetActive("ns/unknown", True))
 
-    assert (len(answer.refused), answer.outcomes, answer.victims, answer.queues) == (1, (), (), ())
+    assert (len(answer.refused), answer.outcomes, answer.evictions, answer.queues) == (1, (), (), ())
     assert not answer.empty
 
 
@@ -378,7 +380,7 @@ def test_the_first_look_has_what_the_next_cycle_brings_and_the_last_one_everythi
     assert first is not None
     assert last is not None
 
-    assert (found[0].reached, first.horizon, [victim.workload for victim in first.victims]) == (
+    assert (found[0].reached, first.horizon, [victim.workload for victim in first.evictions]) == (
         0,
         NOW,
         ["research/rlhf"],
@@ -392,7 +394,7 @@ def test_two_lists_of_changes_are_held_against_each_other() -> None:
     answer = what_if(looks(org_cohort(), (Submit((SERVE_2,)),), HOUR, (SetQuota("cq-prod", "a100", GPU, 8, 0, None),)))
     same = what_if(looks(org_cohort(), (Submit((SERVE_2,)),), HOUR, (Submit((SERVE_2,)),)))
 
-    assert ([victim.workload for victim in answer.victims], answer.queues[0].used_without) == (["research/rlhf"], 8)
+    assert ([victim.workload for victim in answer.evictions], answer.queues[0].used_without) == (["research/rlhf"], 8)
     assert ([one.workload for one in same.against], same.empty) == (["prod/serve-2"], True)
 
 

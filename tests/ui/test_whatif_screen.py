@@ -348,11 +348,11 @@ async def test_who_is_evicted_in_one_of_two_lists_is_told_by_their_names() -> No
     async with staged(busy_org(), (160, 50)) as stage:
         await _added(stage, plan.submit([SERVE_2], "prod/serve-2"))
         await stage.press("enter")
-        evicted = stage.line("Evicted because of it:").strip()
+        evicted = stage.line("Direct victims:").strip()
         await stage.press("b")
         await _added(stage, plan.stop(rlhf(stage)))
         await stage.press("enter")
-        assert stage.line("Evicted in A only:").strip() == evicted.replace("because of it", "in A only")
+        assert stage.line("Evicted in A only:").strip() == evicted.replace("Direct victims", "Evicted in A only")
 
 
 async def test_a_refusal_names_its_change() -> None:

@@ -1,0 +1,108 @@
+"""The evictions that a what-if causes, by workload: its direct victims apart from the knock-on evictions."""
+
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.insight.course import Victim
+from gpuconsole.model.clock import Time
+from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.controller.holding import TIME_EXCEEDED
+
+_FOLLOWS = frozenset({conditions.PODS_READY_TIMEOUT, conditions.ADMISSION_CHECK, TIME_EXCEEDED})
+"""Kueue's reasons for evictions without a preemptor that no change causes at once."""
+
+
+class EvictedWorkload(Struct, frozen=True, kw_only=True):
+    """The evictions of one workload (or lone pod) that happen in one future and not in the other."""
+
+    workload: str
+    queue: str
+    gpus: int
+    """The most that one eviction took from it."""
+    priority: int
+    evictions: int
+    first: Time
+    last: Time
+    by: tuple[str, ...]
+    """Its preemptors, the most frequent first; empty where the change itself evicts it."""
+    rules: tuple[str, ...]
+    """In words, the most frequent first."""
+    lost_gpu_hours: float
+    cost: float
+    """USD of the lost work."""
+    returns: Time | None
+    """When all its pods run again after the last eviction, if they do before the horizon."""
+
+
+class EvictionsByCause(Struct, frozen=True, kw_only=True):
+    """Evictions by workload, apart by what they have to do with the changes."""
+
+    direct: tuple[EvictedWorkload, ...]
+    """Evicted by a change, or preempted by a workload that the changes are about; in order of time."""
+    knock_on: tuple[EvictedWorkload, ...]
+    """Evicted by others that the changes displace; the most lost work first."""
+    own: tuple[EvictedWorkload, ...]
+    """Of the workloads that the changes are about: they are evicted themselves."""
+
+
+def evictions_by_cause(evictions: Iterable[Victim], subjects: Container[str], *, only_work: bool) -> EvictionsByCause:
+    """Split evictions by cause; `subjects` are keys of the work that the changes are about, and of its pods.
+
+    With `only_work` the changes ask for nothing but work, so that no change evicts by itself. A direct victim that
+    loses its quota again without a preemptor, as its pods find no nodes in time, counts as a direct victim again.
+    """
+    hit: set[str] = set()
+    direct: list[Victim] = []
+    knock_on: list[Victim] = []
+    own: list[Victim] = []
+    for one in evictions:
+        if one.workload in subjects:
+            own.append(one)
+        elif one.by in subjects or (not one.by and (one.workload in hit or _by_change(one, only_work))):
+            hit.add(one.workload)
+            direct.append(one)
+        else:
+            knock_on.append(one)
+    return EvictionsByCause(direct=by_workload(direct), knock_on=costliest_first(knock_on), own=by_workload(own))
+
+
+def _by_change(one: Victim, only_work: bool) -> bool:
+    return not only_work and one.rule not in _FOLLOWS
+
+
+def by_workload(evictions: Iterable[Victim]) -> tuple[EvictedWorkload, ...]:
+    """One entry per workload, in order of its first eviction."""
+    groups: dict[str, list[Victim]] = {}
+    for one in evictions:
+        groups.setdefault(one.workload, []).append(one)
+    return tuple(_group(group) for group in groups.values())
+
+
+def costliest_first(evictions: Iterable[Victim]) -> tuple[EvictedWorkload, ...]:
+    """One entry per workload, the most lost GPU-hours first; a loop that loses nothing comes last."""
+    groups = by_workload(evictions)
+    return tuple(sorted(groups, key=lambda one: (-one.lost_gpu_hours, -one.evictions, one.workload)))
+
+
+def _group(evictions: Sequence[Victim]) -> EvictedWorkload:
+    first, last = evictions[0], evictions[-1]
+    return EvictedWorkload(
+        workload=first.workload,
+        queue=first.queue,
+        gpus=max(one.gpus for one in evictions),
+        priority=first.priority,
+        evictions=len(evictions),
+        first=first.time,
+        last=last.time,
+        by=_most_frequent(one.by for one in evictions if one.by),
+        rules=_most_frequent(one.rule for one in evictions),
+        lost_gpu_hours=sum(one.lost_gpu_hours for one in evictions),
+        cost=sum(one.cost for one in evictions),
+        returns=last.returns,
+    )
+
+
+def _most_frequent(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name, _ in Counter(names).most_common())

@@ -1,0 +1,127 @@
+"""The verdict of a what-if: one sentence that says what happens to the work asked for, and at whose expense."""
+
+from collections.abc import Iterator, Sequence
+
+from gpuconsole.insight.tables import counted
+from gpuconsole.insight.whatif_answer import Outcome, WhatIf
+from gpuconsole.insight.whatif_evictions import EvictedWorkload
+from gpuconsole.model.clock import Time, format_span
+
+NAMED = 3
+"""So many victims are named; the list below the verdict has all."""
+
+
+def verdict(answer: WhatIf, within: str = "before the horizon") -> str:
+    """Sum an answer up in one sentence; `within` says how far the futures went."""
+    if answer.empty:
+        return f"These changes make no difference {within}."
+    if answer.in_vain:
+        return "Nothing is different: no change can be carried out."
+    return f"{'; '.join(_parts(answer, within))}."
+
+
+def _parts(answer: WhatIf, within: str) -> Iterator[str]:
+    if answer.refused:
+        yield f"{counted(len(answer.refused), 'change')} cannot be carried out"
+    if answer.closed:
+        names = ", ".join(one.queue for one in answer.closed[:NAMED])
+        more = f" and {len(answer.closed) - NAMED} more queues" if len(answer.closed) > NAMED else ""
+        yield f"{names}{more} can no longer admit workloads"
+    yield from _starts(answer, within)
+    yield from _direct(answer, within)
+    if answer.knock_on:
+        times = sum(one.evictions for one in answer.knock_on)
+        yield f"{counted(times, 'knock-on eviction')} of {counted(len(answer.knock_on), 'workload')}"
+    yield from _own(answer)
+    if answer.spared:
+        times = sum(one.evictions for one in answer.spared)
+        yield f"avoids {counted(times, 'eviction')} of {counted(len(answer.spared), 'workload')}"
+    if not answer.outcomes:
+        yield from _others(answer)
+
+
+def _starts(answer: WhatIf, within: str) -> Iterator[str]:
+    """When the work that is asked for starts."""
+    match answer.outcomes:
+        case ():
+            return
+        case (one,):
+            yield f"{one.workload} {_start(one, answer.time, within)}"
+        case many:
+            started = [one.started for one in many if one.started is not None]
+            admitted = sum(one.admitted is not None for one in many)
+            last = f", the last {_after(max(started), answer.time)}" if started else ""
+            yield f"{len(started)} of {len(many)} workloads start{last}"
+            if admitted > len(started):
+                yield f"{admitted - len(started)} admitted without all their pods running {within}"
+            if len(many) > admitted:
+                yield f"{len(many) - admitted} not admitted {within}"
+
+
+def _start(one: Outcome, now: Time, within: str) -> str:
+    if one.admitted is None:
+        return f"is not admitted {within}: {one.why.removesuffix('.')}"
+    if one.started is None:
+        lacking = f": {one.lacking}" if one.lacking else ""
+        already = one.admitted < now
+        return f"is admitted{'' if already else f' {_after(one.admitted, now)}'} but does not start {within}{lacking}"
+    return "runs already" if one.started < now else f"starts {_after(one.started, now)}"
+
+
+def _direct(answer: WhatIf, within: str) -> Iterator[str]:
+    """The direct victims by name, those with the most GPUs first."""
+    victims = sorted(answer.victims, key=lambda one: (-one.gpus, one.workload))
+    for verb, some in (
+        ("preempts", [one for one in victims if one.by]),
+        ("evicts", [one for one in victims if not one.by]),
+    ):
+        if some:
+            named = ", ".join(f"{one.workload} ({', '.join(_price(one, answer.time, within))})" for one in some[:NAMED])
+            more = f" and {counted(len(some) - NAMED, 'more workload')}" if len(some) > NAMED else ""
+            yield f"{verb} {named}{more}"
+    if not victims and any(one.started is not None for one in answer.outcomes):
+        yield "preempts no workload"
+
+
+def _price(one: EvictedWorkload, now: Time, within: str) -> Iterator[str]:
+    """What being evicted means for a victim."""
+    if one.gpus:
+        yield counted(one.gpus, "GPU")
+    if one.evictions > 1:
+        yield f"evicted {one.evictions} times"
+    yield f"loses {one.lost_gpu_hours:.1f} GPU-hours"
+    yield f"restarts {_after(one.returns, now, 'about ')}" if one.returns is not None else f"does not restart {within}"
+
+
+def _own(answer: WhatIf) -> Iterator[str]:
+    own: Sequence[EvictedWorkload] = answer.own_evictions
+    times = sum(one.evictions for one in own)
+    if own and len(answer.outcomes) == 1:
+        preemptor = f" by {own[0].by[0]}" if own[0].by else ""
+        yield f"it is itself evicted {_times(times)}, first {_after(own[0].first, answer.time)}{preemptor}"
+    elif own:
+        yield f"{len(own)} of them are evicted again, {_times(times)} in all"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def _others(answer: WhatIf) -> Iterator[str]:
+    """What changes for pending workloads that nobody asked about."""
+    end = answer.horizon + 1
+    moves = [
+        (end if one.changed is None else one.changed) - (end if one.without is None else one.without)
+        for one in answer.shifts
+    ]
+    earlier, later = sum(move < 0 for move in moves), sum(move > 0 for move in moves)
+    if earlier:
+        yield f"{counted(earlier, 'pending workload')} admitted earlier"
+    if later:
+        yield f"{counted(later, 'pending workload')} admitted later"
+    if not (moves or answer.victims or answer.knock_on or answer.spared or answer.closed):
+        yield "evicts no workload, and no admission time changes"
+
+
+def _after(moment: Time, now: Time, about: str = "") -> str:
+    return f"in {about}{format_span(moment - now)}" if moment > now else "at once"

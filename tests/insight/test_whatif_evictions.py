@@ -1,0 +1,137 @@
+"""Evictions of a what-if by cause, and the verdict in one sentence."""
+
+from msgspec.structs import replace
+
+from gpuconsole.insight.course import Victim
+from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.whatif import Outcome, WhatIf, looks, what_if
+from gpuconsole.insight.whatif_evictions import EvictedWorkload, evictions_by_cause
+from gpuconsole.insight.whatif_verdict import verdict
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND
+from gpuconsole.model.commands import Drain, SetQuota, Submit
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import LocalQueue, Quota
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
+from tests.insight.world import A100, START, cluster_queue, node, waiting
+
+
+def eviction(workload: str, by: str, after: int = 0, rule: str = "reclaim in cohort", lost: float = 0.0) -> Victim:
+    return Victim(
+        time=START + after * SECOND,
+        workload=workload,
+        queue="cq",
+        gpus=8,
+        priority=0,
+        by=by,
+        by_priority=1,
+        rule=rule,
+        lost_gpu_hours=lost,
+        cost=2 * lost,
+        returns=None,
+    )
+
+
+def evicted(workload: str, by: str, times: int, last: int = 0, lost: float = 0.0) -> EvictedWorkload:
+    return EvictedWorkload(
+        workload=workload,
+        queue="cq",
+        gpus=8,
+        priority=0,
+        evictions=times,
+        first=START,
+        last=START + last * SECOND,
+        by=(by,) if by else (),
+        rules=("reclaim in cohort",),
+        lost_gpu_hours=lost,
+        cost=2 * lost,
+        returns=None,
+    )
+
+
+def test_a_loop_is_one_entry_behind_the_victims_of_the_work_and_the_work_is_no_victim_of_its_own() -> None:
+    loop = [eviction("a/loop", "b/other", second) for second in range(100)]
+    found = evictions_by_cause(
+        [
+            eviction("a/victim", "a/new", lost=1.5),
+            *loop,
+            eviction("b/dear", "b/other", lost=2),
+            eviction("a/new", "b/x"),
+        ],
+        {"a/new"},
+        only_work=True,
+    )
+    assert found.direct == (evicted("a/victim", "a/new", 1, lost=1.5),)
+    assert found.knock_on == (evicted("b/dear", "b/other", 1, lost=2), evicted("a/loop", "b/other", 100, 99))
+    assert found.own == (evicted("a/new", "b/x", 1),)
+
+
+def test_what_has_no_preemptor_is_a_direct_victim_only_where_a_change_may_evict() -> None:
+    lines = [
+        eviction("a/drained", "", rule="Drained"),
+        eviction("a/drained", "", rule="PodsReadyTimeout"),
+        eviction("a/late", "", rule="PodsReadyTimeout"),
+    ]
+    of_nodes, of_work = (evictions_by_cause(lines, set(), only_work=only) for only in (False, True))
+    assert [(one.workload, one.evictions) for one in of_nodes.direct] == [("a/drained", 2)]
+    assert [one.workload for one in of_nodes.knock_on] == ["a/late"]
+    assert (of_work.direct, [one.workload for one in of_work.knock_on]) == ((), ["a/drained", "a/late"])
+
+
+def shared() -> Simulation:
+    """The lender owns all eight GPUs of a node; a borrower has run on them for half an hour."""
+    objects: list[Object] = [A100, node("n1")]
+    for name, gpus in (("borrower", 0), ("lender", 8)):
+        objects += [cluster_queue(name, "org", Quota(gpus)), LocalQueue(namespace=name, name="lq", cluster_queue=name)]
+    objects.append(waiting("guest", "borrower/lq", 8, annotations={"gpuconsole.io/duration": "2h"}))
+    simulation = Simulation.from_objects(objects, policy=SimPolicy(), seed=1, start=START)
+    simulation.advance(START + 30 * MINUTE)
+    return simulation
+
+
+def owner(gpus: int = 8) -> Submit:
+    work = waiting("owner", "lender/lq", gpus, annotations={"gpuconsole.io/duration": "10m"})
+    return Submit((replace(work, uid="", created=START + 30 * MINUTE),))
+
+
+def test_the_verdict_says_when_the_work_starts_whom_it_preempts_and_when_that_is_back() -> None:
+    answer = what_if(looks(shared(), (owner(),), HOUR))
+    assert verdict(answer) == (
+        "lender/owner starts in 30s; preempts borrower/guest (8 GPUs, loses 4.0 GPU-hours, restarts in about 10m31s)."
+    )
+
+
+def test_the_verdict_of_work_that_does_not_fit_says_why() -> None:
+    answer = what_if(looks(shared(), (owner(16),), HOUR))
+    assert verdict(answer).startswith("lender/owner is not admitted before the horizon: ")
+
+
+def test_the_verdict_of_a_drained_node_names_who_is_evicted_by_it() -> None:
+    assert verdict(what_if(looks(shared(), (Drain("n1"),), MINUTE))) == (
+        "evicts borrower/guest (8 GPUs, loses 4.0 GPU-hours, does not restart before the horizon)."
+    )
+
+
+def test_the_verdict_of_what_changes_nothing_says_so() -> None:
+    answer = what_if(looks(shared(), (SetQuota("lender", "a100", "nvidia.com/gpu", 8),), MINUTE))
+    assert verdict(answer) == "These changes make no difference before the horizon."
+
+
+def test_the_verdict_counts_the_evictions_of_the_work_itself_and_names_three_victims() -> None:
+    answer = what_if(looks(shared(), (owner(),), 0))
+    (one,) = answer.outcomes
+    assert isinstance(one, Outcome)
+    many: WhatIf = replace(
+        answer,
+        outcomes=(replace(one, admitted=START, started=answer.time + MINUTE, code=Code.NOT_WAITING),),
+        evictions=(
+            *(eviction(f"a/{name}", "lender/owner", 1800) for name in "dbca"),
+            eviction("lender/owner", "x/y", 1860),
+            eviction("lender/owner", "x/y", 1920),
+        ),
+    )
+    price = "8 GPUs, loses 0.0 GPU-hours, does not restart before the horizon"
+    assert verdict(many) == (
+        f"lender/owner starts in 1m; preempts a/a ({price}), a/b ({price}), a/c ({price}) and 1 more workload; "
+        "it is itself evicted 2 times, first in 1m by x/y."
+    )
