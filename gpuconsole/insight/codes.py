@@ -30,6 +30,8 @@ class Code(StrEnum):
     """Kueue waits until all admitted workloads are ready (blockAdmission)."""
     INVALID = "invalid"
     """Its own resources are refused: requests over limits, or a LimitRange."""
+    RESOURCE_QUOTA = "resource-quota"
+    """Admitted (or not queued at all), but a ResourceQuota of its namespace keeps its pods from being created."""
     GANG = "gang"
     """Admitted, but not all pods of the gang fit on nodes at once."""
     NODES = "nodes"

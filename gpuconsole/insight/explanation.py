@@ -10,6 +10,7 @@ from gpuconsole.model.clock import Time
 KUEUE = "Kueue"
 KUBE_SCHEDULER = "kube-scheduler"
 KUBELET = "kubelet"
+API_SERVER = "kube-apiserver"
 
 
 class Explanation(Struct, frozen=True, kw_only=True):

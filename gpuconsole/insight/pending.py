@@ -13,6 +13,7 @@ from gpuconsole.insight.explanation import KUEUE, Explanation, fine
 from gpuconsole.insight.pending_pods import explain_failing, explain_podless, explain_pods
 from gpuconsole.insight.positions import position
 from gpuconsole.insight.reasons import Code, Reason, dominant, read_kueue
+from gpuconsole.insight.refused_pods import explain_refused
 from gpuconsole.insight.shortage import MOST_HOLDERS, Remedy, Shortage, describe_holder, holders, remedies, shortages
 from gpuconsole.insight.slicing import undivided
 from gpuconsole.model.cluster import Pod
@@ -52,11 +53,15 @@ def explain(snapshot: Snapshot, key: str, verdict: Verdict | None = None) -> Exp
     if workload is not None:
         return _explain_workload(snapshot, workload, verdict)
     pods = [pod for pod in snapshot.pods.all() if key in (pod.job, pod.key)]
+    job = snapshot.jobs.get(key)
+    refused = explain_refused(snapshot, key, job, pods) if job is not None else None
+    if refused is not None:
+        return refused
     if pods:
         found = explain_pods(snapshot, key, pods) or explain_failing(key, pods)
         return found or fine(key, "It runs: every pod has its node.")
-    if key in snapshot.jobs:
-        return _unqueued(snapshot, snapshot.jobs[key]) or explain_podless(snapshot, snapshot.jobs[key])
+    if job is not None:
+        return _unqueued(snapshot, job) or explain_podless(snapshot, job)
     return Explanation(subject=key, code=Code.OTHER, headline=f"{key} is not known: it may be gone by now.")
 
 
@@ -125,6 +130,9 @@ def _explain_reserved(snapshot: Snapshot, workload: Workload) -> Explanation:
             lines=tuple(f"{check.name}: {check.state}" for check in workload.checks),
         )
     pods = [pod for pod in snapshot.pods.all() if pod.workload == workload.key]
+    refused = None if workload.cluster else explain_refused(snapshot, workload.key, workload, pods, queue)
+    if refused is not None:
+        return refused
     found = explain_pods(snapshot, workload.key, pods, queue) or explain_failing(workload.key, pods, queue)
     if found is not None and found.code is Code.GATED:
         return _part_placed(workload, found) or found

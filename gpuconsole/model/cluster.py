@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.gpus.mig import Instance
-from gpuconsole.model.labels import HOSTNAME, NO_LABELS, LabelSelector, Taint
+from gpuconsole.model.labels import HOSTNAME, NO_LABELS, LabelSelector, Requirement, Taint
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import EMPTY, Resources, gpus
 
@@ -173,12 +173,14 @@ class PriorityClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
 
 
 class ResourceQuota(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """How much a namespace may use of each resource, and how much it uses; scopes are not read."""
+    """How much a namespace may use of each resource, and how much it uses."""
 
     namespace: str = "default"
     name: str
     hard: Resources = EMPTY
     used: Resources = EMPTY
+    scopes: tuple[Requirement, ...] = ()
+    """Which pods it counts, those that are in all of them: `key` is the scope's name; empty counts all pods."""
 
     @property
     def key(self) -> str:

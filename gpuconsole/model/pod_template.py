@@ -1,6 +1,6 @@
 """What a pod asks for: its containers, nodes, neighbours, devices and storage."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -130,6 +130,8 @@ class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     preemption_policy: str = ""
     """`Never` or `PreemptLowerPriority`; empty takes the priority class's."""
     restart_policy: str = ""
+    active_deadline: Span | None = None
+    """activeDeadlineSeconds of the pod itself, which makes it Terminating for a ResourceQuota."""
     grace_period: Span = 30 * SECOND
     scheduler_name: str = "default-scheduler"
     scheduling_gates: tuple[str, ...] = ()
@@ -154,16 +156,28 @@ class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """
         if len(self.containers) == 1 and not self.init_containers and not self.overhead and self.resources is None:
             return dict(self.containers[0].effective)
-        running = add(*(c.effective for c in self.containers))
-        sidecars: dict[str, int] = {}
-        starting: dict[str, int] = {}
-        for container in self.init_containers:
-            if container.sidecar:
-                sidecars = add(sidecars, container.effective)
-                starting = largest(starting, sidecars)
-            else:
-                starting = largest(starting, add(sidecars, container.effective))
-        needs = largest(add(running, sidecars), starting)
+        needs = self._at_most([c.effective for c in self.containers], [c.effective for c in self.init_containers])
         if self.resources is not None:
             needs.update(self.resources.effective)
         return add(needs, self.overhead)
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """What one pod may use at most of each limited resource (k8s.io/component-helpers/resource PodLimits)."""
+        needs = self._at_most([c.limits for c in self.containers], [c.limits for c in self.init_containers])
+        if self.resources is not None:
+            needs.update(self.resources.limits)
+        return add(needs, {name: amount for name, amount in self.overhead.items() if needs.get(name)})
+
+    def _at_most(self, containers: Sequence[Resources], init_containers: Sequence[Resources]) -> dict[str, int]:
+        """max(init containers in turn, all containers and sidecars), of these amounts of the containers."""
+        running = add(*containers)
+        sidecars: dict[str, int] = {}
+        starting: dict[str, int] = {}
+        for container, amounts in zip(self.init_containers, init_containers, strict=True):
+            if container.sidecar:
+                sidecars = add(sidecars, amounts)
+                starting = largest(starting, sidecars)
+            else:
+                starting = largest(starting, add(sidecars, amounts))
+        return largest(add(running, sidecars), starting)

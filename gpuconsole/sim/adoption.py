@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.events import What
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import CronRules, MemberRules
 from gpuconsole.model.jobs.naming import POD
@@ -49,7 +50,9 @@ def begin_with(world: World, objects: Iterable[Object]) -> None:
     whole(take_over(world, {}))
     tell_waiting(world)
     for thing in fresh:
-        creating.create(world, thing)
+        refusal = creating.create(world, thing)
+        if refusal:
+            world.tell(What.COMMAND_REFUSED, reason="Submit", message=str(refusal))
 
 
 def take_over(world: World, counted: dict[str, Counted]) -> Pieces[None]:

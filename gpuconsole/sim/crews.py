@@ -5,6 +5,9 @@ from msgspec import Struct
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 
+NEVER: Time = 2**62
+"""A moment that does not come."""
+
 
 class Crew(Struct, frozen=True, kw_only=True):
     """The pods of one Workload, of one job that no Workload stands for, or one lone pod.
@@ -31,6 +34,10 @@ class Crew(Struct, frozen=True, kw_only=True):
     """Since when the work goes on; None while it stands still."""
     hold: Time = 0
     """Missing pods are not made again before this moment (back-off after a failure)."""
+    refused_since: Time | None = None
+    """Since when the API server refuses pods of it (ResourceQuota): these were never there, and count as missing."""
+    refusal: str = ""
+    """Its words."""
     solo: bool = False
     """Each of its pods works for itself, from the moment at which it gets its node."""
     told: bool = False

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.autoscaling import NodeGroup
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.cluster import Node, Pod, ResourceQuota
 from gpuconsole.model.devices import ResourceClaimTemplate
 from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
 from gpuconsole.model.job import Job
@@ -84,6 +84,7 @@ class World:
         "suspects",
         "unchecked",
         "unclaimed",
+        "uncounted",
         "unprovided",
         "waiting",
         "wake_at",
@@ -140,6 +141,9 @@ class World:
         """Claims for devices may have to be made or let go before pods are placed."""
         self.unprovided = False
         """Claims for volumes may have to be made, bound or let go before pods are placed."""
+        self.uncounted: dict[str, bool] = {}
+        """Namespaces the usage of whose ResourceQuotas is to be counted before this moment is over; True where a quota
+        itself changed."""
         self.children: dict[str, dict[str, None]] = {}
         """Job → the jobs that it made."""
         self.parents: dict[str, None] = {}
@@ -157,10 +161,26 @@ class World:
             self._note_flavors(thing)
         if isinstance(thing, Pod | PodGroup):
             self._note_change(thing)
+        self._note_usage(thing)
         event = Applied(self.now, thing)
         self.state.apply(event)
         self.out.append(event)
         self.introduce(thing)
+
+    @property
+    def has_quotas(self) -> bool:
+        """True if any namespace has a ResourceQuota."""
+        return bool(self.state.table("resource_quotas"))
+
+    def _note_usage(self, thing: Object) -> None:
+        """What pods and jobs use of the quotas of their namespace is counted anew."""
+        match thing:
+            case Pod(namespace=namespace) | Job(namespace=namespace) if self.has_quotas:
+                self.uncounted.setdefault(namespace, False)
+            case ResourceQuota(namespace=namespace):
+                known = self.state.get(ResourceQuota, thing.key)
+                if known is None or (known.hard, known.scopes) != (thing.hard, thing.scopes):
+                    self.uncounted[namespace] = True
 
     def _note_change(self, thing: Pod | PodGroup) -> None:
         if isinstance(thing, PodGroup) or thing.job.startswith(VOLCANO_JOB):
@@ -188,6 +208,9 @@ class World:
                         self.parents[owner] = None
             case NodeGroup():
                 pass
+            case ResourceQuota():
+                self.placement.apply(thing, self.now)
+                self.placement_due = True
             case _:
                 self.unprovided = self.unprovided or isinstance(thing, STORED)
                 self.unclaimed = self.unclaimed or isinstance(thing, ResourceClaimTemplate)
@@ -287,6 +310,9 @@ class World:
     def drop(self, kind: type[Object], key: str) -> None:
         """Delete an object."""
         table = TABLES[kind]
+        if kind in (Pod, Job, ResourceQuota) and self.has_quotas:
+            namespace = key.rsplit("/", 2)[-2]
+            self.uncounted[namespace] = kind is ResourceQuota or self.uncounted.get(namespace, False)
         gone = self.workload(key) if kind is Workload and self.broods else None
         pod = self.pod(key) if kind is Pod else None
         if pod is not None and pod.job.startswith(VOLCANO_JOB):
@@ -411,7 +437,7 @@ class World:
         twin.families = self.families.copy()
         twin.children = {owner: jobs.copy() for owner, jobs in self.children.items()}
         twin.parents = self.parents.copy()
-        twin.unchecked = self.unchecked.copy()
+        twin.unchecked, twin.uncounted = self.unchecked.copy(), self.uncounted.copy()
         twin.looks = self.looks.copy()
         twin.changes, twin.requests = self.changes[:], self.requests[:]
         twin.delays = {job: delays.copy() for job, delays in self.delays.items()}

@@ -21,7 +21,9 @@ from gpuconsole.model.quantity import (
 from gpuconsole.model.resources import EMPTY, Resources, is_gpu, is_mig
 from gpuconsole.model.text import clean
 
-_DIVISIBLE = (CPU, MEMORY, EPHEMERAL_STORAGE, "storage")
+_OF_NODES = (CPU, MEMORY, EPHEMERAL_STORAGE, "storage")
+_DIVISIBLE = frozenset(f"{part}{name}" for part in ("", "requests.", "limits.") for name in _OF_NODES)
+"""What need not be a whole number, also under its names in ResourceQuotas."""
 
 
 def is_extended(resource: str) -> bool:

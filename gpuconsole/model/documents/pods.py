@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import SECOND
+from gpuconsole.model.clock import SECOND, Span
 from gpuconsole.model.documents.amounts import fractions, is_extended, resources
 from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.names import annotations, labels, unique
@@ -75,6 +75,7 @@ def _template(spec: Reader, checked: bool) -> PodTemplate:
         priority=spec.optional("priority"),
         preemption_policy=spec.one_of("preemptionPolicy", "", ("Never", "PreemptLowerPriority")),
         restart_policy=spec.one_of("restartPolicy", "", ("Always", "OnFailure", "Never")),
+        active_deadline=_seconds(spec, "activeDeadlineSeconds"),
         grace_period=spec.number("terminationGracePeriodSeconds", GRACE, low=0, high=INT32) * SECOND,
         scheduler_name=spec.text("schedulerName") or "default-scheduler",
         scheduling_gates=tuple(gate.text("name") for gate in spec.items("schedulingGates")),
@@ -87,6 +88,11 @@ def _template(spec: Reader, checked: bool) -> PodTemplate:
         pod_affinity=pod_affinity(spec, "podAffinity"),
         pod_anti_affinity=pod_affinity(spec, "podAntiAffinity"),
     )
+
+
+def _seconds(spec: Reader, key: str) -> Span | None:
+    seconds = spec.optional(key)
+    return None if seconds is None or seconds < 0 else seconds * SECOND
 
 
 def _pod_resources(spec: Reader) -> PodResources | None:

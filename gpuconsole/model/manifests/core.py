@@ -26,7 +26,7 @@ from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.documents.selectors import taints
 from gpuconsole.model.jobs.common import check_spans
 from gpuconsole.model.jobs.labels import POD_SET, WORKLOAD
-from gpuconsole.model.labels import NAMESPACE_NAME
+from gpuconsole.model.labels import NAMESPACE_NAME, Requirement
 from gpuconsole.model.manifests.resizing import resized
 from gpuconsole.model.possible import MOST_DEVICES, too_many_devices
 from gpuconsole.model.quantity import MAX
@@ -198,14 +198,23 @@ def limit_range(reader: Reader, now: Time) -> LimitRange:
 def resource_quota(reader: Reader, now: Time) -> ResourceQuota:
     """A ResourceQuota; what the API server has not looked at yet is not used."""
     meta = metadata(reader, now)
-    hard = resources(reader.mapping("spec"), "hard")
+    spec = reader.mapping("spec")
+    hard = resources(spec, "hard")
     status = reader.mapping("status")
     return ResourceQuota(
         namespace=meta.namespace,
         name=meta.name,
         hard=resources(status, "hard") or hard,
         used=resources(status, "used"),
+        scopes=(*(Requirement(scope, "Exists") for scope in spec.texts("scopes")), *_quota_scopes(spec)),
     )
+
+
+def _quota_scopes(spec: Reader) -> Iterator[Requirement]:
+    """`spec.scopeSelector`: operators other than Exists make a difference for priority classes only."""
+    for place in spec.mapping("scopeSelector").items("matchExpressions"):
+        operator = place.one_of("operator", "Exists", ("In", "NotIn", "Exists", "DoesNotExist"))
+        yield Requirement(place.required("scopeName"), operator, place.texts("values"))
 
 
 def runtime_class(reader: Reader, now: Time) -> RuntimeClass:

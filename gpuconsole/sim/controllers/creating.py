@@ -10,7 +10,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.controllers import active_checks, jobs, queues
+from gpuconsole.sim.controllers import active_checks, jobs, queues, quotas
 from gpuconsole.sim.controllers.making.training import missing_runtime
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.controllers.volcano.queues import takes
@@ -39,9 +39,14 @@ def _arrive(world: World, thing: Job | Workload | Pod) -> Refusal:
 
 
 def _unwanted(world: World, thing: Job | Workload | Pod) -> Refusal:
-    if not isinstance(thing, Job):
-        return DONE
-    return takes(world, thing) if thing.volcano is not None else missing_runtime(world, thing)
+    match thing:
+        case Job():
+            wanted = takes(world, thing) if thing.volcano is not None else missing_runtime(world, thing)
+            return wanted or quotas.refusal_of(world, thing)
+        case Pod():
+            return quotas.refusal_of(world, thing)
+        case Workload():
+            return DONE
 
 
 def _taken(world: World, thing: Job | Workload | Pod) -> Refusal:

@@ -4,9 +4,11 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.gpus.sharing import UNEXPECTED, may_refuse, refusal
+from gpuconsole.scheduling.volcano.jobs.requests import request_of_job
 from gpuconsole.sim.controllers import endings, nodes
 from gpuconsole.sim.controllers.reconcile import backoff
 from gpuconsole.sim.controllers.solo import running
+from gpuconsole.sim.controllers.volcano import acting
 from gpuconsole.sim.crews import crew_key
 from gpuconsole.sim.kernel import Restart
 from gpuconsole.sim.world import World
@@ -53,5 +55,9 @@ def _fail(world: World, pod: Pod, reason: str, message: str, exit_code: int | No
 
 def restart(world: World, timer: Restart) -> None:
     """A back-off is over."""
-    if timer.crew in world.crews:
+    crew = world.crews.get(timer.crew)
+    job = world.job(crew.job) if crew is not None and crew.job else None
+    if job is not None and job.volcano is not None:
+        acting.ask(world, request_of_job(job))
+    if crew is not None:
         world.dirty[timer.crew] = None

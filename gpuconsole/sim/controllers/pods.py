@@ -7,19 +7,50 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.decisions import Bind
 from gpuconsole.model.events import What
+from gpuconsole.model.resources import gpus
 from gpuconsole.model.text import MAX_NAME
 from gpuconsole.scheduling.queue_names import group_key, own_queue, queue_by
+from gpuconsole.sim.controllers import quotas
 from gpuconsole.sim.crews import Crew, crew_key
 from gpuconsole.sim.kernel import PodsGone
 from gpuconsole.sim.world import World
+
+FAILED_CREATE = "FailedCreate"
+"""The reason of the event that a controller writes of a pod that it could not create."""
 
 
 def form(world: World, crew: Crew, pods: Sequence[Pod]) -> None:
     """Make the pods of a new crew."""
     named = [with_free_name(world, pod) for pod in pods]
     world.crew(replace(crew, pods=tuple(pod.key for pod in named)))
-    for pod in named:
+    refused = create(world, crew.key, named)
+    if refused:
+        world.crew(replace(world.crews[crew.key], missing=refused))
+
+
+def create(world: World, key: str, pods: Sequence[Pod]) -> int:
+    """Create pods of a crew as far as quotas allow, and say how many the API server refuses.
+
+    Its controller tries again when the quotas have room.
+    """
+    admitted, message = quotas.admitted(world, pods)
+    for pod in admitted:
         world.put(pod)
+    crew = world.crews[key]
+    noted = quotas.refuse(world, crew, len(pods) - len(admitted), message)
+    if noted is not crew:
+        world.crew(noted)
+    if message and message != crew.refusal:
+        world.tell(
+            What.PENDING,
+            workload=crew.workload or crew.job,
+            queue=queue_of(world, pods[0]),
+            reason=FAILED_CREATE,
+            message=f"Error creating: {message}",
+            gpus=gpus(pods[0].template.requests) * (len(pods) - len(admitted)),
+            priority=pods[0].priority,
+        )
+    return len(pods) - len(admitted)
 
 
 def reinforce(world: World, crew: Crew, wanted: Sequence[Pod]) -> None:
@@ -34,8 +65,9 @@ def reinforce(world: World, crew: Crew, wanted: Sequence[Pod]) -> None:
     present |= {(pod.pod_set, pod.index): pod.key for pod in made}
     keys = tuple(present[pod.pod_set, pod.index] for pod in wanted)
     world.crew(replace(crew, need=len(wanted), pods=keys, missing=0, ended=0, told=False))
-    for pod in made:
-        world.put(replace(pod, gang_size=len(made) if pod.gang else 0))
+    refused = create(world, crew.key, [replace(pod, gang_size=len(made) if pod.gang else 0) for pod in made])
+    if refused:
+        world.crew(replace(world.crews[crew.key], missing=refused))
 
 
 def dismiss(world: World, crew: Crew, surplus: Collection[str], reason: str) -> None:

@@ -39,6 +39,11 @@ def default_class(classes: Iterable[PriorityClass]) -> tuple[int, str]:
     return min(((c.value, c.name) for c in classes if c.global_default), default=(0, ""))
 
 
+def default_class_name(world: World) -> str:
+    """The class that the API server writes into pods that name none; empty where there is no global default."""
+    return default_class(_classes(world))[1]
+
+
 def _classes(world: World) -> Iterable[PriorityClass]:
     classes: Iterable[PriorityClass] = world.state.table("priority_classes").all()
     return classes

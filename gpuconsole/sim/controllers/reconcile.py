@@ -20,6 +20,7 @@ from gpuconsole.sim.controllers import (
     jobphases,
     node_health,
     pods,
+    quotas,
     standing,
     work,
 )
@@ -38,7 +39,7 @@ def settle(world: World) -> Pieces[None]:
     """Look at suspect nodes, checks that may be answered and every crew that changed, until none is left."""
     while (
         world.dirty or world.unchecked or world.suspects or world.families or world.changes or world.requests
-        or world.parents
+        or world.parents or world.uncounted
     ):  # fmt: skip
         if world.changes or world.requests:
             acting.proceed(world)
@@ -62,6 +63,9 @@ def settle(world: World) -> Pieces[None]:
             key = next(iter(world.parents))
             del world.parents[key]
             children.look(world, key)
+            continue
+        if not world.dirty:
+            quotas.recount(world)
             continue
         key = next(iter(world.dirty))
         del world.dirty[key]
@@ -94,9 +98,9 @@ def _reconcile(world: World, crew: Crew) -> None:
             pods.disband(world, crew)
     elif crew.solo and job is not None:
         solo.look(world, crew, workload, job)
-    elif crew.missing and _replaced(world, job):
+    elif crew.missing and crew.refused_since is None and _replaced(world, job):
         pass
-    elif crew.missing and job is not None and _recreates(job) and crew.present:
+    elif crew.missing and crew.refused_since is None and job is not None and _recreates(job) and crew.present:
         pods.remove(world, pods.pods_of(world, crew), "GroupRecreated")
     elif job is not None and job.failures > job.backoff_limit and not job.endless:
         _give_up(world, crew)
@@ -164,16 +168,17 @@ def _make_again(world: World, crew: Crew, workload: Workload | None, job: Job | 
         wanted = workload_pods(world, workload)
     elif job is not None:
         wanted = job_pods(world, job)
-    made = 0
+    due = []
     for key, pod in zip(crew.pods, wanted, strict=False):
         old = world.pod(key)
         if old is None or (old.done and not (crew.ended and old.phase is PodPhase.SUCCEEDED)):
             if old is not None:
                 world.drop(Pod, key)
-            world.put(replace(pod, name=key.partition("/")[2]))
-            made += 1
+            due.append(replace(pod, name=key.partition("/")[2]))
+    refused = pods.create(world, crew.key, due)
     # Pods that nobody wants any more (a shrunken job) are not missed either.
-    world.crew(replace(world.crews[crew.key], missing=crew.missing - made if made else 0, told=False))
+    missing = crew.missing - len(due) + refused if due else 0
+    world.crew(replace(world.crews[crew.key], missing=missing, told=False))
 
 
 def _begin(world: World, crew: Crew, workload: Workload | None) -> None:

@@ -42,7 +42,10 @@ from gpuconsole.ui.workload_text import Facts, pod_lines, state, title, why_line
 
 AHEAD_SHARE = 20.0
 """Runs forward are followed by so many times their own duration of rest."""
-_NOT_TRIED = (Code.NOT_WAITING, Code.CHECKS, Code.GANG, Code.NODES, Code.IMAGE, Code.POD_FAILURE)
+_NOT_TRIED = (
+    *(Code.NOT_WAITING, Code.CHECKS, Code.RESOURCE_QUOTA, Code.GANG, Code.NODES),
+    *(Code.IMAGE, Code.POD_FAILURE),
+)
 
 
 class WorkloadDetailScreen(WorkloadScreen):

@@ -49,19 +49,18 @@ def _fill(world: World, crew: Crew, workload: Workload | None, job: Job, present
         old = world.pod(pod.key)
         if old is not None and old.done and old.job == pod.job:
             world.drop(Pod, pod.key)
-    made = [pods.with_free_name(world, pod) for pod in wanted]
     kept = [pod for pod in pods.pods_of(world, crew) if not pod.done]
+    due = [pods.with_free_name(world, pod) for pod in wanted]
+    made = due[: len(due) - pods.create(world, crew.key, due)]
     world.crew(
         replace(
-            crew,
+            world.crews[crew.key],
             pods=tuple(pod.key for pod in (*kept, *made)),
             running=sum(bool(pod.node) and not pod.deleted for pod in kept),
             leaving=sum(bool(pod.deleted) for pod in kept),
             missing=0,
         )
     )
-    for pod in made:
-        world.put(pod)
     return world.crews[crew.key]
 
 

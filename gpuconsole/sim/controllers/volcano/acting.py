@@ -111,9 +111,11 @@ def _sync(world: World, job: Job, chosen: Course) -> None:
     whole = replace(begun, pod_sets=defaulted_sets(world, job.namespace, job.pod_sets))
     synced = sync(whole, pods_of_job(world, job), group.phase, world.now, chosen.update)
     try:
-        enlist(world, whole, synced.create)
+        complete = enlist(world, whole, synced.create)
     except ValueError as problem:
-        world.tell(What.PENDING, workload=job.key, reason="FailedCreate", message=str(problem))
+        world.tell(What.PENDING, workload=job.key, reason=pods.FAILED_CREATE, message=str(problem))
+        return
+    if not complete:
         return
     if synced.delete:
         work.interrupt(world, job.key)

@@ -9,6 +9,7 @@ from gpuconsole.model.job import Job
 from gpuconsole.scheduling.volcano.jobs.group import group_name
 from gpuconsole.scheduling.volcano.jobs.plugins import on_pod
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
+from gpuconsole.sim.controllers.pods import create
 from gpuconsole.sim.controllers.priorities import pod_priority
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.world import World
@@ -20,15 +21,14 @@ def pods_of_job(world: World, job: Job) -> list[Pod]:
     return [pod for key in (crew.pods if crew else ()) if (pod := world.pod(key)) is not None]
 
 
-def enlist(world: World, job: Job, made: Sequence[Pod]) -> None:
-    """Make these pods of a job, with what its plugins add to them."""
+def enlist(world: World, job: Job, made: Sequence[Pod]) -> bool:
+    """Make these pods of a job, with what its plugins add to them; False if the API server refuses some of them."""
     crew = world.crews.get(job.key) or Crew(key=job.key, job=job.key)
     fresh = [_finished(world, job, pod) for pod in made]
     # A pod that is made again has the name of the one before, which the crew may still know.
     keys = tuple(dict.fromkeys((*crew.pods, *(pod.key for pod in fresh))))
     world.crew(replace(crew, pods=keys, told=False))
-    for pod in fresh:
-        world.put(pod)
+    return not create(world, crew.key, fresh)
 
 
 def _finished(world: World, job: Job, pod: Pod) -> Pod:

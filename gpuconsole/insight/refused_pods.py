@@ -1,0 +1,95 @@
+"""Pods that are not there because a ResourceQuota of their namespace keeps the API server from creating them."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from gpuconsole.insight.explanation import API_SERVER, Explanation
+from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.shortage import Remedy
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.job import Job
+from gpuconsole.model.job_rules import BatchRules
+from gpuconsole.model.jobs import pod_name
+from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.resource_quota import PodRefusal, counts, pod_refusal, pod_usage, written
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
+from gpuconsole.sim.controllers.priorities import default_class
+from gpuconsole.sim.controllers.solo.progress import next_pieces
+
+
+def explain_refused(
+    snapshot: Snapshot, key: str, owner: Workload | Job, pods: Sequence[Pod], queue: str = ""
+) -> Explanation | None:
+    """Why pods of an admitted workload, or of a job that nothing queues, are not there; None if quotas allow them.
+
+    `pods` are those that it has.
+    """
+    quotas = sorted(
+        (quota for quota in snapshot.resource_quotas.all() if quota.namespace == owner.namespace),
+        key=lambda quota: quota.name,
+    )
+    missing = _missing(snapshot, owner, pods) if quotas else []
+    if not missing:
+        return None
+    default = default_class(snapshot.priority_classes.all())[1]
+    name, template = missing[0]
+    refusal = pod_refusal(quotas, template, name, default)
+    if refusal is None:
+        return None
+    there = sum(not pod.done for pod in pods)
+    quota = f"ResourceQuota {refusal.quota.name} of namespace {owner.namespace}"
+    why = f"{quota} has no room for them" if refusal.resource else f"{quota} wants their containers to say more"
+    return Explanation(
+        subject=key,
+        code=Code.RESOURCE_QUOTA,
+        headline=f"{len(missing)} of {there + len(missing)} pods cannot be created: {why}.",
+        text=refusal.text,
+        source=API_SERVER,
+        queue=queue,
+        remedies=(Remedy(True, _remedy(refusal, [template for _, template in missing], default)),),
+    )
+
+
+def _missing(snapshot: Snapshot, owner: Workload | Job, pods: Sequence[Pod]) -> list[tuple[str, PodTemplate]]:
+    """Names and templates of the pods that should be there and are not, in the order in which they are created."""
+    job = snapshot.jobs.get(owner.owner) if isinstance(owner, Workload) else owner
+    parts = _parts(owner)
+    if job is None:
+        job = Job(namespace=owner.namespace, name=owner.name)
+    if job.ended or (job.suspended and isinstance(owner, Job)) or job.makes_jobs or not parts:
+        return []
+    if job.solo and isinstance(job.rules, BatchRules):
+        active = {pod.index for pod in pods if not pod.done}
+        part, limit = parts[0], sum(part.count for part in parts)
+        return [
+            (pod_name(job, part.name, piece), part.template) for piece in next_pieces(job, job.rules, limit, active)
+        ]
+    there = Counter(pod.pod_set for pod in pods)
+    return [
+        (pod_name(job, part.name, index), part.template)
+        for part in parts
+        for index in range(there[part.name], part.count)
+    ]
+
+
+def _parts(owner: Workload | Job) -> list[PodSet]:
+    """The pod sets in the sizes in which they are admitted, or are wanted."""
+    if isinstance(owner, Job) or owner.admission is None:
+        return list(owner.pod_sets)
+    sizes = {assigned.name: assigned.count for assigned in owner.admission.pod_sets}
+    return [PodSet(name=part.name, count=sizes.get(part.name, 0), template=part.template) for part in owner.pod_sets]
+
+
+def _remedy(refusal: PodRefusal, missing: Sequence[PodTemplate], default_class: str) -> str:
+    quota, resource = refusal.quota, refusal.resource
+    if not resource:
+        return "requests and limits in every container, or a LimitRange that defaults them"
+    more = sum(
+        pod_usage(template).get(resource, 0)
+        for template in missing
+        if counts(quota, template, template.priority_class or default_class)
+    )
+    enough = written(resource, quota.used.get(resource, 0) + more)
+    return f"raise {resource} of ResourceQuota {quota.key} to {enough} or more, or let pods of {quota.namespace} end"

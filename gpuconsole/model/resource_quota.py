@@ -1,0 +1,190 @@
+"""ResourceQuotas as the API server enforces them: what pods use of them, which pods they count, what they refuse.
+
+Kubernetes: pkg/quota/v1/evaluator/core/pods.go, apiserver/pkg/admission/plugin/resourcequota/controller.go.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.model.cluster import Pod, ResourceQuota
+from gpuconsole.model.documents.amounts import is_extended
+from gpuconsole.model.job import Job
+from gpuconsole.model.jobs.naming import GROUPS
+from gpuconsole.model.labels import Requirement
+from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, format_quantity
+from gpuconsole.model.resources import Resources, add, exceeding
+
+COUNT_PODS = "count/pods"
+_REQUESTS, _LIMITS, _HUGE = "requests.", "limits.", "hugepages-"
+_PRIORITY_CLASS = "PriorityClass"
+_COMPUTE = (CPU, MEMORY, EPHEMERAL_STORAGE)
+_NAMED = frozenset(
+    (COUNT_PODS, PODS, *_COMPUTE, *(f"{part}{name}" for part in (_REQUESTS, _LIMITS) for name in _COMPUTE))
+)
+_REQUIRED = frozenset((CPU, MEMORY, *(f"{part}{name}" for part in (_REQUESTS, _LIMITS) for name in (CPU, MEMORY))))
+"""What each container has to name where a quota tracks it."""
+
+
+def pod_usage(template: PodTemplate, *, done: bool = False) -> dict[str, int]:
+    """What a pod uses of quotas, by their names; one that is `done` (Succeeded, Failed) counts as an object only."""
+    if done:
+        return {COUNT_PODS: 1}
+    return {COUNT_PODS: 1, PODS: 1, **_compute(template.requests, template.limits)}
+
+
+def _compute(requests: Resources, limits: Resources) -> dict[str, int]:
+    used: dict[str, int] = {}
+    for name, amount in requests.items():
+        if name in _COMPUTE or name.startswith(_HUGE):
+            used[name] = used[_REQUESTS + name] = amount
+        elif is_extended(name):
+            # Devices cannot be overcommitted: their limits are no quota of their own.
+            used[_REQUESTS + name] = amount
+    used.update({_LIMITS + name: amount for name, amount in limits.items() if name in _COMPUTE})
+    return used
+
+
+def counts(quota: ResourceQuota, template: PodTemplate, priority_class: str) -> bool:
+    """True if a quota tracks anything of pods, and such a pod is in all its scopes.
+
+    `priority_class` is the pod's own, else the global default's.
+    """
+    return any(map(_is_of_pods, quota.hard)) and all(
+        _in_scope(scope, template, priority_class) for scope in quota.scopes
+    )
+
+
+def _is_of_pods(name: str) -> bool:
+    asked = name.removeprefix(_REQUESTS)
+    return name in _NAMED or asked.startswith(_HUGE) or (asked != name and is_extended(asked))
+
+
+def _in_scope(scope: Requirement, template: PodTemplate, priority_class: str) -> bool:
+    match scope.key:
+        case "Terminating":
+            return template.active_deadline is not None
+        case "NotTerminating":
+            return template.active_deadline is None
+        case "BestEffort":
+            return _is_best_effort(template)
+        case "NotBestEffort":
+            return not _is_best_effort(template)
+        case "PriorityClass":
+            return scope.matches({_PRIORITY_CLASS: priority_class} if priority_class else {})
+        case "CrossNamespacePodAffinity":
+            return _looks_elsewhere(template)
+    return False
+
+
+def _is_best_effort(template: PodTemplate) -> bool:
+    """True for the QoS class BestEffort: nothing asks for CPU or memory, or limits it."""
+    parts: list[Resources] = [template.resources.requests, template.resources.limits] if template.resources else []
+    for container in (*template.containers, *template.init_containers):
+        parts += [container.requests, container.limits]
+    return not any(part.get(name) for part in parts for name in (CPU, MEMORY))
+
+
+def _looks_elsewhere(template: PodTemplate) -> bool:
+    """True if its affinity names other namespaces."""
+    sides = [side for side in (template.pod_affinity, template.pod_anti_affinity) if side is not None]
+    terms = [term for side in sides for term in (*side.required, *(term for _, term in side.preferred))]
+    return any(term.namespaces or term.namespace_selector is not None for term in terms)
+
+
+def counted(quota: ResourceQuota, pods: Iterable[Pod], jobs: Iterable[Job], default_class: str) -> dict[str, int]:
+    """How much of a quota these pods and jobs of its namespace use (quota controller: UsageStats)."""
+    total = dict.fromkeys((name for name in quota.hard if _is_of_pods(name)), 0)
+    for pod in pods:
+        if counts(quota, pod.template, pod.template.priority_class or default_class):
+            usage = pod_usage(pod.template, done=pod.done)
+            total = add(total, {name: amount for name, amount in usage.items() if name in quota.hard})
+    if not _JOB_COUNTS.isdisjoint(quota.hard):
+        kinds = Counter(f"count/{resource_of(job)}" for job in jobs)
+        total |= {name: kinds[name] for name in quota.hard if name in _JOB_COUNTS}
+    return total
+
+
+def resource_of(job: Job) -> str:
+    """A job's resource as the API server calls it, such as `jobs.batch`."""
+    return _resource(job.kind)
+
+
+def _resource(kind: str) -> str:
+    kind, group = ("Job", GROUPS[kind]) if kind == "VolcanoJob" else (kind, GROUPS.get(kind, "batch"))
+    return f"{kind.lower()}s.{group}".removesuffix(".")
+
+
+_JOB_COUNTS = frozenset(f"count/{_resource(kind)}" for kind in (*GROUPS, "CronJob") if kind != "Pod")
+
+
+class PodRefusal(Struct, frozen=True):
+    """Why the API server creates no such pod."""
+
+    quota: ResourceQuota
+    resource: str
+    """Of which the quota has not enough, the first by name; empty where containers do not name what it tracks."""
+    text: str
+    """The API server's words."""
+
+
+def pod_refusal(
+    quotas: Sequence[ResourceQuota], template: PodTemplate, name: str, default_class: str
+) -> PodRefusal | None:
+    """What keeps the API server from creating a pod; None if every quota of its namespace has room for it.
+
+    The quotas' `used` has to be up to date; `default_class` is the name of the global default priority class.
+    """
+    concerned = [q for q in quotas if counts(q, template, template.priority_class or default_class)]
+    for quota in concerned:
+        if missing := _unnamed(quota, template):
+            text = f'pods "{name}" is forbidden: failed quota: {quota.name}: must specify {missing}'
+            return PodRefusal(quota, "", text)
+    usage = pod_usage(template) if concerned else {}
+    for quota in concerned:
+        if over := _over(quota, usage):
+            return PodRefusal(quota, over[0], _exceeded(quota, usage, over, "pods", name))
+    return None
+
+
+def job_refusal(quotas: Iterable[ResourceQuota], job: Job) -> str:
+    """Why the API server does not create a job where jobs are counted (`count/jobs.batch`); empty if it does."""
+    resource = resource_of(job)
+    usage = {f"count/{resource}": 1}
+    unscoped = [quota for quota in quotas if not quota.scopes]
+    for quota in unscoped:
+        if over := _over(quota, usage):
+            return _exceeded(quota, usage, over, resource, job.name)
+    return ""
+
+
+def _unnamed(quota: ResourceQuota, template: PodTemplate) -> str:
+    """What containers have to name and do not: `cpu for: a,b; memory for: a`."""
+    lacking: dict[str, set[str]] = {}
+    for container in (*template.containers, *template.init_containers):
+        for name in _REQUIRED & quota.hard.keys() - _compute(container.effective, container.limits).keys():
+            lacking.setdefault(name, set()).add(container.name)
+    return "; ".join(f"{name} for: {','.join(sorted(who))}" for name, who in sorted(lacking.items()))
+
+
+def _exceeded(quota: ResourceQuota, usage: Mapping[str, int], over: Sequence[str], resource: str, name: str) -> str:
+    requested, used, limited = (_written(part, over) for part in (usage, quota.used, quota.hard))
+    text = f"exceeded quota: {quota.name}, requested: {requested}, used: {used}, limited: {limited}"
+    return f'{resource} "{name}" is forbidden: {text}'
+
+
+def _over(quota: ResourceQuota, usage: Mapping[str, int]) -> list[str]:
+    """The resources of a quota that this much more would exceed."""
+    return exceeding({name: quota.used.get(name, 0) + amount for name, amount in usage.items()}, quota.hard)
+
+
+def _written(amounts: Resources, names: Sequence[str]) -> str:
+    """`a=1,b=2` in the order of names (prettyPrint of the admission plugin)."""
+    return ",".join(f"{name}={written(name, amounts.get(name, 0))}" for name in names)
+
+
+def written(name: str, amount: int) -> str:
+    """An amount of a quota's resource as a quantity, in the units of what is requested or limited."""
+    return format_quantity(name.removeprefix(_REQUESTS).removeprefix(_LIMITS), amount)

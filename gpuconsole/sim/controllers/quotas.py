@@ -1,0 +1,114 @@
+"""ResourceQuotas: which pods and jobs the API server refuses, what is used, and when controllers try again."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
+from gpuconsole.model.cluster import Pod, ResourceQuota
+from gpuconsole.model.job import Job
+from gpuconsole.model.resource_quota import counted, counts, job_refusal, pod_refusal, pod_usage
+from gpuconsole.model.resources import add
+from gpuconsole.sim.controllers.limits import defaulted
+from gpuconsole.sim.controllers.priorities import default_class_name
+from gpuconsole.sim.controllers.refusals import DONE, Refusal
+from gpuconsole.sim.crews import NEVER, Crew
+from gpuconsole.sim.kernel import Restart
+from gpuconsole.sim.world import World
+
+_JOB_RETRIES = (SECOND, MINUTE)
+"""First and longest time between two attempts of the Job controller (DefaultJobApiBackOff, MaxJobApiBackOff)."""
+_USUAL_RETRIES = (5 * SECOND // 1000, 1000 * SECOND)
+"""The same for other controllers (client-go: DefaultTypedControllerRateLimiter)."""
+
+
+def admitted(world: World, pods: Sequence[Pod]) -> tuple[Sequence[Pod], str]:
+    """The pods that the API server creates of these new ones of a namespace, and why it refuses the first other one.
+
+    Who creates pods tries no more of them after one was refused.
+    """
+    quotas = _up_to_date(world, pods[0].namespace) if pods and world.has_quotas else []
+    if not quotas:
+        return pods, ""
+    default = default_class_name(world)
+    for number, pod in enumerate(pods):
+        refusal = pod_refusal(quotas, pod.template, pod.name, default)
+        if refusal is not None:
+            return pods[:number], refusal.text
+        usage = pod_usage(pod.template)
+        quotas = [
+            replace(quota, used=add(quota.used, {name: usage[name] for name in usage if name in quota.hard}))
+            if counts(quota, pod.template, pod.template.priority_class or default)
+            else quota
+            for quota in quotas
+        ]
+    return pods, ""
+
+
+def refusal_of(world: World, thing: Job | Pod) -> Refusal:
+    """Why a quota lets nobody create a job or a lone pod."""
+    if not world.has_quotas:
+        return DONE
+    quotas = _up_to_date(world, thing.namespace)
+    if isinstance(thing, Job):
+        return job_refusal(quotas, thing)
+    template = defaulted(world, thing.namespace, thing.template)
+    refusal = pod_refusal(quotas, template, thing.name, default_class_name(world))
+    return DONE if refusal is None else refusal.text
+
+
+def _up_to_date(world: World, namespace: str) -> list[ResourceQuota]:
+    """The quotas of a namespace, by name, with what is used by now."""
+    quotas = [quota for quota in world.state.table("resource_quotas").all() if quota.namespace == namespace]
+    if not quotas:
+        return []
+    pods = [pod for pod in world.state.table("pods").all() if pod.namespace == namespace]
+    jobs = [job for job in world.state.table("jobs").all() if job.namespace == namespace]
+    default = default_class_name(world)
+    return [
+        replace(quota, used={**quota.used, **counted(quota, pods, jobs, default)})
+        for quota in sorted(quotas, key=lambda quota: quota.name)
+    ]
+
+
+def refuse(world: World, crew: Crew, refused: int, message: str) -> Crew:
+    """Note that so many pods of a crew were refused, or (none) that all were created; nothing is told twice."""
+    if not refused:
+        return replace(crew, refused_since=None, refusal="") if crew.refused_since is not None else crew
+    since = world.now if crew.refused_since is None else crew.refused_since
+    return replace(crew, hold=NEVER, refused_since=since, refusal=message)
+
+
+def recount(world: World) -> None:
+    """Write down what the quotas of a namespace use by now; when that is less, those who were refused try again."""
+    namespace = next(iter(world.uncounted))
+    changed = world.uncounted.pop(namespace)
+    for quota in _up_to_date(world, namespace):
+        known = world.state.get(ResourceQuota, quota.key)
+        if known is not None and known.used != quota.used:
+            changed = changed or any(quota.used.get(name, 0) < amount for name, amount in known.used.items())
+            world.put(quota)
+    if changed:
+        _let_try_again(world, namespace)
+
+
+def _let_try_again(world: World, namespace: str) -> None:
+    """At the next attempt of each controller: attempts before would have found the quota as it was."""
+    for crew in list(world.crews.values()):
+        if crew.refused_since is None or crew.key.rsplit("/", 2)[-2] != namespace:
+            continue
+        job = world.job(crew.job) if crew.job else None
+        first, longest = _JOB_RETRIES if job is not None and job.kind == "Job" else _USUAL_RETRIES
+        due = next_attempt(crew.refused_since, world.now, first, longest)
+        if crew.hold != due:
+            world.crews[crew.key] = replace(crew, hold=due)
+            world.kernel.at(due, Restart(crew.key))
+
+
+def next_attempt(since: Time, now: Time, first: Span, longest: Span) -> Time:
+    """The first attempt after `now` of those that are made `first`, twice as long … and at most `longest` apart."""
+    due, delay = since + first, first
+    while due <= now and delay < longest:
+        delay = min(longest, delay * 2)
+        due += delay
+    return due if due > now else due + ((now - due) // longest + 1) * longest

@@ -1,0 +1,263 @@
+"""ResourceQuotas of namespaces: the API server refuses pods, their controllers try again, `why` says so."""
+
+from typing import Any
+
+import pytest
+
+from gpuconsole.insight.pending import explain
+from gpuconsole.insight.reasons import Code
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND
+from gpuconsole.model.cluster import PriorityClass, ResourceQuota
+from gpuconsole.model.commands import Delete
+from gpuconsole.model.events import Happened, What
+from gpuconsole.sim.engine import Simulation
+from tests.sim import manifests
+from tests.sim.cluster import START, UNQUEUED, key_of, nodes, pod, start, submit, two_teams
+
+GPUS = "requests.nvidia.com/gpu"
+
+
+def quota(hard: dict[str, object], name: str = "q", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": name, "namespace": "red"},
+        "spec": {"hard": hard, **spec},
+    }
+
+
+def refusals(simulation: Simulation) -> list[tuple[int, str, str, str]]:
+    """What the API server refused: seconds since the start, subject's kind, reason, text."""
+    return [
+        ((event.time - START) // SECOND, event.workload, event.reason, event.message)
+        for event in simulation.drain()
+        if isinstance(event, Happened) and event.what is What.PENDING and event.reason == "FailedCreate"
+    ]
+
+
+def forbidden(simulation: Simulation) -> list[str]:
+    """Why commands were refused."""
+    lines = [event for event in simulation.drain() if isinstance(event, Happened)]
+    return [line.message for line in lines if line.what is What.COMMAND_REFUSED]
+
+
+def present(simulation: Simulation) -> list[str]:
+    return sorted(pod.name for pod in simulation.snapshot().pods.all() if not pod.done)
+
+
+def used(simulation: Simulation, name: str = "q") -> dict[str, int]:
+    return dict(simulation.snapshot().resource_quotas[f"red/{name}"].used)
+
+
+def test_of_a_job_of_eight_pods_a_quota_of_four_lets_four_be_created() -> None:
+    simulation = start([*nodes(2), *manifests.read(quota({GPUS: 4}))], UNQUEUED)
+    submit(simulation, *manifests.read(manifests.job("train", 8)))
+
+    assert present(simulation) == ["train-0", "train-1", "train-2", "train-3"]
+    assert used(simulation) == {GPUS: 4}
+    text = (
+        f'Error creating: pods "train-4" is forbidden: exceeded quota: q, requested: {GPUS}=1, used: {GPUS}=4,'
+        f" limited: {GPUS}=4"
+    )
+    assert refusals(simulation) == [(0, "Job/red/train", "FailedCreate", text)]
+    answer = explain(simulation.snapshot(), "Job/red/train")
+    assert (answer.code, answer.headline, answer.text) == (
+        Code.RESOURCE_QUOTA,
+        "4 of 8 pods cannot be created: ResourceQuota q of namespace red has no room for them.",
+        text.removeprefix("Error creating: "),
+    )
+
+
+def test_pods_are_created_when_others_of_the_namespace_have_ended_at_the_next_attempt() -> None:
+    """Kubernetes' Job controller waits 1 s, 2 s, 4 s … and at most a minute between its attempts."""
+    simulation = start([*nodes(2), *manifests.read(quota({GPUS: 4}))], UNQUEUED)
+    submit(simulation, *manifests.read(manifests.job("first", 4, notes={"duration": "100s"})))
+    simulation.advance(START + 10 * SECOND)
+    submit(simulation, *manifests.read(manifests.job("second", 4, notes={"duration": "100s"})))
+    simulation.advance(START + 10 * SECOND + 122 * SECOND)
+    assert present(simulation) == []
+    # Attempts at 10, 11, 13, 17, 25, 41, 73, 133 s: the quota is free again at 100 s.
+    simulation.advance(START + 133 * SECOND)
+    assert present(simulation) == ["second-0", "second-1", "second-2", "second-3"]
+    assert used(simulation) == {GPUS: 4}
+    simulation.advance(START + HOUR)
+    assert used(simulation) == {GPUS: 0}
+    assert simulation.next_time is None or simulation.next_time > START + HOUR
+
+
+def test_what_can_never_be_created_keeps_no_timer_going() -> None:
+    simulation = start([*nodes(2), *manifests.read(quota({GPUS: 0}))], UNQUEUED)
+    submit(simulation, *manifests.read(manifests.job("train", 2)))
+    assert (present(simulation), simulation.next_time) == ([], None)
+
+
+def test_a_larger_or_deleted_quota_lets_the_rest_be_created() -> None:
+    for change in (manifests.read(quota({GPUS: 8}))[0], None):
+        simulation = start([*nodes(2), *manifests.read(quota({GPUS: 4}))], UNQUEUED)
+        submit(simulation, *manifests.read(manifests.job("train", 8)))
+        if change is not None:
+            submit(simulation, change)
+        else:
+            simulation.submit(Delete("resource_quotas", "red/q"))
+        simulation.advance(START + MINUTE)
+        assert len(present(simulation)) == 8
+
+
+def test_an_admitted_workload_whose_pods_are_refused_says_so() -> None:
+    simulation = start([*two_teams(), *manifests.read(quota({"pods": 1}))])
+    submit(simulation, *manifests.read(manifests.job("train", 3, queue="lq")))
+    key = key_of(simulation, "red/train")
+    assert simulation.snapshot().workloads[key].admitted
+    assert present(simulation) == ["train-0"]
+    answer = explain(simulation.snapshot(), key)
+    assert (answer.code, answer.headline, answer.source, answer.text) == (
+        Code.RESOURCE_QUOTA,
+        "2 of 3 pods cannot be created: ResourceQuota q of namespace red has no room for them.",
+        "kube-apiserver",
+        'pods "train-1" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1',
+    )
+    assert [remedy.text for remedy in answer.remedies] == [
+        "raise pods of ResourceQuota red/q to 3 or more, or let pods of red end"
+    ]
+
+
+def test_a_gang_is_refused_in_part_and_starts_when_there_is_room() -> None:
+    simulation = start([*nodes(2), *manifests.read(quota({GPUS: 3}))], UNQUEUED)
+    master = {"replicas": 1, "restartPolicy": "Never", "template": manifests.pod()}
+    workers = {"replicas": 3, "restartPolicy": "Never", "template": manifests.pod()}
+    gang = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": manifests.meta("gang", duration="10m"),
+        "spec": {"pytorchReplicaSpecs": {"Master": master, "Worker": workers}},
+    }
+    submit(simulation, *manifests.read(gang))
+    assert present(simulation) == ["gang-master-0", "gang-worker-0", "gang-worker-1"]
+    submit(simulation, *manifests.read(quota({GPUS: 4})))
+    simulation.advance(START + 20 * MINUTE)
+    assert simulation.snapshot().jobs["PyTorchJob/red/gang"].phase == "Succeeded"
+
+
+def test_a_lone_pod_that_is_refused_does_not_exist() -> None:
+    simulation = start([*nodes(1), ResourceQuota(namespace="default", name="q", hard={GPUS: 1})], UNQUEUED)
+    submit(simulation, pod("one"), pod("two"))
+    assert present(simulation) == ["one"]
+    assert forbidden(simulation) == [
+        f'pods "two" is forbidden: exceeded quota: q, requested: {GPUS}=1, used: {GPUS}=1, limited: {GPUS}=1'
+    ]
+
+
+def test_a_volcano_jobs_pods_are_refused_and_made_later() -> None:
+    task = {"replicas": 4, "name": "w", "template": manifests.pod(restart="Never")}
+    document = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": manifests.meta("v", duration="10m"),
+        "spec": {"minAvailable": 1, "schedulerName": "volcano", "queue": "default", "tasks": [task]},
+    }
+    simulation = start([*nodes(1), *manifests.read(quota({GPUS: 3}))], UNQUEUED)
+    submit(simulation, *manifests.read(document))
+    simulation.advance(START + MINUTE)
+    assert len(present(simulation)) == 3
+    submit(simulation, *manifests.read(quota({GPUS: 9})))
+    simulation.advance(START + 5 * MINUTE)
+    assert len(present(simulation)) == 4
+
+
+def _pods(name: str, **spec: Any) -> dict[str, Any]:
+    template = manifests.pod(0, restart="Never")
+    template["spec"].update(spec)
+    return manifests.job(name, 3, template=template)
+
+
+CPU = [{"name": "main", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "2"}}}]
+
+
+@pytest.mark.parametrize(
+    ("hard", "scope", "pods", "created"),
+    [
+        ({"pods": 1}, {"scopes": ["BestEffort"]}, {}, 1),
+        ({"pods": 1}, {"scopes": ["BestEffort"]}, {"containers": CPU}, 3),
+        ({"pods": 1}, {"scopes": ["NotBestEffort"]}, {"containers": CPU}, 1),
+        ({"pods": 1}, {"scopes": ["NotBestEffort"]}, {}, 3),
+        ({"pods": 2}, {"scopes": ["Terminating"]}, {"activeDeadlineSeconds": 60}, 2),
+        ({"pods": 2}, {"scopes": ["Terminating"]}, {}, 3),
+        ({"pods": 2}, {"scopes": ["NotTerminating"]}, {}, 2),
+        ({"pods": 2}, {"scopes": ["NotTerminating", "BestEffort"]}, {"containers": CPU}, 3),
+        ({"count/pods": 2}, {}, {}, 2),
+        ({"requests.cpu": "2500m"}, {}, {"containers": CPU}, 2),
+        ({"cpu": "1"}, {}, {"containers": CPU}, 1),
+        ({"limits.cpu": 5}, {}, {"containers": CPU}, 2),
+        ({"requests.memory": "1Gi"}, {}, {"containers": CPU}, 1),
+        ({"limits.nvidia.com/gpu": 0}, {}, {}, 3),
+    ],
+)
+def test_scopes_and_resources_of_a_quota(
+    hard: dict[str, object], scope: dict[str, Any], pods: dict[str, Any], created: int
+) -> None:
+    simulation = start([*nodes(2), *manifests.read(quota(hard, **scope))], UNQUEUED)
+    submit(simulation, *manifests.read(_pods("j", **pods)))
+    assert len(present(simulation)) == created
+
+
+@pytest.mark.parametrize(
+    ("expression", "created"),
+    [
+        ({"operator": "In", "values": ["high"]}, {"high": 1, "low": 3, "": 3}),
+        ({"operator": "NotIn", "values": ["high"]}, {"high": 3, "low": 1, "": 1}),
+        ({"operator": "Exists"}, {"high": 1, "low": 1, "": 3}),
+        ({"operator": "DoesNotExist"}, {"high": 3, "low": 3, "": 1}),
+    ],
+)
+def test_a_quota_of_priority_classes(expression: dict[str, Any], created: dict[str, int]) -> None:
+    scope: dict[str, Any] = {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", **expression}]}}
+    classes = [PriorityClass(name=name, value=value) for name, value in (("high", 9), ("low", 1))]
+    found = {}
+    for name in created:
+        simulation = start([*nodes(2), *classes, *manifests.read(quota({"pods": 1}, **scope))], UNQUEUED)
+        submit(simulation, *manifests.read(_pods("j", **({"priorityClassName": name} if name else {}))))
+        found[name] = len(present(simulation))
+    assert found == created
+
+
+def test_where_cpu_is_limited_each_container_has_to_name_it() -> None:
+    simulation = start([*nodes(2), *manifests.read(quota({"requests.cpu": 4, "limits.memory": "1Gi"}))], UNQUEUED)
+    submit(simulation, *manifests.read(manifests.job("j", 1)))
+    assert refusals(simulation)[0][3] == (
+        'Error creating: pods "j-0" is forbidden: failed quota: q:'
+        " must specify limits.memory for: main; requests.cpu for: main"
+    )
+
+
+def test_of_several_quotas_each_has_to_have_room() -> None:
+    two = manifests.read(quota({GPUS: 4}, "wide"), quota({"pods": 2}, "narrow"))
+    simulation = start([*nodes(2), *two], UNQUEUED)
+    submit(simulation, *manifests.read(manifests.job("train", 8)))
+    assert (present(simulation), used(simulation, "wide"), used(simulation, "narrow")) == (
+        ["train-0", "train-1"],
+        {GPUS: 2},
+        {"pods": 2},
+    )
+
+
+def test_a_job_is_refused_where_jobs_are_counted() -> None:
+    simulation = start([*nodes(2), *manifests.read(quota({"count/jobs.batch": 1}))], UNQUEUED)
+    submit(simulation, *manifests.read(manifests.job("one")), *manifests.read(manifests.job("two")))
+    assert sorted(simulation.snapshot().jobs) == ["Job/red/one"]
+    assert forbidden(simulation) == [
+        'jobs.batch "two" is forbidden: exceeded quota: q, requested: count/jobs.batch=1,'
+        " used: count/jobs.batch=1, limited: count/jobs.batch=1"
+    ]
+
+
+def test_a_fork_and_a_saved_simulation_go_on_alike() -> None:
+    simulation = start([*nodes(2), *manifests.read(quota({GPUS: 4}))], UNQUEUED)
+    submit(simulation, *manifests.read(manifests.job("train", 8, 8, notes={"duration": "5m"})))
+    simulation.drain()
+    fork, loaded = simulation.fork(), Simulation.load(simulation.save())
+    ends = []
+    for one in (simulation, fork, loaded):
+        one.advance(START + HOUR)
+        ends.append([event for event in one.drain() if isinstance(event, Happened)])
+    assert ends[0] == ends[1] == ends[2]
+    assert ends[0][-1].what is What.FINISHED
