@@ -1,12 +1,14 @@
 """`gpuconsole run`: the console on the terminal. Builds the whole object graph, and takes it down again."""
 
 import logging
+import signal
 import sys
 import threading
 import time
 from collections.abc import Iterable
 from functools import partial
 from importlib import import_module
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -51,12 +53,24 @@ def command(request: Request, speed: float | None, **options: Any) -> int:
         raise UsageError("the console needs a terminal; `gpuconsole simulate` runs without one")
     request, settings = configured(request, speed=speed, **options)
     log_to(settings.log_file, settings.log_level)
+    _leave_on_signals()
     console = _live(request, settings) if request.live else _simulated(request, settings)
     contexts = _contexts(request, settings) if request.live else None
     try:
         return _show(console, settings, request.namespace, contexts)
     finally:
         console.stop()
+
+
+def _leave_on_signals() -> None:
+    """Take down what is built also if the process is ended before the app runs, which has handlers of its own."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        sys.exit(0)
+
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), leave)
 
 
 def _contexts(request: Request, settings: Config) -> "Contexts":

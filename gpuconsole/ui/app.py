@@ -1,5 +1,7 @@
 """The app: modes, the way between them, and the newest Snapshot on its way to the screen in front."""
 
+import asyncio
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -96,6 +98,10 @@ class ConsoleApp(TunedApp):
     def on_mount(self) -> None:
         self._following.begin(self.cluster)
         self._at_terminal = not self.is_headless and at_terminal()
+        if not self.is_headless and sys.platform != "win32":
+            # Somebody ended the process, or closed its terminal: the same as a quit, with the terminal restored.
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                asyncio.get_running_loop().add_signal_handler(number, self.exit)
         self.set_interval(1.0, self._show_age)
         if self._warm:
             self._warming = Warming(

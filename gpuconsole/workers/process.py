@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -18,8 +19,10 @@ def serve(pipe: Connection, parents: Connection, log_file: Path | None) -> None:
     """The worker process: answer until the parent is gone."""
     # Only the parent may hold its end, or its death would not be noticed.
     parents.close()
-    # Ctrl-C goes to the whole group; the parent decides when this process ends.
+    # Ctrl-C and a closed terminal go to the whole group; the parent decides when this process ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform != "win32":
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     _write_to(log_file)
     # Keys come first, where the cores are few.
     os.nice(LESS_URGENT)

@@ -22,6 +22,8 @@ class PtyConsole:
     """A console process whose terminal we are. Mutates: it writes keys and reads what is painted."""
 
     def __init__(self, command: Sequence[str], columns: int, lines: int, environment: Mapping[str, str]) -> None:
+        self.ended = False
+        """True once the process is gone."""
         self.pid, self._terminal = pty.fork()
         if self.pid == 0:
             os.environ.update(environment, TERM="xterm-256color", COLORTERM="truecolor")
@@ -84,15 +86,51 @@ class PtyConsole:
                 continue
         return total
 
+    @property
+    def terminal(self) -> int:
+        """The descriptor of our end of the terminal."""
+        return self._terminal
+
+    def end(self, seconds: float) -> tuple[bytes, int]:
+        """Read until the console has ended by itself: its last bytes, and its exit status. Raises TimeoutError."""
+        deadline, painted = time.perf_counter() + seconds, b""
+        with suppress(OSError):
+            while (left := deadline - time.perf_counter()) > 0:
+                painted = (painted + self._read(left))[-OVERLAP:]
+        while time.perf_counter() < deadline:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.ended = True
+                return painted, os.waitstatus_to_exitcode(status)
+            time.sleep(0.02)
+        raise TimeoutError(f"the console did not end within {seconds} s: {painted[-500:]!r}")
+
+    def hang_up(self) -> None:
+        """Close the terminal, as somebody who closes its window does."""
+        os.close(self._terminal)
+        self._terminal = -1
+
     def close(self) -> None:
+        if self._terminal < 0 or self.ended:
+            self._reap()
+            return
         try:
             os.kill(self.pid, signal.SIGTERM)
             self.settle(0.5)
             os.kill(self.pid, signal.SIGKILL)
         except OSError:
             pass
-        os.waitpid(self.pid, 0)
-        os.close(self._terminal)
+        self._reap()
+
+    def _reap(self) -> None:
+        if not self.ended:
+            with suppress(OSError):
+                os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            self.ended = True
+        if self._terminal >= 0:
+            os.close(self._terminal)
+            self._terminal = -1
 
     def __enter__(self) -> Self:
         return self
