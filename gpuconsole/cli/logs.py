@@ -1,20 +1,33 @@
 """Logging goes to a file and nowhere else: the terminal belongs to the console."""
 
 import logging
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from gpuconsole.errors import ConsoleError
+from gpuconsole.store.private import make_private_file, make_private_folder
 
 LARGEST = 5_000_000
 KEPT = 2
 
 
+class PrivateLog(RotatingFileHandler):
+    """A log that only its owner may read, also after it is rotated."""
+
+    def _open(self) -> TextIOWrapper:
+        make_private_file(Path(self.baseFilename))
+        return super()._open()
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say nothing: the terminal belongs to the console, and a disk that is full stays full for the next line."""
+
+
 def log_to(file: Path, level: str) -> None:
     """Send all logging from a level on to a file, which is rotated at 5 MB. Raises ConsoleError."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handler = RotatingFileHandler(file, maxBytes=LARGEST, backupCount=KEPT, encoding="utf-8")
+        make_private_folder(file.parent)
+        handler = PrivateLog(file, maxBytes=LARGEST, backupCount=KEPT, encoding="utf-8")
     except OSError as error:
         raise ConsoleError(f"{file}: {error.strerror}; set GPUCONSOLE_STATE_DIR to a folder of yours") from error
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuconsole.errors import HistoryError
+from gpuconsole.store.private import make_private_file, make_private_folder
 
 if TYPE_CHECKING:
     from sqlite_utils import Database, Migrations
@@ -122,7 +123,8 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
     with told_of(path):
         steps = migrations()
         _refuse_foreign(path, {step.name for step in steps.pending(Database(memory=True))})
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(path.parent)
+        make_private_file(path)
         connection = sqlite3.connect(path, check_same_thread=False, timeout=5.0)
         try:
             connection.execute("pragma journal_mode = wal")
