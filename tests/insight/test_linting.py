@@ -650,3 +650,19 @@ def test_a_finding_shows_its_numbers_and_says_what_would_be_right() -> None:
     }
     assert finding.problem == "it asks for more than ClusterQueue team can ever have, borrowing included"
     assert finding.fix.startswith("ask for less, raise the nominal quota")
+
+
+RAY = """
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {name: serve, namespace: ml, labels: {LABEL: q}}
+spec:
+  headGroupSpec:
+    template: {spec: {containers: [{name: head, image: i, resources: {limits: {nvidia.com/gpu: "1"}}}]}}
+"""
+
+
+@pytest.mark.parametrize("label", ["volcano.sh/queue-name", "kai.scheduler/queue", "kueue.x-k8s.io/queue-name"])
+def test_a_ray_cluster_needs_no_scheduler_beside_its_queue(label: str) -> None:
+    codes = [line.split()[1] for line in found(NODE, RAY.replace("LABEL", label))]
+    assert "queue-of-another-scheduler" not in codes

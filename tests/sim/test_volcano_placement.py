@@ -151,3 +151,37 @@ def test_a_queue_that_does_not_say_so_is_open_and_a_closed_one_lets_nobody_in() 
     )
     simulation.advance(simulation.now + 10 * MINUTE)
     assert placed(simulation) == {"a-w-0": (0,)}
+
+
+def test_the_queue_of_a_ray_cluster_holds_its_pods_back_by_its_label_alone() -> None:
+    def ray(name: str, queue: str) -> dict[str, Any]:
+        container = {"name": "ray", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 2}}}
+        template = {"spec": {"containers": [container]}}
+        return {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "metadata": {"name": name, "namespace": "ml", "labels": {"volcano.sh/queue-name": queue}},
+            "spec": {"headGroupSpec": {"template": template}},
+        }
+
+    def queue(name: str, gpus: int) -> dict[str, Any]:
+        spec = {"capability": {"nvidia.com/gpu": gpus}}
+        return {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "Queue",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+
+    allocatable = {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "8", "pods": "110"}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": allocatable}}
+    objects = [node, queue("small", 1), queue("large", 2), ray("a", "small"), ray("b", "large")]
+    engine = {"admission": "none", "placement": {"engine": "Volcano"}}
+    scenario = load_scenario([{"engine": engine, "objects": objects}])
+    simulation = build(scenario)
+    simulation.advance(scenario.start + MINUTE)
+    pods = simulation.snapshot().pods.values()
+    assert sorted((pod.name, pod.node) for pod in pods) == [
+        ("a-head-0", ""),
+        ("b-head-0", "n"),
+    ]

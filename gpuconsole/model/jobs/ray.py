@@ -10,6 +10,7 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import ReplicaRules
 from gpuconsole.model.jobs.common import MOST_PODS, job, phase, pod_set, pods
 from gpuconsole.model.jobs.labels import QUEUE
+from gpuconsole.model.jobs.ray_schedulers import K8S_JOB_MODE, check_submission, scheduled
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, MEMORY
@@ -34,7 +35,7 @@ _SERVICE_FIELDS = (
     *("rayClusterDeletionDelaySeconds", "serveConfigV2", "serveService", "serviceUnhealthySecondThreshold"),
     *("suspend", "upgradeStrategy"),
 )
-_MODES = ("K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode")
+_MODES = (K8S_JOB_MODE, "HTTPMode", "InteractiveMode", "SidecarMode")
 
 
 def ray_job(reader: Reader, now: Time) -> Job:
@@ -46,7 +47,7 @@ def ray_job(reader: Reader, now: Time) -> Job:
     suspended = spec.flag("suspend")
     if "clusterSelector" in spec:
         _existing_cluster(spec, managed)
-        return job(reader, now, "RayJob", _submitter(spec, mode), queue="", suspended=suspended)
+        return job(reader, now, "RayJob", scheduled(reader, _submitter(spec, mode)), queue="", suspended=suspended)
     if "rayClusterSpec" not in spec:
         problem = "rayClusterSpec is required for Kueue-managed jobs that don't use clusterSelector"
         spec.report.refused(spec.at("rayClusterSpec"), problem, "describe the cluster", "required")
@@ -58,7 +59,8 @@ def ray_job(reader: Reader, now: Time) -> Job:
             "ray-shutdown",
         )
     tolerant = _is_fault_tolerant(cluster, reader.down("metadata", "annotations"))
-    pod_sets = (_head(cluster, mode, tolerant), *_workers(cluster), *_submitter(spec, mode))
+    pod_sets = scheduled(reader, (_head(cluster, mode, tolerant), *_workers(cluster), *_submitter(spec, mode)))
+    check_submission(spec, mode, pod_sets)
     limit = spec.number("backoffLimit", 0, low=0)
     state = phase(reader, suspended)
     return job(reader, now, "RayJob", pod_sets, suspended=suspended, backoff_limit=limit, phase=state)
@@ -89,7 +91,7 @@ def _served(reader: Reader, now: Time, kind: str, cluster: Reader) -> Job:
         head = PodSet(name="head")
         problem = "headGroupSpec is missing"
         cluster.report.refused(cluster.at("headGroupSpec"), problem, "every cluster has a head", "required")
-    pod_sets = (head, *_workers(cluster))
+    pod_sets = scheduled(reader, (head, *_workers(cluster)))
     state = phase(reader, suspended)
     return job(reader, now, kind, pod_sets, rules=ReplicaRules(), suspended=suspended, phase=state)
 
@@ -141,7 +143,7 @@ def _worker(place: Reader) -> PodSet:
 
 
 def _submitter(spec: Reader, mode: str) -> tuple[PodSet, ...]:
-    if mode != "K8sJobMode":
+    if mode != K8S_JOB_MODE:
         return ()
     if "submitterPodTemplate" in spec:
         return (pod_set(spec, "submitter", 1, key="submitterPodTemplate"),)

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.jobs.ray_schedulers import RAY_PRIORITY
+from gpuconsole.model.jobs.ray_schedulers import VOLCANO_QUEUE as RAY_QUEUE
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.volcano.api.labels import GROUP_NAME, group_of
 from gpuconsole.scheduling.volcano.jobs.lone import PREFIX, QUEUE_NAME, group_of_pod
@@ -43,6 +45,7 @@ def group_for(pod: Pod, phases: Mapping[str, str]) -> PodGroup:
         made,
         created=pod.created,
         queue=_queue(pod),
+        priority_class=pod.labels.get(RAY_PRIORITY, made.priority_class),
         # What a gang's pods need together is not known from one of them; nobody is kept out for it.
         min_resources=None,
         phase=phases.get(key, "Pending"),
@@ -53,4 +56,5 @@ def _queue(pod: Pod) -> str:
     for place in (pod.annotations, pod.labels, pod.template.annotations, pod.template.labels):
         if QUEUE_NAME in place:
             return place[QUEUE_NAME]
-    return ""
+    # KubeRay makes the PodGroup of its pods, with the queue that this label names; Volcano itself does not read it.
+    return pod.labels.get(RAY_QUEUE, "") if pod.job.startswith("Ray") else ""
