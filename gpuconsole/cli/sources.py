@@ -1,7 +1,7 @@
 """From files to a simulation: manifests, a scenario, a saved Snapshot, or a bundled fixture by name."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from gpuconsole.config import Config
 from gpuconsole.errors import InputError, SourceError, UsageError
 from gpuconsole.insight.engines import engines
 from gpuconsole.insight.tables import counted
+from gpuconsole.model.autoscaling import NodePool
 from gpuconsole.model.catalogue import Catalogue, CatalogueError
 from gpuconsole.model.catalogue import load as load_catalogue
 from gpuconsole.model.clock import Time, parse_time
@@ -26,6 +27,7 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.manifests import Loaded, Severity, load
 from gpuconsole.model.manifests.admit_all import admitting_all
+from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices, PricesError
 from gpuconsole.model.prices import load as load_prices
 from gpuconsole.model.snapshot import Snapshot
@@ -39,7 +41,7 @@ from gpuconsole.sim.autoscaling.policy import FixedCapacity
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario import START as SCENARIO_START
-from gpuconsole.sim.scenario import Scenario, build, load_scenario
+from gpuconsole.sim.scenario import Scenario, build, load_scenario, provisions_by_default
 from gpuconsole.sim.scenario_form import ScenarioError
 
 START: Time = parse_time(SCENARIO_START)
@@ -112,12 +114,14 @@ def _prices(request: Request) -> Prices:
         raise FindingsError(str(error)) from error
 
 
-def catalogue_for(request: Request, scenarios: Sequence[Mapping[str, Any]]) -> Catalogue:
-    """The machines for sale: those that were asked for, else the bundled ones where a scenario may need them.
+def catalogue_for(
+    request: Request, scenarios: Sequence[Mapping[str, Any]], objects: Iterable[Object] = ()
+) -> Catalogue:
+    """The machines for sale: those that were asked for, else the bundled ones where a scenario or NodePool needs them.
 
     Raises SourceError, or FindingsError with every wrong line.
     """
-    if request.catalogue is None and not any("engine" in scenario for scenario in scenarios):
+    if request.catalogue is None and not scenarios and not any(isinstance(thing, NodePool) for thing in objects):
         return Catalogue()
     file = request.catalogue or assets.catalogue()
     try:
@@ -139,7 +143,7 @@ def _read(files: Sequence[str], request: Request, prices: Prices) -> tuple[Scena
             objects=loaded.objects,
             folder=folder,
             prices=prices,
-            catalogue=catalogue_for(request, loaded.scenario),
+            catalogue=catalogue_for(request, loaded.scenario, loaded.objects),
         )
     except ScenarioError as error:
         raise FindingsError(placed(error, origin, loaded.lines)) from error
@@ -176,8 +180,19 @@ def _opened(simulation: Simulation, scenario: Scenario, loaded: Loaded, request:
     notices = [f"{counted(warnings, 'warning')}; gpuconsole validate {names} shows them"] if warnings else []
     if not simulation.snapshot().nodes and isinstance(simulation.policy.capacity, FixedCapacity):
         notices.append("there is no Node, and no quota to make nodes from: nothing can be placed")
+    if provisions_by_default(next(iter(loaded.scenario), {}), scenario.objects):
+        notices.append(_about_provisioning(scenario, request))
     source = scenario.name or ", ".join(Path(file).name for file in request.files) or DEFAULT
     return Opened(simulation=simulation, about=status_of(simulation, source), notices=tuple(notices))
+
+
+def _about_provisioning(scenario: Scenario, request: Request) -> str:
+    """That Karpenter provisions nodes, although nothing but a NodePool says so."""
+    pools = counted(sum(isinstance(thing, NodePool) for thing in scenario.objects), "NodePool")
+    known = request.catalogue
+    catalogue = f"the instance-type catalogue {known.name};" if known else "the built-in instance-type catalogue;"
+    other = "" if known else " --catalogue names another one,"
+    return f"Karpenter provisions nodes for {pools}, of {catalogue}{other} engine.capacity of a scenario says otherwise"
 
 
 def _from_cluster(request: Request, settings: Config | None) -> Opened:

@@ -1,12 +1,13 @@
 """Scenarios: a cluster, what happens in it and when, as one file; `build` makes the simulation of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpuconsole.model.autoscaling import NodePool
 from gpuconsole.model.catalogue import Catalogue
 from gpuconsole.model.clock import Time, parse_time
 from gpuconsole.model.cluster import Node
@@ -15,7 +16,7 @@ from gpuconsole.model.manifests import Severity, load
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.text import clean
-from gpuconsole.sim.autoscaling.policy import FixedCapacity
+from gpuconsole.sim.autoscaling.policy import FixedCapacity, KarpenterPolicy
 from gpuconsole.sim.closed import convert
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.equipping import equipped
@@ -58,7 +59,8 @@ def load_scenario(
     """Read a scenario from its document, with the objects of the manifests that stand beside it.
 
     No document at all gives a cluster of those objects in which nothing is planned. `folder` is where its `files` are,
-    `prices` and `catalogue` (machines for sale) are those of a scenario that names none.
+    `prices` and `catalogue` (machines for sale) are those of a scenario that names none. With a NodePool among the
+    objects Karpenter provisions of that catalogue, unless the scenario says who provides nodes.
     Raises ScenarioError that names every wrong key of `source`.
     """
     if len(documents) > 1:
@@ -122,6 +124,8 @@ def _read(
         clean(name): _objects(cluster, f"clusters.{clean(name)}.", folder, start, problems, names)
         for name, cluster in form.clusters.items()
     }
+    if provisions_by_default(document, objects) and catalogue.types:
+        policy = replace(policy, capacity=KarpenterPolicy(catalogue=catalogue))
     return Scenario(
         name=form.name,
         description=form.description,
@@ -133,6 +137,13 @@ def _read(
         policy=replace(policy, equipment=equipment),
         gpus_per_node=form.engine.capacity.gpus_per_node,
     )
+
+
+def provisions_by_default(document: Mapping[str, Any], objects: Iterable[Object]) -> bool:
+    """True if Karpenter provisions nodes because there is a NodePool, and `engine.capacity` says nothing."""
+    engine = document.get("engine")
+    says = isinstance(engine, Mapping) and "capacity" in engine
+    return not says and any(isinstance(thing, NodePool) for thing in objects)
 
 
 def _objects(

@@ -7,7 +7,7 @@ import pytest
 
 from gpuconsole.cli.options import Request
 from gpuconsole.cli.sources import FindingsError, open_simulation
-from gpuconsole.sim.autoscaling.policy import KarpenterPolicy
+from gpuconsole.sim.autoscaling.policy import FixedCapacity, KarpenterPolicy
 from tests.cli.line import Line
 
 SCENARIO = """
@@ -71,3 +71,55 @@ def test_a_catalogue_that_is_wrong_is_named_with_its_line(scenario: Path, tmp_pa
     file.write_text("zones: [z]\ntypes: {a.1: {onDemand: cheap}}\n")
     with pytest.raises(FindingsError, match=r"wrong\.yaml:2: types\[a\.1\]\.onDemand: 'cheap' is no such number"):
         open_simulation(Request(files=(str(scenario),), seed=0, catalogue=file))
+
+
+POOL = """
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: gpu}
+spec:
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}]
+"""
+POD = """
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec: {containers: [{name: main, image: i, resources: {limits: {nvidia.com/gpu: "1"}}}]}
+"""
+PROVISIONS = (
+    "gpuconsole: Karpenter provisions nodes for 1 NodePool, of the built-in instance-type catalogue;"
+    " --catalogue names another one, engine.capacity of a scenario says otherwise"
+)
+
+
+def test_karpenter_provisions_for_a_node_pool_among_the_manifests(gpuconsole: Line, tmp_path: Path) -> None:
+    (tmp_path / "pool.yaml").write_text(POOL + POD)
+    result = gpuconsole("simulate", str(tmp_path / "pool.yaml"), "--until", "5m", "--type", "pod-bound", "-o", "jsonl")
+    assert [json.loads(line)["workload"] for line in result.out.splitlines()] == ["default/p"]
+    assert result.err.splitlines() == [PROVISIONS]
+
+
+def test_a_scenario_without_capacity_provisions_for_its_node_pools_with_the_catalogue_that_is_named(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "sold.yaml").write_text(CATALOGUE)
+    (tmp_path / "s.yaml").write_text("name: s\nfiles: [pool.yaml]\n")
+    (tmp_path / "pool.yaml").write_text(POOL)
+    opened = open_simulation(Request(files=(str(tmp_path / "s.yaml"),), seed=0, catalogue=tmp_path / "sold.yaml"))
+    capacity = opened.simulation.policy.capacity
+    assert isinstance(capacity, KarpenterPolicy)
+    assert set(capacity.catalogue.types) == {"dear.1"}
+    named = "Karpenter provisions nodes for 1 NodePool, of the instance-type catalogue sold.yaml;"
+    assert opened.notices == (f"{named} engine.capacity of a scenario says otherwise",)
+
+
+def test_a_scenario_that_says_capacity_is_taken_at_its_word(tmp_path: Path) -> None:
+    (tmp_path / "pool.yaml").write_text(POOL)
+    (tmp_path / "s.yaml").write_text("engine: {capacity: {gpusPerNode: 4}}\nfiles: [pool.yaml]\n")
+    opened = open_simulation(Request(files=(str(tmp_path / "s.yaml"),), seed=0))
+    assert isinstance(opened.simulation.policy.capacity, FixedCapacity)
+    assert not any("Karpenter" in notice for notice in opened.notices)
