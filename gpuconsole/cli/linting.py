@@ -88,9 +88,9 @@ def _scheduler(source: Source) -> Read | None:
 def _of_manifests(loaded: Loaded, schedulers: Mapping[str, Read], request: Request) -> Iterator[Cluster]:
     """The cluster that manifests make; where several schedulers are configured, one for each."""
     places = _places(loaded.entries, "")
-    policy = with_kueue(SimPolicy(), request, loaded.configurations)
+    policy = with_kueue(SimPolicy(), request, loaded.configurations, loaded.objects)
     known = request.kueue_config is not None or bool(request.feature_gates) or bool(loaded.configurations)
-    kueue = policy.kueue if known else None
+    kueue = policy.kueue if known or (policy.kueue is not None and policy.kueue.transformations) else None
     if not schedulers:
         yield Cluster(Facts(loaded.objects, Engines(kueue=kueue)), places, "")
     for name, read in schedulers.items():

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import click
 from msgspec.structs import replace
 
 from gpuconsole.cli.findings import as_line
@@ -12,10 +13,12 @@ from gpuconsole.errors import InputError, UsageError
 from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.manifests import Loaded
+from gpuconsole.model.objects import Object
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.configuration.loading import load
 from gpuconsole.scheduling.kueue.configuration.policy import policy as policy_of
 from gpuconsole.scheduling.kueue.configuration.reading import read
+from gpuconsole.scheduling.kueue.transformations import hami_transformations
 from gpuconsole.sim.policy import SimPolicy
 
 
@@ -23,18 +26,37 @@ class PolicyError(InputError):
     """The Configuration has errors; each is a line."""
 
 
-def with_kueue(policy: SimPolicy, request: Request, beside: Sequence[Reader] = ()) -> SimPolicy:
+def with_kueue(
+    policy: SimPolicy, request: Request, beside: Sequence[Reader] = (), objects: Iterable[Object] = ()
+) -> SimPolicy:
     """The policy with the Kueue that was asked for; `beside` are Configurations among the FILES.
 
+    Without any, quotas of `objects` that only Kueue's documented transformations of HAMi's vGPUs make useful stand for
+    these transformations; that is said on stderr.
     Raises PolicyError where the Configuration cannot be used, UsageError where there is no Kueue to configure.
     """
     config = _configured(request.kueue_config, beside)
+    if config is None and policy.kueue is not None and not policy.kueue.transformations:
+        policy = replace(policy, kueue=_with_hami(policy.kueue, objects))
     if config is None and not request.feature_gates:
         return policy
     if policy.kueue is None:
         raise UsageError("engine.admission is none in this scenario: there is no Kueue that could be configured")
     named = request.kueue_config is not None or bool(beside)
     return replace(policy, kueue=_gated(config or policy.kueue, request.feature_gates, named))
+
+
+def _with_hami(config: KueueConfig, objects: Iterable[Object]) -> KueueConfig:
+    transformations = hami_transformations(objects)
+    if not transformations:
+        return config
+    names = " and ".join(sorted(transformations))
+    click.echo(
+        f"gpuconsole: no Configuration of Kueue is given; {names} count as Kueue documents it for HAMi"
+        " (multiplied by nvidia.com/gpu)",
+        err=True,
+    )
+    return replace(config, transformations=transformations)
 
 
 def with_configurations(loaded: Loaded) -> Loaded:

@@ -149,11 +149,13 @@ def _read(files: Sequence[str], request: Request, prices: Prices) -> tuple[Scena
         raise FindingsError(placed(error, origin, loaded.lines)) from error
     if request.admit_all_namespaces:
         scenario = replace(scenario, objects=tuple(map(admitting_all, scenario.objects)))
-    return replace(scenario, policy=_policy(scenario.policy, request, loaded.configurations)), loaded
+    return replace(scenario, policy=_policy(scenario.policy, request, loaded.configurations, scenario.objects)), loaded
 
 
-def _policy(policy: SimPolicy, request: Request, beside: Sequence[Reader] = ()) -> SimPolicy:
-    return replace(with_kueue(policy, request, beside), tells_choices=request.tells_choices)
+def _policy(
+    policy: SimPolicy, request: Request, beside: Sequence[Reader] = (), objects: Iterable[Object] = ()
+) -> SimPolicy:
+    return replace(with_kueue(policy, request, beside, objects), tells_choices=request.tells_choices)
 
 
 def _with_nodes(scenario: Scenario, file: Path) -> Scenario:

@@ -10,6 +10,9 @@ Resources = Mapping[str, int]
 
 EMPTY: Resources = {}
 GPU_RESOURCES = (GPU, f"{GPU}.shared", "amd.com/gpu", "gpu.intel.com/i915", "google.com/tpu")
+HAMI_MEMORY, HAMI_CORES = f"{GPU}mem", f"{GPU}cores"
+HAMI_SHARES = (HAMI_MEMORY, HAMI_CORES, f"{HAMI_MEMORY}-percentage", "nvidia.com/priority")
+"""What a pod asks of each of HAMi's vGPUs: MiB, percent of the cores. Its device plugin offers only nvidia.com/gpu."""
 MANY = 2**31 - 1
 """As often as pods are counted."""
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gpuconsole.model.labels import NodeTerm, PreferredTerm, Toleration
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, MEMORY
-from gpuconsole.model.resources import gpus
+from gpuconsole.model.resources import HAMI_SHARES, gpus
 from gpuconsole.scheduling.kube.profile import IMAGES, Profile
 
 DEFAULT_CPU = 100
@@ -83,8 +83,11 @@ class Shapes:
         )
 
     def _is_ignored(self, resource: str) -> bool:
-        """True for what NodeResourcesFit is told to ignore: extended resources by name, or by what is before `/`."""
-        return resource in self._ignored or resource.partition("/")[0] in self._groups
+        """True for what NodeResourcesFit is told to ignore: extended resources by name, or by what is before `/`.
+
+        HAMi's shares of a GPU are no resources of a node: its scheduler ignores them, and its extender places them.
+        """
+        return resource in HAMI_SHARES or resource in self._ignored or resource.partition("/")[0] in self._groups
 
 
 def _filled(container: Container) -> Container:

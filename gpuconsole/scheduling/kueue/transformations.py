@@ -4,14 +4,15 @@ Kueue 0.19 pkg/workload/workload.go (dropExcludedResources, applyResourceTransfo
 Configuration.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import cache
 
 from msgspec import Struct
 
-from gpuconsole.model.quantity import CPU, parse_quantity, to_int
-from gpuconsole.model.resources import Resources
+from gpuconsole.model.quantity import CPU, GPU, parse_quantity, to_int
+from gpuconsole.model.queues import ClusterQueue, Cohort
+from gpuconsole.model.resources import HAMI_CORES, HAMI_MEMORY, Resources
 
 RETAIN = "Retain"
 REPLACE = "Replace"
@@ -28,6 +29,24 @@ class Transformation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     outputs: Mapping[str, str] = {}
     """Resource → its quantity, as it is written, for one whole unit (one core) of the input. Below zero it is an
     allowance."""
+
+
+_HAMI = {
+    "nvidia.com/total-gpucores": Transformation(
+        input=HAMI_CORES, strategy=REPLACE, multiply_by=GPU, outputs={"nvidia.com/total-gpucores": "1"}
+    ),
+    "nvidia.com/total-gpumem": Transformation(
+        input=HAMI_MEMORY, strategy=REPLACE, multiply_by=GPU, outputs={"nvidia.com/total-gpumem": "1"}
+    ),
+}
+"""Resource that quotas are given in → how HAMi's vGPUs count as it (Kueue's documentation, tasks/run/using_hami)."""
+
+
+def hami_transformations(objects: Iterable[object]) -> dict[str, Transformation]:
+    """Kueue's documented transformations of HAMi's vGPUs, as far as quotas are given in their outputs; by input."""
+    queues = [thing for thing in objects if isinstance(thing, (ClusterQueue, Cohort))]
+    covered = {resource for queue in queues for _, resource in queue.quotas()}
+    return {rule.input: rule for output, rule in _HAMI.items() if output in covered}
 
 
 def without_excluded(requests: Resources, prefixes: tuple[str, ...]) -> Resources:
