@@ -14,7 +14,7 @@ from gpuconsole.ui.screens.submit import SubmitScreen
 from gpuconsole.ui.template_jobs import Request
 from gpuconsole.ui.templates import BY_ID
 from gpuconsole.ui.widgets.confirm import Choice, Confirm
-from gpuconsole.ui.widgets.form import Opened, Picker
+from gpuconsole.ui.widgets.form import Field, Opened, Picker
 from gpuconsole.ui.widgets.textpane import TextPane
 from tests.ui.stage import SIZES, Stage, staged
 from tests.ui.worlds import HOSTILE, busy_org, org_cohort, org_jobs, recorded, simulated, snapshot_of
@@ -104,6 +104,27 @@ async def test_a_template_is_chosen_from_a_list_and_brings_its_sizes() -> None:
         assert "kind: PyTorchJob" in stage.screen(SubmitScreen).query_one("#preview", TextPane).text
         verdict = stage.screen(SubmitScreen).query_one("#verdict", TextPane).text
         assert "it asks for 32 GPUs, and cq-prod could never have more than 16" in verdict
+
+
+async def test_the_label_of_the_focused_field_and_no_other_is_highlighted() -> None:
+    async with staged(simulated(org_jobs())) as stage:
+        await stage.press("8")
+        seen = []
+        for key in ("down", "down", "tab", "shift+tab", "up", "up", "enter", "escape"):
+            await stage.press(key)
+            fields = stage.screen(SubmitScreen).query(Field)
+            bold = [field.control.id for field in fields if field.query_one(".field--label").rich_style.bold]
+            seen.append((key, bold))
+        assert seen == [
+            ("down", ["namespace"]),
+            ("down", ["queue"]),
+            ("tab", ["name"]),
+            ("shift+tab", ["queue"]),
+            ("up", ["namespace"]),
+            ("up", ["template"]),
+            ("enter", ["template"]),
+            ("escape", []),
+        ]
 
 
 async def test_a_page_in_a_list_that_is_not_drawn_yet_fails_nothing() -> None:

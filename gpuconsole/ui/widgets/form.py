@@ -109,7 +109,7 @@ class Field(Horizontal):
     DEFAULT_CSS = """
     Field { height: 1; }
     Field > .field--label { width: 13; color: $text-muted; }
-    Field:focus-within > .field--label { color: $accent; text-style: bold; }
+    Field.-focused > .field--label { color: $accent; text-style: bold; }
     Field > Entry { width: 1fr; }
     Field > Picker { width: 1fr; height: 1; }
     Field > .field--problem { width: auto; max-width: 50%; height: 1; color: $text-error; padding: 0 0 0 1; }
@@ -125,6 +125,13 @@ class Field(Horizontal):
         yield Static(self._label, classes="field--label", markup=False)
         yield self.control
         yield self._problem
+
+    # Textual 8.2 styles a label anew on `:focus-within` only where a rule is for the field itself.
+    def on_descendant_focus(self) -> None:
+        self.add_class("-focused")
+
+    def on_descendant_blur(self) -> None:
+        self.remove_class("-focused")
 
     def complain(self, problem: str) -> None:
         """Say what is wrong with the value; an empty text takes it back."""
