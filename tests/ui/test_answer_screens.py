@@ -1,16 +1,21 @@
 """Answers about the whole cluster as screens: they open by key, say of when they are, and are asked anew on request."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.services.console import Console
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.ui.answers.parts import Row, Table
 from gpuconsole.ui.screens.answers import SCREENS, AnswerScreen
+from gpuconsole.ui.screens.answers_text import AnswerPage, share_height
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.long_answer import LongAnswerScreen
+from gpuconsole.ui.widgets.grid import Grid
 from tests.ui.stage import SIZES, staged
-from tests.ui.worlds import NOW, org_cohort, simulated
+from tests.ui.worlds import NOW, busy_org, org_cohort, simulated
 
 KEYS = {"ledger": "b", "slots": "F", "shares": "f", "antipatterns": "L", "risk": "K", "drills": "T"}
 TEXTS = ("ledger", "slots", "shares", "antipatterns")
@@ -87,3 +92,63 @@ async def test_the_footer_has_the_keys_of_the_row_and_then_the_next_answer(size:
         (footer,) = (line for line in stage.lines if "? help" in line)
         assert "⏎ open  x explain  i what-if" in footer
         assert [key for key in KEYS.values() if f" {key} " in footer] == list(shown)
+
+
+def table(name: str, rows: int) -> Table:
+    return Table((name.upper(),), tuple(Row(key=f"{name}-{n}", cells=(f"{name}-{n}",)) for n in range(rows)))
+
+
+async def test_tables_share_the_height_by_their_rows() -> None:
+    """Four rows need five lines, whatever is in front; the long table gets what is left."""
+    parts = [table("flavors", 4), table("domains", 40), table("queues", 12)]
+    async with staged(busy_org(), (160, 50)) as stage:
+        stage.app.open(AnswerScreen("slots", "Slots", lambda asked: parts))
+        await stage.settle()
+        heights = []
+        for _ in parts:
+            heights.append([grid.size.height for grid in stage.screen(AnswerPage).query(Grid) if grid.display])
+            await stage.press("tab")
+        body = stage.screen(AnswerPage).query_one("#body").size.height
+        assert heights == [[5, body - 1 - 5 - 13, 13]] * 3
+        for words in ("flavors-3", "domains-20", "queues-11"):
+            assert stage.line(words)
+
+
+@given(wants=st.lists(st.integers(2, 60), min_size=1, max_size=6), room=st.integers(8, 60), data=st.data())
+def test_no_table_gets_more_than_it_needs_and_no_line_is_wasted(
+    wants: list[int], room: int, data: st.DataObject
+) -> None:
+    front = data.draw(st.integers(0, len(wants) - 1))
+    shares = share_height(wants, room, front)
+    assert all(1 <= share <= want for share, want in zip(shares, wants, strict=True))
+    assert sum(shares) == min(sum(wants), room)
+    assert shares[front] >= min(wants[front], room - len(wants) + 1, max(5, room // 2))
+    rest = [(share, want) for n, (share, want) in enumerate(zip(shares, wants, strict=True)) if n != front]
+    most = max((share for share, _ in rest), default=0)
+    assert all(share == want or share >= most - 1 for share, want in rest)
+
+
+@pytest.mark.parametrize("size", [*SIZES, (160, 50)], ids=str)
+async def test_a_zoomed_table_takes_the_whole_body_and_leaves_the_frame(size: tuple[int, int]) -> None:
+    async with staged(busy_org(), size) as stage:
+        await stage.press("2", "F", "tab")
+        grid = stage.screen(AnswerPage).focused
+        body, before = stage.screen(AnswerPage).query_one("#body").region, stage.lines
+        await stage.press("z")
+        assert isinstance(grid, Grid)
+        assert grid.region.size == body.size
+        assert "╱" not in stage.text
+        assert stage.lines[0].startswith(" SIM ")
+        assert (stage.lines[1], stage.lines[-1]) == (before[1], before[-1])
+        await stage.press("z")
+        assert stage.lines[1:] == before[1:]
+
+
+@pytest.mark.parametrize("view", ["1", "2", "3", "4", "5", "6", "7", "8", "9"])
+async def test_zoom_shows_no_hatch_on_any_screen(view: str) -> None:
+    async with staged(busy_org(), (120, 36)) as stage:
+        await stage.press(view)
+        if view == "8":
+            await stage.press("escape")
+        await stage.press("z")
+        assert "╱" not in stage.text

@@ -1,7 +1,7 @@
 """Screens of answers: lines of text, and tables with a cursor, in whose rows the keys of objects work.
 
-The tables stand one below the other. Where they have no room together, the one in front is open, and of the others only
-the heads can be seen; `tab` goes on to the next.
+The tables stand one below the other. Where they have no room together, they share it by their rows, the one in front
+first; `tab` goes on to the next.
 """
 
 from collections.abc import Callable, Sequence
@@ -128,7 +128,11 @@ class AnswerPage(WorkloadScreen):
         self.query_one("#said", TextPane).show([*note, *([BLANK] if note and said else []), *said])
 
     def _arrange(self) -> None:
-        """Give each table the lines that it needs; where that is too much, the one in front gets what is left."""
+        """Give each table the lines that it needs; where that is too much, they share what there is."""
+        if self.maximized is not None:
+            # What is set here goes before the stylesheet.
+            self.maximized.styles.height, self.maximized.styles.margin = "1fr", 0
+            return
         above, said = self.query_one("#above", TextPane), self.query_one("#said", TextPane)
         height = self.query_one("#body").size.height - 1
         lines = min(above.line_count, height // 3)
@@ -145,12 +149,13 @@ class AnswerPage(WorkloadScreen):
         room -= lines
         front = shown.index(self.grid) if self.grid in shown else 0
         gap = int(sum(wants) + len(shown) <= room)
-        if sum(wants) > room:
-            wants = [1] * len(shown)
-            wants[front] = max(OPEN, room - len(shown) + 1)
-        for grid, lines in zip(shown, wants, strict=True):
+        for grid, lines in zip(shown, share_height(wants, room, front), strict=True):
             grid.styles.height = lines
             grid.styles.margin = (0, 0, gap, 0)
+
+    def _zoom(self) -> None:
+        super()._zoom()
+        self._arrange()
 
     def on_resize(self) -> None:
         super().on_resize()
@@ -219,6 +224,27 @@ class AnswerPage(WorkloadScreen):
                 **({"object.what-if": lambda: what_if_with_queue(self, key)} if table == "cluster_queues" else {}),
             }
         return {"object.open": lambda: self.describe(subject)}
+
+
+def share_height(wants: Sequence[int], room: int, front: int) -> list[int]:
+    """Share `room` lines among tables that want so many lines each; `front` is the index of the one in front.
+
+    Each gets a line for its head, the one in front up to half of the room (`OPEN` lines at least); the others then grow
+    line by line together until they have what they want, and what they leave goes to the one in front.
+    """
+    shares = [1] * len(wants)
+    left = room - len(wants)
+    opened = max(0, min(wants[front] - 1, left, max(OPEN, room // 2) - 1))
+    shares[front] += opened
+    left -= opened
+    while left > 0:
+        growing = [index for index, want in enumerate(wants) if shares[index] < want]
+        if not growing:
+            break
+        shortest = min(growing, key=lambda index: (index == front, shares[index]))
+        shares[shortest] += 1
+        left -= 1
+    return shares
 
 
 def _fill(grid: Grid[Row], part: Table) -> None:
