@@ -25,7 +25,7 @@ from gpuconsole.ui.screens.pod_actions import wrong_ports
 from gpuconsole.ui.widgets.confirm import Choice, Confirm, Prompt
 from tests.ui.live import FakeCluster, LendingApp, live
 from tests.ui.stage import Stage, staged
-from tests.ui.worlds import busy_org
+from tests.ui.worlds import busy_org, waiting
 
 MANIFEST = """
 apiVersion: batch/v1
@@ -110,6 +110,37 @@ async def test_only_the_typed_name_deletes(cluster: FakeCluster) -> None:
         await stage.write("research/rlhf")
         await stage.press("enter", "enter")
     assert cluster.sent == [Delete("workloads", "research/rlhf")]
+
+
+async def test_the_name_in_the_title_is_the_one_to_type_and_enter_after_it_deletes(cluster: FakeCluster) -> None:
+    """Kueue named the Workload after its job: the dialog speaks of the job, whose name stands in every table."""
+    made = replace(waiting("job-tune-0a1b2", 2), owner="Job/research/tune")
+    for name in ("tune", "job-tune-0a1b2", "research/job-tune-0a1b2", "delete", ""):
+        cluster.put(made)
+        async with opened(live(cluster)) as stage:
+            at(stage, "workloads", "research/job-tune-0a1b2")
+            await stage.settle()
+            await stage.press("ctrl+x")
+            assert "Delete research/tune?" in stage.text
+            assert "Type research/tune to go on" in stage.text
+            assert "job-tune-0a1b2" not in stage.text.split("Delete research/tune?")[1].split("Cancel")[0]
+            await stage.write(name)
+            await stage.press("enter", "enter")
+            assert (cluster.sent, isinstance(stage.app.screen, Confirm)) == ([], True), name
+            await stage.press(*["backspace"] * len(name))
+            await stage.write("research/tune")
+            if not name:
+                await stage.press("enter")
+    assert cluster.sent == [Delete("workloads", "research/job-tune-0a1b2")]
+
+
+async def test_a_queue_is_deleted_by_the_name_in_the_title(cluster: FakeCluster) -> None:
+    async with opened(live(cluster)) as stage:
+        await stage.press("2", "j", "ctrl+x")
+        assert "Delete ClusterQueue cq-prod?" in stage.text
+        await stage.write("cq-prod")
+        await stage.press("enter")
+    assert cluster.sent == [Delete("cluster_queues", "cq-prod")]
 
 
 async def test_an_edit_shows_its_difference_before_it_is_applied(

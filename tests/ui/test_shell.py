@@ -32,7 +32,8 @@ from gpuconsole.ui.widgets.confirm import Choice, Confirm, Prompt
 from gpuconsole.ui.widgets.filter import FilterLine
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.palette import Palette
-from tests.ui.worlds import HOSTILE, NOW, history, org_cohort, recorded
+from tests.ui.stage import staged
+from tests.ui.worlds import HOSTILE, NOW, history, org_cohort, recorded, simulated
 
 SIZES = [(80, 24), (120, 36)]
 
@@ -343,14 +344,31 @@ async def test_a_new_snapshot_reaches_the_screen_in_front_only() -> None:
 # Actions
 
 
-async def test_holding_and_resuming_a_queue_sends_commands() -> None:
+async def test_holding_a_queue_asks_and_enter_alone_does_nothing() -> None:
     console = console_of()
-    async with shown(console) as (_app, pilot):
-        await press(pilot, "2", "j", "s", "j", "s")
+    async with shown(console) as (app, pilot):
+        for key, name in (("j", "ClusterQueue cq-prod"), ("j", "LocalQueue prod/lq-prod")):
+            await press(pilot, "2", key, "s")
+            assert isinstance(app.screen, Confirm)
+            assert app.focused is app.screen.query_one("#no", Button)
+            assert f"Hold {name}?" in "\n".join(painted(app))
+            await press(pilot, "enter")
+        assert console.sent == []
+        await press(pilot, "s", "tab", "enter", "k", "s", "tab", "enter")
         assert console.sent == [
-            SetStopPolicy("cq-prod", StopPolicy.HOLD),
             SetStopPolicy("prod/lq-prod", StopPolicy.HOLD),
+            SetStopPolicy("cq-prod", StopPolicy.HOLD),
         ]
+
+
+async def test_a_held_queue_is_resumed_without_a_question() -> None:
+    async with staged(simulated(org_cohort())) as stage:
+        policies = []
+        for keys in (("2", "j", "s", "tab", "enter"), ("s",)):
+            await stage.press(*keys)
+            await stage.tick()
+            policies.append(stage.app.cluster.snapshot.cluster_queues["cq-prod"].stop_policy)
+        assert policies == [StopPolicy.HOLD, StopPolicy.NONE]
 
 
 async def test_draining_a_queue_asks_and_enter_alone_does_nothing() -> None:
@@ -373,7 +391,7 @@ async def test_deleting_needs_the_word() -> None:
         assert console.sent == []
         while not isinstance(app.screen, ConsoleScreen):
             await press(pilot, "escape")
-        await press(pilot, "ctrl+x", *"delete", "enter", "enter")
+        await press(pilot, "ctrl+x", *"delete", "enter")
         assert [type(command).__name__ for command in console.sent] == ["Delete"]
 
 

@@ -120,6 +120,11 @@ class QueuesScreen(QuotaScreen):
         name = f"{KINDS[row.node.kind]} {row.node.name}"
         running = f"{row.node.running} running and {row.node.reserved - row.node.running} reserved"
         match action.id:
+            case "queue.hold":
+                if row.node.stop is not StopPolicy.NONE:
+                    return None
+                goes_on = f"What it runs goes on ({running}); {row.node.pending} pending wait until it is resumed."
+                return Question(f"Hold {name}?", ("It admits nothing new.", goes_on), yes="Hold")
             case "queue.drain":
                 said = (f"It admits nothing new, and {running} workloads are evicted.",)
                 return Question(f"Hold and drain {name}?", said, yes="Drain")

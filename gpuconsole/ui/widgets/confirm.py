@@ -1,6 +1,7 @@
 """The dialogs that every screen uses: a question, a choice from a list, a prompt for one value.
 
-A question has Cancel in front: Enter alone never destroys. Where much is at stake a word has to be typed.
+A question has Cancel in front: Enter alone never destroys. Where much is at stake a word has to be typed; Enter after
+it confirms.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,6 +42,8 @@ class Confirm(Dialog[bool]):
     def __init__(self, question: Question) -> None:
         super().__init__()
         self._question = question
+        self._word = clean(question.word)
+        """As it is shown: only that can be typed."""
 
     def compose(self) -> ComposeResult:
         question = self._question
@@ -48,7 +51,7 @@ class Confirm(Dialog[bool]):
             yield Lines(classes="dialog-title")
             yield Lines(classes="dialog-text")
             if question.word:
-                yield Static(f"Type {clean(question.word)} to go on:", markup=False)
+                yield Static(f"Type {self._word} to go on, then Enter:", markup=False)
                 yield Input(compact=True, id="word")
             with Horizontal(classes="buttons"):
                 yield Button("Cancel", id="no")
@@ -70,13 +73,16 @@ class Confirm(Dialog[bool]):
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
-        self.query_one("#yes", Button).disabled = event.value.strip() != self._question.word
+        self.query_one("#yes", Button).disabled = not self._matches(event.value)
 
     @on(Input.Submitted)
     def _entered(self, event: Input.Submitted) -> None:
-        # Enter after the word moves on to the button: the last key before something is destroyed is never a habit.
-        if event.value.strip() == self._question.word:
-            self.query_one("#yes", Button).focus()
+        event.stop()
+        if self._matches(event.value):
+            self.dismiss(True)
+
+    def _matches(self, typed: str) -> bool:
+        return bool(self._word) and typed.strip() == self._word.strip()
 
     @on(Button.Pressed)
     def _pressed(self, event: Button.Pressed) -> None:
