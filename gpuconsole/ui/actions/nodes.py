@@ -3,9 +3,23 @@
 from gpuconsole.ui.actions.action import Action, Scope
 
 NODES: tuple[Action, ...] = (
-    Action(id="node.cordon", keys=("c",), label="cordon", help="Cordon the node.", scope=Scope.NODE, changes=True),
     Action(
-        id="node.uncordon", keys=("u",), label="uncordon", help="Uncordon the node.", scope=Scope.NODE, changes=True
+        id="node.cordon",
+        keys=("c",),
+        label="cordon",
+        help="Cordon the node.",
+        scope=Scope.NODE,
+        changes=True,
+        footer=True,
+    ),
+    Action(
+        id="node.uncordon",
+        keys=("u",),
+        label="uncordon",
+        help="Uncordon the node.",
+        scope=Scope.NODE,
+        changes=True,
+        footer=True,
     ),
     Action(
         id="node.drain",
@@ -15,6 +29,7 @@ NODES: tuple[Action, ...] = (
         scope=Scope.NODE,
         changes=True,
         dangerous=True,
+        footer=True,
     ),
     Action(
         id="node.fail",
@@ -53,6 +68,7 @@ NODES: tuple[Action, ...] = (
         label="map, list, inside",
         help="Change between the map of GPUs, the list of nodes, and what is inside them: NVLink, MIG, turns.",
         scope=Scope.NODE,
+        footer=True,
     ),
     Action(
         id="node.colour",
@@ -60,6 +76,7 @@ NODES: tuple[Action, ...] = (
         label="colour by",
         help="Colour GPUs by state, queue, owner, age, use or temperature.",
         scope=Scope.NODE,
+        footer=True,
     ),
 )
 

@@ -11,6 +11,7 @@ WORKLOADS: tuple[Action, ...] = (
         scope=Scope.WORKLOAD,
         changes=True,
         dangerous=True,
+        footer=True,
     ),
     Action(
         id="workload.resume",
@@ -28,6 +29,7 @@ WORKLOADS: tuple[Action, ...] = (
         scope=Scope.WORKLOAD,
         changes=True,
         dangerous=True,
+        footer=True,
     ),
     Action(
         id="workload.priority",
@@ -59,6 +61,7 @@ WORKLOADS: tuple[Action, ...] = (
         label="node scores",
         help="Show what every filter and score says of every node for a pod of it.",
         scope=Scope.WORKLOAD,
+        footer=True,
     ),
     Action(
         id="workload.duplicate",
@@ -66,6 +69,7 @@ WORKLOADS: tuple[Action, ...] = (
         label="duplicate",
         help="Open the submit form with a copy of it.",
         scope=Scope.WORKLOAD,
+        footer=True,
     ),
 )
 
@@ -93,6 +97,8 @@ QUEUES: tuple[Action, ...] = (
         help="Hold the queue (it admits nothing new), or resume it.",
         scope=Scope.QUEUE,
         changes=True,
+        dangerous=True,
+        footer=True,
     ),
     Action(
         id="queue.drain",
@@ -118,6 +124,7 @@ QUEUES: tuple[Action, ...] = (
         help="Change nominal quota, borrowing limit or lending limit of one flavor.",
         scope=Scope.QUEUE,
         changes=True,
+        footer=True,
     ),
     Action(
         id="queue.resource",
@@ -125,5 +132,6 @@ QUEUES: tuple[Action, ...] = (
         label="resource",
         help="Choose the resource that the bars show.",
         scope=Scope.QUEUE,
+        footer=True,
     ),
 )

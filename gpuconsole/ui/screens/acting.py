@@ -64,10 +64,14 @@ class ActingScreen(AskingScreen):
     def offered(self) -> list[Action]:
         """Everything that can be asked of this screen, in the registry's order."""
         here = {**self.console_app.handlers(), **self.handlers()}
-        found = [action for action in ACTIONS if action.id in here]
+        found = [action for action in ACTIONS if action.id in here and not self._has_nothing_to_say(action)]
         # The answers have keys wherever the screen does not need these itself; `:` opens them everywhere.
         own = {key for action in found if action.scope is not Scope.ANSWERS for key in action.keys}
         return [action for action in found if action.scope is not Scope.ANSWERS or own.isdisjoint(action.keys)]
+
+    def _has_nothing_to_say(self, action: Action) -> bool:
+        """What only tells something is not offered where there is nothing to tell."""
+        return action.id == "object.explain" and bool(self.refusal(action))
 
     def entries(self) -> list[Entry]:
         """What the palette shows."""

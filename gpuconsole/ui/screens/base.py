@@ -198,3 +198,5 @@ class ConsoleScreen(Leaving, FramedScreen, inherit_bindings=False):
         message.stop()
         self.show_place()
         self.picked(message.row)
+        # After the row is drawn: what can be done with it is not what the eye waits for.
+        self.call_after_refresh(self.show_keys)

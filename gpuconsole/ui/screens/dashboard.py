@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
@@ -106,6 +107,9 @@ class DashboardScreen(ConsoleScreen):
         if action.id == "object.explain" and self._told() == "":
             return "there is nothing to explain under the cursor"
         return super().refusal(action)
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        self.call_after_refresh(self.show_keys)
 
     def _told(self) -> str:
         """What there is to say about the row under the cursor, in full."""

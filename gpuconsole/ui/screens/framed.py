@@ -29,10 +29,15 @@ LOG = logging.getLogger(__name__)
 
 WIDE_SCOPES = (Scope.GLOBAL, Scope.VIEWS, Scope.SIMULATION, Scope.TABLE, Scope.ANSWERS)
 """What is the same on every screen stands last in the footer."""
+EVERY_OBJECT = ("object.describe", "object.yaml", "object.menu")
+"""What can be done with any object stands in the footer after what can be done with this one only."""
 
 
 class FramedScreen(ActingScreen):
     """A screen that draws Snapshots inside the frame that all screens share."""
+
+    ALLOW_IN_MAXIMIZED_VIEW = "Header, Crumbs, FilterLine, CommandLine, Footer"
+    """What stays when the pane in front takes the whole body."""
 
     view: ClassVar[str] = ""
     """The id of its view, for screens that a key opens; `view.NAME` in the registry."""
@@ -173,8 +178,14 @@ class FramedScreen(ActingScreen):
         names = [screen.crumb() for screen in self.app.screen_stack if isinstance(screen, FramedScreen)]
         self.query_one(Crumbs).show(self.console_app.view, names)
         self.show_place()
+        self.show_keys()
+
+    def show_keys(self) -> None:
+        """Show the keys that work here, now: those of the object under the cursor first."""
+        if not self.stands:
+            return
         offered = [action for action in self.offered() if action.footer and action.keys]
-        offered.sort(key=lambda action: action.scope in WIDE_SCOPES)
+        offered.sort(key=lambda action: (action.scope in WIDE_SCOPES, action.id in EVERY_OBJECT))
         self.query_one(Footer).show([(action, bool(self.refusal(action))) for action in offered])
 
     def show_place(self) -> None:
