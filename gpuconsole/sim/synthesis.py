@@ -1,11 +1,12 @@
 """Nodes that the input does not declare, made from the quotas: queues alone can be simulated."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuconsole.model.cluster import Node
+from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
-from gpuconsole.model.queues import ClusterQueue, Cohort, Quota, ResourceFlavor
+from gpuconsole.model.queues import ClusterQueue, Cohort, Quota, ResourceFlavor, Topology
 from gpuconsole.model.resources import is_gpu, is_mig
 
 GIB = 2**30
@@ -13,6 +14,7 @@ GPUS_PER_NODE = 8
 _CPU_A_GPU, _MEMORY_A_GPU = 32_000, 256 * GIB
 _CPU_NODE, _MEMORY_NODE = 64_000, 512 * GIB
 _MOST_NODES = 10_000
+_LONGEST_LABEL = 63
 
 
 def complete(objects: Iterable[Object], *, gpus_per_node: int = GPUS_PER_NODE) -> tuple[Object, ...]:
@@ -29,7 +31,8 @@ def complete(objects: Iterable[Object], *, gpus_per_node: int = GPUS_PER_NODE) -
 def nodes_for(objects: Iterable[Object], gpus_per_node: int) -> list[Node]:
     """Nodes that hold the nominal quota: ⌈Σ nominal GPUs of the flavor / GPUs a node⌉ of each flavor.
 
-    A flavor without GPUs gets nodes for its cpu and memory.
+    A flavor without GPUs gets nodes for its cpu and memory. The nodes of a flavor with a Topology have labels for its
+    levels: they are all in one domain of each level above the host, so that no gang is kept apart by what is made up.
     """
     given = tuple(objects)
     totals: dict[str, dict[str, int]] = {}
@@ -37,10 +40,12 @@ def nodes_for(objects: Iterable[Object], gpus_per_node: int) -> list[Node]:
         if isinstance(thing, (ClusterQueue, Cohort)):
             _add(totals, thing.quotas())
     flavors = {thing.name: thing for thing in given if isinstance(thing, ResourceFlavor)}
+    levels = {thing.name: thing.levels for thing in given if isinstance(thing, Topology)}
+    found = (flavors.get(name, ResourceFlavor(name=name)) for name in totals)
     return [
         node
-        for name, total in totals.items()
-        for node in _nodes(flavors.get(name, ResourceFlavor(name=name)), total, gpus_per_node)
+        for flavor in found
+        for node in _nodes(flavor, levels.get(flavor.topology, ()), totals[flavor.name], gpus_per_node)
     ]
 
 
@@ -50,7 +55,7 @@ def _add(totals: dict[str, dict[str, int]], quotas: dict[tuple[str, str], Quota]
         of_flavor[resource] = of_flavor.get(resource, 0) + quota.nominal
 
 
-def _nodes(flavor: ResourceFlavor, total: dict[str, int], gpus_per_node: int) -> list[Node]:
+def _nodes(flavor: ResourceFlavor, levels: Sequence[str], total: dict[str, int], gpus_per_node: int) -> list[Node]:
     devices = {name: amount for name, amount in total.items() if is_gpu(name) or is_mig(name)}
     count = max((-(-amount // gpus_per_node) for amount in devices.values()), default=0)
     capacity = {CPU: _CPU_NODE, MEMORY: _MEMORY_NODE}
@@ -68,15 +73,17 @@ def _nodes(flavor: ResourceFlavor, total: dict[str, int], gpus_per_node: int) ->
         if count and resource not in capacity:
             capacity[resource] = -(-amount // count)
     capacity = {PODS: 250, EPHEMERAL_STORAGE: 1000 * GIB, **capacity}
-    return [_node(flavor, number, capacity) for number in range(1, min(count, _MOST_NODES) + 1)]
+    domain = flavor.name[:_LONGEST_LABEL].rstrip("-.")
+    labels = {**dict.fromkeys(levels, domain), **flavor.node_labels}
+    return [_node(flavor, labels, number, capacity) for number in range(1, min(count, _MOST_NODES) + 1)]
 
 
-def _node(flavor: ResourceFlavor, number: int, capacity: dict[str, int]) -> Node:
+def _node(flavor: ResourceFlavor, labels: Mapping[str, str], number: int, capacity: dict[str, int]) -> Node:
     name = f"{flavor.name}-{number}"
     return Node(
         name=name,
         uid=f"node-{name}",
-        labels={"kubernetes.io/hostname": name, **flavor.node_labels},
+        labels={**labels, HOSTNAME: flavor.node_labels.get(HOSTNAME, name)},
         taints=flavor.node_taints,
         capacity=capacity,
         allocatable=capacity,
