@@ -1,9 +1,10 @@
 """The numbers of the dashboard: GPUs, who waits, the last hour, and the tree of queues."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.insight.attention import attention
 from gpuconsole.insight.books import books
@@ -67,8 +68,9 @@ class Waiting(Struct, frozen=True, kw_only=True):
 
 
 class LastHour(Struct, frozen=True, kw_only=True):
-    """What happened lately, in `BINS` equal parts, the newest last."""
+    """What happened in the hour before a moment, in `BINS` equal parts, the newest last."""
 
+    time: Time
     admitted: int
     admitted_bins: tuple[int, ...]
     preempted: int
@@ -82,27 +84,46 @@ class LastHour(Struct, frozen=True, kw_only=True):
     """Of these, those of which nobody knows how much, nor what it cost."""
     unpriced: int = 0
     """Those of which nobody knows what it cost."""
-    partial: bool
-    """The history that was given does not reach back so far; the numbers are lower bounds."""
+    since: Time
+    """What is counted came after this: an hour ago, or later where older lines are not at hand."""
+
+    @property
+    def whole(self) -> bool:
+        """True if the window is the hour that it should be."""
+        return self.since <= self.time - HOUR
+
+    def __add__(self, other: "LastHour") -> "LastHour":
+        """Both together, of the same moment."""
+        return LastHour(
+            time=self.time,
+            admitted=self.admitted + other.admitted,
+            admitted_bins=tuple(map(sum, zip(self.admitted_bins, other.admitted_bins, strict=True))),
+            preempted=self.preempted + other.preempted,
+            preempted_bins=tuple(map(sum, zip(self.preempted_bins, other.preempted_bins, strict=True))),
+            lost_gpu_hours=self.lost_gpu_hours + other.lost_gpu_hours,
+            cost=self.cost + other.cost,
+            losses=self.losses + other.losses,
+            unknown=self.unknown + other.unknown,
+            unpriced=self.unpriced + other.unpriced,
+            since=max(self.since, other.since),
+        )
 
 
 class Dashboard(Struct, frozen=True, kw_only=True):
     time: Time
     gpus: GpuTotals
     waiting: Waiting
-    lately: LastHour
     queues: tuple[QuotaNode, ...]
     attention: tuple[Attention, ...]
     """The most pressing first."""
 
 
 def dashboard(snapshot: Snapshot) -> Dashboard:
-    """Sum a Snapshot up; of the last hour what its own newest lines tell."""
+    """Sum a Snapshot up."""
     return Dashboard(
         time=snapshot.time,
         gpus=gpu_totals(snapshot),
         waiting=waiting(snapshot),
-        lately=last_hour(snapshot.recent, snapshot.time),
         queues=queues(snapshot),
         attention=attention(snapshot, snapshot.recent),
     )
@@ -147,15 +168,21 @@ def _queued(snapshot: Snapshot, workload: str) -> bool:
     return known is not None and not known.admitted and not known.finished
 
 
-def last_hour(history: Sequence[Happened], now: Time) -> LastHour:
-    """Sum up the lines of the last hour before `now`; `history` is oldest first."""
+def last_hour(recent: Sequence[Happened], now: Time) -> LastHour:
+    """Sum up the newest lines of history, oldest first, as far back as they reach: a Snapshot has `KEPT` of them."""
+    found = hour_of(recent, now)
+    return replace(found, since=max(found.since, recent[0].time)) if len(recent) >= KEPT else found
+
+
+def hour_of(lines: Iterable[Happened], now: Time) -> LastHour:
+    """Sum up those of all lines that tell of the hour before `now`."""
     start = now - HOUR
     admitted, preempted = [0] * BINS, [0] * BINS
     lost, cost = 0.0, 0.0
     losses = unknown = unpriced = 0
-    for line in reversed(history):
+    for line in lines:
         if line.time <= start:
-            break
+            continue
         place = min(BINS - 1, (line.time - start) * BINS // HOUR)
         match line.what:
             case What.ADMITTED:
@@ -171,6 +198,7 @@ def last_hour(history: Sequence[Happened], now: Time) -> LastHour:
             unknown += line.lost_unknown
             unpriced += line.lost_unknown or bool(line.lost_gpu_seconds and not line.cost)
     return LastHour(
+        time=now,
         admitted=sum(admitted),
         admitted_bins=tuple(admitted),
         preempted=sum(preempted),
@@ -180,5 +208,5 @@ def last_hour(history: Sequence[Happened], now: Time) -> LastHour:
         losses=losses,
         unknown=unknown,
         unpriced=unpriced,
-        partial=len(history) >= KEPT and history[0].time > start,
+        since=start,
     )

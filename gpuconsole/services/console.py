@@ -16,14 +16,17 @@ from gpuconsole.insight.engines import Engines, sharing
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.losses import Losses, lost_by
+from gpuconsole.insight.overview import LastHour, last_hour
 from gpuconsole.insight.queue_metrics import QueueMetrics
 from gpuconsole.insight.standings import Standings
 from gpuconsole.insight.trends import Trends
+from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.decisions import Pending
 from gpuconsole.model.events import Happened
 from gpuconsole.model.manifests import Loaded, load_text
 from gpuconsole.model.prices import Prices
+from gpuconsole.model.seen import KEPT
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.answers import Answers
 from gpuconsole.services.estimates import Estimates
@@ -77,6 +80,9 @@ class Console:
         """Looks ahead on a live cluster; elsewhere nobody has to guess."""
         self._estimates = Estimates(recorder, about.source if self._live is not None else "")
         self._stopped = False
+        self._began_recording = False
+        self._known_since: Time | None = None
+        """The time of the first line, where there were older ones that nobody knows; None where all are known."""
         self._measurements = Measurements(recorder, about.source if self._live is not None else "")
         self.forwards = Forwards()
         self._audit_needed = about.mode is Mode.LIVE and not no_audit
@@ -209,6 +215,26 @@ class Console:
             return history.preemptions(self._recorder, limit)
         return history.newest_preemptions(self.snapshot.recent, limit)
 
+    def preemption_count(self) -> int | None:
+        """How many preemptions this session recorded; None where no history is kept. Raises HistoryError."""
+        return history.preemption_count(self._recorder) if self._recorder is not None else None
+
+    @property
+    def keeps_history(self) -> bool:
+        """True if answers about the past read the disk."""
+        return self._recorder is not None
+
+    def last_hour(self) -> LastHour:
+        """The totals of the last hour, by the history; where none is kept, of as many lines as are at hand.
+
+        Raises HistoryError.
+        """
+        snapshot = self.snapshot
+        if self._recorder is not None:
+            found = history.last_hour(self._recorder, snapshot.time)
+            return found if self._known_since is None else replace(found, since=max(found.since, self._known_since))
+        return last_hour(snapshot.recent, snapshot.time)
+
     def losses(self) -> Losses:
         """The work that evictions took, by queue and workload; of late only, where no history is kept.
 
@@ -298,6 +324,11 @@ class Console:
                     self._failing.append(callback)
 
     def _recorded(self, lines: Sequence[Happened]) -> None:
+        if not self._began_recording:
+            self._began_recording = True
+            # A simulation that goes on from what was saved knows the end of its past only.
+            if self._live is None and len(lines) >= KEPT:
+                self._known_since = min(line.time for line in lines)
         if self._recorder is not None:
             self._recorder.record(lines)
         for line in lines:

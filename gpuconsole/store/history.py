@@ -1,18 +1,29 @@
 """The history of this session as one: what is stored already, and what still waits to be written."""
 
-from collections.abc import Iterable
-from contextlib import closing
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 
 from gpuconsole.insight.calibration import Told
 from gpuconsole.insight.estimates import KEPT
 from gpuconsole.insight.losses import Losses, added, lost_by
+from gpuconsole.insight.overview import LastHour, hour_of
 from gpuconsole.insight.preemptions import NEEDED
+from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Happened, What
 from gpuconsole.store import queries
 from gpuconsole.store.recorder import Recorder
-from gpuconsole.store.schema import open_for_reading
+from gpuconsole.store.schema import open_for_reading, told_of
 
 ENDLESS = 2**62
+
+
+@contextmanager
+def _reading(recorder: Recorder) -> Iterator[sqlite3.Connection]:
+    """The history beside its writer. Raises HistoryError, for what is asked as well."""
+    with told_of(recorder.path), closing(open_for_reading(recorder.path)) as db:
+        yield db
+
 
 # What waits is read before what is stored: a line that is written meanwhile is then in both, and never in none.
 
@@ -20,7 +31,7 @@ ENDLESS = 2**62
 def preemptions(recorder: Recorder, limit: int) -> tuple[Happened, ...]:
     """The newest preemptions and what became of them, oldest line first. Raises HistoryError."""
     fresh = {n: line for n, line in recorder.unflushed().items() if line.what in NEEDED}
-    with closing(open_for_reading(recorder.path)) as db:
+    with _reading(recorder) as db:
         stored = queries.preemptions(db, recorder.session, limit)
     return newest_preemptions((stored | fresh).values(), limit)
 
@@ -35,15 +46,34 @@ def newest_preemptions(lines: Iterable[Happened], limit: int) -> tuple[Happened,
 def losses(recorder: Recorder) -> Losses:
     """The work that this session lost, by queue and workload. Raises HistoryError."""
     fresh = recorder.unflushed()
-    with closing(open_for_reading(recorder.path)) as db:
+    with _reading(recorder) as db:
         stored = queries.losses(db, recorder.session, min(fresh, default=ENDLESS))
     return added(stored, lost_by(fresh.values()))
+
+
+def last_hour(recorder: Recorder, now: Time) -> LastHour:
+    """The totals of the hour before `now`, by all that this session recorded. Raises HistoryError.
+
+    Of a live cluster these are also lines about the time before the session, as far as Kubernetes' Events tell it.
+    """
+    fresh = recorder.unflushed()
+    with _reading(recorder) as db:
+        stored = queries.last_hour(db, recorder.session, now, min(fresh, default=ENDLESS))
+    return stored + hour_of(fresh.values(), now)
+
+
+def preemption_count(recorder: Recorder) -> int:
+    """How many preemptions this session recorded. Raises HistoryError."""
+    fresh = recorder.unflushed()
+    with _reading(recorder) as db:
+        stored = queries.preemption_count(db, recorder.session, min(fresh, default=ENDLESS))
+    return stored + sum(line.what is What.PREEMPTED for line in fresh.values())
 
 
 def of_workload(recorder: Recorder, workload: str) -> tuple[Happened, ...]:
     """All that happened to a workload, and what it did to others, oldest first. Raises HistoryError."""
     fresh = {n: line for n, line in recorder.unflushed().items() if workload in (line.workload, line.by)}
-    with closing(open_for_reading(recorder.path)) as db:
+    with _reading(recorder) as db:
         stored = queries.of_workload(db, recorder.session, workload)
     return tuple((stored | fresh).values())
 
@@ -53,5 +83,5 @@ def estimates(recorder: Recorder, source: str) -> list[Told]:
 
     Raises HistoryError.
     """
-    with closing(open_for_reading(recorder.path)) as db:
+    with _reading(recorder) as db:
         return queries.estimates(db, source, KEPT)

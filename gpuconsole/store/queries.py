@@ -16,10 +16,13 @@ from gpuconsole.errors import HistoryError
 from gpuconsole.insight.calibration import Interval, Told
 from gpuconsole.insight.forecast_check import Cause, Difference, Differences
 from gpuconsole.insight.losses import Losses
+from gpuconsole.insight.overview import BINS, LastHour
 from gpuconsole.insight.preemptions import NEEDED
 from gpuconsole.model.choices import Choice, Considered
+from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.events import Announcement, Happened, What
 from gpuconsole.model.text import clean
+from gpuconsole.store.schema import COUNTED
 
 COLUMNS = Happened.__struct_fields__
 Lines = dict[int, Happened]
@@ -83,6 +86,50 @@ def losses(db: sqlite3.Connection, session: int, before: int) -> Losses:
     """The work that a session lost by its lines before this number; a preemption only repeats an eviction."""
     rows = db.execute(_LOSSES, {"session": session, "before": before})
     return {(clean(queue), clean(owner)): (float(hours), float(cost)) for queue, owner, hours, cost in rows}
+
+
+_LAST_HOUR = f"""
+select min(:bins - 1, (time - :start) * :bins / :hour) as bin, sum(what = 'admitted'), sum(what = 'preempted'),
+    total(lost_gpu_seconds) filter (where what != 'preempted') / 3600,
+    total(cost) filter (where what != 'preempted'),
+    count(*) filter (where what != 'preempted' and (lost_gpu_seconds > 0 or lost_unknown > 0)),
+    count(*) filter (where what != 'preempted' and lost_unknown > 0),
+    count(*) filter (where what != 'preempted' and (lost_unknown > 0 or (lost_gpu_seconds > 0 and cost = 0)))
+    from events indexed by events_counted
+    where session = :session and time > :start and n < :before and {COUNTED}
+    group by bin
+"""
+
+
+def last_hour(db: sqlite3.Connection, session: int, now: Time, before: int) -> LastHour:
+    """The totals of the hour before `now` by the session's lines before this number."""
+    start = now - HOUR
+    named = {"session": session, "start": start, "before": before, "bins": BINS, "hour": HOUR}
+    rows = db.execute(_LAST_HOUR, named).fetchall()
+    admitted, preempted = ({row[0]: int(row[column]) for row in rows} for column in (1, 2))
+    hours, cost, losses, unknown, unpriced = (sum(row[column] for row in rows) for column in range(3, 8))
+    return LastHour(
+        time=now,
+        admitted=sum(admitted.values()),
+        admitted_bins=tuple(admitted.get(place, 0) for place in range(BINS)),
+        preempted=sum(preempted.values()),
+        preempted_bins=tuple(preempted.get(place, 0) for place in range(BINS)),
+        lost_gpu_hours=float(hours),
+        cost=float(cost),
+        losses=losses,
+        unknown=unknown,
+        unpriced=unpriced,
+        since=start,
+    )
+
+
+def preemption_count(db: sqlite3.Connection, session: int, before: int) -> int:
+    """How many preemptions the session's lines before this number tell of."""
+    (number,) = db.execute(
+        "select count(*) from events indexed by events_preempted where session = ? and n < ? and what = 'preempted'",
+        (session, before),
+    ).fetchone()
+    return int(number)
 
 
 def count(db: sqlite3.Connection, session: int) -> int:

@@ -8,7 +8,7 @@ from gpuconsole.insight.gpu_totals import GpuTotals, gpu_totals
 from gpuconsole.insight.overview import BINS, LastHour, Waiting, dashboard, last_hour, waiting
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.trouble import Attention, Trouble
-from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import PodPhase
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.objects import Object
@@ -146,7 +146,8 @@ def test_the_last_hour_is_binned_and_each_loss_counts_once() -> None:
         lost_gpu_hours=2.5,
         cost=5.42,
         losses=2,
-        partial=False,
+        time=START,
+        since=START - HOUR,
     )
 
 
@@ -164,12 +165,13 @@ def test_losses_that_nobody_knows_are_counted_and_not_taken_for_none() -> None:
     assert "".join(text for text, _ in painted(lately_lines(alone)[2])) == "lost     unknown GPU-h cost unknown"
 
 
-def test_a_history_that_does_not_reach_back_is_called_partial() -> None:
+def test_lines_that_do_not_reach_back_an_hour_make_the_window_shorter() -> None:
     full = [line(20, What.PENDING)] * KEPT
 
-    assert last_hour(full, START).partial
-    assert not last_hour([line(90, What.PENDING), *full], START).partial
-    assert not last_hour([line(20, What.PENDING)], START).partial
+    found = last_hour(full, START)
+    assert (found.since, found.whole) == (full[0].time, False)
+    assert last_hour([line(90, What.PENDING), *full], START).whole
+    assert last_hour([line(20, What.PENDING)], START).whole
 
 
 def on_l4(workload: Workload) -> Workload:

@@ -52,7 +52,14 @@ async def test_counts_sum_up_and_name_who_was_hit_most_often() -> None:
     async with staged(recorded(org_cohort(), lines)) as stage:
         await stage.press("6")
         counts = stage.screen(PreemptionsScreen).query_one("#counts", TextPane).text.splitlines()
-        assert counts[1] == "  3 preemptions, 3.0 GPU-h lost, 6.63 $"
+        assert counts[:6] == [
+            "PREEMPTIONS",
+            "  2 in the last hour",
+            "  listed: those among the newest events",
+            "",
+            "LISTED",
+            "  3 preemptions, 3.0 GPU-h lost, 6.63 $",
+        ]
         assert counts[counts.index("MOST OFTEN EVICTED") + 1] == "    2×  research/rlhf  2.9 GPU-h, 6.41 $"
         assert "⟲2" in stage.line("prod/serve-3")
 

@@ -1,15 +1,17 @@
 """The dashboard: the cluster at a glance, each pane a way down to what it sums up."""
 
+import logging
 from collections.abc import Sequence
 
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
+from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.gpu_totals import GpuTotals
 from gpuconsole.insight.gpumap import GpuRow, gpu_rows
 from gpuconsole.insight.losses import at_least
-from gpuconsole.insight.overview import Dashboard, LastHour, Waiting, dashboard
+from gpuconsole.insight.overview import Dashboard, LastHour, Waiting, dashboard, last_hour
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.insight.trouble import Attention, Trouble
 from gpuconsole.model.snapshot import Snapshot
@@ -28,6 +30,7 @@ from gpuconsole.ui.widgets.gpumap import GpuMap
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines
 
+LOG = logging.getLogger(__name__)
 URGENT = (Trouble.DEADLOCK, Trouble.NODE_DOWN, Trouble.ADMITS_NOBODY, Trouble.THRASH)
 PLACES = {"nodes": "nodes", "workloads": "workloads", "jobs": "workloads", "pods": "nodes"}
 """Table of an object → the view that shows it; queues otherwise."""
@@ -55,6 +58,11 @@ class DashboardScreen(ConsoleScreen):
     def __init__(self) -> None:
         super().__init__()
         self._answers = Background(self, _answer, self._show_answer)
+        self._hours = Background(self, self._count_hour, self._show_hour, reads=True)
+        self._summary: tuple[Sequence[Cell], ...] = (("", "", ""),) * 3
+        """The lines of the first three panels."""
+        self._window = "Last hour"
+        """What the third of them is about."""
 
     def body(self) -> ComposeResult:
         with Horizontal(id="summary"):
@@ -82,6 +90,28 @@ class DashboardScreen(ConsoleScreen):
 
     def show(self, snapshot: Snapshot) -> None:
         self._answers.ask(snapshot)
+        if self.console.keeps_history:
+            self._hours.ask(snapshot)
+        else:
+            self._show_hour(self.console.last_hour())
+
+    def _count_hour(self, snapshot: Snapshot) -> LastHour:
+        try:
+            return self.console.last_hour()
+        except ConsoleError as error:
+            LOG.warning("The last hour is counted by the newest events alone: %s", error)
+            return last_hour(snapshot.recent, snapshot.time)
+
+    def _show_hour(self, hour: LastHour) -> None:
+        self._summary = *self._summary[:2], lately_lines(hour)
+        self._window = window(hour)
+        panel = self.query_one("#lately", Lines)
+        panel.lines, panel.border_title = lately_lines(hour), self._window
+        self._show_brief()
+
+    def _show_brief(self) -> None:
+        gpus, waiting, lately = self._summary
+        self.query_one("#brief", Lines).lines = brief_lines(gpus, waiting, lately, self._window)
 
     def _show_answer(self, answer: tuple[Dashboard, Sequence[GpuRow]]) -> None:
         numbers, cells = answer
@@ -89,11 +119,10 @@ class DashboardScreen(ConsoleScreen):
         nodes = status.unseen({"nodes"})
         gpus = gpu_lines(numbers.gpus, nodes)
         waiting = waiting_lines(numbers.waiting, numbers.time)
-        lately = lately_lines(numbers.lately)
         self.query_one("#gpus", Lines).lines = gpus
         self.query_one("#waiting", Lines).lines = waiting
-        self.query_one("#lately", Lines).lines = lately
-        self.query_one("#brief", Lines).lines = brief_lines(gpus, waiting, lately)
+        self._summary = gpus, waiting, self._summary[2]
+        self._show_brief()
         self.query_one("#dash-queues", Grid).show(queue_rows(honest_queues(numbers.queues, status)))
         self.query_one("#attention", Grid).show(honest_troubles(numbers.attention, numbers.queues, status))
         self.query_one(GpuMap).show(cells, empty=nodes or "No nodes.")
@@ -176,14 +205,19 @@ def _number(value: int, glyph: str, word: str, role: str) -> Painted:
     return ((f"{glyph} {value:,} {word}", role if value else "dim"),)
 
 
-def brief_lines(gpus: Sequence[Cell], waiting: Sequence[Cell], lately: Sequence[Cell]) -> tuple[Cell, ...]:
-    """The three panels as one, for narrow screens."""
+def window(hour: LastHour) -> str:
+    """What the totals of the last hour are of: `Last hour`, `Since 08:52:10` where older lines are not at hand."""
+    return "Last hour" if hour.whole else f"Since {fmt.clock(hour.since)}"
+
+
+def brief_lines(gpus: Sequence[Cell], waiting: Sequence[Cell], lately: Sequence[Cell], hour: str) -> tuple[Cell, ...]:
+    """The three panels as one, for narrow screens; `hour` is the window of the last one."""
     rows = (
         ("GPUs", gpus[0], _without_zeros(gpus[1])),
         ("", gpus[2]),
         ("Waiting", waiting[0], waiting[2]),
         ("", waiting[1]),
-        ("Last hour", *lately[:2]),
+        (hour, *lately[:2]),
         ("", lately[2]),
     )
     return tuple(((f" {name:<10}", "title"), *join(cells)) for name, *cells in rows)
@@ -212,9 +246,8 @@ def waiting_lines(waiting: Waiting, now: int) -> tuple[Cell, ...]:
 
 
 def lately_lines(lately: LastHour) -> tuple[Cell, ...]:
-    """What happened in the last hour; `≥` where the history that is at hand is shorter."""
-    least = "≥ " if lately.partial else ""
-    hours = at_least(f"{least}{lately.lost_gpu_hours:,.1f}", lately.unknown, lately.losses)
+    """What happened in the last hour, or in the window that the panel's title names."""
+    hours = at_least(f"{lately.lost_gpu_hours:,.1f}", lately.unknown, lately.losses)
     cost = at_least(fmt.money(lately.cost), lately.unpriced, lately.losses)
     lost: Painted = (
         ("lost     ", ""),
@@ -222,8 +255,8 @@ def lately_lines(lately: LastHour) -> tuple[Cell, ...]:
         (f" cost {cost}" if cost == "unknown" else f" {cost}", "dim"),
     )
     return (
-        _sparks("admitted ", f"{least}{lately.admitted:,}", lately.admitted_bins, "running"),
-        _sparks("preempted", f"{least}{lately.preempted:,}", lately.preempted_bins, "victim"),
+        _sparks("admitted ", f"{lately.admitted:,}", lately.admitted_bins, "running"),
+        _sparks("preempted", f"{lately.preempted:,}", lately.preempted_bins, "victim"),
         lost,
     )
 

@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.choices import WORDS, shares, whose
 from gpuconsole.insight.losses import at_least
+from gpuconsole.insight.overview import LastHour
 from gpuconsole.insight.preemptions import PreemptionRow, rows
 from gpuconsole.insight.who import Circle, Count, Who, chain, who
 from gpuconsole.model.choices import Considered, Verdict
@@ -39,6 +40,8 @@ class Past(NamedTuple):
 
     rows: Sequence[PreemptionRow]
     who: Who
+    windows: Sequence[str]
+    """How many preemptions there were in which time, in words."""
 
 
 class PreemptionsScreen(WorkloadScreen):
@@ -76,9 +79,10 @@ class PreemptionsScreen(WorkloadScreen):
     def _gather(self, snapshot: Snapshot) -> Past | ConsoleError:
         try:
             found = rows(self.console.preemptions(MOST))
+            windows = windows_of(self.console.last_hour(), self.console.preemption_count(), len(found))
         except ConsoleError as error:
             return error
-        return Past(found, who(found))
+        return Past(found, who(found), windows)
 
     def _tell(self, past: Past | ConsoleError) -> None:
         if isinstance(past, ConsoleError):
@@ -86,7 +90,7 @@ class PreemptionsScreen(WorkloadScreen):
             return
         self._rows = past.rows
         self.query_one(Grid).show(self._visible())
-        self.query_one("#counts", TextPane).show(count_lines(past.who))
+        self.query_one("#counts", TextPane).show(count_lines(past.who, past.windows))
         self.picked(self.query_one(Grid).current)
 
     def _visible(self) -> Sequence[PreemptionRow]:
@@ -122,10 +126,21 @@ class PreemptionsScreen(WorkloadScreen):
             self.flash(f"{key} is gone by now; E shows what is remembered of it", "warning")
 
 
-def count_lines(found: Who) -> list[Painted]:
-    """Sums, who causes them, and whom they hit most often."""
+def windows_of(hour: LastHour, recorded: int | None, listed: int) -> list[str]:
+    """How many preemptions the last hour had, how many the session, and how many of those are listed."""
+    when = "in the last hour" if hour.whole else f"since {fmt.clock(hour.since)}"
+    said = [f"{hour.preempted:,} {when}"]
+    if recorded is None:
+        return [*said, "listed: those among the newest events"]
+    more = f"; the newest {listed:,} are listed" if recorded > listed else ""
+    return [*said, f"{recorded:,} in this session{more}"]
+
+
+def count_lines(found: Who, windows: Sequence[str] = ()) -> list[Painted]:
+    """Sums of the listed ones, who causes them, and whom they hit most often; before them how many there were when."""
     lines = [
-        heading("IN ALL"),
+        *((heading("PREEMPTIONS"), *(line(f"  {text}") for text in windows), BLANK) if windows else ()),
+        heading("LISTED"),
         line(f"  {found.preemptions} preemptions, {_lost(found, found.preemptions, ' lost')}"),
         line((f"  {found.unplaced} whose preemptor has no place yet", "dim")),
     ]
