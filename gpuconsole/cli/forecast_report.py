@@ -58,6 +58,10 @@ def _check_as_text(said: Differences, foreseen: Forecast | None) -> list[str]:
         ),
     ]
     told = [one for one in said.differences if one.cause is not Cause.TIMING]
+    if before := sum(said.earlier.values()):
+        total = len(said.differences) + before
+        listed = f"The newest {len(said.differences):,} differences of {total:,}, without those of timing:"
+        lines += ["", listed]
     for one in told:
         lines += ["", *_difference(one)]
     return [*lines, *(_assumed(foreseen) if foreseen is not None else ())]

@@ -4,7 +4,8 @@ Each decision of Kueue between two looks is compared with what was foreseen at t
 is tried again in hindsight (`forecast_trial`), to tell a change that came between from a disagreement.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -48,6 +49,9 @@ class Differences(Struct, frozen=True, kw_only=True):
     """That Kueue made, or should have made."""
     agreed: int = 0
     differences: tuple[Difference, ...] = ()
+    """The newest ones."""
+    earlier: Mapping[Cause, int] = {}
+    """How many earlier ones there were, by cause."""
     told: tuple[Happened, ...] = ()
     """Lines for the history: how Kueue's victims were chosen, as the engine finds it in hindsight."""
 
@@ -56,6 +60,7 @@ class Differences(Struct, frozen=True, kw_only=True):
             decisions=self.decisions + other.decisions,
             agreed=self.agreed + other.agreed,
             differences=(*self.differences, *other.differences),
+            earlier=Counter(self.earlier) + Counter(other.earlier),
             told=(*self.told, *other.told),
         )
 
@@ -68,11 +73,15 @@ class Differences(Struct, frozen=True, kw_only=True):
         )
 
     def of(self, cause: Cause) -> int:
-        return sum(one.cause is cause for one in self.differences)
+        """How many differences have this cause, of all there were."""
+        return sum(one.cause is cause for one in self.differences) + self.earlier.get(cause, 0)
 
     def recent(self) -> "Differences":
         """The same counts; of the differences the newest."""
-        return self if len(self.differences) <= KEPT else replace(self, differences=self.differences[-KEPT:])
+        if len(self.differences) <= KEPT:
+            return self
+        cut = Counter(one.cause for one in self.differences[:-KEPT])
+        return replace(self, differences=self.differences[-KEPT:], earlier=Counter(self.earlier) + cut)
 
     @property
     def agreement(self) -> float:

@@ -5,6 +5,7 @@ An answer's lines come with their number in the session, by which they can be me
 """
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable
 from operator import itemgetter
 from typing import Any
@@ -145,7 +146,10 @@ def audit(db: sqlite3.Connection, session: int) -> list[tuple[str, str, str]]:
 
 
 def compared(db: sqlite3.Connection, limit: int) -> Differences:
-    """How the forecasts of all sessions compared with what Kueue did, with the newest differences, oldest first."""
+    """How the forecasts of all sessions compared with what Kueue did.
+
+    All decisions and causes are counted; the newest `limit` differences are listed, oldest first.
+    """
     (decisions, agreed) = db.execute(
         "select coalesce(sum(decisions), 0), coalesce(sum(agreed), 0) from agreement"
     ).fetchone()
@@ -154,7 +158,12 @@ def compared(db: sqlite3.Connection, limit: int) -> Differences:
         " order by session desc, n desc limit ?",
         (limit,),
     ).fetchall()
-    return Differences(decisions=decisions, agreed=agreed, differences=tuple(map(_difference, reversed(rows))))
+    listed = tuple(map(_difference, reversed(rows)))
+    causes: Counter[Cause] = Counter()
+    for cause, number in db.execute("select cause, count(*) from differences group by cause"):
+        causes[_cause(cause)] += number
+    earlier = causes - Counter(one.cause for one in listed)
+    return Differences(decisions=decisions, agreed=agreed, differences=listed, earlier=earlier)
 
 
 def estimates(db: sqlite3.Connection, source: str, limit: int) -> list[Told]:
@@ -185,9 +194,14 @@ def _difference(row: tuple[Any, ...]) -> Difference:
         queue=queue,
         foreseen=foreseen,
         fact=fact,
-        cause=Cause(cause) if cause in list(Cause) else Cause.DISAGREEMENT,
+        cause=_cause(cause),
         detail=detail,
     )
+
+
+def _cause(text: object) -> Cause:
+    """A cause that this version does not know is at least no agreement."""
+    return Cause(text) if text in list(Cause) else Cause.DISAGREEMENT
 
 
 def _lines(rows: Iterable[tuple[Any, ...]]) -> Lines:

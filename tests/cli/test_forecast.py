@@ -1,6 +1,7 @@
 """`gpuconsole forecast`: what comes next, and how often it came, for people and for programs."""
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,48 @@ def test_what_live_sessions_recorded_can_be_read_later(
         None,
     ]
     assert list(document["answer"]) == ["agreement", "differences"]
+
+
+def test_causes_are_counted_over_all_differences_and_the_newest_are_listed(
+    gpuconsole: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUCONSOLE_STATE_DIR", str(tmp_path))
+    causes = [*[Cause.TIMING] * 600, *[Cause.ORDER] * 30, *[Cause.MEMORY] * 120, Cause.DISAGREEMENT]
+    found = tuple(
+        Difference(time=n * 1_000_000, workload=f"a/{n}", queue="cq", foreseen="waits", fact="admitted", cause=cause)
+        for n, cause in enumerate(causes)
+    )
+    for part in (found[:100], found[100:]):
+        recorder = Recorder(tmp_path / "history.db", Opening(version="test"), wall=lambda: 0)
+        recorder.compared(Differences(decisions=len(part) + 150, agreed=150, differences=part))
+        recorder.close()
+    with sqlite3.connect(tmp_path / "history.db") as db:
+        db.execute("update differences set cause = 'of a later version' where workload = 'a/0'")
+    db.close()
+    document = json.loads(gpuconsole("forecast", "--check", "--history", "-o", "json").out)["answer"]
+    assert document["agreement"] == {
+        "decisions": 1051,
+        "agreed": 300,
+        "timing": 599,
+        "order": 30,
+        "unseen": 0,
+        "memory": 120,
+        "disagreement": 2,
+        "part": round((300 + 599) / 1051, 4),
+    }
+    assert [one["workload"] for one in document["differences"]] == [f"a/{n}" for n in range(551, 751)]
+    result = gpuconsole("forecast", "--check", "--history")
+    assert result.status == 1
+    assert result.lines[0] == "1,051 decisions of Kueue compared, 85.5% as the engine decides"
+    assert [line.split()[:2] for line in result.lines[2:8]] == [
+        ["300", "agreed"],
+        ["599", "timing"],
+        ["30", "order"],
+        ["0", "unseen"],
+        ["120", "memory"],
+        ["2", "disagreement"],
+    ]
+    assert "The newest 200 differences of 751, without those of timing:" in result.lines
 
 
 def test_a_history_that_is_none_is_told_with_its_file(

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.insight.forecast import forecast
-from gpuconsole.insight.forecast_check import Cause, Difference, Differences, Observer, compare
+from gpuconsole.insight.forecast_check import KEPT, Cause, Difference, Differences, Observer, compare
 from gpuconsole.insight.forecast_facts import facts
 from gpuconsole.model.clock import MINUTE, SECOND, Time
 from gpuconsole.model.objects import Object
@@ -51,6 +51,20 @@ def compared(before: Snapshot, after: Snapshot, unseen: tuple[str, ...] = ()) ->
 def test_nothing_decided_is_full_agreement() -> None:
     said = compared(world([*ORG_QUEUES, FULL, WAITS]), later([*ORG_QUEUES, FULL, WAITS]))
     assert (said, said.agreement) == (Differences(), 1.0)
+
+
+def test_differences_that_are_not_kept_in_mind_still_count() -> None:
+    def said(number: int, cause: Cause) -> Differences:
+        one = Difference(time=number, workload="a/b", queue="q", foreseen="waits", fact="admitted", cause=cause)
+        return Differences(decisions=1, differences=(one,))
+
+    total = Differences(decisions=50, agreed=50)
+    for number in range(350):
+        total = (total + said(number, Cause.TIMING)).recent()
+    for number in range(350, 450):
+        total = (total + said(number, Cause.ORDER)).recent()
+    assert (total.decisions, len(total.differences), total.differences[0].time) == (500, KEPT, 250)
+    assert (total.of(Cause.TIMING), total.of(Cause.ORDER), total.agreement) == (350, 100, 0.8)
 
 
 def test_an_admission_as_foreseen_agrees() -> None:
