@@ -19,15 +19,28 @@ from gpuconsole.model.text import clean
 @click.option("--strict", is_flag=True, help="What the API server would refuse is an error.")
 @click.option("--feature-gates", default="", metavar="A=true,B=false", help="Kueue's feature gates.")
 @click.option("--over", multiple=True, help="What is there already, and is updated: files as FILES. May be repeated.")
+@click.option(
+    "--ignore",
+    multiple=True,
+    metavar="GLOB",
+    help="Leave out files whose path, name or folder matches, such as 'charts/*'. May be repeated.",
+)
 @click.option("--defaults", is_flag=True, help="Print Kueue's objects as they would be stored; findings go to stderr.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(
-    files: tuple[str, ...], strict: bool, feature_gates: str, over: tuple[str, ...], defaults: bool, output: str
+    files: tuple[str, ...],
+    strict: bool,
+    feature_gates: str,
+    over: tuple[str, ...],
+    ignore: tuple[str, ...],
+    defaults: bool,
+    output: str,
 ) -> int:
     """Check manifests.
 
-    FILES are YAML, JSON, text with YAML blocks, folders, or names of bundled fixtures; - is stdin. The exit status is 1
-    if there are errors.
+    FILES are YAML, JSON, text with YAML blocks, folders, or names of bundled fixtures; - is stdin. What in a folder is
+    no Kubernetes manifest (values and templates of Helm charts, Kustomize's patches) is ignored, and named in one line.
+    The exit status is 1 if there are errors.
     """
     loaded = load(
         resolve(files),
@@ -36,6 +49,7 @@ def command(
         gates=_gates(feature_gates),
         over=resolve(over),
         keep_stored=defaults,
+        ignore=ignore,
     )
     if loaded.scenario:
         # Imported only here: most manifests are none, and the simulation is half of what this command would load.

@@ -2,12 +2,14 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from gpuconsole.model.documents.folders import holds_manifest, is_chart_template, kustomize_patches, matches
 from gpuconsole.model.documents.prose import blocks
 from gpuconsole.model.documents.yamlsafe import Trouble
 from gpuconsole.model.text import REPLACEMENT
@@ -28,6 +30,8 @@ class Source(Struct, frozen=True):
     name: str
     text: str
     troubles: tuple[Trouble, ...] = ()
+    ignored_in: str = ""
+    """The folder in which it was found and is left out, as it is no manifest."""
 
     @property
     def is_manifest(self) -> bool:
@@ -40,14 +44,17 @@ class Source(Struct, frozen=True):
         return self.name.lower().endswith(PROSE)
 
 
-def read_sources(sources: Sequence[str | Path], stdin: str | None) -> Iterator[Source]:
-    """Read files, folders (recursively, in a stable order) and `-`, which stands for `stdin`."""
+def read_sources(sources: Sequence[str | Path], stdin: str | None, ignore: Sequence[str] = ()) -> Iterator[Source]:
+    """Read files, folders (recursively, in a stable order) and `-`, which stands for `stdin`.
+
+    Files that match a glob of `ignore` are not read. What in a folder is no manifest is marked as such.
+    """
     for source in sources:
         if str(source) == STDIN:
             yield from_text(stdin or "", "<stdin>")
         elif os.path.isdir(source):
-            yield from _folder(source)
-        else:
+            yield from _folder(source, ignore)
+        elif not (ignore and matches(str(source), "", ignore)):
             yield read_file(source)
 
 
@@ -63,21 +70,34 @@ def _too_large(size: str) -> Trouble:
     return Trouble(1, f"it has {size}; at most {limit} are read", f"split it into files of up to {limit}", "too-large")
 
 
-def _folder(folder: str | Path) -> Iterator[Source]:
+def _folder(folder: str | Path, ignore: Sequence[str]) -> Iterator[Source]:
     """Manifests below a folder; where there are none, the texts in which manifests stand."""
-    files = list(islice(_below(folder, SUFFIXES), MOST_FILES + 1))
-    texts = [] if files else list(islice(_below(folder, PROSE), MOST_FILES + 1))
-    if not files and not texts:
+    found = list(islice(_below(folder, SUFFIXES), MOST_FILES + 1))
+    files = [file for file in found if not (ignore and matches(file, str(folder), ignore))]
+    texts = [] if found else list(islice(_below(folder, PROSE), MOST_FILES + 1))
+    if not found and not texts:
         problem = "the folder holds no manifest"
         yield Source(str(folder), "", (Trouble(1, problem, f"it needs {', '.join(SUFFIXES)} files", "empty-folder"),))
     if len(files) + len(texts) > MOST_FILES:
         problem = f"it holds more than {MOST_FILES} files"
         yield Source(str(folder), "", (Trouble(1, problem, "name its folders one by one", "too-many-files"),))
         return
-    yield from map(read_file, files)
+    patches = kustomize_patches(found)
+    for file in files:
+        source = read_file(file)
+        is_manifest = _is_read(source, patches)
+        yield source if is_manifest else replace(source, ignored_in=str(folder))
     for source in map(read_file, texts):
         if source.troubles or any(True for _ in blocks(source.text)):
             yield source
+
+
+def _is_read(source: Source, patches: Collection[str]) -> bool:
+    """True for a file of a folder that is to be read; one that could not be read at all is, so that it is said."""
+    if source.troubles and not source.text:
+        return True
+    elsewhere = is_chart_template(source.name) or (bool(patches) and os.path.realpath(source.name) in patches)
+    return not elsewhere and holds_manifest(source.text)
 
 
 def _below(folder: str | Path, suffixes: tuple[str, ...]) -> Iterator[str]:

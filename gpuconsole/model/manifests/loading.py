@@ -1,5 +1,6 @@
 """Many documents to objects: which are read, which are only counted, and what is said about each."""
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from gpuconsole.model.manifests.includes import included, is_same_file
 from gpuconsole.model.manifests.judging import Judge
 from gpuconsole.model.manifests.kinds import VERSIONS, decoder_of, kind_of_document
 from gpuconsole.model.manifests.loaded import Entry, Loaded, last_of_each
-from gpuconsole.model.manifests.remarks import Unread, say_fragment, say_unread, say_version
+from gpuconsole.model.manifests.remarks import Unread, say_fragment, say_ignored, say_unread, say_version
 from gpuconsole.model.manifests.unfold import first_objects, is_scenario, is_snapshot, label, later_objects, objects_in
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.text import clean
@@ -41,19 +42,20 @@ def load(
     over: Sequence[str | Path] = (),
     keep_stored: bool = False,
     names: GeneratedNames | None = None,
+    ignore: Sequence[str] = (),
 ) -> Loaded:
     """Read files, folders and `-` (the text of `stdin`), and report what is wrong; nothing is raised.
 
     `strict` makes what the API server would refuse an error. `admit_all_namespaces` gives ClusterQueues without a
     namespaceSelector an empty one. `gates` are Kueue's feature gates that differ from their defaults. `over` names
     what is there already: it is known, nothing is said of it, and what it names as well is updated. `names` are those
-    that objects with a generateName got elsewhere.
+    that objects with a generateName got elsewhere. Files that match a glob of `ignore` are left out.
     """
     loading = _Loading(strict, now, gates, names)
     for source in read_sources(over, None):
         loading.read(source)
     loading.begin()
-    for source in read_sources(sources, stdin):
+    for source in read_sources(sources, stdin, ignore):
         loading.read(source)
     loading.include()
     return loading.finish(admit_all_namespaces, keep_stored)
@@ -92,6 +94,8 @@ class _Loading:
         self._origins: list[str] = []
         self._included: list[str] = []
         self._configurations: list[Reader] = []
+        self._ignored: dict[str, list[str]] = {}
+        """Folder → its files that are no manifests."""
         self._including = ""
         """The scenario whose files are being read."""
 
@@ -107,6 +111,9 @@ class _Loading:
 
     def read(self, source: Source) -> None:
         """Take in a source, document by document."""
+        if source.ignored_in:
+            self._ignored.setdefault(source.ignored_in, []).append(source.name)
+            return
         for trouble in source.troubles:
             self._say(source.name, 1, trouble)
         before = len(self._reports)
@@ -184,7 +191,7 @@ class _Loading:
     def begin(self) -> None:
         """What was read so far is there already: it is known, and nothing is said of it."""
         self._beside, self._entries = self._entries, []
-        for collected in (self._reports, self._scenarios, self._origins, self._configurations):
+        for collected in (self._reports, self._scenarios, self._origins, self._configurations, self._ignored):
             collected.clear()
         self._judge.begin()
 
@@ -234,6 +241,10 @@ class _Loading:
 
     def finish(self, admit_all: bool, keep_stored: bool = False) -> Loaded:
         """Fold pod groups, drop what is given twice, and check what the objects say about each other."""
+        for folder, ignored in self._ignored.items():
+            report = Report(clean(folder, 1000))
+            self._reports.append(report)
+            say_ignored(report, [os.path.relpath(file, folder) for file in ignored])
         entries = last_of_each(fold_groups(self._entries))
         new = {(entry.table, entry.thing.key) for entry in entries if not entry.scope}
         check([*(entry for entry in self._beside if (entry.table, entry.thing.key) not in new), *entries])

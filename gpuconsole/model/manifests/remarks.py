@@ -1,5 +1,6 @@
 """What is said of documents that are not read: parts of manifests, unknown kinds; and of versions not served."""
 
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Any
 
@@ -9,6 +10,8 @@ from gpuconsole.model.manifests.kinds import DECODERS, VERSIONS
 from gpuconsole.model.manifests.others import has_no_effect, is_unsimulated, likely_meant
 from gpuconsole.model.manifests.volcano_checks import check_unread
 from gpuconsole.model.text import clean
+
+_MOST_NAMES = 8
 
 
 def say_fragment(report: Report, value: dict[str, Any], prose: bool) -> None:
@@ -22,6 +25,17 @@ def say_fragment(report: Report, value: dict[str, Any], prose: bool) -> None:
         "put it into the object that it belongs to, or add apiVersion and kind",
         "fragment",
     )
+
+
+def say_ignored(report: Report, files: Sequence[str]) -> None:
+    """Files of a folder that are no manifests, in one line."""
+    names = ", ".join(clean(name, 100) for name in files[:_MOST_NAMES])
+    more = f" and {len(files) - _MOST_NAMES} more" if len(files) > _MOST_NAMES else ""
+    one = len(files) == 1
+    what = (
+        "1 file is no Kubernetes manifest and is" if one else f"{len(files)} files are no Kubernetes manifests and are"
+    )
+    report.note((), f"{what} ignored: {names}{more}", "name a file itself to have it checked", "ignored-files")
 
 
 def say_version(place: Reader, group: str, version: str, kind: str) -> None:
