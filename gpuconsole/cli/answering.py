@@ -28,6 +28,7 @@ from gpuconsole.model.seen import Seen, cut
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.scenario import Scenario
 from gpuconsole.ui.answers.unseen import NOTHING, left_open
 
 
@@ -59,6 +60,10 @@ class Asked(Struct, frozen=True, kw_only=True):
     """What is not known of the cluster and was taken for granted."""
     staged: bool = False
     """It was saved from a simulation."""
+    scenario: Scenario | None = None
+    """What a simulated cluster was built from."""
+    gpus_per_node: int | None = None
+    """Of the nodes that are made from flavors, where that was asked for."""
 
     def standing(self) -> Standing:
         """The cluster as it is: where others run it, with nothing of what the simulation made of it."""
@@ -172,6 +177,8 @@ def open_cluster(request: Request, until: Span = 0) -> Asked:
         found=opened.found if not until else None,
         assumed=opened.notices if opened.found is not None else (),
         staged=opened.staged,
+        scenario=opened.scenario,
+        gpus_per_node=request.gpus_per_node,
     )
 
 

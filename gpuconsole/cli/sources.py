@@ -62,6 +62,8 @@ class Opened(Struct, frozen=True, kw_only=True):
     """A cluster that others run, or ran, before the simulation decided anything on it; None for one of its own."""
     staged: bool = False
     """It was saved from a simulation: its time is none of the clock on the wall."""
+    scenario: Scenario | None = None
+    """What the simulation was built from; None for a cluster that exists already."""
 
 
 def open_simulation(request: Request, settings: Config | None = None) -> Opened:
@@ -185,7 +187,8 @@ def _opened(simulation: Simulation, scenario: Scenario, loaded: Loaded, request:
     if provisions_by_default(next(iter(loaded.scenario), {}), scenario.objects):
         notices.append(_about_provisioning(scenario, request))
     source = scenario.name or ", ".join(Path(file).name for file in request.files) or DEFAULT
-    return Opened(simulation=simulation, about=status_of(simulation, source), notices=tuple(notices))
+    about = status_of(simulation, source)
+    return Opened(simulation=simulation, about=about, notices=tuple(notices), scenario=scenario)
 
 
 def _about_provisioning(scenario: Scenario, request: Request) -> str:

@@ -8,17 +8,20 @@ import msgspec
 from msgspec import Struct
 
 from gpuconsole.cli.answering import Answer, Asked, answering, nothing_said
+from gpuconsole.cli.engine_comparison import compared
 from gpuconsole.cli.findings import as_line
 from gpuconsole.cli.scenarios import placed
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import FindingsError
 from gpuconsole.cli.whatif_report import as_text
+from gpuconsole.errors import UsageError
 from gpuconsole.insight.basis import PLACES, run_times, unforeseeable
 from gpuconsole.insight.whatif import WhatIf, looks, what_if
 from gpuconsole.insight.whatif_verdict import verdict
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_time
 from gpuconsole.model.manifests import Severity, load
 from gpuconsole.sim.changes import Changes, read_changes
+from gpuconsole.sim.policy import Substitute
 from gpuconsole.sim.scenario_form import ScenarioError
 from gpuconsole.ui.names import named
 from gpuconsole.workers.apart import apart
@@ -51,16 +54,41 @@ OF_NODES = (
 
 
 @click.command()
-@click.option("-f", "--file", "change", type=_FILE, required=True, help="The changes: steps as in a scenario.")
+@click.option("-f", "--file", "change", type=_FILE, help="The changes: steps as in a scenario.")
 @click.option("--against", type=_FILE, help="Other changes to compare with, instead of none.")
-@click.option("--horizon", type=Duration(), help="How far to look ahead; 1h where nothing says it.")
+@click.option(
+    "--engine",
+    "substitutes",
+    multiple=True,
+    type=click.Choice([substitute.value for substitute in Substitute]),
+    help="Compare the same jobs under this scheduler, without Kueue; several are allowed.",
+)
+@click.option("--conf", type=_FILE, help="volcano-scheduler.conf for --engine volcano (default: the Helm chart's).")
+@click.option("--horizon", type=Duration(), help="How far to look ahead; 1h (24h with --engine) where nothing says it.")
 @answering
-def command(asked: Asked, change: Path, against: Path | None, horizon: Span | None) -> Answer:
+def command(
+    asked: Asked,
+    change: Path | None,
+    against: Path | None,
+    substitutes: tuple[str, ...],
+    conf: Path | None,
+    horizon: Span | None,
+) -> Answer:
     """Try changes in a fork of a cluster, and compare its future with what comes anyway.
+
+    With --engine: run the same jobs from the start under the cluster's own engines and under others, and compare.
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. Nothing is changed: what is
     said to be feasible is not reserved. Exits with 1 if a change cannot be carried out.
     """
+    if substitutes and (change is not None or against is not None):
+        raise UsageError("give changes (--file) or engines (--engine), not both")
+    if conf is not None and Substitute.VOLCANO not in substitutes:
+        raise UsageError("--conf configures Volcano: add --engine volcano")
+    if substitutes:
+        return compared(asked, substitutes, horizon, conf)
+    if change is None:
+        raise UsageError("give changes (--file) or engines (--engine) to compare with")
     now = asked.simulation.now
     wanted = changes_in(change, now)
     other = changes_in(against, now).commands if against is not None else ()
@@ -71,11 +99,11 @@ def command(asked: Asked, change: Path, against: Path | None, horizon: Span | No
     span = horizon if horizon is not None else wanted.horizon if wanted.horizon is not None else HOUR
     futures = looks(asked.simulation, wanted.commands, span, other, wanted.places, asked.found, elsewhere=apart)
     answer = what_if(futures)
-    compared = against.name if against is not None else ""
+    other_changes = against.name if against is not None else ""
     return Answer(
         kind="WhatIf",
         body=as_body(answer) | (dict.fromkeys(OF_NODES) if blind else {}),
-        lines=as_text(answer, compared, of_nodes=not blind),
+        lines=as_text(answer, other_changes, of_nodes=not blind),
         version=VERSION,
         status=int(bool(answer.refused)),
         assumed=run_times(asked.simulation.policy) if asked.found is not None else (),

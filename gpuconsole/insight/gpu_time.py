@@ -9,7 +9,7 @@ from gpuconsole.insight.once import once
 from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import Applied, Deleted, Event
-from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.snapshot import EMPTY, Snapshot
 
 Seats = tuple[str, tuple[int, ...]]
 """A node, and GPUs of it by their indices."""
@@ -56,6 +56,11 @@ class GpuTime:
         self._counted = now
         self._used_time = 0
         self._total_time = 0
+
+    @classmethod
+    def of_nothing(cls, now: Time) -> "GpuTime":
+        """Of a cluster of which every object is still to be told."""
+        return cls(EMPTY, now)
 
     @property
     def used_hours(self) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from gpuconsole.insight.explanation import API_SERVER, Explanation
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.shortage import Remedy
-from gpuconsole.model.cluster import Pod
+from gpuconsole.model.cluster import Pod, default_class
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.jobs import pod_name
@@ -15,7 +15,6 @@ from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resource_quota import PodRefusal, counts, pod_refusal, pod_usage, written
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.controllers.priorities import default_class
 from gpuconsole.sim.controllers.solo.progress import next_pieces
 
 

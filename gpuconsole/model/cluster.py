@@ -1,6 +1,6 @@
 """What Kubernetes itself knows: nodes, pods, namespaces, priorities, quotas and limits."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from msgspec import Struct, field
@@ -170,6 +170,11 @@ class PriorityClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
     @property
     def key(self) -> str:
         return self.name
+
+
+def default_class(classes: Iterable[PriorityClass]) -> tuple[int, str]:
+    """Value and name of the global default; of several that with the lowest value. Nothing is 0."""
+    return min(((c.value, c.name) for c in classes if c.global_default), default=(0, ""))
 
 
 class ResourceQuota(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):

@@ -25,6 +25,14 @@ class Checks(StrEnum):
     """They stay pending until a command answers them."""
 
 
+class Substitute(StrEnum):
+    """The scheduler that jobs of Kueue's queues go to where there is no Kueue."""
+
+    KUBE = "kube-scheduler"
+    VOLCANO = "volcano"
+    KAI = "kai"
+
+
 class Autoscaler(Struct, frozen=True, kw_only=True):
     """How requests for capacity are answered where it is fixed: after a while, and not at the first attempts."""
 
@@ -38,6 +46,9 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
 
     kueue: KueueConfig | None = KueueConfig()
     """None = no queueing at all: every job's pods are made at once."""
+    substitute: Substitute | None = None
+    """Without Kueue, jobs that name a LocalQueue start at once under this scheduler, in its queue of the ClusterQueue's
+    name, with the number of their WorkloadPriorityClass as their pods' priority; None leaves them as they are."""
     placement: PlacementPolicy | VolcanoPolicy | KaiPolicy = PlacementPolicy()
     beside: VolcanoPolicy | None = None
     """Volcano beside it, for the pods that name its scheduler."""

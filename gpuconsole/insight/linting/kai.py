@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.linting.facts import Facts, Work
 from gpuconsole.insight.linting.findings import Finding, Level
-from gpuconsole.model.cluster import Pod
+from gpuconsole.model.cluster import Pod, default_class
 from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.scheduling.kai.api.errors import OVER_LIMIT
@@ -18,7 +18,6 @@ from gpuconsole.scheduling.kai.fair_share.tree import shares_of
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kai.queues import queues_of
 from gpuconsole.scheduling.kai.reading import group_priority, job_of, preemptible, template_task
-from gpuconsole.sim.controllers.priorities import default_class
 
 DEFAULTS = KaiPolicy()
 

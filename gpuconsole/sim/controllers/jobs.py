@@ -21,6 +21,7 @@ from gpuconsole.sim.controllers.limits import defaulted, defaulted_sets
 from gpuconsole.sim.controllers.making import cron
 from gpuconsole.sim.controllers.making.training import with_runtime
 from gpuconsole.sim.controllers.priorities import pod_priority, workload_priority
+from gpuconsole.sim.controllers.rerouting import job_of, rerouted
 from gpuconsole.sim.controllers.specs import job_pods
 from gpuconsole.sim.controllers.volcano import acting
 from gpuconsole.sim.crews import Crew, crew_key
@@ -31,7 +32,7 @@ def create_job(world: World, job: Job) -> None:
     """A job arrives."""
     job = replace(job, uid=job.uid or world.uid(job.kind, job.key), created=job.created or world.now)
     ensure_namespace(world, job.namespace)
-    job = _in_default_queue(world, with_runtime(world, job))
+    job = rerouted(world, _in_default_queue(world, with_runtime(world, job)))
     if makes_jobs(world, job):
         _create_parent(world, job)
         return
@@ -55,7 +56,8 @@ def _in_default_queue(world: World, job: Job) -> Job:
 
     The Jobs of a CronJob are asked for themselves; what another job made stands in the queue with that one.
     """
-    if world.session is None or job.queue or job.kind not in GROUPS or job.volcano is not None:
+    queues = world.session is not None or world.policy.substitute is not None
+    if not queues or job.queue or job.kind not in GROUPS or job.volcano is not None:
         return job
     if isinstance(job.rules, MemberRules | CronRules):
         return job
@@ -112,7 +114,10 @@ def start_unmanaged(world: World, job: Job) -> None:
 
 
 def create_workload(world: World, workload: Workload) -> None:
-    """A Workload arrives, with or without a job."""
+    """A Workload arrives, with or without a job; where another scheduler takes Kueue's place, as a job."""
+    if world.policy.substitute is not None and not workload.owner:
+        create_job(world, job_of(workload))
+        return
     ensure_namespace(world, workload.namespace)
     uid = workload.uid or world.next_uid(workload.key)
     pod_sets = defaulted_sets(world, workload.namespace, workload.pod_sets)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from gpuconsole.model.cluster import PriorityClass
+from gpuconsole.model.cluster import PriorityClass, default_class
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import WorkloadPriorityClass
@@ -32,11 +32,6 @@ def workload_priority(world: World, name: str, pod_sets: tuple[PodSet, ...]) -> 
         if pod_set.template.priority_class or pod_set.template.priority is not None:
             return pod_priority(world, pod_set.template), pod_set.template.priority_class
     return default_class(_classes(world))
-
-
-def default_class(classes: Iterable[PriorityClass]) -> tuple[int, str]:
-    """Value and name of the global default; of several that with the lowest value. Nothing is 0."""
-    return min(((c.value, c.name) for c in classes if c.global_default), default=(0, ""))
 
 
 def default_class_name(world: World) -> str:

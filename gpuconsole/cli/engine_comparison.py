@@ -1,0 +1,179 @@
+"""`gpuconsole whatif --engine`: the same jobs under Kueue and under other schedulers, side by side."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gpuconsole.cli.answering import Answer, Asked, nothing_said
+from gpuconsole.cli.sources import FindingsError
+from gpuconsole.errors import SourceError
+from gpuconsole.insight.basis import unforeseeable
+from gpuconsole.insight.engine_comparison import (
+    ComparedJob,
+    ComparedQueue,
+    EngineComparison,
+    EngineTotals,
+    compare_engines,
+)
+from gpuconsole.insight.engines import engines
+from gpuconsole.insight.tables import counted, seconds, table
+from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_exactly, format_seconds, format_time
+from gpuconsole.model.documents.sources import read_file
+from gpuconsole.scheduling.volcano.policy import HELM_CONF
+from gpuconsole.scheduling.volcano.reading import read_configuration
+from gpuconsole.sim.policy import SimPolicy, Substitute
+from gpuconsole.sim.scenario import build
+from gpuconsole.sim.substitutes import load_of, under
+
+KIND, VERSION = "EngineComparison", 1
+HORIZON = 24 * HOUR
+MOST = 50
+"""So many jobs are shown to people; more is for programs."""
+NOTHING = "–"
+
+
+def compared(asked: Asked, chosen: Sequence[str], horizon: Span | None, conf: Path | None) -> Answer:
+    """Run the load of a cluster under its own engines and under each of these, and compare."""
+    if lacking := unforeseeable(asked.simulation.snapshot()):
+        return nothing_said(KIND, lacking, VERSION)
+    scenario, seed = asked.scenario, asked.simulation.seed
+    if scenario is None:
+        scenario = load_of(asked.found or asked.simulation.snapshot(), asked.simulation.policy, seed)
+    text = _conf(conf)
+    loads = [scenario, *(under(scenario, Substitute(name), text) for name in dict.fromkeys(chosen))]
+    runs = [(engine_name(load.policy), build(load, seed=seed, gpus_per_node=asked.gpus_per_node)) for load in loads]
+    answer = compare_engines(runs, HORIZON if horizon is None else horizon)
+    return Answer(kind=KIND, body=as_body(answer), lines=list(as_text(answer)), version=VERSION)
+
+
+def engine_name(policy: SimPolicy) -> str:
+    """Who admits and who places: `Kueue 0.19, kube-scheduler`."""
+    known = engines(policy)
+    return ", ".join(engine.name for engine in (known.admission, known.placement) if engine.name)
+
+
+def _conf(file: Path | None) -> str:
+    """The text of a volcano-scheduler.conf; that of the Helm chart where none is named. Raises FindingsError."""
+    if file is None:
+        return HELM_CONF
+    source = read_file(file)
+    if source.troubles:
+        raise SourceError(str(file), source.troubles[0].problem)
+    wrong = [f"{one.file}:{one.line}: {one.problem}" for one in read_configuration(source.text, str(file)).errors]
+    if wrong:
+        raise FindingsError("\n".join(wrong))
+    return source.text
+
+
+_SPANS = {"wait_median", "wait_p95", "wait_longest"}
+_MOMENTS = {"time", "horizon", "submitted", "started", "finished"}
+
+
+def as_body(answer: EngineComparison) -> dict[str, Any]:
+    """The comparison as plain values: moments as RFC 3339, spans in seconds."""
+    return {
+        **_plain(answer),
+        "engines": [_with_utilization(totals) for totals in answer.engines],
+        "queues": [_plain(queue) for queue in answer.queues],
+        "jobs": [{**_plain(job), "courses": [_plain(course) for course in job.courses]} for job in answer.jobs],
+    }
+
+
+def _with_utilization(totals: EngineTotals) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for name, value in _plain(totals).items():
+        plain[name] = value
+        if name == "capacity_hours":
+            plain["utilization"] = totals.utilization
+    return plain
+
+
+def _plain(thing: Struct) -> dict[str, Any]:
+    return dict(_field(thing, name, getattr(thing, name)) for name in thing.__struct_fields__)
+
+
+def _field(thing: Struct, name: str, value: Any) -> tuple[str, Any]:
+    if name in _SPANS:
+        spans = [None if span is None else span / SECOND for span in (value if isinstance(value, tuple) else (value,))]
+        return f"{name}_seconds", spans if isinstance(value, tuple) else spans[0]
+    if name in _MOMENTS and not isinstance(thing, EngineTotals | ComparedQueue):
+        return name, None if value is None else format_time(value)
+    return name, msgspec.to_builtins(value)
+
+
+def as_text(answer: EngineComparison) -> Iterator[str]:
+    """The comparison for people: totals, queues, jobs."""
+    length = format_exactly(answer.horizon - answer.time)
+    yield f"{counted(len(answer.jobs), 'job')} from {seconds(answer.time)} to +{length}, seed {answer.seed}"
+    yield ""
+    names = [totals.engine.upper() for totals in answer.engines]
+    yield from table(("", *names), [(label, *map(cell, answer.engines)) for label, cell in _rows(len(answer.jobs))])
+    if answer.queues:
+        yield ""
+        yield from _queues(answer, names)
+    if answer.jobs:
+        yield ""
+        yield from _jobs(answer, names)
+
+
+def _rows(jobs: int) -> Sequence[tuple[str, Callable[[EngineTotals], str]]]:
+    return (
+        ("jobs started", lambda totals: f"{totals.started:,}"),
+        ("jobs finished", lambda totals: f"{totals.finished:,}"),
+        ("jobs not started", lambda totals: f"{jobs - totals.started:,}"),
+        ("wait, median", lambda totals: _span(totals.wait_median)),
+        ("wait, p95", lambda totals: _span(totals.wait_p95)),
+        ("wait, longest", lambda totals: _span(totals.wait_longest)),
+        ("mean GPU utilization", lambda totals: _percent(totals.utilization)),
+        ("preemptions", lambda totals: f"{totals.preemptions:,}"),
+        ("evictions", lambda totals: f"{totals.evictions:,}"),
+        ("GPU-hours used", lambda totals: f"{totals.gpu_hours:,.1f}"),
+        ("GPU-hours lost", lambda totals: f"{totals.lost_gpu_hours:,.1f}"),
+        ("cost of lost work", lambda totals: f"${totals.lost_cost:,.2f}"),
+    )
+
+
+def _queues(answer: EngineComparison, names: Sequence[str]) -> list[str]:
+    rows = [
+        (
+            queue.queue,
+            queue.jobs,
+            *(
+                f"{started} started, {_span(wait)} median wait, {hours:.1f} GPU-h"
+                for started, wait, hours in zip(queue.started, queue.wait_median, queue.gpu_hours, strict=True)
+            ),
+        )
+        for queue in answer.queues
+    ]
+    return table(("QUEUE", "JOBS", *names), rows)
+
+
+def _jobs(answer: EngineComparison, names: Sequence[str]) -> list[str]:
+    """The first jobs, with the waits that they had."""
+    rows = [
+        (job.job, job.queue, job.gpus, _at(job.submitted, answer.time), *_starts(job)) for job in answer.jobs[:MOST]
+    ]
+    lines = table(("JOB", "QUEUE", "GPUS", "SUBMITTED", *(f"WAIT: {name}" for name in names)), rows)
+    more = len(answer.jobs) - MOST
+    return [*lines, f"… and {more:,} more (-o json has all)"] if more > 0 else lines
+
+
+def _starts(job: ComparedJob) -> Iterator[str]:
+    for course in job.courses:
+        wait = "not started" if course.started is None else _span(course.started - job.submitted)
+        yield f"{wait}, evicted {course.evictions}×" if course.evictions else wait
+
+
+def _at(time: Time, start: Time) -> str:
+    return f"+{format_seconds(time - start)}"
+
+
+def _span(span: Span | None) -> str:
+    return NOTHING if span is None else format_seconds(span)
+
+
+def _percent(part: float | None) -> str:
+    return NOTHING if part is None else f"{100 * part:.1f}%"

@@ -1,0 +1,127 @@
+"""The same load under another scheduler: a scenario of Kueue's queues with Volcano, KAI or kube-scheduler alone."""
+
+from collections.abc import Iterator, Sequence
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.job import Job, again
+from gpuconsole.model.kai import EVERYTHING, UNLIMITED, KaiPodGroup, KaiQueue, QueueResource
+from gpuconsole.model.objects import Object
+from gpuconsole.model.provisioning import ProvisioningRequest
+from gpuconsole.model.queues import ClusterQueue
+from gpuconsole.model.resources import gpus, is_gpu
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.volcano import PodGroup, VolcanoQueue
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kai.policy import KaiPolicy
+from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.volcano.policy import HELM_CONF, VolcanoPolicy
+from gpuconsole.sim.policy import SimPolicy, Substitute
+from gpuconsole.sim.scenario import Scenario
+
+_MADE = (Workload, PodGroup, KaiPodGroup, ProvisioningRequest)
+"""What controllers make of jobs."""
+
+
+def under(scenario: Scenario, substitute: Substitute, conf: str = HELM_CONF) -> Scenario:
+    """A scenario without Kueue, whose jobs go to another scheduler; `conf` is the text of volcano-scheduler.conf.
+
+    Volcano and KAI get a queue for each ClusterQueue, unless there is one of that name: its nominal quota is what the
+    queue deserves, and with its borrowing limit what it never exceeds.
+    """
+    objects = list(scenario.objects)
+    queues = [thing for thing in objects if isinstance(thing, ClusterQueue)]
+    usual, placement = PlacementPolicy(), scenario.policy.placement
+    match substitute:
+        case Substitute.KUBE:
+            chosen: PlacementPolicy | VolcanoPolicy | KaiPolicy = (
+                placement if isinstance(placement, PlacementPolicy) else usual
+            )
+        case Substitute.VOLCANO:
+            chosen = (
+                placement if isinstance(placement, VolcanoPolicy) and conf == HELM_CONF else VolcanoPolicy(conf=conf)
+            )
+            known = {thing.name for thing in objects if isinstance(thing, VolcanoQueue)}
+            objects += [_volcano_queue(queue) for queue in queues if queue.name not in known]
+        case Substitute.KAI:
+            chosen = placement if isinstance(placement, KaiPolicy) else KaiPolicy()
+            objects += _kai_queues(queues, {thing.name for thing in objects if isinstance(thing, KaiQueue)})
+        case _:
+            assert_never(substitute)
+    policy = replace(scenario.policy, kueue=None, substitute=substitute, placement=chosen, beside=None)
+    return replace(scenario, objects=tuple(objects), policy=policy)
+
+
+def _limits(queue: ClusterQueue) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    """Of each resource: what is nominal, what is never lent, what is never exceeded (left out where nothing is)."""
+    nominal: dict[str, int] = {}
+    kept: dict[str, int] = {}
+    most: dict[str, int | None] = {}
+    for (_, resource), quota in queue.quotas().items():
+        nominal[resource] = nominal.get(resource, 0) + quota.nominal
+        if queue.cohort and quota.lending_limit is not None:
+            kept[resource] = kept.get(resource, 0) + max(0, quota.nominal - quota.lending_limit)
+        borrowed = quota.borrowing_limit if queue.cohort else 0
+        before = most.get(resource, 0)
+        most[resource] = None if borrowed is None or before is None else before + quota.nominal + borrowed
+    return nominal, kept, {resource: amount for resource, amount in most.items() if amount is not None}
+
+
+def _volcano_queue(queue: ClusterQueue) -> VolcanoQueue:
+    nominal, kept, most = _limits(queue)
+    return VolcanoQueue(
+        name=queue.name,
+        weight=max(1, gpus(nominal)),
+        deserved=nominal,
+        guarantee=kept,
+        capability=most,
+        reclaimable=bool(queue.cohort),
+    )
+
+
+def _kai_queues(queues: Sequence[ClusterQueue], known: set[str]) -> Iterator[KaiQueue]:
+    """A queue for each ClusterQueue, below one for its cohort: KAI has departments above the queues that take jobs."""
+    parents: dict[str, float] = {}
+    for queue in queues:
+        if queue.name in known:
+            continue
+        nominal, _, most = _limits(queue)
+        quota, limited = float(gpus(nominal)), any(map(is_gpu, most))
+        parent = f"cohort-{queue.cohort}" if queue.cohort else f"cohort-of-{queue.name}"
+        parents[parent] = parents.get(parent, 0) + quota
+        limit = float(gpus(most)) if limited else UNLIMITED
+        gpu = QueueResource(quota=quota, over_quota_weight=max(1.0, quota), limit=limit)
+        yield KaiQueue(name=queue.name, parent=parent, gpu=gpu, cpu=EVERYTHING, memory=EVERYTHING)
+    for name, quota in parents.items():
+        gpu = QueueResource(quota=quota, over_quota_weight=1, limit=UNLIMITED)
+        yield KaiQueue(name=name, gpu=gpu, cpu=EVERYTHING, memory=EVERYTHING)
+
+
+def load_of(snapshot: Snapshot, policy: SimPolicy, seed: int) -> Scenario:
+    """The unfinished jobs of a cluster as a load on its empty nodes: all of them are submitted at its moment."""
+    return Scenario(start=snapshot.time, seed=seed, objects=tuple(_fresh(snapshot)), policy=policy)
+
+
+def _fresh(snapshot: Snapshot) -> Iterator[Object]:
+    owned = {workload.key for workload in snapshot.workloads.all() if workload.owner}
+    for thing in snapshot.objects():
+        match thing:
+            case Job() if thing.ended or thing.owner:
+                pass
+            case Job():
+                yield again(thing, thing.name)
+            case Workload() if not thing.owner and not thing.finished and thing.key not in owned:
+                yield Workload(
+                    namespace=thing.namespace,
+                    name=thing.name,
+                    annotations=thing.annotations,
+                    queue=thing.queue,
+                    priority_class=thing.priority_class,
+                    pod_sets=thing.pod_sets,
+                )
+            case Pod() if thing.job or thing.workload:
+                pass
+            case _ if not isinstance(thing, _MADE):
+                yield thing
