@@ -1,8 +1,12 @@
 """The commands: the only room that builds the object graph. A command is a module, imported when it is used."""
 
 import os
+import select
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from typing import Any, TextIO
 
 import click
 
@@ -45,6 +49,14 @@ class Commands(click.Group):
         if args and args[0].startswith("-") and args[0] not in _OWN:
             args = ["run", *args]
         return super().parse_args(ctx, args)
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        with _until_reader_leaves():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _until_reader_leaves():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -93,7 +105,45 @@ def main() -> None:
     1 = the answer finds fault, or files have errors; 2 = there is no answer (usage, a cluster that cannot be
     reached or says no, a disk that is full); 130 = interrupted.
     """
-    sys.exit(_status())
+    status = _status()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _print_no_more()
+    sys.exit(status)
+
+
+@contextmanager
+def _until_reader_leaves() -> Iterator[None]:
+    """End with status 0 when who reads what is printed has seen enough, as `head` has. Click would end with 1."""
+    try:
+        yield
+    except BrokenPipeError:
+        # Some other pipe may have broken, too: of the worker process, of kubectl.
+        if not any(map(_has_no_reader, (sys.stdout, sys.stderr))):
+            raise
+        _print_no_more()
+        raise click.exceptions.Exit(0) from None
+
+
+def _has_no_reader(stream: TextIO) -> bool:
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), select.POLLOUT)
+        return any(happened & (select.POLLERR | select.POLLHUP) for _, happened in poll.poll(0))
+    except (AttributeError, OSError, ValueError):
+        # A system without poll, or a stream that is no file.
+        return True
+
+
+def _print_no_more() -> None:
+    """Send what is still in buffers nowhere, or Python would complain of the closed pipe when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        if _has_no_reader(stream):
+            with suppress(OSError, ValueError):
+                os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def _status() -> int:
@@ -113,5 +163,8 @@ def _status() -> int:
 
 
 def _complain(text: str) -> None:
-    for line in text.splitlines():
-        click.echo(f"gpuconsole: {clean(line)}", err=True)
+    try:
+        for line in text.splitlines():
+            click.echo(f"gpuconsole: {clean(line)}", err=True)
+    except BrokenPipeError:
+        _print_no_more()

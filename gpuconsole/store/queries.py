@@ -199,7 +199,7 @@ def _difference(row: tuple[Any, ...]) -> Difference:
     )
 
 
-def _cause(text: object) -> Cause:
+def _cause(text: str) -> Cause:
     """A cause that this version does not know is at least no agreement."""
     return Cause(text) if text in list(Cause) else Cause.DISAGREEMENT
 

@@ -31,10 +31,30 @@ def test_ctrl_c_ends_a_simulation_without_a_traceback(tmp_path: Path) -> None:
         assert process.stderr.read().strip() == ""
 
 
-def test_a_reader_that_has_seen_enough_is_no_trouble(tmp_path: Path) -> None:
-    command = f"{sys.executable} -m gpuconsole simulate default --until 2h -o jsonl | head -1"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, env=environment(tmp_path), check=True)
-    assert (len(done.stdout.splitlines()), done.stderr) == (1, "")
+SHORT_READS = {
+    "lines while it runs": ("simulate default --until 2h -o jsonl", "head -1"),
+    "one long answer": ("slots default -o json", "head -1"),
+    "an answer that finds fault": ("lint default", "head -c 1"),
+    "text": ("shares default", "head -1"),
+    "keys": ("keys", "head -1"),
+    "help": ("--help", "head -1"),
+    "help of a command": ("simulate --help", "head -1"),
+    "nothing is read": ("shares default", "true"),
+    "an error that nobody reads": ("shares nowhere 2>&1", "true"),
+}
+
+
+@pytest.mark.parametrize("case", SHORT_READS)
+def test_a_reader_that_has_seen_enough_is_no_trouble(tmp_path: Path, case: str) -> None:
+    arguments, reader = SHORT_READS[case]
+    # The reader is gone before the answer comes.
+    script = f"(sleep 0.2; exec {sys.executable} -m gpuconsole {arguments}) | {reader}; echo ${{PIPESTATUS[0]}} >&2"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment(tmp_path))
+    assert done.stderr.splitlines()[-1] == ("2" if case == "an error that nobody reads" else "0")
+    assert "Traceback" not in done.stderr
+    assert "Broken pipe" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+    assert len(done.stdout.splitlines()) <= 1
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
