@@ -19,10 +19,11 @@ from gpuconsole.insight.pending import explain
 from gpuconsole.insight.tables import counted, seconds
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time, format_span, format_time
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Phase
 from gpuconsole.store import queries
 from gpuconsole.store.schema import earlier_sessions
 from gpuconsole.ui.names import called, named
+
+VERSION = 2
 
 
 @click.command()
@@ -45,12 +46,17 @@ def command(asked: Asked, workload: str, runs: int, horizon: Span, chance: int) 
         ended = not waits(answer, told) and told.code is not Code.UNSEEN
         open_end = () if ended else tuple(f"when it starts: {text}" for text in lacking)
         text = list(as_text(answer, known=not open_end))
-        return Answer(kind="Eta", body=_body(answer), lines=text, unknown=(*_misplaced(snapshot, answer), *open_end))
+        return Answer(
+            kind="Eta",
+            body=_body(answer),
+            lines=text,
+            version=VERSION,
+            unknown=(*_misplaced(snapshot, answer), *open_end),
+        )
     found = expected_start(asked.simulation, key, lines_of(asked), runs=runs, seed=chance, horizon=horizon)
     answer = as_recorded(asked, found)
-    return Answer(
-        kind="Eta", body=_body(answer), lines=list(as_text(answer)), unknown=tuple(_misplaced(snapshot, answer))
-    )
+    text, unknown = list(as_text(answer)), tuple(_misplaced(snapshot, answer))
+    return Answer(kind="Eta", body=_body(answer), lines=text, version=VERSION, unknown=unknown)
 
 
 def _misplaced(snapshot: Snapshot, answer: Eta) -> Iterator[str]:
@@ -70,8 +76,7 @@ def as_recorded(asked: Asked, answer: Eta) -> Eta:
 
 def as_text(answer: Eta, *, known: bool = True) -> Iterator[str]:
     """The answer for people; `known` is false where nobody can say when it starts."""
-    state = "admitted, not started" if answer.phase is Phase.RUNNING and answer.start is not None else answer.phase
-    yield f"{called(answer.workload)}  {counted(answer.gpus, 'GPU')}  {state}" + (
+    yield f"{called(answer.workload)}  {counted(answer.gpus, 'GPU')}  {answer.phase}" + (
         f"  in {answer.queue}" if answer.queue else ""
     )
     place = answer.position

@@ -6,17 +6,19 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
+from gpuconsole.insight.phases import phase_of
 from gpuconsole.insight.pools import Pool
 from gpuconsole.insight.tables import table
 from gpuconsole.model.clock import SECOND, Span, Time, format_exactly, format_span, format_time
 from gpuconsole.model.events import Happened, What
-from gpuconsole.model.workloads import Workload, phase
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
 from gpuconsole.ui.names import called
 
 _STATES = {
     What.SUBMITTED: "pending",
     What.PENDING: "pending",
-    What.RESERVED: "reserved",
+    What.RESERVED: "quotaReserved",
     What.ADMITTED: "admitted",
     What.STARTED: "running",
     What.EVICTED: "evicted",
@@ -25,6 +27,10 @@ _STATES = {
     What.FAILED: "failed",
     What.DELETED: "deleted",
 }
+
+
+VERSION = 2
+"""Of the document of `-o json`: a workload's state is its phase by Kueue's conditions and its pods since 2."""
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -115,15 +121,15 @@ class Report(Struct, frozen=True, kw_only=True):
     events: list[Detail]
 
 
-def report(lines: Sequence[Happened], *, present: Iterable[Workload], start: Time, end: Time, seed: int) -> Report:
-    """Sum up what happened between two moments; `present` are the workloads that were there at the first."""
+def report(lines: Sequence[Happened], *, before: Snapshot, after: Snapshot, seed: int) -> Report:
+    """Sum up what happened between two moments."""
     return Report(
-        start=start,
-        end=end,
+        start=before.time,
+        end=after.time,
         seed=seed,
         counts=dict(sorted(Counter(line.what.value for line in lines).items())),
         queues=_queues(lines),
-        workloads=_workloads(lines, present),
+        workloads=_workloads(lines, before, after),
         events=[_detail(line) for line in lines],
     )
 
@@ -131,6 +137,7 @@ def report(lines: Sequence[Happened], *, present: Iterable[Workload], start: Tim
 def as_json(report: Report) -> dict[str, Any]:
     """A report for programs: moments as RFC 3339, spans in seconds."""
     return {
+        "version": VERSION,
         "start": format_time(report.start),
         "end": format_time(report.end),
         "seed": report.seed,
@@ -218,21 +225,21 @@ def _queues(lines: Iterable[Happened]) -> list[QueueRow]:
     return sorted(rows.values(), key=lambda row: row.queue)
 
 
-def _at_first(workload: Workload) -> WorkloadRow:
+def _at_first(before: Snapshot, workload: Workload) -> WorkloadRow:
     began = workload.condition("Admitted")
     return WorkloadRow(
         workload=workload.key,
         queue=workload.cluster_queue,
         gpus=workload.gpus,
-        state=phase(workload).value,
+        state=phase_of(before, workload).value,
         submitted=workload.created,
         started=began.since if began is not None and began.status else None,
         evictions=workload.evictions,
     )
 
 
-def _workloads(lines: Iterable[Happened], present: Iterable[Workload]) -> list[WorkloadRow]:
-    rows = {workload.key: _at_first(workload) for workload in present}
+def _workloads(lines: Iterable[Happened], before: Snapshot, after: Snapshot) -> list[WorkloadRow]:
+    rows = {workload.key: _at_first(before, workload) for workload in before.workloads.all()}
     own = {line.workload for line in lines if line.what is What.SUBMITTED}
     for line in lines:
         name = line.workload or line.pod
@@ -251,4 +258,7 @@ def _workloads(lines: Iterable[Happened], present: Iterable[Workload]) -> list[W
         if line.what is What.STARTED and row.started is None:
             row.started = line.time
         row.ended = line.time if line.what in (What.FINISHED, What.FAILED, What.DELETED) else None
+    for workload in after.workloads.all():
+        if (known := rows.get(workload.key)) is not None:
+            known.state = phase_of(after, workload).value
     return list(rows.values())

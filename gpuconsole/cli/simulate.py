@@ -69,9 +69,9 @@ def command(
     request, settings = configured(request)
     opened = open_simulation(request, settings)
     simulation = opened.simulation
-    start, present = simulation.now, simulation.snapshot().workloads
+    before = simulation.snapshot()
     everything = _run(simulation, until)
-    for notice in [*opened.notices, *_refusals(everything, start)]:
+    for notice in [*opened.notices, *_refusals(everything, before.time)]:
         click.echo(clean(f"gpuconsole: {notice}"), err=True)
     lines = [line for line in everything if not types or line.what.value in types]
     if save is not None:
@@ -80,7 +80,7 @@ def command(
         for line in lines:
             click.echo(msgspec.json.encode(record(line)))
         return 0
-    summary = report(lines, present=present.all(), start=start, end=simulation.now, seed=simulation.seed)
+    summary = report(lines, before=before, after=simulation.snapshot(), seed=simulation.seed)
     rows = pools(simulation.snapshot())
     if output == "json":
         facts = {**as_json(summary), **({"pools": rows} if rows else {})}

@@ -1,4 +1,4 @@
-"""What probably comes for one workload: its start while it waits, an eviction while it runs.
+"""What probably comes for one workload: its start while it waits, an eviction while it is admitted.
 
 By fewer runs than a command takes, for this is asked again and again.
 """
@@ -15,7 +15,7 @@ from gpuconsole.insight.risk import HORIZON, Danger, foreboding
 from gpuconsole.insight.standing import Standing, standing_on
 from gpuconsole.model.clock import DAY, Time
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Phase, phase
+from gpuconsole.model.workloads import PLACED, Phase, phase
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
@@ -36,7 +36,7 @@ class Ahead(Struct, frozen=True, kw_only=True):
 def ahead(simulation: "Simulation", workload: str, *, runs: int = RUNS, seed: int = 0) -> Ahead:
     """Run the cluster forward for one workload. The simulation is not touched.
 
-    Nothing is known of a workload that is not there, or that neither waits nor runs.
+    Nothing is known of a workload that is not there, or that neither waits nor is admitted.
     """
     *_, last = looking(simulation, workload, runs=runs, seed=seed)
     return last
@@ -53,10 +53,10 @@ def looking(
     nothing = Ahead(time=now, until=now, runs=0)
     subject = simulation.workload(workload)
     stands = subject if found is None else found.workloads.get(workload)
-    if stands is not None and phase(stands) is Phase.RUNNING:
+    if stands is not None and phase(stands) in PLACED:
         standing = standing_on(found, simulation.policy) if found is not None else None
         yield from _endangered(simulation, workload, runs, seed, standing)
-    elif subject is not None and phase(subject) in (Phase.PENDING, Phase.RESERVED):
+    elif subject is not None and phase(subject) in (Phase.PENDING, Phase.QUOTA_RESERVED):
         for told in expecting(simulation, workload, runs=runs, seed=seed, horizon=DAY):
             whole = told.start is not None
             yield replace(nothing, until=now + DAY, runs=runs, eta=told if whole else None, whole=whole)

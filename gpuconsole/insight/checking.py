@@ -38,7 +38,7 @@ def checking(snapshot: Snapshot) -> tuple[Checking, ...]:
     """Everybody who holds quota without being admitted, who waits longest first."""
     found = []
     for book in books(snapshot).by_queue.values():
-        if book.count.reserved > book.count.running:
+        if book.count.reserved > book.count.admitted:
             found += [_checking(workload) for workload in book.holding if not workload.admitted]
     return tuple(sorted(found, key=lambda one: (one.since, one.workload)))
 

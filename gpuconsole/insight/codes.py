@@ -42,6 +42,10 @@ class Code(StrEnum):
     """It has its nodes, and an image cannot be pulled."""
     POD_FAILURE = "pod-failure"
     """It has its nodes, and its containers fail, or cannot be made."""
+    STARTING = "starting"
+    """Its pods have their nodes, and do not all run yet."""
+    NO_PODS = "no-pods"
+    """Admitted, and not all of its pods exist."""
     PARKED = "parked"
     """Set aside with its look-alikes until something changes; Kueue wrote no reason of its own."""
     EVICTED = "evicted"
@@ -51,3 +55,7 @@ class Code(StrEnum):
     UNSEEN = "unseen"
     """Nobody here can know: something that decides may not be read, and its scheduler wrote nothing."""
     OTHER = "other"
+
+
+UNDER_WAY = (Code.STARTING, Code.NO_PODS)
+"""Admitted, and waits for nothing that a scheduler decides."""

@@ -6,7 +6,7 @@ from math import ceil
 from msgspec import Struct, field
 
 from gpuconsole.insight.demand import pod_gpus
-from gpuconsole.insight.holdings import Holding, holdings, queue_of
+from gpuconsole.insight.holdings import Holding, holdings, queue_of, starts
 from gpuconsole.model.resources import EMPTY, gpus
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup
@@ -25,8 +25,10 @@ class Use(Struct):
     """GPUs of jobs that have no pods, since Volcano has not let their PodGroups in."""
     promised: int = 0
     """GPUs of what Volcano has let in and that has no nodes yet: nobody else is let in on them."""
-    running: set[str] = field(default_factory=set)
+    placed: set[str] = field(default_factory=set)
     """Owners of pods that have their nodes."""
+    starting: set[str] = field(default_factory=set)
+    """Those of them some of whose pods do not run yet."""
     waiting: set[str] = field(default_factory=set)
     """Owners some of whose pods have no node, or are not made yet."""
 
@@ -40,7 +42,8 @@ class Use(Struct):
         self.wanted += other.wanted
         self.held_back += other.held_back
         self.promised += other.promised
-        self.running |= other.running
+        self.placed |= other.placed
+        self.starting |= other.starting
         self.waiting |= other.waiting
 
 
@@ -52,7 +55,9 @@ def uses(snapshot: Snapshot, by_namespace: bool = False) -> dict[str, Use]:
             use = found.setdefault(_name(snapshot, one, by_namespace), Use())
             if node:
                 use.held += one.gpus
-                use.running.add(one.owner)
+                use.placed.add(one.owner)
+                if starts(snapshot, one):
+                    use.starting.add(one.owner)
             else:
                 use.wanted += one.gpus
                 use.waiting.add(one.owner)

@@ -16,6 +16,7 @@ from gpuconsole.insight.eta import HORIZON, RUNS, Starts, starting
 from gpuconsole.insight.explanation import Explanation
 from gpuconsole.insight.past import Past, past
 from gpuconsole.insight.pending import explain
+from gpuconsole.insight.phases import phase_of
 from gpuconsole.insight.positions import Position, pending, position
 from gpuconsole.insight.stand_ins import stand_ins
 from gpuconsole.insight.tables import counted
@@ -24,7 +25,7 @@ from gpuconsole.model.clock import HOUR, Span, Time, format_span
 from gpuconsole.model.events import Happened
 from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Phase, Workload, phase
+from gpuconsole.model.workloads import PLACED, Phase, Workload
 from gpuconsole.sim.run_times import Kind, learn
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def stand(snapshot: Snapshot, workload: str) -> Eta:
         workload=workload,
         queue=queue,
         gpus=wanted_gpus(subject),
-        phase=phase(subject),
+        phase=phase_of(snapshot, subject),
         time=snapshot.time,
         position=position(snapshot, workload),
         cohort=_in_cohort(snapshot, subject, queue) if queued and snapshot.seen.all_of(*QUOTA, LocalQueue) else None,
@@ -156,8 +157,8 @@ def stand(snapshot: Snapshot, workload: str) -> Eta:
 
 def waits(answer: Eta, told: Explanation) -> bool:
     """True for what has no quota, or no nodes, yet."""
-    placeless = answer.phase is Phase.RUNNING and told.code in PLACES
-    return answer.phase in (Phase.PENDING, Phase.RESERVED) or placeless
+    placeless = answer.phase in PLACED and told.code in PLACES
+    return answer.phase in (Phase.PENDING, Phase.QUOTA_RESERVED) or placeless
 
 
 def _answered(answer: Eta, known: Past, found: Starts, snapshot: Snapshot, told: Explanation) -> Eta:

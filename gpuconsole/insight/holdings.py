@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.demand import pod_gpus
 from gpuconsole.insight.whereabouts import Pods, whereabouts
-from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.gpus.instances import division_of
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.queue_names import group_key, own_queue, queue_by
@@ -50,6 +50,12 @@ def holdings(snapshot: Snapshot) -> Holdings:
             now[name] = (pods, node, tuple(_holding(pod, node, sharers) for pod in pods.values()))
     _kept[0] = now
     return {name: held for name, (_, _, held) in now.items()}
+
+
+def starts(snapshot: Snapshot, held: Holding) -> bool:
+    """True for a pod that has its node and does not run yet."""
+    pod = snapshot.pods.get(held.pod)
+    return pod is not None and pod.phase is not PodPhase.RUNNING
 
 
 def _holding(pod: Pod, node: Node | None, sharers: Mapping[int, int]) -> Holding:

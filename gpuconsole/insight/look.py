@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import cached_property
 
+from gpuconsole.insight.codes import UNDER_WAY
 from gpuconsole.insight.names import Names
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.quota import quota_tree
@@ -39,7 +40,11 @@ class Look:
         """Label of everything that waits → why, in a code."""
         keys = [workload.key for workload in self.snapshot.workloads.all()] + self._unqueued
         codes = ((key, explain(self.snapshot, key).code) for key in keys)
-        return {self.names.label(key): code.value for key, code in sorted(codes) if code is not Code.NOT_WAITING}
+        return {
+            self.names.label(key): code.value
+            for key, code in sorted(codes)
+            if code not in (Code.NOT_WAITING, *UNDER_WAY)
+        }
 
     def code(self, key: str) -> Code:
         """Why something waits."""

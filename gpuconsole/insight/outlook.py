@@ -36,7 +36,7 @@ def outlook(simulation: "Simulation", *, runs: int = RUNS, seed: int = 0, horizo
     touched, and has to stand still meanwhile.
     """
     snapshot = simulation.snapshot()
-    keys = [one.key for one in snapshot.workloads.all() if phase(one) in (Phase.PENDING, Phase.RESERVED)]
+    keys = [one.key for one in snapshot.workloads.all() if phase(one) in (Phase.PENDING, Phase.QUOTA_RESERVED)]
     known = past(snapshot)
     if not keys or not any(run.ended for run in known.runs):
         yield Outlook(time=snapshot.time, whole=True)

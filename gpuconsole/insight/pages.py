@@ -21,9 +21,9 @@ class Count(Struct):
     """Wait for quota, parked ones included; stopped ones are not counted."""
     parked: int = 0
     reserved: int = 0
-    """Hold quota, running ones included."""
-    running: int = 0
-    """Admitted: their pods may run."""
+    """Hold quota, admitted ones included."""
+    admitted: int = 0
+    """Their pods run or may run."""
     pending_gpus: int = 0
     oldest: Time | None = None
     """When the one that waits longest began to wait."""
@@ -33,7 +33,7 @@ class Count(Struct):
         self.pending += other.pending
         self.parked += other.parked
         self.reserved += other.reserved
-        self.running += other.running
+        self.admitted += other.admitted
         self.pending_gpus += other.pending_gpus
         if other.oldest is not None and (self.oldest is None or other.oldest < self.oldest):
             self.oldest = other.oldest
@@ -116,7 +116,7 @@ class Page:
         self.count.reserved += sign
         admitted = workload.admitted
         if admitted:
-            self.count.running += sign
+            self.count.admitted += sign
         for pair, amount in held(workload):
             _count(self.usage, pair, sign * amount)
             if not admitted:

@@ -11,12 +11,14 @@ from gpuconsole.insight.capacity import circle
 from gpuconsole.insight.demand import held
 from gpuconsole.insight.explanation import KUEUE, Explanation, fine
 from gpuconsole.insight.pending_pods import explain_failing, explain_podless, explain_pods
+from gpuconsole.insight.phases import pods_of_gang, pods_run
 from gpuconsole.insight.positions import position
 from gpuconsole.insight.reasons import Code, Reason, dominant, read_kueue
 from gpuconsole.insight.refused_pods import explain_refused
 from gpuconsole.insight.shortage import MOST_HOLDERS, Remedy, Shortage, describe_holder, holders, remedies, shortages
 from gpuconsole.insight.slicing import undivided
-from gpuconsole.model.cluster import Pod
+from gpuconsole.insight.whereabouts import whereabouts
+from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.job import Job
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
@@ -129,14 +131,61 @@ def _explain_reserved(snapshot: Snapshot, workload: Workload) -> Explanation:
             queue=queue,
             lines=tuple(f"{check.name}: {check.state}" for check in workload.checks),
         )
-    pods = [pod for pod in snapshot.pods.all() if pod.workload == workload.key]
-    refused = None if workload.cluster else explain_refused(snapshot, workload.key, workload, pods, queue)
+    return explain_admitted(snapshot, workload)
+
+
+def explain_admitted(snapshot: Snapshot, workload: Workload) -> Explanation:
+    """Why the pods of an admitted workload do not all run, or that they do."""
+    queue = workload.cluster_queue
+    pods = list(whereabouts(snapshot).of(workload.key).values())
+    runs = pods_run(snapshot, workload)
+    refused = None if runs or workload.cluster else _refused(snapshot, workload)
     if refused is not None:
         return refused
     found = explain_pods(snapshot, workload.key, pods, queue) or explain_failing(workload.key, pods, queue)
     if found is not None and found.code is Code.GATED:
         return _part_placed(workload, found) or found
-    return found or fine(workload.key, _runs(snapshot, workload, queue, pods))
+    if found is not None:
+        return found
+    where = f" in cluster {workload.cluster}" if workload.cluster else ""
+    if runs or (runs is None and workload.is_true(PODS_READY)):
+        unseen = snapshot.seen.lacking(Pod, within=workload.namespace) if not (pods or where) else ()
+        by = f" (Kueue's PodsReady; its pods are {not_known(unseen)})" if unseen else ""
+        return fine(workload.key, f"It runs{where}, admitted by {queue}{by}.")
+    code, why = _not_running(snapshot, workload, pods)
+    admitted = workload.condition("Admitted")
+    return Explanation(
+        subject=workload.key,
+        code=code,
+        headline=f"It is admitted by {queue}{where}{why}",
+        queue=queue,
+        since=admitted.since if admitted is not None and code is not Code.NOT_WAITING else None,
+    )
+
+
+def _refused(snapshot: Snapshot, workload: Workload) -> Explanation | None:
+    """That ResourceQuotas keep its pods from being created; those that have ended are not missing."""
+    if not any(quota.namespace == workload.namespace for quota in snapshot.resource_quotas.all()):
+        return None
+    pods = [pod for pod in snapshot.pods.all() if pod.workload == workload.key]
+    return explain_refused(snapshot, workload.key, workload, pods, workload.cluster_queue)
+
+
+def _not_running(snapshot: Snapshot, workload: Workload, pods: Sequence[Pod]) -> tuple[Code, str]:
+    """Why it does not run though every pod that is seen has its node: a code, and the end of a sentence."""
+    count = pods_of_gang(workload)
+    late = sum(pod.phase is not PodPhase.RUNNING and not pod.deleted for pod in pods)
+    if late:
+        return Code.STARTING, f"; {late} of {max(count, len(pods))} pods are starting."
+    unseen = snapshot.seen.lacking(Pod, within=workload.namespace)
+    if unseen and not workload.cluster:
+        return Code.NOT_WAITING, f"; whether its pods run is {not_known(unseen)}."
+    if workload.cluster:
+        return Code.NOT_WAITING, "; whether its pods run there is not known."
+    there = whereabouts(snapshot).succeeded.get(workload.key, 0) + sum(not pod.deleted for pod in pods)
+    if not there and workload.owner and workload.owner not in snapshot.jobs:
+        return Code.NOT_WAITING, "; whether its pods run is not known: none is known as its own."
+    return Code.NO_PODS, f"; {there} of its {count} pods exist." if there else ", and has no pods."
 
 
 def _part_placed(workload: Workload, gated: Explanation) -> Explanation | None:
@@ -158,17 +207,6 @@ def _part_placed(workload: Workload, gated: Explanation) -> Explanation | None:
             remedies=(Remedy(True, odd.helps),) if odd is not None else (),
         )
     return None
-
-
-def _runs(snapshot: Snapshot, workload: Workload, queue: str, pods: Sequence[Pod]) -> str:
-    where = f" in cluster {workload.cluster}" if workload.cluster else ""
-    unseen = snapshot.seen.lacking(Pod, within=workload.namespace)
-    if unseen and not workload.cluster:
-        return f"It is admitted by {queue}; whether its pods run is {not_known(unseen)}."
-    another_kind = workload.owner and workload.owner not in snapshot.jobs
-    if not (pods or workload.cluster or another_kind or workload.is_true(PODS_READY)):
-        return f"It is admitted by {queue}, and has no pods."
-    return f"It runs{where}, admitted by {queue}."
 
 
 def _explain_waiting(snapshot: Snapshot, workload: Workload, verdict: Verdict | None) -> Explanation:

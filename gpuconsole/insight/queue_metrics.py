@@ -59,7 +59,7 @@ def counted(metrics: QueueMetrics, snapshot: Snapshot) -> Iterator[Counted]:
     both = (
         ("Pending", metrics.pending, count.pending),
         ("Holding quota", metrics.reserving, count.reserved),
-        ("Admitted", metrics.admitted, count.running),
+        ("Admitted", metrics.admitted, count.admitted),
     )
     for name, theirs, ours in both:
         if theirs is not None:

@@ -10,6 +10,7 @@ from gpuconsole.insight.books import Book, Books, books
 from gpuconsole.insight.capacity import Capacity, capacity, circle
 from gpuconsole.insight.once import once
 from gpuconsole.insight.pages import Count
+from gpuconsole.insight.phases import running
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse, sum_up
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, PreemptionPolicy, Quota, StopPolicy
 from gpuconsole.model.resources import is_gpu
@@ -22,7 +23,10 @@ NO_QUOTA = Quota()
 NOWHERE = QuotaNode(kind=NodeKind.CLUSTER_QUEUE, name="")
 
 
-@once("workloads", "local_queues", "cluster_queues", "cohorts", "flavors", "admission_checks", "topologies", "seen")
+@once(
+    *("workloads", "pods", "local_queues", "cluster_queues", "cohorts", "flavors"),
+    *("admission_checks", "topologies", "seen"),
+)
 def quota_tree(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
     """The roots of the tree: cohorts without a parent, then ClusterQueues without a cohort, then what hangs nowhere.
 
@@ -39,6 +43,7 @@ class _Builder:
         self.snapshot = snapshot
         self.capacity: Capacity = capacity(snapshot)
         self.books: Books = books(snapshot)
+        self.running = running(snapshot).count
         self.doors: dict[str, list[LocalQueue]] = defaultdict(list)
         for door in snapshot.local_queues.all():
             self.doors[door.cluster_queue].append(door)
@@ -125,6 +130,7 @@ class _Builder:
             policy=policy_text(queue),
             stop=queue.stop_policy,
             problem=_queue_problem(queue, self.snapshot) or problem,
+            running=sum(self.running[queue.name, page] for page in book.pages),
             **_counts(book.count),
         )
         doors = sorted(self.doors.get(queue.name, ()), key=lambda door: door.key)
@@ -177,6 +183,7 @@ class _Builder:
             share_percent=_share(gpus, flavors),
             stop=door.stop_policy,
             problem=problem or above.problem,
+            running=self.running[door.cluster_queue, door.key],
             **_counts(book.local_count(door.key)),
         )
 
@@ -228,6 +235,7 @@ def _cohort_node(
         weighted_share=weighted_share,
         declared=declared,
         problem=problem,
+        running=sum(member.running for member in members),
         **_counts(total),
     )
 
@@ -238,7 +246,7 @@ def _counts(count: Count) -> Mapping[str, Any]:
 
 
 def _count_of(node: QuotaNode) -> Count:
-    return Count(node.pending, node.parked, node.reserved, node.running, node.pending_gpus, node.oldest)
+    return Count(node.pending, node.parked, node.reserved, node.admitted, node.pending_gpus, node.oldest)
 
 
 def _share(gpus: QuotaUse, flavors: Iterable[QuotaUse]) -> float:

@@ -67,8 +67,11 @@ class QuotaNode(Struct, frozen=True, kw_only=True):
     """Kueue's weightedShare (dominant resource share, ‰, rounded up); 9223372036854775807 for weight 0 that borrows."""
     pending: int = 0
     running: int = 0
+    """All their pods run."""
+    admitted: int = 0
+    """Running ones included; of Volcano and KAI: those with pods on nodes."""
     reserved: int = 0
-    """Hold quota: the running ones and those that wait for checks or for their pods to end."""
+    """Hold quota: the admitted ones and those that wait for checks or for their pods to end."""
     parked: int = 0
     """Of the pending ones: those that wait as inadmissible until something in their tree changes."""
     pending_gpus: int = 0

@@ -22,7 +22,7 @@ from gpuconsole.insight.running import Runner, runners
 from gpuconsole.insight.standing import Standing, standing_of
 from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.events import Happened, What
-from gpuconsole.model.workloads import Phase, phase
+from gpuconsole.model.workloads import PLACED, phase
 from gpuconsole.sim.run_times import learn
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _at_once(simulation: "Simulation", running: Iterable[Runner]) -> dict[str, _
     found: dict[str, _Fall] = {}
     for one in running:
         workload = simulation.workload(one.key)
-        if workload is not None and phase(workload) is not Phase.RUNNING:
+        if workload is not None and phase(workload) not in PLACED:
             why = workload.condition("Preempted") or workload.condition("Evicted")
             found[one.key] = _Fall(0, rule_in_words(why.reason) if why is not None else "evicted", "")
     return found

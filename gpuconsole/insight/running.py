@@ -1,4 +1,4 @@
-"""Everything that runs and may be evicted, whoever queued it, and what an eviction now would lose."""
+"""Everything that is admitted or runs and may be evicted, whoever queued it, and what an eviction now would lose."""
 
 from collections.abc import Sequence
 
@@ -15,11 +15,11 @@ from gpuconsole.model.events import What
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.resources import is_mig
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Phase, Workload, phase
+from gpuconsole.model.workloads import PLACED, Workload, phase
 
 
 class Runner(Struct, frozen=True, kw_only=True):
-    """One that runs."""
+    """One that is admitted, or runs without anybody's admission."""
 
     key: str
     """As it stands in a list of work: of its Workload, else of its job, else of the pod itself."""
@@ -37,15 +37,15 @@ class Runner(Struct, frozen=True, kw_only=True):
 
 
 def runners(snapshot: Snapshot, prices: Prices) -> tuple[Runner, ...]:
-    """All Workloads that run; of what has none, jobs and lone pods that hold GPUs or MIG instances.
+    """All Workloads that are admitted and not on their way out; of what has none, jobs and lone pods that hold devices.
 
-    More of their pods may wait.
+    Devices are GPUs and MIG instances. More of their pods may wait.
     """
     pods: dict[str, list[Pod]] = {}
     for pod in snapshot.pods.all():
         if not pod.done:
             pods.setdefault(_top(snapshot, pod), []).append(pod)
-    queued = [one for one in snapshot.workloads.all() if phase(one) is Phase.RUNNING]
+    queued = [one for one in snapshot.workloads.all() if phase(one) in PLACED]
     # A job that lost some of its pods begins anew, and tells when it did in no field of its own.
     again = {line.workload: line.time for line in snapshot.recent if line.what is What.STARTED}
     others = [

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from gpuconsole.insight.holdings import holdings, queue_of
+from gpuconsole.insight.codes import Code
+from gpuconsole.insight.holdings import holdings, queue_of, starts
 from gpuconsole.insight.once import once
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import Time
@@ -13,8 +14,10 @@ from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Condition, Workload
 
-Known = dict[str, tuple[object, str, bool, Workload]]
+Known = dict[str, tuple[object, str, Code | None, Workload]]
 _kept: list[Known] = [{}]
+_starting = (Condition("PodScheduled", True),)
+"""All its pods have nodes, and not all of them run."""
 
 
 @once("jobs", "pods", "workloads", "pod_groups", "kai_pod_groups", "volcano_queues")
@@ -29,7 +32,7 @@ def stand_ins(snapshot: Snapshot) -> Mapping[str, Workload]:
     before, now = _kept[0], Known()
     for job in snapshot.jobs.all():
         if job.key not in owned and _stands_for_itself(job):
-            queue, waits = queues.get(job.key, ""), job.key in waiting
+            queue, waits = queues.get(job.key, ""), waiting.get(job.key)
             known = before.get(job.key)
             same = known is not None and known[0] is job and known[1:3] == (queue, waits)
             now[job.key] = known if same and known is not None else (job, queue, waits, _of_job(job, queue, waits))
@@ -39,7 +42,7 @@ def stand_ins(snapshot: Snapshot) -> Mapping[str, Workload]:
                 known = before.get(pod.key)
                 same = known is not None and known[0] is pod
                 queue = queues.get(pod.key, "")
-                now[pod.key] = known if same and known is not None else (pod, queue, False, _of_pod(pod, queue))
+                now[pod.key] = known if same and known is not None else (pod, queue, None, _of_pod(pod, queue))
     _kept[0] = now
     return {key: workload for key, (_, _, _, workload) in now.items()}
 
@@ -68,29 +71,31 @@ def _stands_for_itself(job: Job) -> bool:
     return not isinstance(job.rules, CronRules) and job.owner.partition("/")[0] in ("", "CronJob")
 
 
-def _queues(snapshot: Snapshot) -> tuple[dict[str, str], set[str]]:
-    """Owner (or lone pod) → the queue that its pods name; and those with pods that have no node."""
+def _queues(snapshot: Snapshot) -> tuple[dict[str, str], dict[str, Code]]:
+    """Owner (or lone pod) → the queue that its pods name; and why not all of its pods run, where that is so."""
     queues: dict[str, str] = {}
-    waiting: set[str] = set()
+    waiting: dict[str, Code] = {}
     for node, held in holdings(snapshot).items():
         for one in held:
             if not one.workload:
                 for key in {one.owner, one.pod}:
                     queues.setdefault(key, queue_of(snapshot, one))
                     if not node:
-                        waiting.add(key)
+                        waiting[key] = Code.NODES
+                    elif starts(snapshot, one):
+                        waiting.setdefault(key, Code.STARTING)
     return queues, waiting
 
 
-def _of_job(job: Job, queue: str, waits: bool) -> Workload:
+def _of_job(job: Job, queue: str, waits: Code | None) -> Workload:
     started = job.started or job.created
     if job.ended:
         reason = "Failed" if job.phase is JobPhase.FAILED else "Succeeded"
         conditions = (*running_since(started), Condition("Finished", True, reason, "", job.finished or started))
-    elif job.phase is JobPhase.RUNNING and not waits:
+    elif job.phase is JobPhase.RUNNING and waits is None:
         conditions = running_since(started)
     else:
-        conditions = ()
+        conditions = _starting if waits is Code.STARTING else ()
     return Workload(
         namespace=job.namespace,
         name=job.name,
@@ -116,10 +121,15 @@ def _of_pod(pod: Pod, queue: str) -> Workload:
         queue=queue,
         priority=pod.priority,
         pod_sets=(PodSet(count=1, template=pod.template),),
-        conditions=running_since(began) if pod.node and pod.phase == PodPhase.RUNNING else (),
+        conditions=() if not pod.node else running_since(began) if pod.phase is PodPhase.RUNNING else _starting,
     )
 
 
 def running_since(since: Time) -> tuple[Condition, ...]:
     """The conditions of work that runs since then."""
-    return (Condition("QuotaReserved", True, "", "", since), Condition("Admitted", True, "", "", since))
+    return tuple(Condition(type, True, "", "", since) for type in ("QuotaReserved", "Admitted", "PodsReady"))
+
+
+def waits_because(stand_in: Workload) -> Code:
+    """Why not all pods of a stand-in run."""
+    return Code.STARTING if stand_in.is_true("PodScheduled") else Code.NODES

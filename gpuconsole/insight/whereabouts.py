@@ -1,8 +1,9 @@
 """Where pods are: those of each node and those without one, kept from Snapshot to Snapshot."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from gpuconsole.model.cluster import Pod
+from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.scan import changes
 from gpuconsole.model.snapshot import Snapshot
 
@@ -16,13 +17,19 @@ class Whereabouts:
     their pods."""
 
     def __init__(
-        self, rows: Sequence[Pod | None], by_node: Mapping[str, Pods], by_workload: Mapping[str, Pods]
+        self,
+        rows: Sequence[Pod | None],
+        by_node: Mapping[str, Pods],
+        by_workload: Mapping[str, Pods],
+        succeeded: Mapping[str, int],
     ) -> None:
         self.rows = rows
         self.by_node = by_node
         """Node → its pods, in order of arrival; those without a node are under ``""``."""
         self.by_workload = by_workload
         """Workload → its pods; those without one are under ``""``."""
+        self.succeeded = succeeded
+        """Workload → how many of its pods succeeded; only where some did."""
 
     def on(self, node: str) -> Pods:
         return self.by_node.get(node, NO_PODS)
@@ -37,7 +44,7 @@ class Whereabouts:
         return self.by_node.get("", NO_PODS)
 
 
-NOWHERE = Whereabouts((), {}, {})
+NOWHERE = Whereabouts((), {}, {}, {})
 _kept: list[Whereabouts] = [NOWHERE]
 
 
@@ -55,18 +62,31 @@ def carried_on(old: Whereabouts, rows: Sequence[Pod | None]) -> Whereabouts:
     gone, come = changes(old.rows, rows)
     nodes: dict[str, dict[str, Pod]] = {}
     workloads: dict[str, dict[str, Pod]] = {}
+    ended = Counter[str]()
     for pod in gone:
         if not pod.done:
             _open(old.on, nodes, pod.node).pop(pod.key, None)
             _open(old.of, workloads, pod.workload).pop(pod.key, None)
+        elif pod.workload and pod.phase is PodPhase.SUCCEEDED:
+            ended[pod.workload] -= 1
     for pod in come:
         if not pod.done:
             _open(old.on, nodes, pod.node)[pod.key] = pod
             _open(old.of, workloads, pod.workload)[pod.key] = pod
+        elif pod.workload and pod.phase is PodPhase.SUCCEEDED:
+            ended[pod.workload] += 1
     owners = {**old.by_workload, **workloads}
     for name in [name for name, pods in workloads.items() if not pods]:
         del owners[name]
-    return Whereabouts(rows, {**old.by_node, **nodes}, owners)
+    return Whereabouts(rows, {**old.by_node, **nodes}, owners, _added(old.succeeded, ended))
+
+
+def _added(before: Mapping[str, int], more: Counter[str]) -> Mapping[str, int]:
+    """The counts with these added; the same object where nothing is."""
+    changed = {name: before.get(name, 0) + number for name, number in more.items() if number}
+    if not changed:
+        return before
+    return {name: number for name, number in {**before, **changed}.items() if number}
 
 
 def _open(before: Callable[[str], Pods], now: dict[str, dict[str, Pod]], name: str) -> dict[str, Pod]:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.basis import undecidable
 from gpuconsole.insight.blockers import blocker
 from gpuconsole.insight.budgets import keeping_drained, kept_by_budget
+from gpuconsole.insight.codes import UNDER_WAY
 from gpuconsole.insight.considered import Considered, considered
 from gpuconsole.insight.emptied import Emptied
 from gpuconsole.insight.explanation import KUEUE, Explanation
@@ -40,7 +41,7 @@ PLACES = (Code.GANG, Code.NODES, Code.DISRUPTION_BUDGET)
 """Pods wait for nodes: what would help is tried in the simulation."""
 _OF_PODS = (*PLACES, Code.QUOTA, Code.EXCEEDS_MAX, Code.WAITING_FOR_VICTIMS)
 """The same of work that no Workload stands for, where a scheduler of pods has queues, too."""
-_RUNS = (Code.NOT_WAITING, Code.CHECKS, Code.RESOURCE_QUOTA, *PLACES, Code.IMAGE, Code.POD_FAILURE)
+_RUNS = (Code.NOT_WAITING, Code.CHECKS, Code.RESOURCE_QUOTA, *PLACES, Code.IMAGE, Code.POD_FAILURE, *UNDER_WAY)
 _HELPLESS = (*_RUNS, Code.BACKOFF)
 _FOR_GOOD = (Code.TOPOLOGY, Code.FLAVOR_MISMATCH, Code.EXCEEDS_MAX)
 """What may be so for ever; a quota that the queue could have is used by somebody who ends."""

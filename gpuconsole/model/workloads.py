@@ -254,26 +254,39 @@ def anew(workload: Workload) -> Workload:
 
 
 class Phase(StrEnum):
-    """One word for the state of a workload, derived from its conditions."""
+    """One word for the state of a workload: Kueue's status of it (workload.Status), and whether its pods run."""
 
     PENDING = "pending"
-    RESERVED = "reserved"
+    QUOTA_RESERVED = "quotaReserved"
+    """Waits for admission checks, or for its places in a topology."""
+    ADMITTED = "admitted"
+    """Its pods may run, and not all of them do."""
     RUNNING = "running"
-    EVICTING = "evicting"
+    """All pods of the gang run."""
+    EVICTED = "evicted"
+    """Holds its quota until its last pod is gone; then it is pending again."""
     STOPPED = "stopped"
     FINISHED = "finished"
     FAILED = "failed"
 
 
-def phase(workload: Workload) -> Phase:
-    """Sum up a workload in one word."""
+PLACED = (Phase.ADMITTED, Phase.RUNNING)
+"""Admitted, and not on its way out: its pods run or may run."""
+
+
+def phase(workload: Workload, pods_run: bool | None = None) -> Phase:
+    """Sum up a workload in one word.
+
+    `pods_run` is whether all pods of its gang run; None where its pods are not seen, so that Kueue's PodsReady decides.
+    """
     finished = workload.condition("Finished")
     if finished is not None and finished.status:
         return Phase.FAILED if finished.reason == "Failed" else Phase.FINISHED
     if workload.is_true("Evicted") and workload.reserved:
-        return Phase.EVICTING
+        return Phase.EVICTED
     if not workload.active:
         return Phase.STOPPED
     if workload.admitted:
-        return Phase.RUNNING
-    return Phase.RESERVED if workload.reserved else Phase.PENDING
+        runs = workload.is_true("PodsReady") if pods_run is None else pods_run
+        return Phase.RUNNING if runs else Phase.ADMITTED
+    return Phase.QUOTA_RESERVED if workload.reserved else Phase.PENDING

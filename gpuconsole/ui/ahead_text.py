@@ -5,7 +5,7 @@ from gpuconsole.insight.estimates import Estimate
 from gpuconsole.insight.expected_start import Eta
 from gpuconsole.insight.risk import Danger
 from gpuconsole.model.clock import DAY, Time, format_span
-from gpuconsole.model.workloads import Phase
+from gpuconsole.model.workloads import PLACED, Phase
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.widgets.textpane import BLANK, heading, line
@@ -15,7 +15,7 @@ def still_open(found: Ahead | None, phase: Phase) -> Ahead | None:
     """The answer, unless it is one about another life: a start of what has started, a risk of what runs no more."""
     if found is None or phase in (Phase.FINISHED, Phase.FAILED):
         return None
-    return found if (found.danger is not None) is (phase is Phase.RUNNING) else None
+    return found if (found.danger is not None) is (phase in PLACED) else None
 
 
 def ahead_lines(found: Ahead, now: Time) -> list[Painted]:

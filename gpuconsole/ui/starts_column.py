@@ -10,7 +10,7 @@ from gpuconsole.ui.columns import Column
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.workload_rows import WorkloadRow
 
-_WAITING = (Phase.PENDING, Phase.RESERVED)
+_WAITING = (Phase.PENDING, Phase.QUOTA_RESERVED)
 
 
 def starts_column(newest: Callable[[], Outlook], now: Callable[[], Time]) -> Column[WorkloadRow]:

@@ -12,9 +12,10 @@ from gpuconsole.ui.workload_rows import LAST, ORDER, Listing, WorkloadRow
 
 PHASES: dict[Phase, tuple[str, str]] = {
     Phase.PENDING: (GLYPHS["pending"], "pending"),
-    Phase.RESERVED: ("◒", "held"),
+    Phase.QUOTA_RESERVED: ("◒", "held"),
+    Phase.ADMITTED: ("◑", "pending"),
     Phase.RUNNING: (GLYPHS["running"], "running"),
-    Phase.EVICTING: (GLYPHS["victim"], "victim"),
+    Phase.EVICTED: (GLYPHS["victim"], "victim"),
     Phase.STOPPED: (GLYPHS["held"], "held"),
     Phase.FINISHED: (GLYPHS["good"], "dim"),
     Phase.FAILED: (GLYPHS["fault"], "fault"),
@@ -24,7 +25,8 @@ PHASES: dict[Phase, tuple[str, str]] = {
 
 def phase_cell(phase: Phase) -> Cell:
     glyph, role = PHASES[phase]
-    return ((f"{glyph} {phase}", role),)
+    # Columns have no room for Kueue's whole word.
+    return ((f"{glyph} {'reserved' if phase is Phase.QUOTA_RESERVED else phase}", role),)
 
 
 def name_of(row: WorkloadRow) -> str:

@@ -8,19 +8,24 @@ from msgspec import Struct
 
 from gpuconsole.insight.borrowing import borrowed_gpus
 from gpuconsole.insight.demand import held_gpus, pod_gpus, waiting_since, wanted_gpus
+from gpuconsole.insight.pending import explain_admitted
+from gpuconsole.insight.phases import phase_of
 from gpuconsole.insight.positions import positions
 from gpuconsole.insight.reasons import Code, code_of
-from gpuconsole.insight.stand_ins import stand_ins
+from gpuconsole.insight.stand_ins import stand_ins, waits_because
 from gpuconsole.insight.telemetry import sm_by_workload
+from gpuconsole.insight.whereabouts import Pods, whereabouts
 from gpuconsole.model.clock import Time
 from gpuconsole.model.queues import LocalQueue
-from gpuconsole.model.snapshot import Snapshot, View
-from gpuconsole.model.workloads import Phase, Workload, phase
+from gpuconsole.model.seen import EVERYTHING
+from gpuconsole.model.snapshot import EMPTY, Snapshot, View
+from gpuconsole.model.workloads import PLACED, Phase, Workload
 
 ORDER = (
     Phase.PENDING,
-    Phase.EVICTING,
-    Phase.RESERVED,
+    Phase.EVICTED,
+    Phase.QUOTA_RESERVED,
+    Phase.ADMITTED,
     Phase.RUNNING,
     Phase.STOPPED,
     Phase.FAILED,
@@ -52,9 +57,9 @@ class WorkloadRow(Struct, frozen=True):
         return self.stands_in or self.workload.key
 
 
-def make_row(workload: Workload, stands_in: str = "") -> WorkloadRow:
-    """Sum a workload up, or what only looks like one."""
-    word = phase(workload)
+def make_row(workload: Workload, stands_in: str = "", snapshot: Snapshot = EMPTY) -> WorkloadRow:
+    """Sum a workload of a Snapshot up, or what only looks like one."""
+    word = phase_of(snapshot, workload)
     holds = workload.admission is not None and workload.reserved
     flavors: dict[str, None] = {}
     if workload.admission is not None:
@@ -68,7 +73,11 @@ def make_row(workload: Workload, stands_in: str = "") -> WorkloadRow:
         shape=shape(workload),
         flavor=",".join(flavors),
         kind=workload.owner.partition("/")[0] or "Workload",
-        reason=_reason(workload, word) if not stands_in else Code.NODES if word is Phase.PENDING else "",
+        reason=_reason(snapshot, workload, word)
+        if not stands_in
+        else waits_because(workload)
+        if word is Phase.PENDING
+        else "",
         since=_since(workload, word),
         stands_in=stands_in,
     )
@@ -89,10 +98,12 @@ def _since(workload: Workload, word: Phase) -> Time:
         case Phase.PENDING:
             return waiting_since(workload)
         case Phase.RUNNING:
+            return _moment(workload, "PodsReady" if workload.is_true("PodsReady") else "Admitted")
+        case Phase.ADMITTED:
             return _moment(workload, "Admitted")
-        case Phase.RESERVED:
+        case Phase.QUOTA_RESERVED:
             return _moment(workload, "QuotaReserved")
-        case Phase.EVICTING:
+        case Phase.EVICTED:
             return _moment(workload, "Evicted")
         case Phase.FINISHED | Phase.FAILED:
             return _moment(workload, "Finished")
@@ -107,20 +118,23 @@ def _moment(workload: Workload, type: str) -> Time:
     return condition.since if condition is not None else workload.created
 
 
-def _reason(workload: Workload, word: Phase) -> str:
+def _reason(snapshot: Snapshot, workload: Workload, word: Phase) -> str:
     """One word for why it is where it is; nothing for what simply runs."""
     match word:
         case Phase.PENDING:
             waits = workload.condition("QuotaReserved")
             return code_of(waits.message) if waits is not None and waits.message else Code.QUEUED
-        case Phase.EVICTING:
+        case Phase.EVICTED:
             evicted = workload.condition("Evicted")
             return evicted.reason if evicted is not None else ""
         case Phase.FINISHED | Phase.FAILED:
             finished = workload.condition("Finished")
             return finished.reason if finished is not None else ""
-        case Phase.RESERVED:
+        case Phase.QUOTA_RESERVED:
             return Code.CHECKS if workload.checks else ""
+        case Phase.ADMITTED:
+            code = explain_admitted(snapshot, workload).code
+            return code if code is not Code.NOT_WAITING else Code.UNSEEN
         case Phase.STOPPED | Phase.RUNNING:
             return ""
         case _:
@@ -156,13 +170,17 @@ class WorkloadRows:
         """By the identity of what they sum up, which they keep alive."""
         self._view: View[Workload] | None = None
         self._others: dict[int, WorkloadRow] = {}
+        self._seen = EVERYTHING
+        self._placed: dict[int, tuple[WorkloadRow, Pods]] = {}
+        """Rows of admitted workloads, whose phase their pods decide, with the pods that decided it."""
 
     def update(self, snapshot: Snapshot, namespaces: frozenset[str] = frozenset()) -> Listing:
         """All workloads (of these namespaces, if any are named): pending ones first, by their position."""
-        if snapshot.workloads is not self._view:
-            self._known = _rows(self._known, ((workload, "") for workload in snapshot.workloads.all()))
-            self._view = snapshot.workloads
-        self._others = _rows(self._others, ((workload, key) for key, workload in stand_ins(snapshot).items()))
+        if snapshot.seen != self._seen:
+            self._known, self._placed, self._view, self._seen = {}, {}, None, snapshot.seen
+        self._follow_pods(snapshot)
+        others = ((workload, key) for key, workload in stand_ins(snapshot).items())
+        self._others = _rows(self._others, others, snapshot)
         rows: Iterable[WorkloadRow] = (*self._known.values(), *self._others.values())
         if namespaces:
             rows = (row for row in rows if row.workload.namespace in namespaces)
@@ -176,9 +194,29 @@ class WorkloadRows:
             snapshot.local_queues,
         )
 
+    def _follow_pods(self, snapshot: Snapshot) -> None:
+        """Sum up the workloads that changed, and the admitted ones whose pods did."""
+        where = whereabouts(snapshot)
+        if snapshot.workloads is not self._view:
+            self._known = _rows(self._known, ((workload, "") for workload in snapshot.workloads.all()), snapshot)
+            self._view = snapshot.workloads
+            placed = {key: row for key, row in self._known.items() if row.phase in PLACED}
+            before = self._placed
+            self._placed = {
+                key: old if (old := before.get(key)) is not None and old[0] is row else (row, where.of(row.key))
+                for key, row in placed.items()
+            }
+        for key, (row, pods) in self._placed.items():
+            now = where.of(row.key)
+            if now is not pods:
+                row = self._known[key] = make_row(row.workload, "", snapshot)
+                self._placed[key] = row, now
 
-def _rows(known: Mapping[int, WorkloadRow], workloads: Iterable[tuple[Workload, str]]) -> dict[int, WorkloadRow]:
-    return {id(workload): known.get(id(workload)) or make_row(workload, key) for workload, key in workloads}
+
+def _rows(
+    known: Mapping[int, WorkloadRow], workloads: Iterable[tuple[Workload, str]], snapshot: Snapshot
+) -> dict[int, WorkloadRow]:
+    return {id(workload): known.get(id(workload)) or make_row(workload, key, snapshot) for workload, key in workloads}
 
 
 def _in_order(rows: Iterable[WorkloadRow], places: Mapping[str, int]) -> list[WorkloadRow]:

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from gpuconsole.insight.ahead import Ahead
+from gpuconsole.insight.codes import UNDER_WAY
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.pending import Explanation
 from gpuconsole.insight.reasons import Code
@@ -44,18 +45,20 @@ class Facts(NamedTuple):
     foreseen: Forecast = Forecast()
     standing: str = ""
     """Its place by Kueue's own word."""
+    snapshot: Snapshot = EMPTY
+    """The cluster that it is in."""
 
 
 def title(facts: Facts) -> Painted:
     workload = facts.workload
-    row = make_row(workload)
+    row = make_row(workload, "", facts.snapshot)
     size = f"{fmt.gpus(row.gpus)} in {row.pods} pod{'s' if row.pods != 1 else ''}"
     rank = f"priority {workload.priority} {workload.priority_class}".rstrip()
     return ((f" {called(workload.key)} ", "title"), (f" {row.kind} · {size} · {rank}", ""))
 
 
 def state(facts: Facts) -> Painted:
-    row = make_row(facts.workload)
+    row = make_row(facts.workload, "", facts.snapshot)
     since = f" {fmt.since(facts.now, row.since)}"
     place = facts.explanation.position
     words = ""
@@ -101,7 +104,7 @@ def why_lines(
         lines += [line("  ", ("✓ ", "good") if r.works else ("✗ ", "fault"), named(r.text)) for r in found.remedies]
     if note:
         lines.append(line((f"  {note}", "dim")))
-    if facts.workload.admission is not None and found.code is Code.NOT_WAITING:
+    if facts.workload.admission is not None and found.code in (Code.NOT_WAITING, *UNDER_WAY):
         lines += _admission(facts.workload)
     if ahead is not None:
         lines += ahead_lines(ahead, facts.now)

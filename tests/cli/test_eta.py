@@ -90,7 +90,7 @@ def test_eta_for_programs(gpuconsole: Line, cluster: Path) -> None:
     answer = document["answer"]
     assert (document["kind"], document["version"], answer["workload"], answer["phase"]) == (
         "Eta",
-        1,
+        2,
         "team/second",
         "pending",
     )
@@ -231,7 +231,7 @@ def test_a_workload_that_runs_in_part_is_foretold_for_when_its_other_pods_have_n
     answer = json.loads(gpuconsole("eta", "a/two", cluster, "--until", "10m", "--runs", "4", "-o", "json").out)[
         "answer"
     ]
-    assert (answer["phase"], answer["estimate"]["runs_beyond_horizon"]) == ("running", 0)
+    assert (answer["phase"], answer["estimate"]["runs_beyond_horizon"]) == ("admitted", 0)
     assert "2026-01-05T08:35:00Z" < answer["estimate"]["median"] < "2026-01-05T10:30:00Z"
 
 

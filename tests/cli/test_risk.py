@@ -9,7 +9,7 @@ from tests.cli.line import Line
 
 def test_risk_for_people(gpuconsole: Line) -> None:
     told = gpuconsole("risk", "--until", "1h0.5s", "--runs", "1", "--horizon", "10m").lines
-    assert told[0].endswith("running workloads may be evicted within 10m")
+    assert told[0].endswith("workloads may be evicted within 10m")
     assert told[2].split()[:6] == ["WORKLOAD", "QUEUE", "GPUS", "BORROWED", "PRIORITY", "RISK"]
     assert told[-4].startswith("1 run of the cluster from 2026-01-05T09:00:00Z on; assumed:")
 

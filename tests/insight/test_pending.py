@@ -499,14 +499,19 @@ def test_what_may_not_be_seen_is_not_missing(
     assert (said in answer.lines) == (code is Code.QUOTA)
 
 
-def test_whose_pods_may_not_be_seen_is_not_said_to_run() -> None:
-    held = running("r", "prod/lq", 4, "cq-prod")
+def test_whose_pods_may_not_be_seen_runs_by_kueues_word_or_nobody_knows() -> None:
+    runs = running("r", "prod/lq", 4, "cq-prod")
+    told = explain(world([*ORG_QUEUES, runs], seen=unseen(Pod)), runs.key)
+    assert told.headline == (
+        "It runs, admitted by cq-prod (Kueue's PodsReady; its pods are not known: may not list pods)."
+    )
+    held = replace(runs, conditions=runs.conditions[:2])
     answer = explain(world([*ORG_QUEUES, held], seen=unseen(Pod)), held.key)
     assert (answer.code, answer.headline) == (
         Code.NOT_WAITING,
         "It is admitted by cq-prod; whether its pods run is not known: may not list pods.",
     )
-    seen = explain(world([*ORG_QUEUES, held], seen=unseen(Pod, within=("prod",))), held.key)
+    seen = explain(world([*ORG_QUEUES, runs], seen=unseen(Pod, within=("prod",))), runs.key)
     assert seen.headline == "It runs, admitted by cq-prod."
 
 
@@ -638,12 +643,6 @@ def test_a_job_is_explained_by_its_workload_or_by_its_pods() -> None:
     ("subject", "headline"),
     [
         (running("w", "prod/lq", 4, "cq-prod"), "It runs, admitted by cq-prod."),
-        (
-            running(
-                "w", "prod/lq", 4, "cq-prod", conditions=(Condition("QuotaReserved", True), Condition("Admitted", True))
-            ),
-            "It is admitted by cq-prod, and has no pods.",
-        ),
         (
             running("w", "prod/lq", 4, "cq-prod", conditions=(Condition("Finished", True, "Succeeded", "done"),)),
             "It is finished.",

@@ -49,9 +49,9 @@ def test_where_checks_wait_the_workload_holds_its_quota_without_pods_until_all_a
     simulation = start(checked("budget", "security"), WAITING)
     submit(simulation, job("train", duration=MINUTE))
     key = key_of(simulation, "red/train")
-    assert phase(simulation.snapshot().workloads[key]) is Phase.RESERVED
+    assert phase(simulation.snapshot().workloads[key]) is Phase.QUOTA_RESERVED
     simulation.submit(AnswerCheck(key, "budget", "Ready", "paid"))
-    assert (phase(simulation.snapshot().workloads[key]), len(simulation.snapshot().pods)) == (Phase.RESERVED, 0)
+    assert (phase(simulation.snapshot().workloads[key]), len(simulation.snapshot().pods)) == (Phase.QUOTA_RESERVED, 0)
     simulation.advance(START + 5 * SECOND)
     simulation.submit(AnswerCheck(key, "security", "Ready"))
     assert run(simulation, 10 * MINUTE) == [
@@ -82,7 +82,7 @@ def test_retry_sends_the_workload_back_and_it_reserves_again() -> None:
     requeued = workload.condition("Requeued")
     assert requeued is not None
     assert (requeued.status, requeued.reason) == (True, "BackoffFinished")
-    assert phase(workload) is Phase.RESERVED
+    assert phase(workload) is Phase.QUOTA_RESERVED
 
 
 def test_a_rejection_stops_the_workload() -> None:

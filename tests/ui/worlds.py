@@ -109,6 +109,7 @@ def running(name: str, gpus: int, namespace: str = "research", priority: int = 5
         conditions=(
             Condition("QuotaReserved", True, "QuotaReserved", "Quota reserved in ClusterQueue", since),
             Condition("Admitted", True, "Admitted", "The workload is admitted", since),
+            Condition("PodsReady", True, "Started", "All pods reached readiness and the workload is running", since),
         ),
         admission=Admission(
             cluster_queue=f"cq-{namespace}", pod_sets=(PodSetAssignment(flavors={GPU: FLAVOR}, usage=usage),)

@@ -40,7 +40,7 @@ def risk_parts(answer: Risk) -> list[Part]:
     ahead = format_span(answer.horizon - answer.time)
     endangered = sum(bool(one.probability) for one in answer.dangers)
     return [
-        f"{endangered} of {counted(len(answer.dangers), 'running workload')} may be evicted within {ahead}",
+        f"{endangered} of {counted(len(answer.dangers), 'workload')} may be evicted within {ahead}",
         "",
         Table(COLUMNS, rows),
         "",

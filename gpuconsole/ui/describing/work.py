@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 
+from gpuconsole.insight.phases import phase_of
 from gpuconsole.model.clock import format_span, format_time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import Toleration
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Workload, phase
+from gpuconsole.model.workloads import Workload
 from gpuconsole.ui.describing.parts import amounts, pod_list
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line
@@ -21,7 +22,7 @@ def workload_lines(snapshot: Snapshot, workload: Workload) -> list[Painted]:
     """What a Workload asks for, was given, and waits for."""
     offered = () if workload.cluster else workload.nominated_clusters
     lines = [
-        field("Phase", phase(workload)),
+        field("Phase", phase_of(snapshot, workload)),
         field("Owner", workload.owner or "none"),
         field("Queue", workload.local_queue),
         field("ClusterQueue", workload.cluster_queue or "not admitted"),

@@ -5,7 +5,7 @@ from textual.containers import Container
 
 from gpuconsole.insight.playing import Play, Played
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Phase
+from gpuconsole.model.workloads import PLACED, Phase
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.drill_text import coming_lines, played_lines, score_lines
@@ -25,7 +25,7 @@ from gpuconsole.ui.workload_rows import Listing, WorkloadRow, WorkloadRows
 WIDE = 130
 """Cells from which the story and the list of work stand beside each other."""
 _SHOWN = ("status", "reason", "priority", "usage", "borrowed", "wait", "queue")
-_HOLDS = (Phase.RUNNING, Phase.RESERVED, Phase.EVICTING)
+_HOLDS = (*PLACED, Phase.QUOTA_RESERVED, Phase.EVICTED)
 
 
 class DrillScreen(ConsoleScreen):

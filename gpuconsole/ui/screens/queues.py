@@ -118,7 +118,7 @@ class QueuesScreen(QuotaScreen):
         if row is None:
             return None
         name = f"{KINDS[row.node.kind]} {row.node.name}"
-        running = f"{row.node.running} running and {row.node.reserved - row.node.running} reserved"
+        running = f"{row.node.running} running and {row.node.reserved - row.node.running} admitted or reserved"
         match action.id:
             case "queue.hold":
                 if row.node.stop is not StopPolicy.NONE:

@@ -160,7 +160,7 @@ class SubmitScreen(ConsoleScreen):
             if workload is None:
                 lines.append(line(f"  {key} ", ("no workload yet", "dim")))
             else:
-                row = make_row(workload)
+                row = make_row(workload, "", self.snapshot)
                 lines.append((("  ", ""), *phase_cell(row.phase), (f" {called(workload.key)} {row.reason}", "")))
         return lines
 

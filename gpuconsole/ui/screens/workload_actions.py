@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, cast
 
 from gpuconsole.insight.checking import open_checks
+from gpuconsole.insight.phases import phase_of
 from gpuconsole.insight.unsaved import unsaved_gpu_time
 from gpuconsole.model.commands import AnswerCheck, MoveToQueue, Requeue, SetActive, SetPriority
 from gpuconsole.model.job import Job
@@ -256,13 +257,17 @@ def _same(workload: Workload, queue: str) -> str:
     return "it is there already" if workload.queue == queue else ""
 
 
+def _holds(snapshot: Snapshot, workload: Workload) -> str:
+    return "runs on" if phase_of(snapshot, workload) is Phase.RUNNING else "holds quota of"
+
+
 def loss_line(snapshot: Snapshot, workload: Workload) -> Cell:
-    """What an eviction of a running workload would lose now."""
+    """What an eviction of a workload that holds quota would lose now."""
     lost = fmt.not_saved(unsaved_gpu_time(snapshot, workload))
     return (
         ("✖ ", "victim"),
         (f"{called(workload.key)} ", "strong"),
-        (f"runs on {workload.gpus} GPUs; {lost}", ""),
+        (f"{_holds(snapshot, workload)} {fmt.gpus(workload.gpus)}; {lost}", ""),
     )
 
 

@@ -95,7 +95,8 @@ class WorkloadDetailScreen(WorkloadScreen):
         if place is not None:
             standings = self.console.standings(place.cluster_queue, workload.local_queue)
             standing = told(standings, self._key, place, snapshot.time)
-        return Facts(workload, found, pods, history, life, snapshot.time, words, groups, queued, foreseen, standing)
+        told_of = (words, groups, queued, foreseen, standing, snapshot)
+        return Facts(workload, found, pods, history, life, snapshot.time, *told_of)
 
     def _waits(self, facts: Facts) -> bool:
         """True for what the engine can be asked about."""
@@ -130,7 +131,7 @@ class WorkloadDetailScreen(WorkloadScreen):
         trials, waits = self._trials, self._waits(facts)
         answer = trials.answer if waits else None
         note = trials.problem or ("changes are tried in a fork …" if trials.busy and answer is None else "")
-        coming = still_open(self._ahead.answer, make_row(facts.workload).phase)
+        coming = still_open(self._ahead.answer, make_row(facts.workload, "", facts.snapshot).phase)
         lines = why_lines(facts, answer, self.snapshot, note if waits else "", coming)
         if coming is not None and coming.eta is not None and coming.eta.start is not None:
             self.query_one("#summary", StatusLine).right = (

@@ -42,7 +42,7 @@ class WorkloadsScreen(WorkloadScreen):
             (*columns(lambda: self._listing), *self._foretold(), *self._foreseen()),
             key=lambda row: row.key,
             labels=lambda row: row.workload.labels,
-            fault=lambda row: row.phase in (Phase.FAILED, Phase.EVICTING) or row.workload.evictions > 0,
+            fault=lambda row: row.phase in (Phase.FAILED, Phase.EVICTED) or row.workload.evictions > 0,
             empty="No workloads. n submits a job; 0 shows all namespaces.",
         )
 

@@ -1,0 +1,104 @@
+"""The phase of workloads by Kueue's conditions and their pods, and how many run in each queue."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from gpuconsole.insight.whereabouts import NOWHERE, Whereabouts, whereabouts
+from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.scan import changes
+from gpuconsole.model.seen import EVERYTHING, Seen
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Phase, Workload, phase
+
+Queues = tuple[str, str]
+"""A ClusterQueue, and the key of one of its LocalQueues."""
+
+
+def phase_of(snapshot: Snapshot, workload: Workload) -> Phase:
+    """The phase of a workload of a Snapshot, or of what stands in for one."""
+    return phase(workload, pods_run(snapshot, workload) if workload.admitted else None)
+
+
+def pods_run(snapshot: Snapshot, workload: Workload) -> bool | None:
+    """Whether all pods of a workload's gang run; None where its pods are not seen."""
+    # A stand-in may have the name of a Workload whose pods are not its own.
+    if snapshot.workloads.get(workload.key) is not workload:
+        return None
+    return _run(workload, whereabouts(snapshot), snapshot.seen)
+
+
+def pods_of_gang(workload: Workload) -> int:
+    """How many pods were admitted and are still wanted: those that a job reclaims succeeded."""
+    parts = workload.admission.pod_sets if workload.admission is not None else workload.pod_sets
+    return max(1, sum(part.count for part in parts) - sum(workload.reclaimable.values()))
+
+
+def _run(workload: Workload, where: Whereabouts, seen: Seen) -> bool | None:
+    """As Kueue's Job.PodsReady: as many pods as were admitted run or have succeeded; and none is starting."""
+    key = workload.key
+    pods, succeeded = where.of(key), where.succeeded.get(key, 0)
+    if not pods and not succeeded:
+        return None
+    running = 0
+    for pod in pods.values():
+        if not pod.deleted:
+            if pod.phase is not PodPhase.RUNNING:
+                return False
+            running += 1
+    if running + succeeded >= pods_of_gang(workload):
+        return True
+    return False if seen.all_of(Pod, within=workload.namespace) else None
+
+
+class RunningIndex:
+    """Which admitted workloads run. Never changed after it was made."""
+
+    def __init__(
+        self, rows: Sequence[Workload | None], where: Whereabouts, seen: Seen, queues: Mapping[str, Queues]
+    ) -> None:
+        self.rows = rows
+        self.where = where
+        self.seen = seen
+        self.queues = queues
+        """Workload that runs → the queues that it is in."""
+        self.count = Counter(queues.values())
+        """How many run."""
+
+
+_kept: list[RunningIndex] = [RunningIndex((), NOWHERE, EVERYTHING, {})]
+
+
+def running(snapshot: Snapshot) -> RunningIndex:
+    """Which workloads of a Snapshot run; only those are looked at that changed since the last call, or their pods."""
+    # Replaced as one object: threads may at worst do the same work twice.
+    known = _kept[0]
+    rows, where, seen = snapshot.workloads.rows, whereabouts(snapshot), snapshot.seen
+    if known.rows is rows and known.where is where and known.seen == seen:
+        return known
+    if known.seen != seen:
+        known = RunningIndex((), NOWHERE, seen, {})
+    made = _kept[0] = _carried_on(known, snapshot, where)
+    return made
+
+
+def _carried_on(old: RunningIndex, snapshot: Snapshot, where: Whereabouts) -> RunningIndex:
+    gone, come = changes(old.rows, snapshot.workloads.rows)
+    queues = dict(old.queues)
+    for workload in gone:
+        queues.pop(workload.key, None)
+    touched: dict[str, Workload] = {one.key: one for one in come}
+    if old.where is not where:
+        left, joined = changes(old.where.rows, where.rows)
+        for key in _workloads_of((*left, *joined)):
+            if (found := snapshot.workloads.get(key)) is not None:
+                touched[key] = found
+    for key, workload in touched.items():
+        if workload.admitted and phase(workload, _run(workload, where, snapshot.seen)) is Phase.RUNNING:
+            queues[key] = workload.cluster_queue, workload.local_queue
+        else:
+            queues.pop(key, None)
+    return RunningIndex(snapshot.workloads.rows, where, snapshot.seen, queues)
+
+
+def _workloads_of(pods: Iterable[Pod]) -> set[str]:
+    return {pod.workload for pod in pods if pod.workload}
