@@ -8,8 +8,8 @@ from gpuconsole.insight.basis import PLACES, Bound, bound_of_idle, undecidable
 from gpuconsole.insight.slots import slots
 from gpuconsole.ui.answers.slots import slots_lines, starts_unknown
 
-VERSION = 3
-"""Since 3 `bound` says whether numbers of idle GPUs are exact."""
+VERSION = 4
+"""Since 4 every row has a unit, and the largest gang its limits; `divided` is gone, since all units are counted."""
 
 
 @click.command()

@@ -7,7 +7,8 @@ from gpuconsole.insight.antipatterns.usage import oversized
 from gpuconsole.insight.basis import PLACES, QUOTA
 from gpuconsole.insight.books import books
 from gpuconsole.insight.borrowing import borrowed_gpus
-from gpuconsole.insight.gangs import deadlock, waiting_gangs
+from gpuconsole.insight.device_demand import pod_units
+from gpuconsole.insight.gangs import deadlock, gang_key, waiting_gangs
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.losses import at_least
 from gpuconsole.insight.measured import Rule
@@ -16,8 +17,11 @@ from gpuconsole.insight.queue_troubles import queue_troubles
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.telemetry import Alarm, alarms
 from gpuconsole.insight.trouble import Attention, Trouble
+from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.insight.who import counts
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.device_units import added, described
 from gpuconsole.model.events import Happened
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
@@ -27,6 +31,7 @@ UNPRICED = Prices()
 GANG_WAIT: Span = MINUTE
 IDLE_NODES_LISTED = 5
 ALARMS_LISTED = 5
+PODS_LISTED = 5
 
 
 _RANK = {trouble: rank for rank, trouble in enumerate(Trouble)}
@@ -37,6 +42,7 @@ def attention(snapshot: Snapshot, history: Sequence[Happened] = ()) -> tuple[Att
     measured = alarms(snapshot)
     found = [
         *_gangs(snapshot),
+        *_unschedulable(snapshot),
         *_nodes(snapshot),
         *queue_troubles(snapshot),
         *_measured(snapshot, measured),
@@ -73,6 +79,29 @@ def _gangs(snapshot: Snapshot) -> Iterator[Attention]:
             )
 
 
+def _unschedulable(snapshot: Snapshot) -> Iterator[Attention]:
+    """Who asks for accelerators and has pods for which the scheduler finds no node; gangs are told by themselves."""
+    gangs = {gang.key for gang in waiting_gangs(snapshot)}
+    found: dict[str, list[Pod]] = {}
+    for pod in whereabouts(snapshot).waiting.values():
+        if pod.message and not pod.gates and not pod.deleted and gang_key(pod) not in gangs:
+            found.setdefault(pod.workload or pod.job or pod.key, []).append(pod)
+    rows = []
+    for owner, pods in found.items():
+        units = added(*(pod_units(snapshot, pod) for pod in pods))
+        if units:
+            what = f"{counted(len(pods), 'pod')} ({described(units)}) unschedulable: {pods[0].message}"
+            rows.append((owner, f"{owner}: {what}", sum(units.values())))
+    rows.sort(key=lambda row: (-row[2], row[0]))
+    for owner, text, number in rows[:PODS_LISTED]:
+        table = _table(snapshot, owner) or "workloads"
+        yield Attention(trouble=Trouble.UNSCHEDULABLE, text=text, table=table, key=owner, gpus=number)
+    if rest := rows[PODS_LISTED:]:
+        text = f"{counted(len(rest), 'more workload')} with unschedulable pods"
+        gpus = sum(number for _, _, number in rest)
+        yield Attention(trouble=Trouble.UNSCHEDULABLE, text=text, table="workloads", key=rest[0][0], gpus=gpus)
+
+
 def _table(snapshot: Snapshot, owner: str) -> str:
     """The table in which the owner of a gang is found; empty if nothing stands for it."""
     if owner in snapshot.workloads:
@@ -87,30 +116,30 @@ def _nodes(snapshot: Snapshot) -> Iterator[Attention]:
     idle = []
     for row in gpu_rows(snapshot):
         if not row.ready:
-            text = f"{row.node} is not ready: {counted(row.gpus, 'GPU')} out"
-            yield Attention(trouble=Trouble.NODE_DOWN, text=text, table="nodes", key=row.node, gpus=row.gpus)
-        elif row.gpus and row.counts[GpuState.IDLE] == row.gpus:
+            text = f"{row.node} is not ready: {described(row.units)} out"
+            yield Attention(trouble=Trouble.NODE_DOWN, text=text, table="nodes", key=row.node, gpus=len(row.all_cells))
+        elif row.all_cells and row.states[GpuState.IDLE] == len(row.all_cells):
             idle.append(row)
     yield from _idle(snapshot, idle, waiting)
 
 
 def _idle(snapshot: Snapshot, rows: list[GpuRow], waiting: int) -> Iterator[Attention]:
     """Idle nodes by name while they are few, as one line when they are many."""
-    total = sum(row.gpus for row in rows)
+    total, units = sum(len(row.all_cells) for row in rows), described(added(*(row.units for row in rows)))
     if waiting and total:
-        text = f"{counted(total, 'GPU')} on {counted(len(rows), 'node')} idle while {waiting} are wanted"
+        text = f"{units} on {counted(len(rows), 'node')} idle while {waiting} are wanted"
         yield Attention(trouble=Trouble.IDLE_GPUS, text=text, table="nodes", key=rows[0].node, gpus=total)
         return
     if len(rows) > IDLE_NODES_LISTED:
-        text = f"{len(rows)} nodes with {counted(total, 'GPU')} idle"
+        text = f"{len(rows)} nodes with {units} idle"
         yield Attention(trouble=Trouble.IDLE_NODE, text=text, table="nodes", key=rows[0].node, gpus=total)
         return
     ended = _last_end(snapshot, {row.node for row in rows})
     for row in rows:
         since = ended.get(row.node)
         span = f" for {format_span(snapshot.time - since)}" if since else ""
-        text = f"{row.node}: {counted(row.gpus, 'GPU')} idle{span}"
-        yield Attention(trouble=Trouble.IDLE_NODE, text=text, table="nodes", key=row.node, gpus=row.gpus)
+        text = f"{row.node}: {described(row.units)} idle{span}"
+        yield Attention(trouble=Trouble.IDLE_NODE, text=text, table="nodes", key=row.node, gpus=len(row.all_cells))
 
 
 def _last_end(snapshot: Snapshot, nodes: set[str]) -> dict[str, Time]:

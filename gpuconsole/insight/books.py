@@ -63,6 +63,14 @@ class Book:
         return total
 
     @cached_property
+    def wanted(self) -> Counter[str]:
+        """Resource of accelerators → how much of it the pending ones ask for."""
+        total: Counter[str] = Counter()
+        for page in self.pages.values():
+            total.update(page.wanted)
+        return total
+
+    @cached_property
     def longest(self) -> str:
         """Key of the workload that waits longest; empty if none waits."""
         waits = [page.longest() for page in self.pages.values()]

@@ -1,15 +1,20 @@
 """Which workloads stand on borrowed quota: those that would have to go first if it were wanted back."""
 
+from collections.abc import Collection
+
 from gpuconsole.insight.books import books
 from gpuconsole.insight.demand import FlavorResource, held
+from gpuconsole.insight.device_demand import quota_accelerators
 from gpuconsole.insight.once import once
-from gpuconsole.model.resources import is_gpu
+from gpuconsole.model.resources import GPU_RESOURCES
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 
 
-def over_nominal(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
-    """ClusterQueue → GPUs that it uses beyond its nominal quota, by (flavor, resource); others are left out.
+def over_nominal(
+    snapshot: Snapshot, resources: Collection[str] = GPU_RESOURCES
+) -> dict[str, dict[FlavorResource, int]]:
+    """ClusterQueue → usage of these resources beyond its nominal quota, by (flavor, resource); others are left out.
 
     Of a queue that is not there nobody knows that (see `unseen_queues`).
     """
@@ -23,7 +28,7 @@ def over_nominal(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
         beyond = {
             pair: used - (quotas[pair].nominal if pair in quotas else 0)
             for pair, used in usage.items()
-            if is_gpu(pair[1]) and used > (quotas[pair].nominal if pair in quotas else 0)
+            if pair[1] in resources and used > (quotas[pair].nominal if pair in quotas else 0)
         }
         if beyond:
             over[name] = beyond
@@ -56,8 +61,18 @@ def borrowed_parts(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
     Quota has no owner inside a ClusterQueue, so this is an attribution: the borrowed part is charged in the order in
     which Kueue would choose victims there, lowest priority first, then the newest reservation.
     """
+    return _charged(snapshot, over_nominal(snapshot))
+
+
+@once("workloads", "local_queues", "cluster_queues", "cohorts", "nodes", "device_classes", "resource_claim_templates")
+def borrowed_accelerators(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
+    """The same of everything that counts accelerators: MIG instances and DRA devices, too."""
+    return _charged(snapshot, over_nominal(snapshot, quota_accelerators(snapshot)))
+
+
+def _charged(snapshot: Snapshot, over: dict[str, dict[FlavorResource, int]]) -> dict[str, dict[FlavorResource, int]]:
     charged: dict[str, dict[FlavorResource, int]] = {}
-    for queue, beyond in over_nominal(snapshot).items():
+    for queue, beyond in over.items():
         for workload in sorted(books(snapshot).book(queue).holding, key=victim_order):
             borrows = _charge(workload, beyond)
             if borrows:

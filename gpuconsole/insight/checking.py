@@ -4,8 +4,10 @@ from msgspec import Struct
 
 from gpuconsole.insight.books import books
 from gpuconsole.insight.demand import held_gpus
+from gpuconsole.insight.device_demand import held_units
 from gpuconsole.insight.once import once
 from gpuconsole.model.clock import Time
+from gpuconsole.model.device_units import Units
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import CheckState, Workload
 
@@ -18,6 +20,8 @@ class Checking(Struct, frozen=True, kw_only=True):
     workload: str
     gpus: int
     """That its quota is of, and that do no work."""
+    units: Units
+    """The same in their units, with MIG instances and DRA devices."""
     since: Time
     open: tuple[CheckState, ...]
     """Its checks that are not ready; none where it waits for its place in a topology."""
@@ -33,21 +37,22 @@ def open_checks(workload: Workload) -> tuple[CheckState, ...]:
     return tuple(check for check in workload.checks if check.state != READY)
 
 
-@once("workloads", "local_queues")
+@once("workloads", "local_queues", "cluster_queues", "cohorts", "nodes", "device_classes", "resource_claim_templates")
 def checking(snapshot: Snapshot) -> tuple[Checking, ...]:
     """Everybody who holds quota without being admitted, who waits longest first."""
     found = []
     for book in books(snapshot).by_queue.values():
         if book.count.reserved > book.count.admitted:
-            found += [_checking(workload) for workload in book.holding if not workload.admitted]
+            found += [_checking(snapshot, workload) for workload in book.holding if not workload.admitted]
     return tuple(sorted(found, key=lambda one: (one.since, one.workload)))
 
 
-def _checking(workload: Workload) -> Checking:
+def _checking(snapshot: Snapshot, workload: Workload) -> Checking:
     reserved = workload.condition("QuotaReserved")
     return Checking(
         workload=workload.key,
         gpus=held_gpus(workload),
+        units=held_units(snapshot, workload),
         since=reserved.since if reserved is not None else workload.created,
         open=open_checks(workload),
     )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from gpuconsole.model.clock import Span, Time, parse_span
+from gpuconsole.model.device_units import is_counted
 from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import GPU_RESOURCES, gpus
@@ -25,6 +26,27 @@ def pod_gpus(template: PodTemplate) -> int:
         requests, limits = container.requests, container.limits
         for name in GPU_RESOURCES:
             total += requests[name] if name in requests else limits.get(name, 0)
+    return total
+
+
+def pod_accelerators(template: PodTemplate) -> dict[str, int]:
+    """Whole GPUs, replicas of GPUs and MIG instances that one pod asks for, by resource."""
+    if template.init_containers or template.overhead:
+        return {name: amount for name, amount in template.requests.items() if amount and is_counted(name)}
+    total: dict[str, int] = {}
+    for container in template.containers:
+        for name, amount in container.effective.items():
+            if amount and is_counted(name):
+                total[name] = total.get(name, 0) + amount
+    return total
+
+
+def wanted_accelerators(workload: Workload) -> dict[str, int]:
+    """The same of all its pods together."""
+    total: dict[str, int] = {}
+    for pod_set in workload.pod_sets:
+        for name, amount in pod_accelerators(pod_set.template).items():
+            total[name] = total.get(name, 0) + amount * pod_set.count
     return total
 
 

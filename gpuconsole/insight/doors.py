@@ -1,6 +1,8 @@
 """The LocalQueues of a ClusterQueue: whether anybody can come in by them, and from which namespaces."""
 
-from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
+from gpuconsole.insight.positions import pending
+from gpuconsole.insight.quota_node import QuotaNode
+from gpuconsole.model.queues import ClusterQueue, LocalQueue, QueueingStrategy, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 
 
@@ -24,3 +26,15 @@ def shut_out(snapshot: Snapshot, queue: ClusterQueue) -> list[str]:
     if selector is None or any(one is None or selector.matches(one.labels) for one in known):
         return []
     return inside
+
+
+def admits_none(snapshot: Snapshot, queue: QuotaNode) -> str:
+    """Why nothing that comes to a ClusterQueue would start now, whatever its quota."""
+    own = snapshot.cluster_queues[queue.name]
+    head = pending(snapshot, own.name, limit=1) if own.queueing_strategy is QueueingStrategy.STRICT_FIFO else []
+    if stopped := queue.shut or closed(snapshot, own):
+        return stopped
+    if head:
+        first = head[0].workload
+        return f"it is StrictFIFO, and {first.owner.partition('/')[2] or first.key} waits at its head"
+    return ""

@@ -7,8 +7,10 @@ the plugin proportion does; of KAI it is the quota.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gpuconsole.insight.engine_uses import Use, uses, volcano_uses
+from gpuconsole.insight.gpumap import gpu_rows
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse
+from gpuconsole.model.device_units import WHOLE_GPU, added, common
 from gpuconsole.model.kai import UNLIMITED, KaiQueue
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import StopPolicy
@@ -30,7 +32,7 @@ def queues(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
     if len(snapshot.volcano_queues) or len(snapshot.kai_queues) or not found:
         total = sum(node.gpus for node in snapshot.nodes.all())
         found += _volcano(snapshot, total) + _kai(snapshot, total)
-        return found or _namespaces(snapshot, total)
+        return found or _namespaces(snapshot)
     return found
 
 
@@ -112,8 +114,11 @@ def _kai_words(queue: KaiQueue) -> str:
     return " · ".join(words)
 
 
-def _namespaces(snapshot: Snapshot, total: int) -> tuple[QuotaNode, ...]:
-    """Every namespace with pods that ask for GPUs; its quota is that of its ResourceQuotas, else all there is."""
+def _namespaces(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
+    """Every namespace with pods that ask for accelerators, with its ResourceQuotas as quota, else all there are."""
+    units = added(*(row.units for row in gpu_rows(snapshot)))
+    total, unit = sum(units.values()), common(units)
+    noun = unit.noun if unit is not None else "device" if units else WHOLE_GPU.noun
     limits: dict[str, int] = {}
     for quota in snapshot.resource_quotas.all():
         for name in (f"requests.{GPU}", f"limits.{GPU}", GPU):
@@ -128,7 +133,7 @@ def _namespaces(snapshot: Snapshot, total: int) -> tuple[QuotaNode, ...]:
                 resource=GPU, nominal=most, used=use.used, admitted=use.used, available=left, potential=most
             )
             words = "ResourceQuota" if name in limits else "no quota"
-            found.append(_node(NodeKind.NAMESPACE, name, part, use, (), words))
+            found.append(_node(NodeKind.NAMESPACE, name, part, use, (), words, unit=noun))
     return tuple(found)
 
 
@@ -171,6 +176,7 @@ def _node(
     children: Sequence[QuotaNode],
     policy: str,
     stop: StopPolicy = StopPolicy.NONE,
+    unit: str = WHOLE_GPU.noun,
 ) -> QuotaNode:
     return QuotaNode(
         kind=kind,
@@ -178,6 +184,7 @@ def _node(
         children=tuple(children),
         flavors=(use,),
         gpus=use,
+        unit=unit,
         share_percent=use.share_percent,
         pending=len(counted.waiting),
         running=len(counted.placed - counted.waiting - counted.starting),

@@ -48,18 +48,19 @@ class Use(Struct):
 
 
 def uses(snapshot: Snapshot, by_namespace: bool = False) -> dict[str, Use]:
-    """What each queue (or namespace) uses and waits for."""
+    """What each queue uses and waits for in GPUs, or each namespace in units of any kind."""
     found: dict[str, Use] = {}
     for node, held in holdings(snapshot).items():
         for one in held:
             use = found.setdefault(_name(snapshot, one, by_namespace), Use())
+            amount = one.devices if by_namespace else one.gpus
             if node:
-                use.held += one.gpus
+                use.held += amount
                 use.placed.add(one.owner)
                 if starts(snapshot, one):
                     use.starting.add(one.owner)
             else:
-                use.wanted += one.gpus
+                use.wanted += amount
                 use.waiting.add(one.owner)
     return found
 

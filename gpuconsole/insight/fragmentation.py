@@ -8,31 +8,22 @@ are looked at; how cpu strands them is what the measure tells.
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
-from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
+from gpuconsole.insight.gpumap import CLAIMS, GpuRow, GpuState, gpu_rows
+from gpuconsole.insight.largest_gang import SIZES, GangLimits, LargestGang, gang_limits, largest
 from gpuconsole.insight.once import once
 from gpuconsole.insight.parts import part_of, takes
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, order_of
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.quantity import CPU, MEMORY
-from gpuconsole.model.resources import is_mig
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kube.packed import typical_pods
 from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
 from gpuconsole.scheduling.kube.packing.rooms import MILLI, Demand, Room, fits
 from gpuconsole.scheduling.kube.shapes import Shapes
-
-SIZES = (1, 2, 4, 8, 16, 64)
-
-
-class Gang(Struct, frozen=True):
-    """Equal pods that would all start at once."""
-
-    pods: int
-    gpus: int
-    """Of each pod."""
 
 
 class Slots(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -42,15 +33,22 @@ class Slots(Struct, frozen=True, kw_only=True, rename="camel"):
     """Of the flavor, or of the topology domain with its values from the top (`block-1/rack-3`)."""
     level: str = ""
     """The domain's level, a node label; empty for a flavor or the whole cluster."""
+    unit: str = WHOLE_GPU.noun
+    """What is counted below: `GPU`, `MIG 1g.10gb instance`, `time-sliced replica`, `DRA device` …"""
     nodes: int
+    """Those that have some."""
     gpus: int
     idle: int
     largest_pod: int
-    """The most GPUs that are idle on one node."""
-    largest_gang: Gang | None
-    """The one with the largest pods, and as many of them as fit; None where not even two pods of one GPU do."""
+    """The most GPUs that are idle on one node; of other units pods request one."""
     slots: Mapping[int, int]
     """Size → how many slots of that size fit, if nothing else is placed."""
+
+
+class FlavorSlots(Slots, frozen=True, kw_only=True, rename="camel"):
+    """The same of a flavor, a domain or the cluster, with the largest gang that would start there now."""
+
+    largest_gang: LargestGang | None
 
 
 class TypicalPod(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -96,17 +94,22 @@ NO_FRAGMENTS = Fragments(idle=0, fragment=0.0, typical=())
 class Usefulness(Struct, frozen=True, kw_only=True):
     """All answers together."""
 
-    cluster: Slots
-    flavors: tuple[Slots, ...]
-    """By name; a node may be of several."""
-    domains: tuple[Slots, ...]
+    cluster: FlavorSlots
+    """Of whole GPUs, or of the first unit there is."""
+    others: tuple[FlavorSlots, ...] = ()
+    """Of the cluster's other units."""
+    flavors: tuple[FlavorSlots, ...]
+    """By name, and by unit where there are several; a node may be of several flavors."""
+    domains: tuple[FlavorSlots, ...]
     """By topology and level, from the top; hosts are left out. Where flavors share a topology, their nodes together."""
     fragments: Fragments
-    divided: int = 0
-    """Nodes that offer MIG instances and no whole GPU, so that nothing above counts them."""
 
 
-@once("nodes", "pods", "flavors", "topologies", "workloads", "local_queues", "cluster_queues")
+@once(
+    *("nodes", "pods", "flavors", "topologies", "workloads", "local_queues", "cluster_queues", "cohorts", "seen"),
+    *("resource_slices", "admission_checks", "volcano_queues", "kai_queues", "pod_groups", "kai_pod_groups", "jobs"),
+    *("namespaces", *CLAIMS),
+)
 def usefulness(snapshot: Snapshot) -> Usefulness:
     """What the idle GPUs of a Snapshot are good for; those that are not known to be idle are not."""
     return _usefulness(snapshot, {row.node: row for row in gpu_rows(snapshot)})
@@ -124,33 +127,38 @@ def idle_at_most(snapshot: Snapshot) -> dict[str, GpuRow]:
 
 def _at_most(row: GpuRow) -> GpuRow:
     idle = row.counts[GpuState.IDLE] + row.counts[GpuState.UNKNOWN]
-    return replace(row, counts={**row.counts, GpuState.IDLE: idle})
+    devices = tuple(
+        replace(cell, state=GpuState.IDLE) if cell.state is GpuState.UNKNOWN else cell for cell in row.devices
+    )
+    return replace(row, counts={**row.counts, GpuState.IDLE: idle}, devices=devices)
 
 
 def _usefulness(snapshot: Snapshot, rows: Mapping[str, GpuRow]) -> Usefulness:
-    nodes = [node for node in snapshot.nodes.all() if node.gpus]
+    nodes = [node for node in snapshot.nodes.all() if rows[node.name].cells or rows[node.name].devices]
+    limits = gang_limits(snapshot)
+    first, *others = _by_unit("cluster", [rows[node.name] for node in nodes], limits) or (_NOTHING,)
     return Usefulness(
-        cluster=slots_of("cluster", [rows[node.name] for node in nodes]),
-        flavors=_flavors(snapshot, nodes, rows),
-        domains=_domains(snapshot, nodes, rows),
-        fragments=_fragments(snapshot, nodes, rows),
-        divided=sum(
-            not node.gpus and any(is_mig(name) and amount for name, amount in node.allocatable.items())
-            for node in snapshot.nodes.all()
-        ),
+        cluster=first,
+        others=tuple(others),
+        flavors=_flavors(snapshot, nodes, rows, limits),
+        domains=_domains(snapshot, nodes, rows, limits),
+        fragments=_fragments(snapshot, [node for node in nodes if node.gpus], rows),
     )
 
 
-def _flavors(snapshot: Snapshot, nodes: Sequence[Node], rows: Mapping[str, GpuRow]) -> tuple[Slots, ...]:
-    found = []
+def _flavors(
+    snapshot: Snapshot, nodes: Sequence[Node], rows: Mapping[str, GpuRow], limits: GangLimits
+) -> tuple[FlavorSlots, ...]:
+    found: list[FlavorSlots] = []
     for flavor in sorted(snapshot.flavors.all(), key=lambda flavor: flavor.name):
         own = [rows[node.name] for node in nodes if flavor.node_labels.items() <= node.labels.items()]
-        if own:
-            found.append(slots_of(flavor.name, own))
+        found += _by_unit(flavor.name, own, limits.of_flavor(flavor.name))
     return tuple(found)
 
 
-def _domains(snapshot: Snapshot, nodes: Sequence[Node], rows: Mapping[str, GpuRow]) -> tuple[Slots, ...]:
+def _domains(
+    snapshot: Snapshot, nodes: Sequence[Node], rows: Mapping[str, GpuRow], limits: GangLimits
+) -> tuple[FlavorSlots, ...]:
     found: dict[tuple[str, ...], list[GpuRow]] = {}
     for topology in snapshot.topologies.all():
         levels = [level for level in topology.levels if level != HOSTNAME]
@@ -162,31 +170,51 @@ def _domains(snapshot: Snapshot, nodes: Sequence[Node], rows: Mapping[str, GpuRo
                     above.setdefault((levels[depth - 1], *values), []).append(rows[node.name])
             # Two topologies may begin with the same levels: those domains are the same.
             found.update((key, above[key]) for key in sorted(above) if key not in found)
-    return tuple(slots_of("/".join(values), own, level) for (level, *values), own in found.items())
+    return tuple(
+        slots for (level, *values), own in found.items() for slots in _by_unit("/".join(values), own, limits, level)
+    )
 
 
-def slots_of(name: str, rows: Sequence[GpuRow], level: str = "") -> Slots:
-    """What the idle GPUs of these nodes are good for."""
-    idle = [row.counts[GpuState.IDLE] for row in rows]
-    widest = max((row.gpus for row in rows), default=0)
+def units_of(rows: Sequence[GpuRow]) -> list[DeviceUnit]:
+    """The units that these nodes have, whole GPUs first."""
+    return sorted({unit for row in rows for unit in row.by_unit}, key=order_of)
+
+
+def _by_unit(name: str, rows: Sequence[GpuRow], limits: GangLimits, level: str = "") -> list[FlavorSlots]:
+    """The slots of these nodes in each of their units."""
+    gangs = limits.gangs(rows)
+    return [
+        FlavorSlots(
+            **asdict(slots_of(name, rows, level, unit)),
+            largest_gang=largest([gang for gang in gangs if gang.unit == unit.noun]),
+        )
+        for unit in units_of(rows)
+    ]
+
+
+def slots_of(name: str, rows: Sequence[GpuRow], level: str = "", unit: DeviceUnit | None = None) -> Slots:
+    """What the idle GPUs of these nodes are good for, or their idle units of another kind."""
+    if unit is None:
+        unit = next(iter(units_of(rows)), WHOLE_GPU)
+    states = [row.by_unit[unit] for row in rows if unit in row.by_unit]
+    idle = [counts.get(GpuState.IDLE, 0) for counts in states]
+    sizes = [sum(counts.values()) for counts in states]
+    widest = max(sizes, default=0) if unit == WHOLE_GPU else 1
     return Slots(
         name=name,
         level=level,
-        nodes=len(rows),
-        gpus=sum(row.gpus for row in rows),
+        unit=unit.noun,
+        nodes=len(states),
+        gpus=sum(sizes),
         idle=sum(idle),
-        largest_pod=max(idle, default=0),
-        largest_gang=_gang(idle, widest),
+        largest_pod=min(widest, max(idle, default=0)),
         slots={size: _count(size, idle, widest) for size in SIZES},
     )
 
 
-def _gang(idle: Sequence[int], widest: int) -> Gang | None:
-    for size in (widest, *reversed(SIZES)):
-        pods = sum(free // size for free in idle) if 0 < size <= widest else 0
-        if pods > 1:
-            return Gang(pods, size)
-    return None
+_NOTHING = FlavorSlots(
+    name="cluster", nodes=0, gpus=0, idle=0, largest_pod=0, slots=dict.fromkeys(SIZES, 0), largest_gang=None
+)
 
 
 def _count(size: int, idle: Iterable[int], widest: int) -> int:

@@ -1,17 +1,29 @@
 """What all GPUs of a cluster do, added up from the GPU map: only rows that changed since the last sum are counted."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 from msgspec import Struct
 
-from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
+from gpuconsole.insight.gpumap import CLAIMS, GpuRow, GpuState, gpu_rows
+from gpuconsole.insight.largest_gang import Idle, LargestGang, gang_limits, largest
 from gpuconsole.insight.once import once
+from gpuconsole.model.device_units import DeviceUnit, order_of
 from gpuconsole.model.scan import changes
 from gpuconsole.model.snapshot import Snapshot
 
 
+class UnitTotals(Struct, frozen=True):
+    """All units of one kind in the cluster."""
+
+    unit: DeviceUnit
+    total: int
+    in_use: int
+    idle: int
+
+
 class GpuTotals(Struct, frozen=True, kw_only=True):
-    """All GPUs of the cluster by what they do; the states sum up to `total`."""
+    """All GPUs, MIG instances, replicas and DRA devices by what they do; the states sum up to `total`."""
 
     total: int
     in_use: int
@@ -23,69 +35,66 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
     faulty: int
     unknown: int = 0
     """No pod is seen to have them, but not every pod is seen."""
-    largest_gang: int
-    """GPUs of the largest gang of one GPU type that fits now, if its pods may be spread as they come."""
-    largest_gang_nodes: int
-    """On how many nodes it would lie."""
-    largest_gang_type: str
+    units: tuple[UnitTotals, ...] = ()
+    """The same by unit, whole GPUs first."""
+    largest_gang: LargestGang | None = None
+    """As `largest_gang` defines it; None if not even two pods would start."""
 
 
 class Sums:
     """What rows of the map add up to. Mutates by `count` as long as nobody else has it."""
 
     def __init__(self) -> None:
-        self.states: Counter[GpuState] = Counter()
-        self.free: dict[str, Counter[int]] = {}
-        """GPU type → idle GPUs of a node → on how many nodes there are so many."""
+        self.states: dict[DeviceUnit, Counter[GpuState]] = {}
+        self.idle = Idle()
 
     def copy(self) -> "Sums":
         twin = Sums()
-        twin.states = self.states.copy()
-        twin.free = {kind: nodes.copy() for kind, nodes in self.free.items()}
+        twin.states = {unit: states.copy() for unit, states in self.states.items()}
+        twin.idle = self.idle.copy()
         return twin
 
-    def count(self, row: GpuRow, sign: int) -> None:
+    def count(self, row: GpuRow, flavors: tuple[str, ...], sign: int) -> None:
         """Add a row (1), or take it out (-1)."""
-        for state, number in row.counts.items():
-            self.states[state] += sign * number
-        idle = row.counts[GpuState.IDLE]
-        if idle:
-            self.free.setdefault(row.gpu_type, Counter())[idle] += sign
-
-    def largest_gang(self) -> tuple[int, int, str]:
-        """Idle GPUs, the nodes that they are on, and the type, for the type that has most of them."""
-        best = (0, 0, "")
-        for kind in sorted(self.free):
-            gpus = sum(idle * number for idle, number in self.free[kind].items())
-            if gpus > best[0]:
-                best = gpus, self.free[kind].total(), kind
-        return best
+        for unit, states in row.by_unit.items():
+            sums = self.states.setdefault(unit, Counter())
+            for state, number in states.items():
+                sums[state] += sign * number
+        self.idle.count(row, flavors, sign)
 
 
-_kept: list[tuple[tuple[GpuRow, ...], Sums]] = []
+Flavors = Mapping[str, tuple[str, ...]]
+"""Node → its flavors."""
+_kept: list[tuple[tuple[GpuRow, ...], Flavors, Sums]] = []
 
 
-def _sums(rows: tuple[GpuRow, ...]) -> Sums:
+def _sums(rows: tuple[GpuRow, ...], flavors: Flavors) -> Sums:
     """The sums of these rows, by what is different from those before."""
     # Replaced as one tuple: threads may at worst do the same work twice.
-    before, sums = _kept[0] if _kept else ((), Sums())
+    before, known, sums = _kept[0] if _kept else ((), flavors, Sums())
+    if known is not flavors:
+        before, sums = (), Sums()
     sums = sums.copy()
     gone, come = changes(before, rows)
     for row in gone:
-        sums.count(row, -1)
+        sums.count(row, flavors.get(row.node, ()), -1)
     for row in come:
-        sums.count(row, 1)
-    _kept[:] = [(rows, sums)]
+        sums.count(row, flavors.get(row.node, ()), 1)
+    _kept[:] = [(rows, flavors, sums)]
     return sums
 
 
-@once("nodes", "pods", "workloads", "local_queues", "cluster_queues", "pod_groups", "kai_pod_groups", "seen")
+@once(
+    *("nodes", "pods", "workloads", "local_queues", "cluster_queues", "pod_groups", "kai_pod_groups", "seen"),
+    *("flavors", "cohorts", "volcano_queues", "kai_queues", "admission_checks", "topologies", "jobs", "namespaces"),
+    *("resource_slices", "resource_quotas", *CLAIMS),
+)
 def gpu_totals(snapshot: Snapshot) -> GpuTotals:
     """Count the cells of the GPU map."""
-    rows = gpu_rows(snapshot)
-    sums = _sums(rows)
-    states = sums.states
-    gpus, nodes, kind = sums.largest_gang()
+    limits = gang_limits(snapshot)
+    sums = _sums(gpu_rows(snapshot), limits.flavors)
+    states: Counter[GpuState] = sum(sums.states.values(), Counter())
+    units = [_totals(unit, sums.states[unit]) for unit in sorted(sums.states, key=order_of)]
     return GpuTotals(
         total=states.total(),
         in_use=states[GpuState.OWN] + states[GpuState.BORROWED],
@@ -94,7 +103,11 @@ def gpu_totals(snapshot: Snapshot) -> GpuTotals:
         held=states[GpuState.HELD],
         faulty=states[GpuState.FAULT],
         unknown=states[GpuState.UNKNOWN],
-        largest_gang=gpus,
-        largest_gang_nodes=nodes,
-        largest_gang_type=kind,
+        units=tuple(unit for unit in units if unit.total),
+        largest_gang=largest(limits.each(sums.idle)),
     )
+
+
+def _totals(unit: DeviceUnit, states: Counter[GpuState]) -> UnitTotals:
+    in_use = states[GpuState.OWN] + states[GpuState.BORROWED]
+    return UnitTotals(unit, states.total(), in_use, states[GpuState.IDLE])

@@ -1,24 +1,31 @@
-"""The GPU map: one cell a GPU, with the pod, the workload and the queue that own it, and what state it is in."""
+"""The GPU map: one cell for each GPU, MIG instance, replica of a GPU and DRA device, with its owner and state."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import cached_property
 
 from msgspec import Struct
 
-from gpuconsole.insight.borrowing import borrowed_gpus
-from gpuconsole.insight.demand import held_gpus, pod_gpus
+from gpuconsole.insight.borrowing import borrowed_accelerators
+from gpuconsole.insight.demand import held as held_quota
+from gpuconsole.insight.demand import pod_gpus
+from gpuconsole.insight.device_demand import CLAIMED, counted_as
 from gpuconsole.insight.gangs import gang_key, waiting_gangs
 from gpuconsole.insight.once import once
 from gpuconsole.insight.seating import guessed_seats, known_seats, told_otherwise
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.cluster import Node, Pod, PodPhase
+from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, DeviceUnit, Units, unit_of
+from gpuconsole.model.gpus.instances import Division, division_of
 from gpuconsole.model.prices import gpu_type, is_spot
-from gpuconsole.model.resources import is_mig
+from gpuconsole.model.resources import is_gpu, is_mig
 from gpuconsole.model.scan import changes
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.devices.stock import Offered, Stock
 
+CLAIMS = ("device_classes", "resource_claim_templates", "resource_claims")
 MOST_CELLS = 1024
 """No machine has more; a node that claims more is drawn with so many."""
 
@@ -39,9 +46,10 @@ class GpuState(StrEnum):
 
 
 class GpuCell(Struct, frozen=True):
-    """One GPU. The names are empty where nobody owns it."""
+    """One GPU, or another unit that a pod is allocated. The names are empty where nobody owns it."""
 
     index: int
+    """Of the GPU (or replica) on its node; of other units a number from 0 among those of the same unit."""
     state: GpuState
     pod: str = ""
     workload: str = ""
@@ -52,6 +60,7 @@ class GpuCell(Struct, frozen=True):
     """When the pod was bound."""
     assumed: bool = False
     """The index is a guess: the cluster does not tell which of the node's GPUs the pod owns."""
+    unit: DeviceUnit = WHOLE_GPU
 
 
 class MigCount(Struct, frozen=True):
@@ -72,8 +81,13 @@ class GpuRow(Struct, frozen=True, kw_only=True):
     cordoned: bool
     ready: bool
     cells: tuple[GpuCell, ...]
+    """GPUs, or what the node offers as such: replicas of shared GPUs, instances under the MIG strategy single."""
     counts: Mapping[GpuState, int]
-    """How many cells are in each state; every state is there."""
+    """How many of `cells` are in each state; every state is there."""
+    unit: DeviceUnit = WHOLE_GPU
+    """Of `cells`."""
+    devices: tuple[GpuCell, ...] = ()
+    """MIG instances that are offered by profile, and DRA devices."""
     mig: tuple[MigCount, ...]
     pods: int
     """Pods on the node, those without GPUs included."""
@@ -87,9 +101,42 @@ class GpuRow(Struct, frozen=True, kw_only=True):
         """GPUs that are seen to do work."""
         return self.counts[GpuState.OWN] + self.counts[GpuState.BORROWED]
 
+    @property
+    def all_cells(self) -> tuple[GpuCell, ...]:
+        """Everything that pods of this node can be allocated."""
+        return self.cells + self.devices if self.devices else self.cells
+
+    @property
+    def by_unit(self) -> Mapping[DeviceUnit, Mapping[GpuState, int]]:
+        """Unit → state → how many; only units that the node has."""
+        if not self.devices:
+            return {self.unit: self.counts} if self.cells else {}
+        found: dict[DeviceUnit, Counter[GpuState]] = {}
+        for cell in self.all_cells:
+            found.setdefault(cell.unit, Counter())[cell.state] += 1
+        return found
+
+    @property
+    def states(self) -> Mapping[GpuState, int]:
+        """State → how many units of any kind; every state is there."""
+        if not self.devices:
+            return self.counts
+        found = Counter(cell.state for cell in self.all_cells)
+        return {state: found[state] for state in GpuState}
+
+    @property
+    def units(self) -> Units:
+        """How many of each unit the node has."""
+        return {unit: sum(states.values()) for unit, states in self.by_unit.items()}
+
+
+def used_of(states: Mapping[GpuState, int]) -> int:
+    """How many units of these are seen to do work."""
+    return states.get(GpuState.OWN, 0) + states.get(GpuState.BORROWED, 0)
+
 
 def gpu_rows(snapshot: Snapshot) -> tuple[GpuRow, ...]:
-    """Map every node, in the order in which they joined; nodes without GPUs have no cells.
+    """Map every node, in the order in which they joined; nodes without accelerators have no cells.
 
     A live cluster does not tell which GPUs of its node a pod has. Where telemetry names the owner of a GPU, that is it;
     all other pods keep what was guessed if that is free, or are given the lowest free indices, and such cells say
@@ -110,12 +157,18 @@ class GpuMap:
         self.free = GpuState.IDLE if snapshot.seen.all_of(Pod) else GpuState.UNKNOWN
         """What GPUs are that no pod is seen to have."""
         self.own = _own_parts(snapshot)
+        """(Pod, resource) of a borrowing workload → how much of it is its queue's own; whole GPUs are under ``""``."""
         self.incomplete = frozenset(gang.key for gang in waiting_gangs(snapshot))
         """Gangs too few of whose pods have nodes."""
-        self.nominated: Counter[str] = Counter()
+        self.nominated: Counter[tuple[str, str]] = Counter()
+        """(Node, resource) → how much is kept for nominated pods; whole GPUs are under ``""``."""
         for pod in self.where.waiting.values():
             if pod.nominated_node:
-                self.nominated[pod.nominated_node] += pod_gpus(pod.template)
+                self.nominated[pod.nominated_node, ""] += pod_gpus(pod.template)
+                for resource, amount in _mig_requests(pod):
+                    self.nominated[pod.nominated_node, resource] += amount
+        self.slices = snapshot.resource_slices
+        self.claims = snapshot.resource_claims
         self.by_node: dict[str, GpuRow] = {}
         self.rows: tuple[GpuRow, ...] = ()
 
@@ -136,15 +189,18 @@ class GpuMap:
         before, after = old.where.by_node, self.where.by_node
         if old.free is not self.free:
             return set(self.nodes)
+        if old.slices is not self.slices or (len(self.slices) and old.claims is not self.claims):
+            return set(self.nodes)
         stale = {name for name, pods in after.items() if before.get(name) is not pods}
         stale |= {node.name for node in changes(old.nodes.rows, self.nodes.rows)[1]}
-        stale |= {name for name in old.nominated | self.nominated if old.nominated[name] != self.nominated[name]}
+        nominated = old.nominated | self.nominated
+        stale |= {key[0] for key in nominated if old.nominated[key] != self.nominated[key]}
         gangs = old.incomplete ^ self.incomplete
         gone, come = changes(old.workloads.rows, self.workloads.rows)
         # Of a workload the cells show who it is and its queue, and nothing else that changes while it waits and runs.
         owners = {key for key, _ in _queues(gone) ^ _queues(come)}
         stale |= told_otherwise(old.telemetry, self.telemetry)
-        charged = {key for key, _ in old.own.items() ^ self.own.items()}
+        charged = {pod for (pod, _), _ in old.own.items() ^ self.own.items()}
         known = [self.where.of(key) for key in owners if key in self.where.by_workload]
         stale |= {pod.node for pods in known for pod in pods.values()}
         if gangs or charged:
@@ -162,11 +218,12 @@ class GpuMap:
         # Pods whose GPUs are known come first; guesses take what is left, always in the same order.
         for pod in sorted(pods, key=lambda pod: (not known[pod.key], not pod.gpus, pod.bound, pod.key)):
             self._place(pod, node, cells, known[pod.key])
-        nominated = self.nominated[node.name]
+        nominated = self.nominated[node.name, ""]
+        unit = _gpu_unit(node)
         drawn = []
         for index, cell in enumerate(cells):
             if cell is None:
-                cell = GpuCell(index, self._free(node, nominated > 0))
+                cell = GpuCell(index, self._free(node, nominated > 0), unit=unit)
                 nominated -= 1
             drawn.append(cell)
         counts = Counter(cell.state for cell in drawn)
@@ -178,6 +235,8 @@ class GpuMap:
             ready=node.ready,
             cells=tuple(drawn),
             counts={state: counts[state] for state in GpuState},
+            unit=unit,
+            devices=(*self._instances(node, pods), *self._dra_devices(node)),
             mig=_mig(node, pods),
             pods=len(pods),
         )
@@ -186,14 +245,75 @@ class GpuMap:
         assumed = not indices
         if assumed:
             indices = guessed_seats(pod, [index for index, cell in enumerate(cells) if cell is None])
+        own = self.own.get((pod.key, ""), len(indices))
+        unit = _gpu_unit(node)
+        for nth, index in enumerate(indices):
+            if 0 <= index < len(cells):
+                cells[index] = self._owned(index, pod, node, nth < own, assumed, unit)
+
+    def _owned(self, index: int, pod: Pod, node: Node, own: bool, assumed: bool, unit: DeviceUnit) -> GpuCell:
         workload = self.workloads.get(pod.workload)
         queue = workload.cluster_queue if workload is not None else ""
         owner = pod.workload or pod.job
-        own = self.own.get(pod.key, len(indices))
-        for nth, index in enumerate(indices):
-            if 0 <= index < len(cells):
-                state = self._state(pod, node, nth < own)
-                cells[index] = GpuCell(index, state, pod.key, owner, queue, pod.bound, assumed)
+        return GpuCell(index, self._state(pod, node, own), pod.key, owner, queue, pod.bound, assumed, unit)
+
+    def _instances(self, node: Node, pods: Iterable[Pod]) -> Iterator[GpuCell]:
+        """The MIG instances that the node offers by profile; which pods have some is known by their requests."""
+        offered = {name: amount for name, amount in node.allocatable.items() if is_mig(name) and amount}
+        if not offered:
+            return
+        held: dict[str, list[tuple[Pod, int]]] = {name: [] for name in offered}
+        for pod in sorted(pods, key=lambda pod: (pod.bound, pod.key)):
+            for resource, amount in _mig_requests(pod):
+                if resource in held:
+                    held[resource] += [(pod, nth) for nth in range(amount)]
+        division = division_of(node.allocatable, node.labels, node.annotations)
+        if division is not None and division.dynamic:
+            offered = _dividable(division, {name: len(owners) for name, owners in held.items()})
+        for resource, total in sorted(offered.items()):
+            owners, unit = held[resource], unit_of(resource, node.labels)
+            nominated = self.nominated[node.name, resource]
+            for index in range(min(max(total, len(owners)), MOST_CELLS)):
+                if index < len(owners):
+                    pod, nth = owners[index]
+                    own = self.own.get((pod.key, resource), MOST_CELLS)
+                    yield self._owned(index, pod, node, nth < own, assumed=True, unit=unit)
+                else:
+                    yield GpuCell(index, self._free(node, index - len(owners) < nominated), unit=unit)
+
+    @cached_property
+    def _stock(self) -> Stock:
+        return Stock(slices=self.slices, claims=self.claims)
+
+    @cached_property
+    def _claimed(self) -> Mapping[tuple[str, str, str], Pod]:
+        """(Driver, pool, device) → the first pod that uses it."""
+        pods = {pod.key: pod for pods in self.where.by_node.values() for pod in pods.values()}
+        return {
+            (one.driver, one.pool, one.device): pods[claim.reserved[0]]
+            for claim in self.claims.all()
+            if claim.allocation is not None and claim.reserved and claim.reserved[0] in pods
+            for one in claim.allocation.devices
+            if not one.shared
+        }
+
+    def _dra_devices(self, node: Node) -> Iterator[GpuCell]:
+        """The devices of the node's own ResourceSlices; of partitions, those that fit beside each other."""
+        if not len(self.slices):
+            return
+        here = [one for one in self._stock.offered(node) if one.node == node.name and one.part.driver not in NO_DEVICES]
+        taken = [one for one in here if one.place in self._claimed]
+        seen: Counter[str] = Counter()
+        for index, one in enumerate((*taken, *_unallocated(self._stock, here, taken))):
+            if index >= MOST_CELLS:
+                return
+            pod = self._claimed.get(one.place)
+            if pod is None:
+                yield GpuCell(index, self._free(node, nominated=False), unit=DRA_DEVICE)
+            else:
+                own = self.own.get((pod.key, CLAIMED), MOST_CELLS)
+                yield self._owned(index, pod, node, seen[pod.key] < own, assumed=False, unit=DRA_DEVICE)
+                seen[pod.key] += 1
 
     def _state(self, pod: Pod, node: Node, own: bool) -> GpuState:
         if not node.ready:
@@ -221,6 +341,8 @@ def gpu_map(snapshot: Snapshot) -> GpuMap:
         and old.workloads is new.workloads
         and old.where is new.where
         and old.own is new.own
+        and old.slices is new.slices
+        and old.claims is new.claims
         and old.free is new.free
         and old.incomplete == new.incomplete
         and not told_otherwise(old.telemetry, new.telemetry)
@@ -233,22 +355,77 @@ def gpu_map(snapshot: Snapshot) -> GpuMap:
     return new
 
 
-@once("pods", "workloads", "local_queues", "cluster_queues")
-def _own_parts(snapshot: Snapshot) -> dict[str, int]:
-    """Pod of a borrowing workload → how many of its GPUs are its queue's own; the first pods come first."""
-    borrowed = borrowed_gpus(snapshot)
+@once("pods", "workloads", "local_queues", "cluster_queues", "cohorts", "nodes", *CLAIMS)
+def _own_parts(snapshot: Snapshot) -> dict[tuple[str, str], int]:
+    """(Pod, resource) of a borrowing workload → how much of it is its queue's own; the first pods come first."""
+    borrowed = borrowed_accelerators(snapshot)
     if not borrowed:
         return {}
     where = whereabouts(snapshot)
-    parts: dict[str, int] = {}
+    devices = Counter[str]()
+    for claim in snapshot.resource_claims.all():
+        if claim.allocation is not None and claim.reserved:
+            devices[claim.reserved[0]] += len(claim.allocation.devices)
+    parts: dict[tuple[str, str], int] = {}
     for key, beyond in borrowed.items():
-        left = held_gpus(snapshot.workloads[key]) - beyond
+        workload = snapshot.workloads[key]
+        lent = Counter[str]()
+        for (_, resource), amount in beyond.items():
+            lent[counted_as(resource)] += amount
         members = [pod for pod in where.of(key).values() if pod.node]
-        for pod in sorted(members, key=lambda pod: (pod.pod_set, pod.index, pod.key)):
-            wanted = len(pod.gpus) or pod_gpus(pod.template)
-            parts[pod.key] = max(0, min(left, wanted))
-            left -= wanted
+        members.sort(key=lambda pod: (pod.pod_set, pod.index, pod.key))
+        for name, amount in lent.items():
+            left = sum(held for (_, resource), held in held_quota(workload) if counted_as(resource) == name) - amount
+            for pod in members:
+                wanted = devices[pod.key] if name == CLAIMED else _wanted(pod, name)
+                parts[pod.key, name] = max(0, min(left, wanted))
+                left -= wanted
     return parts
+
+
+NO_DEVICES = ("compute-domain.nvidia.com",)
+"""Drivers whose devices are no accelerators, but channels between them."""
+
+
+def _wanted(pod: Pod, name: str) -> int:
+    return dict(_mig_requests(pod)).get(name, 0) if name else len(pod.gpus) or pod_gpus(pod.template)
+
+
+def _mig_requests(pod: Pod) -> list[tuple[str, int]]:
+    return [(name, amount) for name, amount in pod.template.requests.items() if is_mig(name)]
+
+
+def _gpu_unit(node: Node) -> DeviceUnit:
+    """What a GPU of this node is: whole, a replica, an instance."""
+    offered = (name for name, amount in node.allocatable.items() if amount and is_gpu(name))
+    return next((unit_of(name, node.labels) for name in offered), WHOLE_GPU)
+
+
+def _dividable(division: Division, owned: Mapping[str, int]) -> dict[str, int]:
+    """The instances of GPUs that are divided as pods come: those that pods own, the rest as the smallest ones."""
+    geometry = division.geometry
+    smallest = min(geometry.plain, key=lambda profile: profile.compute)
+    used = sum(
+        count * profile.compute for name, count in owned.items() if (profile := geometry.profile_of(name)) is not None
+    )
+    free = max(0, division.gpus * geometry.compute - used) // smallest.compute
+    found = {name: count for name, count in owned.items() if count}
+    found[smallest.resource] = found.get(smallest.resource, 0) + free
+    return found
+
+
+def _unallocated(stock: Stock, here: Sequence[Offered], taken: Sequence[Offered]) -> Iterator[Offered]:
+    """The devices that could be allocated beside those that are taken, those that consume most counters first."""
+    pools = {one.place[:2] for one in here}
+    places = {one.place for one in taken}
+    left = stock.left(pools, places)
+    free = [one for one in here if one.place not in places and one.place not in stock.taken(pools)]
+    for one in sorted(free, key=lambda one: -sum(amount for _, amount in one.consumed)):
+        consumed = dict(one.consumed)
+        if all(left.get(counter, 0) >= amount for counter, amount in consumed.items()):
+            for counter, amount in consumed.items():
+                left[counter] = left.get(counter, 0) - amount
+            yield one
 
 
 def _queues(workloads: Iterable[Workload]) -> set[tuple[str, str]]:

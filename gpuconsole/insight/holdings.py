@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gpuconsole.insight.demand import pod_gpus
+from gpuconsole.insight.device_demand import pod_units
 from gpuconsole.insight.whereabouts import Pods, whereabouts
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.gpus.instances import division_of
@@ -27,6 +28,8 @@ class Holding(Struct, frozen=True):
     """The queue that the pod itself names."""
     gpus: float
     """Held, or asked for while it waits. A GPU that several pods share is divided among them in equal parts."""
+    devices: int
+    """Units that it requests: whole GPUs, replicas of shared ones, MIG instances, DRA devices."""
     part: float
     """Of the machine, by its GPUs; 0 for a pod without any."""
 
@@ -47,7 +50,7 @@ def holdings(snapshot: Snapshot) -> Holdings:
             now[name] = known
         else:
             sharers = Counter(index for pod in pods.values() for index in pod.gpus)
-            now[name] = (pods, node, tuple(_holding(pod, node, sharers) for pod in pods.values()))
+            now[name] = (pods, node, tuple(_holding(snapshot, pod, node, sharers) for pod in pods.values()))
     _kept[0] = now
     return {name: held for name, (_, _, held) in now.items()}
 
@@ -58,7 +61,7 @@ def starts(snapshot: Snapshot, held: Holding) -> bool:
     return pod is not None and pod.phase is not PodPhase.RUNNING
 
 
-def _holding(pod: Pod, node: Node | None, sharers: Mapping[int, int]) -> Holding:
+def _holding(snapshot: Snapshot, pod: Pod, node: Node | None, sharers: Mapping[int, int]) -> Holding:
     gpus = sum(1 / sharers[index] for index in pod.gpus) or pod_gpus(pod.template)
     group = group_key(pod)
     return Holding(
@@ -69,6 +72,7 @@ def _holding(pod: Pod, node: Node | None, sharers: Mapping[int, int]) -> Holding
         group=group,
         queue=own_queue(pod),
         gpus=gpus,
+        devices=sum(pod_units(snapshot, pod).values()),
         part=_part(pod, node, gpus),
     )
 

@@ -10,9 +10,11 @@ from gpuconsole.insight.attention import attention
 from gpuconsole.insight.books import books
 from gpuconsole.insight.checking import checking
 from gpuconsole.insight.demand import pod_gpus
+from gpuconsole.insight.device_demand import claimed, in_units, pod_units
 from gpuconsole.insight.engine_queues import queues
 from gpuconsole.insight.gangs import gang_key, waiting_gangs
 from gpuconsole.insight.gpu_totals import GpuTotals, gpu_totals
+from gpuconsole.insight.gpumap import CLAIMS
 from gpuconsole.insight.once import once
 from gpuconsole.insight.pages import Count
 from gpuconsole.insight.quota_node import QuotaNode
@@ -20,6 +22,7 @@ from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.trouble import Attention
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import HOUR, Time
+from gpuconsole.model.device_units import DRA_DEVICE, NO_UNITS, Units, added
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.seen import KEPT
 from gpuconsole.model.snapshot import Snapshot
@@ -33,7 +36,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
     workloads: int
     """In a queue, without quota."""
     gpus: int
-    """That those ask for."""
+    """GPUs, replicas of GPUs and MIG instances that those ask for."""
     oldest: str
     """Key of the workload that waits longest; empty if none waits."""
     oldest_since: Time
@@ -47,6 +50,8 @@ class Waiting(Struct, frozen=True, kw_only=True):
     """Admitted, or not queued at all, some of whose pods wait for nodes."""
     by_nodes_gpus: int = 0
     """That those pods ask for."""
+    units: Units = NO_UNITS
+    """What everybody who waits asks for or holds, in its units."""
 
     @property
     def by_quota(self) -> int:
@@ -61,10 +66,6 @@ class Waiting(Struct, frozen=True, kw_only=True):
     def in_all(self) -> int:
         """Everybody who waits: in a queue, for checks, or for nodes. Nobody counts twice."""
         return self.workloads + self.checking + self.by_nodes
-
-    @property
-    def gpus_in_all(self) -> int:
-        return self.gpus + self.checking_gpus + self.by_nodes_gpus
 
 
 class LastHour(Struct, frozen=True, kw_only=True):
@@ -129,10 +130,14 @@ def dashboard(snapshot: Snapshot) -> Dashboard:
     )
 
 
-@once("workloads", "local_queues", "pods")
+@once(
+    *("workloads", "local_queues", "pods", "cluster_queues", "cohorts", "nodes", "pod_groups", "kai_pod_groups"),
+    *CLAIMS,
+)
 def waiting(snapshot: Snapshot) -> Waiting:
     """Count everything that waits: for quota by Kueue's text, for checks with quota in hand, for nodes by its pods."""
     codes: Counter[Code] = Counter()
+    wanted: Counter[str] = Counter()
     total, oldest = Count(), ""
     for book in books(snapshot).by_queue.values():
         began = book.count.oldest
@@ -140,13 +145,16 @@ def waiting(snapshot: Snapshot) -> Waiting:
             oldest = book.longest
         total.add(book.count)
         codes.update(book.codes)
+        wanted.update(book.wanted)
     gangs = {gang.key for gang in waiting_gangs(snapshot)}
     together: dict[str, int] = {}
     alone: dict[str, int] = {}
+    unplaced: list[Units] = []
     for pod in whereabouts(snapshot).waiting.values():
         if not pod.gates and not pod.deleted and not _queued(snapshot, pod.workload):
             found, owner = together if gang_key(pod) in gangs else alone, pod.workload or pod.job or pod.key
             found[owner] = found.get(owner, 0) + pod_gpus(pod.template)
+            unplaced.append(pod_units(snapshot, pod))
     codes[Code.GANG] += len(together)
     codes[Code.NODES] += len(alone.keys() - together.keys())
     return Waiting(
@@ -159,6 +167,12 @@ def waiting(snapshot: Snapshot) -> Waiting:
         checking_gpus=sum(one.gpus for one in checking(snapshot)),
         by_nodes=codes[Code.GANG] + codes[Code.NODES],
         by_nodes_gpus=sum(together.values()) + sum(alone.values()),
+        units=added(
+            in_units(snapshot, wanted),
+            *({DRA_DEVICE: claimed(snapshot, book.queue)} for book in books(snapshot).by_queue.values()),
+            *(one.units for one in checking(snapshot)),
+            *unplaced,
+        ),
     )
 
 

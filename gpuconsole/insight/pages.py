@@ -4,7 +4,7 @@ from collections import Counter
 
 from msgspec import Struct
 
-from gpuconsole.insight.demand import CONFIG, FlavorResource, held, waiting_since, wanted_gpus
+from gpuconsole.insight.demand import CONFIG, FlavorResource, held, waiting_since, wanted_accelerators
 from gpuconsole.insight.reasons import Code, code_of
 from gpuconsole.model.clock import Time
 from gpuconsole.model.workloads import Workload
@@ -25,6 +25,7 @@ class Count(Struct):
     admitted: int = 0
     """Their pods run or may run."""
     pending_gpus: int = 0
+    """GPUs, replicas of GPUs and MIG instances that the pending ones ask for."""
     oldest: Time | None = None
     """When the one that waits longest began to wait."""
 
@@ -45,7 +46,7 @@ class Page:
     A workload is removed by the same numbers by which it was added, since all of them come from the workload alone.
     """
 
-    __slots__ = ("_longest", "_since", "codes", "count", "holding", "unadmitted", "usage", "waiting")
+    __slots__ = ("_longest", "_since", "codes", "count", "holding", "unadmitted", "usage", "waiting", "wanted")
 
     def __init__(self) -> None:
         self.holding: dict[str, Workload] = {}
@@ -54,6 +55,8 @@ class Page:
         """Quota held (Kueue's flavorsReservation), added up from the workloads: no status is trusted."""
         self.unadmitted: dict[FlavorResource, int] = {}
         """What of it is only reserved: by those whose checks or topology are not ready."""
+        self.wanted: Counter[str] = Counter()
+        """Resource of accelerators → how much of it the pending ones ask for."""
         self.codes: Counter[Code] = Counter()
         """Why those wait that wait."""
         self.count = Count()
@@ -66,6 +69,7 @@ class Page:
         twin = Page()
         twin.holding, twin.waiting, twin._since = self.holding.copy(), self.waiting.copy(), self._since.copy()
         twin.usage, twin.unadmitted, twin.codes = self.usage.copy(), self.unadmitted.copy(), self.codes.copy()
+        twin.wanted = self.wanted.copy()
         twin.count.add(self.count)
         twin._longest = self._longest
         return twin
@@ -124,7 +128,9 @@ class Page:
 
     def _count_waiting(self, workload: Workload, sign: int) -> None:
         self.count.pending += sign
-        self.count.pending_gpus += sign * wanted_gpus(workload)
+        for resource, amount in wanted_accelerators(workload).items():
+            self.wanted[resource] += sign * amount
+            self.count.pending_gpus += sign * amount
         self._count_parking(workload, sign)
 
     def _count_parking(self, workload: Workload, sign: int) -> None:

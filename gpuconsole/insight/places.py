@@ -1,11 +1,13 @@
 """Where nodes stand: the trees of blocks, racks and hosts by Kueue's Topologies and by Volcano's HyperNodes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
 from gpuconsole.insight.once import once
 from gpuconsole.model.cluster import Node
+from gpuconsole.model.device_units import is_counted
+from gpuconsole.model.devices import ResourceSlice
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.queues import Topology
 from gpuconsole.model.snapshot import Snapshot
@@ -33,10 +35,25 @@ class Place(Struct, frozen=True, eq=False):
         return self.path[-1]
 
 
-@once("nodes", "topologies", "hyper_nodes")
+@once("nodes", "resource_slices")
+def accelerated(snapshot: Snapshot) -> tuple[Node, ...]:
+    """The nodes with GPUs, MIG instances or DRA devices."""
+    published = {name for part in snapshot.resource_slices.all() for name in (part.node, *_nodes_of(part))}
+    return tuple(
+        node
+        for node in snapshot.nodes.all()
+        if node.name in published or any(amount and is_counted(name) for name, amount in node.allocatable.items())
+    )
+
+
+def _nodes_of(part: ResourceSlice) -> Iterable[str]:
+    return (device.node for device in part.devices) if part.each else ()
+
+
+@once("nodes", "topologies", "hyper_nodes", "resource_slices")
 def places(snapshot: Snapshot) -> tuple[Place, ...]:
     """A tree for each Topology, one for all HyperNodes; without either all nodes are in one place."""
-    nodes = sorted((node for node in snapshot.nodes.all() if node.gpus), key=lambda node: node.name)
+    nodes = sorted(accelerated(snapshot), key=lambda node: node.name)
     trees = [_by_levels(topology, nodes) for topology in snapshot.topologies.all()]
     if len(snapshot.hyper_nodes):
         trees.append(_by_hyper_nodes(snapshot.hyper_nodes.all(), nodes))
@@ -83,6 +100,6 @@ def _below(world: HyperNodes, name: str, path: tuple[str, ...], known: set[str])
     return Place((*path, name), info.tier_name or f"tier {info.tier}", tuple(own), children)
 
 
-def outside(tree: Place, nodes: Mapping[str, Node]) -> int:
-    """How many nodes with GPUs the tree does not know."""
-    return sum(node.gpus > 0 for node in nodes.values()) - len(tree.nodes)
+def outside(tree: Place, snapshot: Snapshot) -> int:
+    """How many nodes with accelerators the tree does not know."""
+    return len(accelerated(snapshot)) - len(tree.nodes)

@@ -11,6 +11,7 @@ from gpuconsole.insight.quota_node import NodeKind, QuotaNode, queues_below
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.trouble import Attention, Trouble
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
+from gpuconsole.model.device_units import added, described
 from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy
 from gpuconsole.model.snapshot import Snapshot
 
@@ -53,14 +54,17 @@ def _checks(snapshot: Snapshot) -> Iterator[Attention]:
     """Who holds quota while a check is open: by name while they are few, as one line when they are many."""
     rows = checking(snapshot)
     if len(rows) > CHECKS_LISTED:
-        gpus = sum(one.gpus for one in rows)
-        text = f"{len(rows)} workloads hold {counted(gpus, 'GPU')} and wait for admission checks"
+        units = added(*(one.units for one in rows))
+        gpus = sum(units.values())
+        text = f"{len(rows)} workloads hold {described(units)} and wait for admission checks"
         yield Attention(trouble=Trouble.CHECKS, text=text, table="workloads", key=rows[0].workload, gpus=gpus)
         return
     for one in rows:
         span = format_span(max(0, snapshot.time - one.since))
-        text = f"{one.workload} holds {counted(one.gpus, 'GPU')} and waits for {one.names} since {span}"
-        yield Attention(trouble=Trouble.CHECKS, text=text, table="workloads", key=one.workload, gpus=one.gpus)
+        text = f"{one.workload} holds {described(one.units)} and waits for {one.names} since {span}"
+        yield Attention(
+            trouble=Trouble.CHECKS, text=text, table="workloads", key=one.workload, gpus=sum(one.units.values())
+        )
 
 
 def _borrowers(snapshot: Snapshot) -> Iterator[Attention]:

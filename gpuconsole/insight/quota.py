@@ -8,24 +8,28 @@ from msgspec.structs import asdict, replace
 
 from gpuconsole.insight.books import Book, Books, books
 from gpuconsole.insight.capacity import Capacity, capacity, circle
+from gpuconsole.insight.device_demand import claimed, quota_accelerators, quota_unit
 from gpuconsole.insight.once import once
 from gpuconsole.insight.pages import Count
 from gpuconsole.insight.phases import running
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse, sum_up
+from gpuconsole.model.device_units import WHOLE_GPU, common
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, PreemptionPolicy, Quota, StopPolicy
-from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.readiness import readiness
 
 __all__ = ["NodeKind", "QuotaNode", "QuotaUse", "policy_text", "quota_tree"]
 
 NO_QUOTA = Quota()
+NO_USE = QuotaUse(resource="gpu")
 NOWHERE = QuotaNode(kind=NodeKind.CLUSTER_QUEUE, name="")
 
 
 @once(
     *("workloads", "pods", "local_queues", "cluster_queues", "cohorts", "flavors"),
     *("admission_checks", "topologies", "seen"),
+    *("nodes", "device_classes", "resource_claim_templates", "resource_claims"),
 )
 def quota_tree(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
     """The roots of the tree: cohorts without a parent, then ClusterQueues without a cohort, then what hangs nowhere.
@@ -44,6 +48,7 @@ class _Builder:
         self.capacity: Capacity = capacity(snapshot)
         self.books: Books = books(snapshot)
         self.running = running(snapshot).count
+        self.accelerators = quota_accelerators(snapshot)
         self.doors: dict[str, list[LocalQueue]] = defaultdict(list)
         for door in snapshot.local_queues.all():
             self.doors[door.cluster_queue].append(door)
@@ -95,7 +100,21 @@ class _Builder:
                 below.setdefault((use.flavor, use.resource), []).append(use)
         flavors = tuple(self._pool(node, pair, quotas.get(pair, NO_QUOTA), uses) for pair, uses in below.items())
         share = self.capacity.weighted_share(node)
-        return _cohort_node(name, members, flavors, cohort is not None, weighted_share=share)
+        gpus = sum_up((use for use in flavors if use.resource in self.accelerators), "gpu")
+        unit = self.unit(flavors)
+        return _cohort_node(name, members, flavors, cohort is not None, gpus=gpus, unit=unit, weighted_share=share)
+
+    def counts(self, count: Count, pending: Iterable[Workload]) -> Mapping[str, Any]:
+        """The counts as fields of a QuotaNode, with the devices that the pending workloads claim (DRA)."""
+        fields = _counts(count)
+        devices = claimed(self.snapshot, pending)
+        return {**fields, "pending_gpus": count.pending_gpus + devices} if devices else fields
+
+    def unit(self, flavors: Iterable[QuotaUse]) -> str:
+        """What the accelerators of these flavors are counted in; `device` where they are of several units."""
+        found = {quota_unit(self.snapshot, use.resource) for use in flavors if use.resource in self.accelerators}
+        one = common(found)
+        return "device" if one is None and found else (one or WHOLE_GPU).noun
 
     def _pool(self, node: int, pair: tuple[str, str], quota: Quota, uses: Sequence[QuotaUse]) -> QuotaUse:
         """What a cohort has of one (flavor, resource): its members' parts and its own pool."""
@@ -119,19 +138,20 @@ class _Builder:
         quotas = queue.quotas()
         pairs = dict.fromkeys([*quotas, *sorted(book.usage)])
         flavors = tuple(self._use(queue, node, book, pair, quotas.get(pair, NO_QUOTA)) for pair in pairs)
-        gpus = sum_up((use for use in flavors if is_gpu(use.resource)), "gpu")
+        gpus = sum_up((use for use in flavors if use.resource in self.accelerators), "gpu")
         bare = QuotaNode(
             kind=NodeKind.CLUSTER_QUEUE,
             name=queue.name,
             flavors=flavors,
             gpus=gpus,
+            unit=self.unit(flavors),
             share_percent=_share(gpus, flavors),
             weighted_share=self.capacity.weighted_share(node) if node is not None else 0,
             policy=policy_text(queue),
             stop=queue.stop_policy,
             problem=_queue_problem(queue, self.snapshot) or problem,
             running=sum(self.running[queue.name, page] for page in book.pages),
-            **_counts(book.count),
+            **self.counts(book.count, book.queue),
         )
         doors = sorted(self.doors.get(queue.name, ()), key=lambda door: door.key)
         return replace(bare, children=tuple(self.local_queue(door, bare, book) for door in doors))
@@ -170,8 +190,8 @@ class _Builder:
         )
         gpus = QuotaUse(
             resource="gpu",
-            used=sum(use.used for use in flavors if is_gpu(use.resource)),
-            admitted=sum(use.admitted for use in flavors if is_gpu(use.resource)),
+            used=sum(use.used for use in flavors if use.resource in self.accelerators),
+            admitted=sum(use.admitted for use in flavors if use.resource in self.accelerators),
             available=above.gpus.available,
             potential=above.gpus.potential,
         )
@@ -180,11 +200,12 @@ class _Builder:
             name=door.key,
             flavors=flavors,
             gpus=gpus,
+            unit=above.unit,
             share_percent=_share(gpus, flavors),
             stop=door.stop_policy,
             problem=problem or above.problem,
             running=self.running[door.cluster_queue, door.key],
-            **_counts(book.local_count(door.key)),
+            **self.counts(book.local_count(door.key), [place[4] for place in page.waiting.values()]),
         )
 
 
@@ -218,10 +239,11 @@ def _cohort_node(
     flavors: tuple[QuotaUse, ...],
     declared: bool,
     *,
+    gpus: QuotaUse = NO_USE,
+    unit: str = WHOLE_GPU.noun,
     weighted_share: int = 0,
     problem: str = "",
 ) -> QuotaNode:
-    gpus = sum_up((use for use in flavors if is_gpu(use.resource)), "gpu")
     total = Count()
     for member in members:
         total.add(_count_of(member))
@@ -231,6 +253,7 @@ def _cohort_node(
         children=tuple(members),
         flavors=flavors,
         gpus=gpus,
+        unit=unit,
         share_percent=_share(gpus, flavors),
         weighted_share=weighted_share,
         declared=declared,

@@ -6,6 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
+from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.queues import StopPolicy
 
 
@@ -60,7 +61,9 @@ class QuotaNode(Struct, frozen=True, kw_only=True):
     flavors: tuple[QuotaUse, ...] = ()
     """By (flavor, resource), in the order of the manifest. A LocalQueue has those that it uses."""
     gpus: QuotaUse = QuotaUse()
-    """All whole GPUs of all flavors."""
+    """All accelerators of all flavors: GPUs, replicas of them, MIG instances, DRA devices."""
+    unit: str = WHOLE_GPU.noun
+    """What `gpus` and `pending_gpus` count: `GPU`, `MIG 1g.10gb instance`; `device` where there are several units."""
     share_percent: float = 0.0
     """Usage ÷ potential capacity of the GPUs; of the most used resource where no GPU is covered."""
     weighted_share: int = 0
@@ -124,6 +127,16 @@ def leaves(queue: QuotaNode) -> Iterator[QuotaNode]:
         if not node.children:
             yield node
         waiting += node.children
+
+
+def leaves_available(queue: QuotaNode) -> Iterator[tuple[QuotaNode, int]]:
+    """The queues of Volcano or KAI that take jobs, with the GPUs that they and those above them could still have."""
+    waiting = [(queue, queue.gpus.available)]
+    while waiting:
+        node, most = waiting.pop()
+        if not node.children:
+            yield node, most
+        waiting += [(child, min(most, child.gpus.available)) for child in reversed(node.children)]
 
 
 def sum_up(uses: Iterable[QuotaUse], resource: str = "") -> QuotaUse:

@@ -5,23 +5,27 @@ it has to be in one domain of the lowest level above the hosts: of the flavor's 
 nodes are in. Each number is as if nothing else was placed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.basis import Bound, undecidable
-from gpuconsole.insight.doors import closed
+from gpuconsole.insight.device_demand import quota_accelerators, quota_unit
+from gpuconsole.insight.doors import admits_none
 from gpuconsole.insight.engine_queues import queues as all_queues
 from gpuconsole.insight.engine_shares import ENGINES
-from gpuconsole.insight.fragmentation import SIZES, Usefulness, idle_at_most, slots_of, usefulness, usefulness_at_most
+from gpuconsole.insight.fragmentation import Usefulness, idle_at_most, slots_of, usefulness, usefulness_at_most
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
-from gpuconsole.insight.positions import pending
-from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse, queues_below
+from gpuconsole.insight.largest_gang import SIZES
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse, leaves_available, queues_below
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.cluster import Node
+from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, DeviceUnit
 from gpuconsole.model.labels import HOSTNAME
-from gpuconsole.model.queues import QueueingStrategy, ResourceFlavor, StopPolicy
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.queues import ResourceFlavor, StopPolicy
 from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
 
@@ -37,6 +41,8 @@ class Starts(Struct, frozen=True, kw_only=True):
     """Its doors that are open: each of them has all of it."""
     flavor: str
     """Empty for any nodes."""
+    unit: str = WHOLE_GPU.noun
+    """What is counted: `GPU`, `MIG 1g.10gb instance` …"""
     available: int
     """GPUs that its quota gives without evicting anybody; of Volcano and KAI, by its limit and those above it."""
     idle: int
@@ -66,42 +72,44 @@ def starts(snapshot: Snapshot, bound: Bound = Bound.EXACT) -> tuple[Starts, ...]
     pods; why the three differ is not known then.
     """
     rows = idle_at_most(snapshot) if bound is Bound.AT_MOST else {row.node: row for row in gpu_rows(snapshot)}
-    nodes = {flavor.name: _Nodes(snapshot, flavor, rows) for flavor in snapshot.flavors.all()}
+    counted_here = quota_accelerators(snapshot)
+    flavors = {flavor.name: flavor for flavor in snapshot.flavors.all()}
+    nodes: dict[tuple[str, str], _Nodes] = {}
     found = []
     for node in queues_below(all_queues(snapshot)):
         if node.kind is NodeKind.CLUSTER_QUEUE:
-            uses = (use for use in node.flavors if is_gpu(use.resource) and use.potential > 0)
-            shut = _shut(snapshot, node)
-            found += [_starts(node, use, nodes[use.flavor], shut) for use in uses if use.flavor in nodes]
+            shut = admits_none(snapshot, node)
+            for use in node.flavors:
+                if use.resource in counted_here and use.potential > 0 and use.flavor in flavors:
+                    key = use.flavor, use.resource
+                    if key not in nodes:
+                        nodes[key] = _Nodes(snapshot, flavors[use.flavor], rows, use.resource)
+                    found.append(_starts(node, use, nodes[key], shut))
         elif node.kind in ENGINES and bound is Bound.EXACT:
-            everywhere = _Nodes(snapshot, ResourceFlavor(name=""), rows)
-            found += [_starts(leaf, use, everywhere, leaf.shut) for leaf, use in _leaves(node)]
+            everywhere = _Nodes(snapshot, ResourceFlavor(name=""), rows, GPU)
+            found += [
+                _starts(leaf, replace(leaf.gpus, available=most), everywhere, leaf.shut)
+                for leaf, most in leaves_available(node)
+            ]
     if bound is not Bound.EXACT:
         found = [replace(one, text="") for one in found]
     return tuple(sorted(found, key=lambda one: one.queue))
 
 
-def _leaves(queue: QuotaNode) -> Iterator[tuple[QuotaNode, QuotaUse]]:
-    """The queues that take jobs, with no more than those above them may have."""
-    waiting = [(queue, queue.gpus.available)]
-    while waiting:
-        node, most = waiting.pop()
-        if not node.children:
-            yield node, replace(node.gpus, available=most)
-        waiting += [(child, min(most, child.gpus.available)) for child in reversed(node.children)]
-
-
 class _Nodes:
     """The nodes of one flavor, counted once for all queues."""
 
-    def __init__(self, snapshot: Snapshot, flavor: ResourceFlavor, rows: Mapping[str, GpuRow]) -> None:
+    def __init__(self, snapshot: Snapshot, flavor: ResourceFlavor, rows: Mapping[str, GpuRow], resource: str) -> None:
         nodes = [
-            node for node in snapshot.nodes.all() if node.gpus and flavor.node_labels.items() <= node.labels.items()
+            node
+            for node in snapshot.nodes.all()
+            if flavor.node_labels.items() <= node.labels.items() and offers(rows[node.name], node, resource)
         ]
-        self.whole = slots_of(flavor.name, [rows[node.name] for node in nodes])
-        self.spread = sum(rows[node.name].counts[GpuState.IDLE] > 0 for node in nodes)
+        self.unit = unit_among([rows[node.name] for node in nodes], quota_unit(snapshot, resource))
+        self.whole = slots_of(flavor.name, [rows[node.name] for node in nodes], unit=self.unit)
+        self.spread = sum(self._idle(rows[node.name]) > 0 for node in nodes)
         shy = {node.name: taints for node in nodes if (taints := _taints(node, flavor))}
-        self.tainted = sum(rows[name].counts[GpuState.IDLE] for name in shy)
+        self.tainted = sum(self._idle(rows[name]) for name in shy)
         """Idle GPUs that only pods get which tolerate what the flavor does not name."""
         self.taints = sorted({taint for taints in shy.values() for taint in taints})
         levels = _levels(snapshot, flavor, nodes)
@@ -110,13 +118,29 @@ class _Nodes:
         for node in nodes:
             if levels:
                 groups.setdefault(tuple(node.labels[level] for level in levels), []).append(rows[node.name])
-        self.domains = [slots_of("/".join(values), group, self.level) for values, group in groups.items()]
+        self.domains = [slots_of("/".join(values), group, self.level, self.unit) for values, group in groups.items()]
+
+    def _idle(self, row: GpuRow) -> int:
+        return row.by_unit.get(self.unit, {}).get(GpuState.IDLE, 0)
 
     @property
     def by_topology(self) -> dict[int, int] | None:
         if not self.level:
             return None
         return {size: sum(domain.slots[size] for domain in self.domains) for size in SIZES}
+
+
+def offers(row: GpuRow, node: Node, resource: str) -> bool:
+    """True if the node has some of what a quota of this resource counts."""
+    if is_gpu(resource):
+        return bool(row.cells)
+    return any(cell.unit == DRA_DEVICE for cell in row.devices) or bool(node.allocatable.get(resource))
+
+
+def unit_among(rows: Sequence[GpuRow], usual: DeviceUnit) -> DeviceUnit:
+    """The unit that nodes offer; of several that which most of them have, and where there is none, the usual one."""
+    counts = Counter(unit for row in rows for unit in row.by_unit if unit == usual or row.unit == unit)
+    return usual if not counts or counts[usual] else counts.most_common(1)[0][0]
 
 
 def _levels(snapshot: Snapshot, flavor: ResourceFlavor, nodes: Sequence[Node]) -> list[str]:
@@ -144,18 +168,6 @@ def _taints(node: Node, flavor: ResourceFlavor) -> list[str]:
     ]
 
 
-def _shut(snapshot: Snapshot, queue: QuotaNode) -> str:
-    """Why nothing that comes to a ClusterQueue would start now, whatever its quota."""
-    own = snapshot.cluster_queues[queue.name]
-    head = pending(snapshot, own.name, limit=1) if own.queueing_strategy is QueueingStrategy.STRICT_FIFO else []
-    if stopped := queue.shut or closed(snapshot, own):
-        return stopped
-    if head:
-        first = head[0].workload
-        return f"it is StrictFIFO, and {first.owner.partition('/')[2] or first.key} waits at its head"
-    return ""
-
-
 def _open(queue: QuotaNode) -> tuple[str, ...]:
     return tuple(door.name for door in queue.children if door.stop is StopPolicy.NONE)
 
@@ -169,6 +181,7 @@ def _starts(queue: QuotaNode, use: QuotaUse, nodes: _Nodes, closed: str) -> Star
         queue=queue.name,
         local_queues=_open(queue),
         flavor=use.flavor,
+        unit=nodes.unit.noun,
         available=available,
         idle=nodes.whole.idle,
         by_quota=by_quota,
@@ -191,17 +204,21 @@ def _reasons(kind: NodeKind, use: QuotaUse, nodes: _Nodes, by_quota: Counts, by_
             found.append(f"it may have {use.available} of {whole.idle} idle GPUs: {_limit(use)}")
     elif use.available < whole.idle:
         own = max(0, min(use.available, use.nominal - use.used))
-        found.append(f"quota gives {use.available} of {whole.idle} idle GPUs ({own} its own){_why_no_more(use)}")
+        found.append(
+            f"quota gives {use.available} of {whole.idle} idle {whole.unit}s ({own} its own){_why_no_more(use)}"
+        )
     if use.available > whole.idle:
         why = _why_not_idle(nodes)
         gives = (
-            f"by its limit it may have {use.available} more" if kind in ENGINES else f"quota gives {use.available} GPUs"
+            f"by its limit it may have {use.available} more"
+            if kind in ENGINES
+            else f"quota gives {use.available} {whole.unit}s"
         )
         found.append(f"{gives}, but only {whole.idle} are idle on nodes: {why}")
     apart = next((size for size in SIZES if whole.slots[size] < min(by_quota[size], whole.idle // size)), None)
     if apart is not None:
         most = whole.largest_pod
-        found.append(f"from {apart} on, idle GPUs lie apart: on {nodes.spread} nodes, at most {most} on one")
+        found.append(f"from {apart} on, idle {whole.unit}s lie apart: on {nodes.spread} nodes, at most {most} on one")
     if by_topology is not None:
         far = next((size for size in SIZES if by_topology[size] < min(by_quota[size], whole.slots[size])), None)
         if far is not None:
@@ -210,9 +227,8 @@ def _reasons(kind: NodeKind, use: QuotaUse, nodes: _Nodes, by_quota: Counts, by_
     found = found or ["quota, nodes and topology give the same"]
     if nodes.tainted:
         taints = ", ".join(nodes.taints)
-        found.append(
-            f"{counted(nodes.tainted, 'idle GPU')} only for pods that tolerate taints of their nodes: {taints}"
-        )
+        idle = counted(nodes.tainted, f"idle {whole.unit}")
+        found.append(f"{idle} only for pods that tolerate taints of their nodes: {taints}")
     return found
 
 

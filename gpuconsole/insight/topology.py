@@ -11,6 +11,7 @@ from msgspec import Struct
 from gpuconsole.insight.fragmentation import Slots, slots_of
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.places import Place, outside, places
+from gpuconsole.model.device_units import Units, added
 from gpuconsole.model.snapshot import Snapshot
 
 HOST = "host"
@@ -41,7 +42,13 @@ class Domain(Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def gpus(self) -> int:
-        return self.slots.gpus
+        """Units of every kind: GPUs, MIG instances, replicas, DRA devices."""
+        return sum(self.states.values())
+
+    @property
+    def units(self) -> Units:
+        """How many there are of each unit."""
+        return added(*(row.units for row in self.rows))
 
     @property
     def used(self) -> int:
@@ -63,7 +70,7 @@ def domains(snapshot: Snapshot) -> tuple[Domain, ...]:
 
 
 def _note(tree: Place, snapshot: Snapshot) -> str:
-    missing = outside(tree, snapshot.nodes)
+    missing = outside(tree, snapshot)
     left_out = f"{missing} node{'s' if missing > 1 else ''} with GPUs not in it" if missing > 0 else ""
     return tree.problem or left_out
 
@@ -111,7 +118,7 @@ def _host(path: tuple[str, ...], row: GpuRow, before: Known, found: dict[tuple[s
             path=path,
             level=HOST,
             slots=slots_of(row.node, (row,), HOST),
-            states=row.counts,
+            states=row.states,
             owners=_most((row,)),
             host=row,
             rows=(row,),
@@ -121,9 +128,9 @@ def _host(path: tuple[str, ...], row: GpuRow, before: Known, found: dict[tuple[s
 
 
 def _sum(rows: Sequence[GpuRow]) -> Mapping[GpuState, int]:
-    return {state: sum(row.counts[state] for row in rows) for state in GpuState}
+    return {state: sum(row.states[state] for row in rows) for state in GpuState}
 
 
 def _most(rows: Sequence[GpuRow]) -> Mapping[str, int]:
-    counts = Counter(name for row in rows for cell in row.cells if (name := cell.workload or cell.pod))
+    counts = Counter(name for row in rows for cell in row.all_cells if (name := cell.workload or cell.pod))
     return dict(counts.most_common())

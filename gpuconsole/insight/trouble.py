@@ -14,6 +14,7 @@ class Trouble(StrEnum):
     ADMITS_NOBODY = "admits-nobody"
     THRASH = "thrash"
     GANG = "gang"
+    UNSCHEDULABLE = "unschedulable"
     CHECKS = "checks"
     LONG_WAIT = "long-wait"
     GPU_HOT = "gpu-hot"

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from gpuconsole.insight.fragmentation import SIZES, Gang
 from gpuconsole.insight.gpumap import GpuState
+from gpuconsole.insight.largest_gang import SIZES, GangLimits, LargestGang, largest
 from gpuconsole.insight.topology import HOST, Domain
+from gpuconsole.model.device_units import described
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.names import called
@@ -36,13 +38,19 @@ class DomainRow:
     depth: int
     opened: bool | None
     """None where there is nothing below."""
+    limits: GangLimits
+
+    @cached_property
+    def largest_gang(self) -> LargestGang | None:
+        """The largest gang that would start in the domain now."""
+        return largest(self.limits.gangs(self.domain.rows))
 
     @property
     def key(self) -> str:
         return SEPARATOR.join(self.domain.path)
 
 
-def domain_rows(roots: Iterable[Domain], opened: Mapping[str, bool]) -> list[DomainRow]:
+def domain_rows(roots: Iterable[Domain], opened: Mapping[str, bool], limits: GangLimits) -> list[DomainRow]:
     """Flatten what is unfolded; what `opened` does not know shows its children, unless they are many hosts."""
     roots = tuple(roots)
     few = sum(len(root.rows) for root in roots) <= FEW
@@ -52,7 +60,7 @@ def domain_rows(roots: Iterable[Domain], opened: Mapping[str, bool]) -> list[Dom
         domain, depth = waiting.pop()
         hosts = bool(domain.children) and domain.children[0].level == HOST
         open_here = opened.get(SEPARATOR.join(domain.path), few or not hosts)
-        rows.append(DomainRow(domain, depth, open_here if domain.children else None))
+        rows.append(DomainRow(domain, depth, open_here if domain.children else None, limits))
         if open_here:
             waiting += [(child, depth + 1) for child in reversed(domain.children)]
     return rows
@@ -88,11 +96,6 @@ def level_cell(row: DomainRow) -> Cell:
     return ((row.domain.level.rpartition("/")[2].rpartition(".")[2] or "", "dim"),)
 
 
-def gang_text(gang: Gang | None) -> str:
-    """`4×8`: four pods of eight GPUs."""
-    return f"{gang.pods}×{gang.gpus}" if gang is not None else fmt.NOTHING
-
-
 def owners_cell(domain: Domain, most: int) -> Painted:
     """Who runs here: those with most GPUs, and how many more there are."""
     names = list(domain.owners.items())
@@ -115,7 +118,7 @@ COLUMNS: tuple[Column[DomainRow], ...] = (
     Column("USED", lambda row: f"{fmt.number(row.domain.used)}/{fmt.number(row.domain.gpus)}", width=13, align="right"),
     Column("", lambda row: bar(row.domain.states, BAR), width=BAR),
     *(_slots(size) for size in SIZES),
-    Column("GANG", lambda row: gang_text(row.domain.slots.largest_gang), width=6, align="right", rank=2),
+    Column("GANG", lambda row: fmt.gang(row.largest_gang), width=7, align="right", rank=2),
     Column("WHO RUNS THERE", lambda row: owners_cell(row.domain, 3), width=16, flex=4, rank=4),
 )
 
@@ -128,14 +131,12 @@ def about(row: DomainRow) -> tuple[Cell, ...]:
     first: Cell = (
         (f" {kind}", "dim"),
         (" / ".join(domain.path[1:]) or domain.name, "strong"),
-        (f"  {nodes}{fmt.gpus(domain.gpus)}: ", ""),
+        (f"  {nodes}{described(domain.units)}: ", ""),
         *_states(domain),
     )
-    gang = slots.largest_gang
-    largest = f"{gang.pods} pods of {fmt.gpus(gang.gpus)}" if gang is not None else "none of two pods"
     fits = "  ".join(f"{size}: {fmt.number(slots.slots[size])}" for size in SIZES)
     second: Cell = ((" free slots by GPUs  ", "dim"), (fits, ""), (f"  largest pod {slots.largest_pod}", "dim"))
-    third: Cell = ((" largest gang  ", "dim"), (largest, ""))
+    third: Cell = ((" largest gang  ", "dim"), (fmt.gang_with_limits(row.largest_gang), ""))
     who: Cell = ((" runs there  ", "dim"), *(owners_cell(domain, 4) or (("nobody", "dim"),)))
     note: tuple[Cell, ...] = (((f" ⚠ {domain.note}", "fault"),),) if domain.note else ()
     return (first, *note, second, third, who)

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+from gpuconsole.insight.largest_gang import LargestGang
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, Span, Time
 from gpuconsole.model.quantity import CPU, GPU, format_quantity, is_binary
 
@@ -102,3 +103,18 @@ def permille(value: float) -> str:
 def gpus(count: int) -> str:
     """A number of GPUs: `1 GPU`, `8 GPUs`."""
     return "1 GPU" if count == 1 else f"{number(count)} GPUs"
+
+
+def gang(largest: LargestGang | None) -> str:
+    """The largest gang in few characters: `4 × 8`, four pods of eight GPUs; a dash for none."""
+    return f"{largest.pods} × {largest.gpus}" if largest is not None else NOTHING
+
+
+def gang_with_limits(largest: LargestGang | None) -> str:
+    """The largest gang with its flavor and its limits: `2 × 8 h100 GPUs (nodes 3, quota 2)`; `none` for none."""
+    if largest is None:
+        return "none"
+    kind = largest.flavor or largest.model
+    unit = f"{largest.unit}{'' if largest.gpus == 1 else 's'}"
+    quota = f", quota {number(largest.by_quota)}" if largest.by_quota is not None else ""
+    return f"{gang(largest)} {f'{kind} ' if kind else ''}{unit} (nodes {number(largest.by_nodes)}{quota})"

@@ -40,6 +40,8 @@ WORDS = {
     GpuState.HELD: "held",
     GpuState.UNKNOWN: "unknown",
 }
+IN_USE = "in use"
+"""Instead of `in own quota`, for work that no queue manages."""
 FREE = (GpuState.IDLE, GpuState.FAULT, GpuState.HELD, GpuState.UNKNOWN)
 AGES = ((HOUR, "under 1 h", "1"), (6 * HOUR, "under 6 h", "6"), (DAY, "under 1 d", "d"), (7 * DAY, "under 7 d", "w"))
 OLDEST = ("7 d and more", "W")
@@ -113,15 +115,18 @@ class Look:
         self._now = now
         self.counts: Counter[str] = Counter()
         self.states: Counter[GpuState] = Counter()
+        self._queued = False
+        """Some cell is used by the work of a queue."""
         for row in rows:
             if by in SCALES:
                 for band in self._bands(row):
                     self.counts[band.word] += 1
                 continue
-            for state, count in row.counts.items():
+            for state, count in row.states.items():
                 self.states[state] += count
+            self._queued = self._queued or any(cell.queue for cell in row.all_cells)
             if by is not ColourBy.STATE:
-                self.counts.update(self._group(cell) for cell in row.cells if cell.state not in FREE)
+                self.counts.update(self._group(cell) for cell in row.all_cells if cell.state not in FREE)
         names = sorted(self.counts) if by is ColourBy.QUEUE else ()
         self._letters = {name: ascii_letters[26:][position % 26] for position, name in enumerate(names)}
         self._series = {name: f"series-{position % SERIES + 1}" for position, name in enumerate(names)}
@@ -139,7 +144,7 @@ class Look:
     def row(self, row: GpuRow) -> list[tuple[str, str]]:
         """(glyph, role) of each cell of a node; where nothing new is known, what was known is dim."""
         if self.by not in SCALES:
-            return [self.cell(cell) for cell in row.cells]
+            return [self.cell(cell) for cell in row.all_cells]
         telemetry = self._telemetry.get(row.node)
         stale = telemetry is not None and telemetry.stale(self._now)
         return [(band.glyph, "dim" if stale else band.role) for band in self._bands(row)]
@@ -150,6 +155,7 @@ class Look:
             return known[2]
         values = heat(telemetry, self.by is ColourBy.TEMPERATURE)
         bands = [band_of(values.get(cell.index), SCALES[self.by]) for cell in row.cells]
+        bands += [UNKNOWN] * len(row.devices)
         self._known[row.node] = (telemetry, row, bands)
         return bands
 
@@ -184,8 +190,12 @@ class Look:
         else:
             for name, count in self.counts.most_common():
                 entries.append((self.owned(name), (f" {called(name) or 'no queue'} {count}", "")))
-        entries += [((GLYPHS[state], state), (f" {WORDS[state]} {self.states[state]}", "")) for state in free]
+        entries += [((GLYPHS[state], state), (f" {self._word(state)} {self.states[state]}", "")) for state in free]
         return join(entries)
+
+    def _word(self, state: GpuState) -> str:
+        """The word for a state: where no queue manages anything, what runs is in nobody's quota."""
+        return IN_USE if state is GpuState.OWN and not self._queued else WORDS[state]
 
 
 def heat(telemetry: NodeTelemetry | None, temperature: bool) -> dict[int, float]:

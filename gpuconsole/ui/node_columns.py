@@ -1,6 +1,6 @@
 """The columns of the list of nodes, and of the list of one node's GPUs."""
 
-from gpuconsole.insight.gpumap import GpuRow, GpuState
+from gpuconsole.insight.gpumap import GpuRow, GpuState, used_of
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.gpu_look import GLYPHS as CELLS
 from gpuconsole.ui.paint import GLYPHS, Cell
@@ -15,7 +15,7 @@ def health(row: GpuRow) -> Cell:
 
 def cells(row: GpuRow) -> Cell:
     """The GPUs of a node by state."""
-    return tuple((CELLS[cell.state], str(cell.state)) for cell in row.cells)
+    return tuple((CELLS[cell.state], str(cell.state)) for cell in row.all_cells)
 
 
 def mig(row: GpuRow) -> str:
@@ -31,7 +31,7 @@ def _count(state: GpuState) -> Column[GpuRow]:
         id=role,
         width=3,
         align="right",
-        sort=lambda row: row.counts[state],
+        sort=lambda row: row.states[state],
         down=True,
         rank=3,
     )
@@ -39,9 +39,9 @@ def _count(state: GpuState) -> Column[GpuRow]:
 
 def _counted(row: GpuRow, state: GpuState) -> Cell:
     """How many GPUs are in a state; how many are idle is not known where not every pod is seen."""
-    if state is GpuState.IDLE and row.counts[GpuState.UNKNOWN]:
+    if state is GpuState.IDLE and row.states[GpuState.UNKNOWN]:
         return ((CELLS[GpuState.UNKNOWN], str(GpuState.UNKNOWN)),)
-    return ((str(row.counts[state]), str(state)),) if row.counts[state] else ""
+    return ((str(row.states[state]), str(state)),) if row.states[state] else ""
 
 
 NODES: tuple[Column[GpuRow], ...] = (
@@ -59,11 +59,11 @@ NODES: tuple[Column[GpuRow], ...] = (
     Column("GPUS", cells, width=8, flex=1),
     Column(
         "USED",
-        lambda row: f"{'≥' if row.counts[GpuState.UNKNOWN] else ''}{row.used}/{row.gpus}",
+        lambda row: f"{'≥' if row.states[GpuState.UNKNOWN] else ''}{used_of(row.states)}/{len(row.all_cells)}",
         id="usage",
         width=6,
         align="right",
-        sort=lambda row: row.used,
+        sort=lambda row: used_of(row.states),
         down=True,
     ),
     _count(GpuState.BORROWED),

@@ -1,6 +1,7 @@
 """A few lines on one queue: what is wrong with it, what it could take, its limits and its policy."""
 
 from gpuconsole.insight.quota_node import NodeKind
+from gpuconsole.insight.tables import counted
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.queue_rows import TreeRow
@@ -26,7 +27,7 @@ def about(row: TreeRow) -> tuple[Cell, ...]:
     only = f" · {fmt.amount(resource, reserved)} only reserved" if reserved else ""
     first: Cell = ((f" {kind} ", "dim"), (node.name, "strong"), (f"  {fmt.resource(resource)}: {could}{only}", ""))
     second: Cell = ((f" {_limits(row)}", "dim"),)
-    wait = f" {node.pending} wait for {node.pending_gpus} GPUs" if node.pending else " nobody waits"
+    wait = f" {node.pending} wait for {counted(node.pending_gpus, node.unit)}" if node.pending else " nobody waits"
     third: Cell = ((wait + (f", {node.parked} of them parked" if node.parked else ""), "dim"),)
     problem: tuple[Cell, ...] = (((f" ⚠ {node.problem}", "fault"),),) if node.problem else ()
     return (first, *problem, second, third)

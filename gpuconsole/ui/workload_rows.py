@@ -7,7 +7,8 @@ from typing import assert_never
 from msgspec import Struct
 
 from gpuconsole.insight.borrowing import borrowed_gpus
-from gpuconsole.insight.demand import held_gpus, pod_gpus, waiting_since, wanted_gpus
+from gpuconsole.insight.demand import waiting_since
+from gpuconsole.insight.device_demand import held_units, template_units, wanted_units
 from gpuconsole.insight.pending import explain_admitted
 from gpuconsole.insight.phases import phase_of
 from gpuconsole.insight.positions import positions
@@ -16,6 +17,7 @@ from gpuconsole.insight.stand_ins import stand_ins, waits_because
 from gpuconsole.insight.telemetry import sm_by_workload
 from gpuconsole.insight.whereabouts import Pods, whereabouts
 from gpuconsole.model.clock import Time
+from gpuconsole.model.device_units import NO_UNITS, UnitKind, Units
 from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.seen import EVERYTHING
 from gpuconsole.model.snapshot import EMPTY, Snapshot, View
@@ -40,15 +42,18 @@ class WorkloadRow(Struct, frozen=True):
     workload: Workload
     phase: Phase
     gpus: int
+    """Units of any kind that it holds, or asks for."""
     pods: int
     shape: str
-    """GPUs of one pod × pods that have some, such as `8×4`; the sum alone where pods differ."""
+    """GPUs of one pod × pods that have some, such as `8×4`, with other units in short, `1 MIG×4`; else the sum."""
     flavor: str
     kind: str
     reason: str
     since: Time
     """When its present phase began."""
 
+    units: Units = NO_UNITS
+    """What `gpus` adds up."""
     stands_in: str = ""
     """Key of the job or the pod itself, where no Workload stands for it."""
 
@@ -65,12 +70,14 @@ def make_row(workload: Workload, stands_in: str = "", snapshot: Snapshot = EMPTY
     if workload.admission is not None:
         for assignment in workload.admission.pod_sets:
             flavors.update(dict.fromkeys(assignment.flavors.values()))
+    units = held_units(snapshot, workload) if holds else wanted_units(snapshot, workload)
     return WorkloadRow(
         workload=workload,
         phase=word,
-        gpus=held_gpus(workload) if holds else wanted_gpus(workload),
+        gpus=sum(units.values()),
+        units=units,
         pods=sum(pod_set.count for pod_set in workload.pod_sets),
-        shape=shape(workload),
+        shape=shape(snapshot, workload),
         flavor=",".join(flavors),
         kind=workload.owner.partition("/")[0] or "Workload",
         reason=_reason(snapshot, workload, word)
@@ -83,14 +90,29 @@ def make_row(workload: Workload, stands_in: str = "", snapshot: Snapshot = EMPTY
     )
 
 
-def shape(workload: Workload) -> str:
+def shape(snapshot: Snapshot, workload: Workload) -> str:
     """GPUs × pods in a few characters."""
-    sizes = [(pod_gpus(pod_set.template), pod_set.count) for pod_set in workload.pod_sets]
-    sizes = [(gpus, count) for gpus, count in sizes if gpus and count]
+    asked = [
+        (template_units(snapshot, workload.namespace, pod_set.template), pod_set.count) for pod_set in workload.pod_sets
+    ]
+    sizes = [(sum(units.values()), count) for units, count in asked if units and count]
+    kinds = {unit.kind for units, count in asked for unit in units if count}
+    unit = _SHORT[next(iter(kinds))] if len(kinds) == 1 else ""
     count = sum(count for _, count in sizes)
     if len({gpus for gpus, _ in sizes}) == 1:
-        return f"{sizes[0][0]}×{count}" if count > 1 else str(sizes[0][0])
-    return str(sum(gpus * count for gpus, count in sizes))
+        return f"{sizes[0][0]}{unit}×{count}" if count > 1 else f"{sizes[0][0]}{unit}"
+    return f"{sum(gpus * count for gpus, count in sizes)}{unit}"
+
+
+_SHORT = {
+    UnitKind.GPU: "",
+    UnitKind.MIG: " MIG",
+    UnitKind.TIME_SLICED: " rep",
+    UnitKind.MPS: " rep",
+    UnitKind.SHARED: " rep",
+    UnitKind.DRA: " dev",
+}
+"""Units in the column GPU×POD."""
 
 
 def _since(workload: Workload, word: Phase) -> Time:

@@ -11,6 +11,7 @@ from gpuconsole.insight.timeline import Moment
 from gpuconsole.insight.why import Tried
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.device_units import described
 from gpuconsole.model.events import Happened
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Phase, Workload
@@ -52,7 +53,7 @@ class Facts(NamedTuple):
 def title(facts: Facts) -> Painted:
     workload = facts.workload
     row = make_row(workload, "", facts.snapshot)
-    size = f"{fmt.gpus(row.gpus)} in {row.pods} pod{'s' if row.pods != 1 else ''}"
+    size = f"{described(row.units)} in {row.pods} pod{'s' if row.pods != 1 else ''}"
     rank = f"priority {workload.priority} {workload.priority_class}".rstrip()
     return ((f" {called(workload.key)} ", "title"), (f" {row.kind} · {size} · {rank}", ""))
 

@@ -54,7 +54,7 @@ def test_slots_for_programs(gpuconsole: Line, cluster: Path) -> None:
     answer = document.pop("answer")
     assert document == {
         "kind": "Slots",
-        "version": 3,
+        "version": 4,
         "source": "cluster.yaml",
         "mode": "simulated",
         "time": "2026-01-05T08:00:00Z",
@@ -65,11 +65,21 @@ def test_slots_for_programs(gpuconsole: Line, cluster: Path) -> None:
     assert answer["cluster"] == {
         "name": "cluster",
         "level": "",
+        "unit": "GPU",
         "nodes": 2,
         "gpus": 16,
         "idle": 13,
         "largestPod": 8,
-        "largestGang": {"pods": 3, "gpus": 4},
+        "largestGang": {
+            "flavor": "",
+            "model": "a100-80gb",
+            "unit": "GPU",
+            "pods": 3,
+            "gpus": 4,
+            "byNodes": 3,
+            "byQuota": None,
+            "queue": "",
+        },
         "slots": {"1": 13, "2": 6, "4": 3, "8": 1, "16": 0, "64": 0},
     }
     assert answer["fragments"] == {

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.insight.fragmentation import SIZES
+from gpuconsole.insight.largest_gang import SIZES
 from gpuconsole.insight.ledger import Exposure, ledger
 from gpuconsole.insight.loans import loans
 from gpuconsole.insight.positions import pending, positions

@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.fragmentation import Fragments, Gang, Slots, TypicalPod, usefulness
+from gpuconsole.insight.fragmentation import FlavorSlots, Fragments, TypicalPod, usefulness
+from gpuconsole.insight.largest_gang import LargestGang
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.objects import Object
@@ -33,23 +34,23 @@ def wanting(name: str, gpus: int, cpu: int, place: str = "", **fields: object) -
     return Pod(name=name, node=place, template=PodTemplate(containers=(Container(requests=requests),), **fields))  # type: ignore[arg-type]
 
 
-SLOTS: dict[str, tuple[list[Object], dict[int, int], Gang | None]] = {
-    "two free nodes": (filled(0, 0), {1: 16, 2: 8, 4: 4, 8: 2, 16: 1, 64: 0}, Gang(2, 8)),
-    "eight free nodes are one slot of 64": (filled(*[0] * 8), {1: 64, 2: 32, 4: 16, 8: 8, 16: 4, 64: 1}, Gang(8, 8)),
+SLOTS: dict[str, tuple[list[Object], dict[int, int], tuple[int, int] | None]] = {
+    "two free nodes": (filled(0, 0), {1: 16, 2: 8, 4: 4, 8: 2, 16: 1, 64: 0}, (2, 8)),
+    "eight free nodes are one slot of 64": (filled(*[0] * 8), {1: 64, 2: 32, 4: 16, 8: 8, 16: 4, 64: 1}, (8, 8)),
     "eight idle GPUs, but no eight together": (
         filled(5, 3),
         {1: 8, 2: 3, 4: 1, 8: 0, 16: 0, 64: 0},
-        Gang(3, 2),
+        (3, 2),
     ),
     "nodes of four GPUs take eight as two pods": (
         filled(0, 0, 1, 0, gpus=4),
         {1: 15, 2: 7, 4: 3, 8: 1, 16: 0, 64: 0},
-        Gang(3, 4),
+        (3, 4),
     ),
     "a node of six takes larger sizes as pods of four": (
         filled(0, 0, gpus=6),
         {1: 12, 2: 6, 4: 2, 8: 1, 16: 0, 64: 0},
-        Gang(2, 6),
+        (2, 6),
     ),
     "a single idle GPU is no gang": (filled(7), {1: 1, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0}, None),
     "GPUs of a cordoned node are not idle": (
@@ -71,11 +72,17 @@ SLOTS: dict[str, tuple[list[Object], dict[int, int], Gang | None]] = {
 }
 
 
+def sizes(slots: FlavorSlots) -> tuple[int, int] | None:
+    """Pods and GPUs of each pod of the largest gang."""
+    gang = slots.largest_gang
+    return (gang.pods, gang.gpus) if gang is not None else None
+
+
 @pytest.mark.parametrize("name", SLOTS)
 def test_slots_and_the_largest_gang(name: str) -> None:
     objects, slots, gang = SLOTS[name]
     cluster = usefulness(world(objects)).cluster
-    assert (cluster.slots, cluster.largest_gang) == (slots, gang)
+    assert (cluster.slots, sizes(cluster)) == (slots, gang)
 
 
 def test_each_flavor_has_its_nodes() -> None:
@@ -102,12 +109,12 @@ def test_each_domain_of_a_topology_has_its_nodes_and_hosts_are_left_out() -> Non
     topology = Topology(name="site", levels=("block", "rack", HOSTNAME))
     nodes = [placed("a", "b1", "r1"), placed("b", "b1", "r1"), placed("c", "b1", "r2"), placed("d", "b2", "r1", 4)]
     answer = usefulness(world([topology, *nodes, node("elsewhere", 8), pod("p", "a", (0, 1, 2, 3))]))
-    assert [(row.level, row.name, row.nodes, row.idle, row.largest_gang) for row in answer.domains] == [
-        ("block", "b1", 3, 20, Gang(2, 8)),
-        ("block", "b2", 1, 4, Gang(2, 2)),
-        ("rack", "b1/r1", 2, 12, Gang(3, 4)),
-        ("rack", "b1/r2", 1, 8, Gang(2, 4)),
-        ("rack", "b2/r1", 1, 4, Gang(2, 2)),
+    assert [(row.level, row.name, row.nodes, row.idle, sizes(row)) for row in answer.domains] == [
+        ("block", "b1", 3, 20, (2, 8)),
+        ("block", "b2", 1, 4, (2, 2)),
+        ("rack", "b1/r1", 2, 12, (3, 4)),
+        ("rack", "b1/r2", 1, 8, (2, 4)),
+        ("rack", "b2/r1", 1, 4, (2, 2)),
     ]
 
 
@@ -152,8 +159,8 @@ def test_pods_that_ask_for_parts_of_gpus_are_told_with_these_and_the_measure_is_
         asking("train", "n", {GPU: 7}, tuple(range(1, 8))),
     ]
     answer = usefulness(world([node("n", 8), divided, *pods]))
-    assert (answer.divided, answer.fragments) == (
-        1,
+    assert ([(row.name, row.unit, row.nodes, row.idle) for row in answer.others], answer.fragments) == (
+        [("cluster", "MIG 1g.10gb instance", 1, 3)],
         Fragments(
             idle=0,
             fragment=0.0,
@@ -175,12 +182,12 @@ def test_without_pods_nothing_is_typical_and_nothing_is_called_a_fragment() -> N
 
 
 def test_the_whole_answer_of_a_small_cluster() -> None:
-    assert usefulness(world(filled(6))).cluster == Slots(
+    assert usefulness(world(filled(6))).cluster == FlavorSlots(
         name="cluster",
         nodes=1,
         gpus=8,
         idle=2,
         largest_pod=2,
-        largest_gang=Gang(2, 1),
+        largest_gang=LargestGang(flavor="", model="", unit="GPU", pods=2, gpus=1, by_nodes=2, by_quota=None),
         slots={1: 2, 2: 1, 4: 0, 8: 0, 16: 0, 64: 0},
     )

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.gpu_totals import gpu_totals
 from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState, MigCount, gpu_rows
 from gpuconsole.model.cluster import Node, Pod, PodPhase
+from gpuconsole.model.device_units import DeviceUnit, UnitKind
 from gpuconsole.model.events import Applied
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodTemplate
@@ -22,6 +23,9 @@ GLYPHS = {
     GpuState.FAULT: "⚠",
     GpuState.UNKNOWN: "?",
 }
+
+
+SMALL, BIG = (DeviceUnit(UnitKind.MIG, profile) for profile in ("1g.10gb", "3g.40gb"))
 
 
 def drawn(objects: list[Object]) -> dict[str, str]:
@@ -147,6 +151,11 @@ def test_mig_slices_are_counted_by_name() -> None:
                 GpuState.FAULT: 0,
                 GpuState.UNKNOWN: 0,
             },
+            devices=(
+                *(GpuCell(i, GpuState.OWN, "team/p", assumed=True, unit=SMALL) for i in range(2)),
+                *(GpuCell(i, GpuState.IDLE, unit=SMALL) for i in range(2, 7)),
+                *(GpuCell(i, GpuState.IDLE, unit=BIG) for i in range(2)),
+            ),
             mig=(MigCount("1g.10gb", 7, 2), MigCount("3g.40gb", 2, 0)),
             pods=1,
         ),

@@ -4,12 +4,14 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.insight.attention import attention
-from gpuconsole.insight.gpu_totals import GpuTotals, gpu_totals
+from gpuconsole.insight.gpu_totals import GpuTotals, UnitTotals, gpu_totals
+from gpuconsole.insight.largest_gang import LargestGang
 from gpuconsole.insight.overview import BINS, LastHour, Waiting, dashboard, last_hour, waiting
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.trouble import Attention, Trouble
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import PodPhase
+from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
@@ -48,9 +50,17 @@ def test_the_drawn_dashboard() -> None:
         idle=4,
         held=0,
         faulty=0,
-        largest_gang=4,
-        largest_gang_nodes=1,
-        largest_gang_type="a100-80gb",
+        units=(UnitTotals(WHOLE_GPU, 24, 20, 4),),
+        largest_gang=LargestGang(
+            flavor="a100",
+            model="a100-80gb",
+            unit="GPU",
+            pods=2,
+            gpus=2,
+            by_nodes=2,
+            by_quota=2,
+            queue="cq-prod",
+        ),
     )
     assert numbers.waiting == Waiting(
         workloads=1,
@@ -58,6 +68,7 @@ def test_the_drawn_dashboard() -> None:
         oldest="research/rlhf-2",
         oldest_since=START - 12 * MINUTE,
         codes={Code.QUOTA: 1},
+        units={WHOLE_GPU: 6},
     )
     assert (numbers.waiting.by_quota, numbers.waiting.by_nodes) == (1, 0)
     assert [root.name for root in numbers.queues] == ["org-cohort"]
@@ -79,7 +90,9 @@ def test_the_states_of_gpus_sum_up_to_all_of_them() -> None:
     totals = gpu_totals(world(objects))
 
     assert (totals.total, totals.in_use, totals.held, totals.faulty, totals.idle) == (18, 1, 5, 4, 8)
-    assert (totals.largest_gang, totals.largest_gang_nodes, totals.largest_gang_type) == (6, 1, "a100-80gb")
+    gang = totals.largest_gang
+    assert gang is not None
+    assert (gang.pods, gang.gpus, gang.model) == (3, 2, "a100-80gb")
 
 
 def test_who_waits_is_counted_by_reason() -> None:
@@ -103,7 +116,6 @@ def test_who_waits_is_counted_by_reason() -> None:
 
     found = waiting(snapshot)
     assert found.in_all == found.by_quota + found.otherwise + found.checking + found.by_nodes == 6
-    assert found.gpus_in_all == 10
     assert found == Waiting(
         workloads=4,
         gpus=9,
@@ -119,6 +131,7 @@ def test_who_waits_is_counted_by_reason() -> None:
         },
         by_nodes=2,
         by_nodes_gpus=1,
+        units={WHOLE_GPU: 10},
     )
 
 

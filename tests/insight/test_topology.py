@@ -1,6 +1,5 @@
 """The data centre as a tree: domains by Topology and by HyperNodes, with what is used, free, and who runs there."""
 
-from gpuconsole.insight.fragmentation import Gang
 from gpuconsole.insight.gpumap import GpuState
 from gpuconsole.insight.topology import Domain, domains
 from gpuconsole.model.cluster import Node
@@ -58,7 +57,7 @@ def test_each_domain_says_what_fits_there_and_who_runs_there() -> None:
     (root,) = domains(world(racks()))
     block = root.children[0]
     assert block.slots.slots == {1: 12, 2: 6, 4: 3, 8: 1, 16: 0, 64: 0}
-    assert (block.slots.largest_pod, block.slots.largest_gang) == (8, Gang(3, 4))
+    assert block.slots.largest_pod == 8
     assert dict(block.owners) == {"team/p1": 8, "team/p2": 4}
     assert block.states[GpuState.IDLE] == 12
 

@@ -12,6 +12,7 @@ from gpuconsole.insight.course import Course
 from gpuconsole.insight.demand import admitted_since
 from gpuconsole.insight.gpu_totals import gpu_totals
 from gpuconsole.insight.gpumap import GpuMap, GpuState, gpu_rows
+from gpuconsole.insight.largest_gang import gang_limits, largest
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.subjects import subjects_of
 from gpuconsole.insight.whatif import FEASIBLE, Outcome, QueueChange, Shift, Victim, WhatIf, looks, what_if
@@ -479,7 +480,8 @@ def test_what_is_added_up_by_what_changed_is_what_adding_up_anew_gives(
         totals = gpu_totals(snapshot)
         idle = [row.counts[GpuState.IDLE] for row in rows]
         assert (totals.total, totals.idle) == (sum(row.gpus for row in rows), sum(idle))
-        assert (totals.largest_gang, totals.largest_gang_nodes) == (sum(idle), sum(map(bool, idle)))
+        limits = gang_limits(snapshot)
+        assert totals.largest_gang == largest(limits.gangs(rows))
         cost = sum(node_hourly(node, simulation.policy.prices) for node in snapshot.nodes.all())
         assert nodes_hourly(snapshot, simulation.policy.prices) == cost
 

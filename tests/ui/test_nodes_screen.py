@@ -44,7 +44,7 @@ def test_where_not_every_pod_is_seen_no_table_calls_a_gpu_idle() -> None:
     assert text(painted(totals(rows))) == " 1 node · at least 1 of 4 GPUs in use"
     in_use, states, fits = (text(painted(line)) for line in gpu_lines(gpu_totals(snapshot)))
     assert in_use.startswith("at least 1 of 4 in use")
-    assert (states.split()[:2], fits) == (["?", "3"], "largest gang that fits: not known")
+    assert (states.split()[:2], fits) == (["?", "3"], "largest gang: not known")
 
 
 def text(line: Painted) -> str:
@@ -221,7 +221,7 @@ async def test_mig_slices_are_counted_by_name() -> None:
     sliced = replace(sliced, allocatable=room, capacity=room)
     async with staged(recorded([sliced])) as stage:
         await stage.press("4")
-        assert "mig-1g.10gb 0/7" in stage.line("1 node ·")
+        assert "0 of 4 GPUs in use · 0 of 7 MIG 1g.10gb instances in use" in stage.line("1 node ·")
 
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if name])

@@ -3,9 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpuconsole.insight.basis import Bound
-from gpuconsole.insight.fragmentation import SIZES, Fragments, Slots, TypicalPod, Usefulness
+from gpuconsole.insight.fragmentation import FlavorSlots, Fragments, TypicalPod, Usefulness
+from gpuconsole.insight.largest_gang import SIZES
 from gpuconsole.insight.slots import Starts
 from gpuconsole.insight.tables import counted
+from gpuconsole.model.device_units import WHOLE_GPU
+from gpuconsole.ui import format as fmt
 from gpuconsole.ui.answers.parts import About, Part, Row, Table, Valued, lines_of
 
 MARKS = {Bound.EXACT: "", Bound.AT_LEAST: "≥ ", Bound.AT_MOST: "≤ "}
@@ -21,7 +24,7 @@ def slots_lines(answer: Usefulness, starts: Sequence[Starts], bound: Bound = Bou
 def slots_parts(answer: Usefulness, starts: Sequence[Starts], bound: Bound = Bound.EXACT) -> list[Part]:
     """The answer for people, and before it what its numbers are worth."""
     if bound is Bound.EXACT:
-        some = answer.cluster.nodes or answer.divided
+        some = answer.cluster.nodes
         return [*_parts(answer, starts, bound), *(["", *_fragments(answer.fragments)] if some else [])]
     said = f"numbers with {MARKS[bound]} are {bound} so great: not every {OF[bound]} is seen"
     return [said, "", *_parts(answer, starts, bound)]
@@ -30,21 +33,28 @@ def slots_parts(answer: Usefulness, starts: Sequence[Starts], bound: Bound = Bou
 def _parts(answer: Usefulness, starts: Sequence[Starts], bound: Bound) -> list[Part]:
     """What fits on nodes, and what would start for each queue."""
     if not answer.cluster.nodes:
-        quotas = [f"{_called(one)}: quota gives {one.available} GPUs" for one in starts]
-        if answer.divided:
-            return ["no node has a whole GPU", *_divided(answer), *quotas]
+        quotas = [f"{_called(one)}: quota gives {one.available} {one.unit}s" for one in starts]
         nothing = ", and without one nothing starts" if bound is Bound.EXACT else ""
         return [f"no node is seen here{nothing}", *quotas]
-    head = ("GPUS", "IDLE", "LARGEST POD", "LARGEST GANG", *map(str, SIZES))
-    flavors = tuple(_flavor(row, bound) for row in (*answer.flavors, answer.cluster))
-    parts: list[Part] = [Table(("FLAVOR", "NODES", *head), flavors), *_divided(answer)]
+    units = len({row.unit for row in (answer.cluster, *answer.others)}) > 1 or answer.cluster.unit != WHOLE_GPU.noun
+    head = (
+        *(("UNIT",) if units else ()),
+        "TOTAL" if units else "GPUS",
+        "IDLE",
+        "LARGEST POD",
+        "LARGEST GANG",
+        *map(str, SIZES),
+    )
+    flavors = tuple(_flavor(row, bound, units) for row in (*answer.flavors, answer.cluster, *answer.others))
+    parts: list[Part] = [Table(("FLAVOR", "NODES", *head), flavors)]
     if answer.domains:
         domains = tuple(
-            Row(key=f"{row.level} {row.name}", cells=(row.level, *_row(row, bound))) for row in answer.domains
+            Row(key=f"{row.level} {row.name} {row.unit}", cells=(row.level, *_row(row, bound, units)))
+            for row in answer.domains
         )
         parts += ["", Table(("LEVEL", "DOMAIN", "NODES", *head), domains)]
     if starts:
-        near = {one.flavor or "any": one for one in starts if one.by_topology is not None}
+        near = {_flavor_name(one): one for one in starts if one.by_topology is not None}
         if near:
             together = tuple(
                 Row(key=name, cells=(name, one.level, *_bounded((one.by_topology or {}).values(), bound)))
@@ -64,19 +74,15 @@ def starts_unknown(undecided: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"what starts in each queue: {text}" for text in undecided)
 
 
-def _divided(answer: Usefulness) -> list[str]:
-    """That some nodes are left out, as what they offer are no whole GPUs."""
-    offer = "offer MIG instances and no whole GPU" if answer.divided > 1 else "offers MIG instances and no whole GPU"
-    return [f"besides, {counted(answer.divided, 'node')} {offer}"] if answer.divided else []
-
-
-def _row(row: Slots, bound: Bound) -> tuple[object, ...]:
-    gang = f"{row.largest_gang.pods} × {row.largest_gang.gpus}" if row.largest_gang is not None else "–"
+def _row(row: FlavorSlots, bound: Bound, units: bool) -> tuple[object, ...]:
+    gang = fmt.gang(row.largest_gang)
     # Of pods that are not seen there may be any number; the nodes are all there.
     there = bound if bound is Bound.AT_LEAST else Bound.EXACT
     idle, largest, *fit = _bounded((row.idle, row.largest_pod, *row.slots.values()), bound)
     shown = gang if gang == "–" else f"{MARKS[bound]}{gang}"
-    return (row.name, *_bounded((row.nodes, row.gpus), there), idle, largest, shown, *fit)
+    nodes, total = _bounded((row.nodes, row.gpus), there)
+    unit = (row.unit,) if units else ()
+    return (row.name, nodes, *unit, total, idle, largest, shown, *fit)
 
 
 def _bounded(numbers: Iterable[int], bound: Bound) -> Iterator[object]:
@@ -87,8 +93,8 @@ def _bounded(numbers: Iterable[int], bound: Bound) -> Iterator[object]:
         yield number if exact else Valued(f"{mark}{number}", number)
 
 
-def _flavor(row: Slots, bound: Bound) -> Row:
-    return Row(key=row.name, cells=_row(row, bound), about=About("flavors", row.name))
+def _flavor(row: FlavorSlots, bound: Bound, units: bool) -> Row:
+    return Row(key=f"{row.name} {row.unit}", cells=_row(row, bound, units), about=About("flavors", row.name))
 
 
 def _starts(one: Starts, bound: Bound) -> Row:
@@ -97,13 +103,19 @@ def _starts(one: Starts, bound: Bound) -> Row:
     (idle,) = _bounded((one.idle,), bound)
     return Row(
         key=_called(one),
-        cells=(one.queue, one.flavor or "any", one.available, idle, *cells),
+        cells=(one.queue, _flavor_name(one), one.available, idle, *cells),
         about=About("cluster_queues", one.queue),
     )
 
 
 def _called(one: Starts) -> str:
-    return f"{one.queue}, {one.flavor}" if one.flavor else one.queue
+    return f"{one.queue}, {_flavor_name(one)}" if one.flavor else one.queue
+
+
+def _flavor_name(one: Starts) -> str:
+    """The flavor, with its unit where that is no whole GPU."""
+    unit = "" if one.unit == WHOLE_GPU.noun else f" ({one.unit})"
+    return f"{one.flavor or 'any'}{unit}"
 
 
 def _cell(now: int, quota: int, bound: Bound) -> str:

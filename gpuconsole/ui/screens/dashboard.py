@@ -8,12 +8,13 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.gpu_totals import GpuTotals
+from gpuconsole.insight.gpu_totals import GpuTotals, UnitTotals
 from gpuconsole.insight.gpumap import GpuRow, gpu_rows
 from gpuconsole.insight.losses import at_least
 from gpuconsole.insight.overview import Dashboard, LastHour, Waiting, dashboard, last_hour
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.insight.trouble import Attention, Trouble
+from gpuconsole.model.device_units import WHOLE_GPU, by_kind, described
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
@@ -186,19 +187,33 @@ def gpu_lines(gpus: GpuTotals, unseen: str = "") -> tuple[Cell, ...]:
     if not gpus.total and unseen:
         return (((f"⊘ {unseen}", "held"),), "", "")
     if not gpus.total:
-        return ((("○ no GPUs in this cluster", "dim"),), "", "")
+        return ((("○ no GPUs, MIG instances or DRA devices in this cluster", "dim"),), "", "")
     at_least = "at least " if gpus.unknown else ""
-    first = ((f"{at_least}{gpus.in_use:,}", "strong"), (f" of {gpus.total:,} in use  ", ""))
+    first = (*join([_in_use(one, at_least) for one in _few(gpus.units)], ", "), (" in use  ", ""))
     states = [
         _number(gpus.unknown, "?", "unknown", "unknown") if gpus.unknown else _number(gpus.idle, "○", "idle", "idle"),
         _number(gpus.faulty, "⚠", "faulty", "fault"),
         _number(gpus.held, "⏸", "held", "held"),
         _number(gpus.borrowed, "▲", "borrowed", "borrowed"),
     ]
-    gang = f"{gpus.largest_gang} {gpus.largest_gang_type} on {_plural(gpus.largest_gang_nodes, 'node')}"
-    none = "not known" if gpus.unknown else "none"
-    fits: Painted = (("largest gang that fits: ", "dim"), (gang if gpus.largest_gang else none, ""))
+    gang = "not known" if gpus.unknown and gpus.largest_gang is None else fmt.gang_with_limits(gpus.largest_gang)
+    fits: Painted = (("largest gang: ", "dim"), (gang, ""))
     return ((*first, *gauge(gpus.in_use, gpus.total, 14)), join(states, " "), fits)
+
+
+def _in_use(one: UnitTotals, at_least: str) -> Painted:
+    """`3 of 14 MIG 1g.10gb instances`; whole GPUs are what the panel is named for."""
+    unit = "" if one.unit == WHOLE_GPU else f" {one.unit.noun}{'' if one.total == 1 else 's'}"
+    return (f"{at_least}{one.in_use:,}", "strong"), (f" of {one.total:,}{unit}", "")
+
+
+def _few(units: Sequence[UnitTotals]) -> Sequence[UnitTotals]:
+    """The units, or, where there are more than two, their kinds: MIG instances of all profiles together."""
+    if len(units) <= 2:
+        return units
+    totals = by_kind({one.unit: one.total for one in units})
+    used, idle = by_kind({one.unit: one.in_use for one in units}), by_kind({one.unit: one.idle for one in units})
+    return [UnitTotals(unit, total, used.get(unit, 0), idle.get(unit, 0)) for unit, total in totals.items()]
 
 
 def _number(value: int, glyph: str, word: str, role: str) -> Painted:
@@ -236,7 +251,7 @@ def waiting_lines(waiting: Waiting, now: int) -> tuple[Cell, ...]:
     first: Painted = (
         ("◐ ", "pending"),
         (f"{waiting.in_all:,}", "strong"),
-        (f" {_noun(waiting.in_all, 'workload')} for {waiting.gpus_in_all:,} GPUs", ""),
+        (f" {_noun(waiting.in_all, 'workload')} for {described(waiting.units)}", ""),
     )
     oldest = f"oldest {called(waiting.oldest)}, {fmt.since(now, waiting.oldest_since)}" if waiting.oldest else ""
     causes = f"{waiting.by_quota:,} by quota, {waiting.by_nodes:,} by nodes"

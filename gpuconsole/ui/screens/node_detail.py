@@ -4,11 +4,12 @@ from typing import NamedTuple, cast
 
 from textual.app import ComposeResult
 
-from gpuconsole.insight.gpumap import GpuRow, gpu_map
+from gpuconsole.insight.gpumap import GpuRow, gpu_map, used_of
 from gpuconsole.insight.hardware import Inside, Team, Unit, look_inside, teams
 from gpuconsole.insight.measured import Gpu
 from gpuconsole.insight.telemetry import on_node
 from gpuconsole.model.clock import Time
+from gpuconsole.model.device_units import counted_units
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.node_columns import health, mig
 from gpuconsole.ui.paint import Cell, join
@@ -115,5 +116,7 @@ def _key(unit: Unit) -> str:
 def headline(row: GpuRow) -> tuple[tuple[str, str], ...]:
     """A node in one line."""
     spot = "spot" if row.spot else ""
-    used = f"{row.used} of {row.gpus} GPUs in use" if row.gpus else ""
+    used = ", ".join(
+        f"{used_of(row.by_unit[unit])} of {counted_units(total, unit)} in use" for unit, total in row.units.items()
+    )
     return join([((f" {row.node}", "title"),), health(row), row.gpu_type, spot, used, mig(row)], "  ")

@@ -8,13 +8,14 @@ from itertools import groupby
 from textual import on
 from textual.app import ComposeResult
 
-from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState, gpu_rows
+from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState, gpu_rows, used_of
 from gpuconsole.insight.hardware import Inside, look_inside
 from gpuconsole.insight.telemetry import coverage
+from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, added, counted_units, described, order_of
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.gpu_look import GLYPHS as GLYPHS_OF
-from gpuconsole.ui.gpu_look import WORDS
+from gpuconsole.ui.gpu_look import IN_USE, WORDS
 from gpuconsole.ui.layout_rows import LAYOUT, LayoutRow, layout_rows
 from gpuconsole.ui.messages import FilterChanged
 from gpuconsole.ui.names import called
@@ -226,20 +227,18 @@ MOVING = ("table.down", "table.up", "table.top", "table.bottom", "table.page-dow
 
 def totals(rows: Sequence[GpuRow]) -> Cell:
     """How many nodes and GPUs there are, and what is wrong with them."""
-    gpus = sum(row.gpus for row in rows)
-    used = sum(row.used for row in rows)
-    at_least = "at least " if any(row.counts[GpuState.UNKNOWN] for row in rows) else ""
+    totals = added(*(row.units for row in rows))
+    busy = added(*({unit: used_of(states) for unit, states in row.by_unit.items()} for row in rows))
+    at_least = "at least " if any(row.states[GpuState.UNKNOWN] for row in rows) else ""
     words: list[Cell] = [
         f" {fmt.number(len(rows))} node{'s' if len(rows) != 1 else ''}",
-        f"{at_least}{fmt.number(used)} of {fmt.number(gpus)} GPUs in use",
+        *(
+            f"{at_least}{fmt.number(busy.get(unit, 0))} of {counted_units(totals[unit], unit)} in use"
+            for unit in sorted(totals, key=order_of)
+        ),
     ]
-    slices: dict[str, list[int]] = {}
-    for row in rows:
-        for part in row.mig:
-            pair = slices.setdefault(part.profile, [0, 0])
-            pair[0] += part.used
-            pair[1] += part.total
-    words += [f"mig-{profile} {used}/{total}" for profile, (used, total) in sorted(slices.items())]
+    if not totals:
+        words.append("no GPUs, MIG instances or DRA devices")
     for role, word in ((GpuState.FAULT, "not ready"), (GpuState.HELD, "cordoned")):
         count = sum(1 for row in rows if (not row.ready if role is GpuState.FAULT else row.ready and row.cordoned))
         if count:
@@ -249,10 +248,10 @@ def totals(rows: Sequence[GpuRow]) -> Cell:
 
 def owners(row: GpuRow, most: int) -> tuple[Cell, ...]:
     """A node and who owns its GPUs, in at most so many lines; the last one sums up what has no room."""
-    head = join([((f" {row.node} ", "title"), (f"{row.gpu_type} ×{row.gpus}", "dim")), health(row), mig(row)], "  ")
-    runs = [list(cells) for _, cells in groupby(row.cells, key=lambda cell: (cell.workload, cell.pod, cell.state))]
+    head = join([((f" {row.node} ", "title"), (_sizes(row), "dim")), health(row), mig(row)], "  ")
+    runs = [list(cells) for _, cells in groupby(row.all_cells, key=_owner)]
     if most <= len(runs):
-        counts = Counter(cell.workload or cell.pod for cell in row.cells)
+        counts = Counter(cell.workload or cell.pod for cell in row.all_cells)
         held = join([((called(name), "strong"), (f" {count}", "")) for name, count in counts.items() if name])
         return (join([head, held or "nobody"]),)
     return (head, *map(_run, runs))
@@ -263,7 +262,21 @@ def _run(cells: Sequence[GpuCell]) -> Cell:
     first, last = cells[0].index, cells[-1].index
     numbers = f"{first}" if first == last else f"{first}-{last}"
     who = ((called(name), "strong"), (f"  {cells[0].queue or 'no queue'}  {cells[0].pod}", "dim")) if name else ()
-    return ((f"   GPU {numbers:<5} ", "dim"), (f"{GLYPHS_OF[state]} {WORDS[state]:<13}", str(state)), *who)
+    unit = cells[0].unit
+    name_of_unit = "GPU" if unit == WHOLE_GPU else unit.short
+    word = WORDS[state] if cells[0].queue or state not in (GpuState.OWN,) else IN_USE
+    return ((f"   {name_of_unit} {numbers:<5} ", "dim"), (f"{GLYPHS_OF[state]} {word:<13}", str(state)), *who)
+
+
+def _owner(cell: GpuCell) -> tuple[str, str, str, DeviceUnit]:
+    return cell.workload, cell.pod, cell.state, cell.unit
+
+
+def _sizes(row: GpuRow) -> str:
+    """`h100 ×8`, and other units by their names."""
+    if row.cells and not row.devices and row.unit == WHOLE_GPU:
+        return f"{row.gpu_type} ×{row.gpus}"
+    return f"{row.gpu_type} {described(row.units)}".strip() if row.all_cells else row.gpu_type
 
 
 def _faulty(row: GpuRow) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse, sum_up
+from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
@@ -113,7 +114,15 @@ def used_cell(row: TreeRow) -> Cell:
     used = fmt.amount(row.resource, row.use.used)
     if row.node.kind is NodeKind.LOCAL_QUEUE:
         return ((used, "" if row.use.used else "dim"),)
-    return ((used, "borrowed" if row.use.borrowed else ""), (f" / {fmt.amount(row.resource, row.use.nominal)}", "dim"))
+    of = f" / {fmt.amount(row.resource, row.use.nominal)}{_unit(row)}"
+    return ((used, "borrowed" if row.use.borrowed else ""), (of, "dim"))
+
+
+def _unit(row: TreeRow) -> str:
+    """The unit in few characters where the row counts accelerators that are no whole GPUs."""
+    if row.resource != GPUS or row.node.unit == WHOLE_GPU.noun or not row.use.nominal:
+        return ""
+    return " MIG" if row.node.unit.startswith("MIG ") else f" {row.node.unit.rpartition(' ')[2]}s"
 
 
 def bar_cell(row: TreeRow) -> Cell:

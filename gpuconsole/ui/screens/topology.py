@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from textual.app import ComposeResult
 
+from gpuconsole.insight.largest_gang import NO_LIMITS, GangLimits, gang_limits
 from gpuconsole.insight.topology import Domain, domains
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.actions import Action
@@ -27,7 +28,8 @@ class TopologyScreen(NodeScreen):
         super().__init__()
         self._roots: Sequence[Domain] = ()
         self._opened: dict[str, bool] = {}
-        self._trees = Background(self, domains, self._show_tree)
+        self._limits = NO_LIMITS
+        self._trees = Background(self, _answer, self._show_tree)
 
     def body(self) -> ComposeResult:
         yield Grid(
@@ -47,12 +49,12 @@ class TopologyScreen(NodeScreen):
     def show(self, snapshot: Snapshot) -> None:
         self._trees.ask(snapshot)
 
-    def _show_tree(self, roots: Sequence[Domain]) -> None:
-        self._roots = roots
+    def _show_tree(self, answer: tuple[Sequence[Domain], GangLimits]) -> None:
+        self._roots, self._limits = answer
         self._show_rows()
 
     def _show_rows(self) -> None:
-        self._tree.show(domain_rows(self._roots, self._opened))
+        self._tree.show(domain_rows(self._roots, self._opened, self._limits))
         self._show_about()
 
     def _show_about(self) -> None:
@@ -148,3 +150,7 @@ def _way(root: Domain, name: str) -> tuple[str, ...]:
 def _faulty(row: DomainRow) -> bool:
     host = row.domain.host
     return bool(row.domain.note) or (host is not None and (not host.ready or host.cordoned))
+
+
+def _answer(snapshot: Snapshot) -> tuple[Sequence[Domain], GangLimits]:
+    return domains(snapshot), gang_limits(snapshot)

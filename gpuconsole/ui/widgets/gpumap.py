@@ -118,7 +118,7 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
         self._arrange()
 
     def _arrange(self) -> None:
-        cells = max((len(row.cells) for row in self._rows), default=0)
+        cells = max((len(row.all_cells) for row in self._rows), default=0)
         self._name_width = min(MAX_NAME, max((cell_len(clean(row.node)) for row in self._rows), default=8))
         self._block = self._name_width + 2 + cells + GAP
         width = self.scrollable_content_region.width

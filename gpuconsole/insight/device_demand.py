@@ -1,0 +1,121 @@
+"""How many accelerators workloads and pods request and hold: GPUs, MIG instances, replicas, DRA devices."""
+
+from collections.abc import Iterable, Mapping
+
+from gpuconsole.insight.demand import held
+from gpuconsole.insight.once import once
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.device_units import DRA_DEVICE, DeviceUnit, Units, added, common, is_counted, unit_of
+from gpuconsole.model.devices import DeviceRequest
+from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
+from gpuconsole.model.resources import GPU_RESOURCES
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
+
+CLAIMED = "claimed"
+"""Stands for the resources that quotas count DRA devices in (Kueue: deviceClassMappings)."""
+_CORE = frozenset((CPU, MEMORY, EPHEMERAL_STORAGE, PODS))
+NO_ACCELERATORS = ("compute-domain",)
+"""Device classes whose names begin so are no accelerators, but channels between them (compute-domain.nvidia.com)."""
+
+
+@once("nodes")
+def resource_units(snapshot: Snapshot) -> Mapping[str, DeviceUnit]:
+    """Resource → its unit, as all nodes that offer it say; whole GPUs where they differ or none offers it."""
+    offered: dict[str, set[DeviceUnit]] = {}
+    for node in snapshot.nodes.all():
+        for name, amount in node.allocatable.items():
+            if amount and is_counted(name):
+                offered.setdefault(name, set()).add(unit_of(name, node.labels))
+    return {name: common(units) or unit_of(name) for name, units in offered.items()}
+
+
+def in_units(snapshot: Snapshot, amounts: Mapping[str, int]) -> dict[DeviceUnit, int]:
+    """Amounts of resources in the units that the cluster's nodes offer them in; other resources are left out."""
+    units = resource_units(snapshot)
+    return added(*({units.get(name) or unit_of(name): count} for name, count in amounts.items() if is_counted(name)))
+
+
+@once("cluster_queues", "cohorts", "nodes", "device_classes", "resource_claim_templates")
+def quota_accelerators(snapshot: Snapshot) -> frozenset[str]:
+    """The resources of ClusterQueues and Cohorts whose quota is of accelerators.
+
+    Where devices are claimed (DRA), a resource that no node offers stands for classes of devices (Kueue:
+    deviceClassMappings; its Configuration is not part of a Snapshot).
+    """
+    covered = {resource for queue in snapshot.cluster_queues.all() for _, resource in queue.quotas()}
+    covered |= {resource for cohort in snapshot.cohorts.all() for _, resource in cohort.quotas()}
+    found = {name for name in covered if is_counted(name)}
+    if len(snapshot.device_classes) or len(snapshot.resource_claim_templates):
+        offered = {name for node in snapshot.nodes.all() for name in node.allocatable}
+        found |= {name for name in covered - offered - _CORE if not name.startswith("hugepages-")}
+    return frozenset(found)
+
+
+def counted_as(resource: str) -> str:
+    """One name for resources that pods are allocated alike: ``""`` for GPUs, the resource of MIG instances, CLAIMED."""
+    return "" if resource in GPU_RESOURCES else resource if is_counted(resource) else CLAIMED
+
+
+def quota_unit(snapshot: Snapshot, resource: str) -> DeviceUnit:
+    """The unit of one of `quota_accelerators`."""
+    return resource_units(snapshot).get(resource) or (unit_of(resource) if is_counted(resource) else DRA_DEVICE)
+
+
+def template_units(snapshot: Snapshot, namespace: str, template: PodTemplate) -> dict[DeviceUnit, int]:
+    """What one pod requests; of alternatives the best, and of a claim that pods share all of it."""
+    found = in_units(snapshot, template.requests)
+    for claim in template.resource_claims:
+        made = snapshot.resource_claim_templates.get(f"{namespace}/{claim.template}") if claim.template else None
+        shared = snapshot.resource_claims.get(f"{namespace}/{claim.claim}") if claim.claim else None
+        asked = made.requests if made is not None else shared.requests if shared is not None else ()
+        found = added(found, {DRA_DEVICE: _devices(asked)})
+    return found
+
+
+def _devices(requests: Iterable[DeviceRequest]) -> int:
+    chosen = (request.options[0] if request.alternatives and request.options else request for request in requests)
+    return sum(one.count for one in chosen if not one.admin_access and not one.device_class.startswith(NO_ACCELERATORS))
+
+
+def pod_units(snapshot: Snapshot, pod: Pod) -> dict[DeviceUnit, int]:
+    """What a pod requests."""
+    return template_units(snapshot, pod.namespace, pod.template)
+
+
+def wanted_units(snapshot: Snapshot, workload: Workload) -> dict[DeviceUnit, int]:
+    """What all pods of a workload request together; a claim that they share counts once."""
+    total: dict[DeviceUnit, int] = {}
+    for pod_set in workload.pod_sets:
+        units = template_units(snapshot, workload.namespace, pod_set.template)
+        shared = any(claim.claim for claim in pod_set.template.resource_claims)
+        total = added(
+            total,
+            {unit: n * (1 if shared and unit == DRA_DEVICE else pod_set.count) for unit, n in units.items()},
+        )
+    return total
+
+
+def claimed(snapshot: Snapshot, workloads: Iterable[Workload]) -> int:
+    """DRA devices that these workloads claim."""
+    if not len(snapshot.resource_claim_templates) and not len(snapshot.resource_claims):
+        return 0
+    return sum(wanted_units(snapshot, workload).get(DRA_DEVICE, 0) for workload in workloads)
+
+
+def held_units(snapshot: Snapshot, workload: Workload) -> dict[DeviceUnit, int]:
+    """The quota of accelerators that a workload holds."""
+    counted = quota_accelerators(snapshot)
+    return added(
+        *(
+            {quota_unit(snapshot, resource): amount}
+            for (_, resource), amount in held(workload)
+            if resource in counted or is_counted(resource)
+        )
+    )
+
+
+def units_of(snapshot: Snapshot, workload: Workload) -> Units:
+    """What a workload holds, or requests while it holds nothing."""
+    return held_units(snapshot, workload) or wanted_units(snapshot, workload)

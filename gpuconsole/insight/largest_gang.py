@@ -1,0 +1,227 @@
+"""The largest gang that would start now, by one definition for all screens and commands.
+
+A gang is equal pods that start together: gang size × GPUs per pod, all in one flavor and of one GPU model. Nodes limit
+it by their idle GPUs, quota by what the ClusterQueue with most available quota could still admit in that flavor without
+preemption; the answer is the smaller number of pods. Of several pod sizes (a whole node's GPUs, then 64, 16, 8, 4, 2,
+1) the largest counts of which two pods would start: one pod is no gang. MIG instances, replicas of shared GPUs and DRA
+devices are requested one by one.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.insight.basis import undecidable
+from gpuconsole.insight.device_demand import CLAIMED, counted_as, quota_accelerators
+from gpuconsole.insight.doors import admits_none
+from gpuconsole.insight.engine_queues import queues
+from gpuconsole.insight.engine_shares import ENGINES
+from gpuconsole.insight.gpumap import GpuRow, GpuState
+from gpuconsole.insight.once import once
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode, leaves_available, queues_below
+from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, UnitKind
+from gpuconsole.model.quantity import MIG_PREFIX
+from gpuconsole.model.snapshot import Snapshot
+
+SIZES = (1, 2, 4, 8, 16, 64)
+"""GPUs of the slots that are counted."""
+
+
+class Kind(Struct, frozen=True, order=True):
+    """GPUs that one gang can be of."""
+
+    flavor: str
+    """Empty where Kueue has no flavors."""
+    model: str
+    """As `prices.gpu_type` names it; empty if unknown."""
+    unit: DeviceUnit = WHOLE_GPU
+    resource: str = ""
+    """As `device_demand.counted_as`."""
+
+
+class LargestGang(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The largest gang of one flavor and GPU model."""
+
+    flavor: str
+    model: str
+    unit: str
+    """What the pods request: `GPU`, `MIG 1g.10gb instance` …"""
+    pods: int
+    """How many would start: the smaller of the two limits."""
+    gpus: int
+    """Of each pod, in that unit."""
+    by_nodes: int
+    """Pods that idle GPUs on nodes would take."""
+    by_quota: int | None
+    """Pods that the available quota of one queue would take; None where no queue limits them, or that is not known."""
+    queue: str = ""
+    """The queue with that quota."""
+
+    @property
+    def total(self) -> int:
+        """GPUs of all pods together."""
+        return self.pods * self.gpus
+
+
+class Quota(Struct, frozen=True):
+    """The most that one queue could still admit."""
+
+    available: int
+    queue: str
+
+
+class Idle:
+    """Nodes by how many units they have and how many of these are idle. Mutates by `count`."""
+
+    def __init__(self) -> None:
+        self.free: dict[Kind, Counter[int]] = {}
+        """Kind → idle units of a node → how many nodes."""
+        self.sizes: dict[Kind, Counter[int]] = {}
+        """Kind → units of a node → how many nodes."""
+
+    def copy(self) -> "Idle":
+        twin = Idle()
+        twin.free = {kind: nodes.copy() for kind, nodes in self.free.items()}
+        twin.sizes = {kind: nodes.copy() for kind, nodes in self.sizes.items()}
+        return twin
+
+    def count(self, row: GpuRow, flavors: Iterable[str], sign: int = 1) -> None:
+        """Add a node (1), or take it out (-1)."""
+        for flavor in flavors:
+            if row.cells:
+                self._count(Kind(flavor, row.gpu_type, row.unit), row.gpus, row.counts[GpuState.IDLE], sign)
+            for unit, states in row.by_unit.items() if row.devices else ():
+                if unit != row.unit or not row.cells:
+                    total, idle = sum(states.values()), states.get(GpuState.IDLE, 0)
+                    self._count(Kind(flavor, row.gpu_type, unit, _resource(unit)), total, idle, sign)
+
+    def _count(self, kind: Kind, total: int, idle: int, sign: int) -> None:
+        self.sizes.setdefault(kind, Counter())[total] += sign
+        self.free.setdefault(kind, Counter())[idle] += sign
+
+
+def _resource(unit: DeviceUnit) -> str:
+    """Under which name quota of the unit is found, where nodes do not offer it as GPUs."""
+    if unit.kind is UnitKind.MIG:
+        return f"{MIG_PREFIX}{unit.profile}"
+    return CLAIMED if unit.kind is UnitKind.DRA else ""
+
+
+class GangLimits(Struct, frozen=True, eq=False):
+    """What limits gangs in one Snapshot."""
+
+    flavors: Mapping[str, tuple[str, ...]]
+    """Node → its flavors; one empty name where there are no flavors."""
+    quota: Mapping[tuple[str, str], Quota] | None
+    """(Flavor, counted resource) → what a queue could admit; None where nothing limits gangs, or that is not known."""
+
+    def of_flavor(self, flavor: str) -> "GangLimits":
+        """The limits of gangs in this flavor alone."""
+        return GangLimits({node: (flavor,) for node, flavors in self.flavors.items() if flavor in flavors}, self.quota)
+
+    def gangs(self, rows: Iterable[GpuRow]) -> tuple[LargestGang, ...]:
+        """The largest gang of each kind on these nodes."""
+        idle = Idle()
+        for row in rows:
+            idle.count(row, self.flavors.get(row.node, ()))
+        return self.each(idle)
+
+    def each(self, idle: Idle) -> tuple[LargestGang, ...]:
+        """The largest gang of each kind, by flavor and model."""
+        return tuple(self._of(kind, idle) for kind in sorted(idle.free) if +idle.sizes[kind])
+
+    def _of(self, kind: Kind, idle: Idle) -> LargestGang:
+        quota = self.quota.get((kind.flavor, kind.resource), NO_QUOTA) if self.quota is not None else None
+        found = [_fit(kind, size, idle.free[kind], quota) for size in _sizes(kind, idle.sizes[kind])]
+        return next((fit for fit in found if fit.pods > 1), found[-1])
+
+
+NO_QUOTA = Quota(0, "")
+NO_LIMITS = GangLimits({}, None)
+"""Before anything is known: no node is of any flavor, so that no gang fits."""
+
+
+def _sizes(kind: Kind, nodes: Counter[int]) -> list[int]:
+    """GPUs per pod, the most first."""
+    if kind.unit != WHOLE_GPU:
+        return [1]
+    widest = max((+nodes), default=1)
+    return sorted({widest, *(size for size in SIZES if size <= widest)}, reverse=True)
+
+
+def _fit(kind: Kind, size: int, free: Counter[int], quota: Quota | None) -> LargestGang:
+    by_nodes = sum(idle // size * nodes for idle, nodes in free.items())
+    by_quota = quota.available // size if quota is not None else None
+    return LargestGang(
+        flavor=kind.flavor,
+        model=kind.model,
+        unit=kind.unit.noun,
+        pods=by_nodes if by_quota is None else min(by_nodes, by_quota),
+        gpus=size,
+        by_nodes=by_nodes,
+        by_quota=by_quota,
+        queue=quota.queue if quota is not None else "",
+    )
+
+
+def largest(gangs: Sequence[LargestGang]) -> LargestGang | None:
+    """The gang with most GPUs; of equal ones that with the larger pods, then the first."""
+    return max((gang for gang in gangs if gang.pods > 1), key=lambda gang: (gang.total, gang.gpus), default=None)
+
+
+def gang_limits(snapshot: Snapshot) -> GangLimits:
+    """What limits gangs now: the flavors of nodes, and the available quota."""
+    return GangLimits(node_flavors(snapshot), None if undecidable(snapshot) else _quota(snapshot))
+
+
+@once("nodes", "flavors", "cluster_queues", "volcano_queues", "kai_queues")
+def node_flavors(snapshot: Snapshot) -> Mapping[str, tuple[str, ...]]:
+    """Node → the flavors whose labels and GPUs it has; an empty name where another scheduler than Kueue decides."""
+    flavors = sorted(snapshot.flavors.all(), key=lambda flavor: flavor.name)
+    everywhere = ("",) if not flavors or len(snapshot.volcano_queues) or len(snapshot.kai_queues) else ()
+    return {
+        node.name: (
+            *(flavor.name for flavor in flavors if flavor.node_labels.items() <= node.labels.items()),
+            *everywhere,
+        )
+        for node in snapshot.nodes.all()
+    }
+
+
+@once(
+    *("workloads", "local_queues", "cluster_queues", "cohorts", "flavors", "admission_checks", "topologies", "seen"),
+    *("volcano_queues", "kai_queues", "pods", "pod_groups", "kai_pod_groups", "jobs", "nodes", "namespaces"),
+    *("resource_quotas", "device_classes", "resource_claim_templates"),
+)
+def _quota(snapshot: Snapshot) -> Mapping[tuple[str, str], Quota] | None:
+    """(Flavor, counted resource) → the most that one open queue could admit; None where nothing queues."""
+    found: dict[tuple[str, str], Quota] = {}
+    limited = False
+    counted = quota_accelerators(snapshot)
+    for node in queues_below(queues(snapshot)):
+        if node.kind is NodeKind.CLUSTER_QUEUE:
+            limited = True
+            if not admits_none(snapshot, node):
+                for (flavor, resource), available in _available(node, counted).items():
+                    _keep(found, (flavor, resource), Quota(available, node.name))
+        elif node.kind in ENGINES:
+            limited = True
+            for leaf, available in leaves_available(node):
+                _keep(found, ("", ""), Quota(0 if leaf.shut else available, leaf.name))
+    return found if limited else None
+
+
+def _available(node: QuotaNode, counted: Iterable[str]) -> dict[tuple[str, str], int]:
+    found: dict[tuple[str, str], int] = {}
+    for use in node.flavors:
+        if use.resource in counted:
+            key = use.flavor, counted_as(use.resource)
+            found[key] = found.get(key, 0) + use.available
+    return found
+
+
+def _keep(found: dict[tuple[str, str], Quota], key: tuple[str, str], quota: Quota) -> None:
+    known = found.get(key, NO_QUOTA)
+    if (-quota.available, quota.queue) < (-known.available, known.queue):
+        found[key] = quota

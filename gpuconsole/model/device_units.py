@@ -1,0 +1,127 @@
+"""The units in which accelerators are requested and counted: GPUs, MIG instances, replicas of GPUs, DRA devices."""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+
+from gpuconsole.model.gpus.sharing import SharingKind, replicas
+from gpuconsole.model.quantity import MIG_PREFIX
+from gpuconsole.model.resources import GPU_RESOURCES, is_mig
+
+SHARED_SUFFIX = ".shared"
+"""Of resources that the device plugin renames because it shares them (`renameByDefault`)."""
+
+
+class UnitKind(StrEnum):
+    """What one unit is; the value is its name for people, in the singular."""
+
+    GPU = "GPU"
+    MIG = "MIG instance"
+    TIME_SLICED = "time-sliced replica"
+    MPS = "MPS replica"
+    SHARED = "shared replica"
+    """The cluster does not say whether by time-slicing or MPS."""
+    DRA = "DRA device"
+
+
+class DeviceUnit(Struct, frozen=True, order=True):
+    """One kind of thing that a pod is allocated as a whole."""
+
+    kind: UnitKind
+    profile: str = ""
+    """Of a MIG instance, such as `1g.10gb`."""
+
+    @property
+    def noun(self) -> str:
+        """The unit in the singular: `GPU`, `MIG 1g.10gb instance`, `time-sliced replica`; a plural adds an s."""
+        return f"MIG {self.profile} instance" if self.profile else self.kind.value
+
+    @property
+    def short(self) -> str:
+        """The unit in a narrow column: `GPU`, `1g.10gb`, `replica`, `device`."""
+        return self.profile or self.kind.value.rpartition(" ")[2]
+
+
+WHOLE_GPU = DeviceUnit(UnitKind.GPU)
+DRA_DEVICE = DeviceUnit(UnitKind.DRA)
+Units = Mapping[DeviceUnit, int]
+NO_UNITS: Units = {}
+NO_NODE: Mapping[str, str] = {}
+
+
+def is_counted(resource: str) -> bool:
+    """True for extended resources whose amounts are accelerators: GPUs, replicas of them, MIG instances."""
+    return resource in GPU_RESOURCES or is_mig(resource)
+
+
+def unit_of(resource: str, labels: Mapping[str, str] = NO_NODE) -> DeviceUnit:
+    """Return what one unit of an accelerator resource is on a node with these labels.
+
+    The labels are those of NVIDIA's GPU feature discovery: under the MIG strategy `single` instances are offered as
+    `nvidia.com/gpu`, and shared GPUs keep that name unless they are renamed.
+    """
+    base = resource.removesuffix(SHARED_SUFFIX)
+    if resource != base or replicas(labels, resource) > 1:
+        return DeviceUnit(_sharing(labels.get(f"{base}.sharing-strategy", "")))
+    if is_mig(resource):
+        return DeviceUnit(UnitKind.MIG, resource.removeprefix(MIG_PREFIX))
+    product = labels.get(f"{resource}.product", "")
+    if labels.get("nvidia.com/mig.strategy") == "single" and "-MIG-" in product:
+        return DeviceUnit(UnitKind.MIG, product.partition("-MIG-")[2].removesuffix("-SHARED"))
+    return WHOLE_GPU
+
+
+def _sharing(strategy: str) -> UnitKind:
+    match strategy:
+        case SharingKind.TIME_SLICING:
+            return UnitKind.TIME_SLICED
+        case SharingKind.MPS:
+            return UnitKind.MPS
+        case _:
+            return UnitKind.SHARED
+
+
+def added(*amounts: Units) -> dict[DeviceUnit, int]:
+    """Sum amounts by unit; units of which there are none are left out."""
+    total: dict[DeviceUnit, int] = {}
+    for amount in amounts:
+        for unit, count in amount.items():
+            if count:
+                total[unit] = total.get(unit, 0) + count
+    return total
+
+
+def described(amounts: Units) -> str:
+    """Write amounts with their units, whole GPUs first: `8 GPUs, 3 MIG 1g.10gb instances`; `0 GPUs` for nothing.
+
+    Where there are more than three units, MIG instances of all profiles are added up.
+    """
+    found = {unit: count for unit, count in amounts.items() if count}
+    if len(found) > MOST_UNITS:
+        found = by_kind(found)
+    return ", ".join(counted_units(found[unit], unit) for unit in sorted(found, key=order_of)) or "0 GPUs"
+
+
+def order_of(unit: DeviceUnit) -> tuple[int, str]:
+    """Sort key of units: whole GPUs first, then the other kinds, by profile."""
+    return list(UnitKind).index(unit.kind), unit.profile
+
+
+MOST_UNITS = 3
+
+
+def counted_units(count: int, unit: DeviceUnit) -> str:
+    """`1 GPU`, `8 GPUs`, `3 MIG 1g.10gb instances`."""
+    return f"{count:,} {unit.noun}{'' if count == 1 else 's'}"
+
+
+def by_kind(amounts: Units) -> dict[DeviceUnit, int]:
+    """The amounts without the MIG profiles: all instances together."""
+    return added(*({DeviceUnit(unit.kind): count} for unit, count in amounts.items()))
+
+
+def common(units: Iterable[DeviceUnit]) -> DeviceUnit | None:
+    """The unit that all of these are; None if they differ or there is none."""
+    found = set(units)
+    return next(iter(found)) if len(found) == 1 else None
