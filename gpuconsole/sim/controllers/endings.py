@@ -4,6 +4,7 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import What
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import LaunchRules
+from gpuconsole.model.resources import gpus
 from gpuconsole.model.volcano_jobs import JobAction
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.pod_counts import ELASTIC
@@ -142,13 +143,14 @@ def _finish(
     else:
         what = What.FAILED if phase is JobPhase.FAILED else What.FINISHED
         subject = job or members[0].key
-        gpus = sum(len(pod.gpus) for pod in members)
+        # Not the GPUs that they have: on a live cluster which these are is a guess, and may be fewer.
+        asked = sum(gpus(pod.template.requests) for pod in members)
         world.tell(
             what,
             workload=subject,
             reason=reason,
             message=message,
-            gpus=gpus,
+            gpus=asked,
             lost_gpu_seconds=loss.gpu_seconds,
             cost=loss.cost,
         )
