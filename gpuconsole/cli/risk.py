@@ -1,5 +1,7 @@
 """`gpuconsole risk`: what may evict running work, and how probable that is."""
 
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -8,19 +10,26 @@ import msgspec
 from gpuconsole.cli.answering import Answer, Asked, answering, lines_of, nothing_said
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.insight.basis import PLACES, unforeseeable, unplaceable
-from gpuconsole.insight.risk import RUNS, Risk, first_in_line, risk
-from gpuconsole.model.clock import MINUTE, SECOND, Span, format_time
-from gpuconsole.ui.answers.risk import risk_lines
+from gpuconsole.insight.risk import EFFORT, RUNS, Foreboding, Risk, first_in_line, foreboding
+from gpuconsole.insight.tables import counted
+from gpuconsole.model.clock import MINUTE, SECOND, Span, format_span, format_time
+from gpuconsole.ui.answers.risk import endangered, risk_lines
 
-VERSION = 4
+VERSION = 5
+PATIENCE = 2.0
+"""Seconds without a word; after them each run is told when it is over."""
 
 
 @click.command()
-@click.option("--runs", type=click.IntRange(1, 1000), default=RUNS, show_default=True, help="Run it so many times.")
+@click.option(
+    "--runs",
+    type=click.IntRange(1, 1000),
+    help=f"Run it so many times in full. Default: {RUNS}, fewer and shorter where much happens.",
+)
 @click.option("--horizon", type=Duration(least=MINUTE), default="6h", show_default=True, help="Look so far ahead.")
 @click.option("--chance", type=int, default=0, show_default=True, help="The seed of the runs.")
 @answering
-def command(asked: Asked, runs: int, horizon: Span, chance: int) -> Answer:
+def command(asked: Asked, runs: int | None, horizon: Span, chance: int) -> Answer:
     """Show for each running workload how probable an eviction is, by what, and for which lenders it would go.
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. The cluster is run forward
@@ -33,13 +42,38 @@ def command(asked: Asked, runs: int, horizon: Span, chance: int) -> Answer:
     if lacking := unforeseeable(asked.simulation.snapshot(), *PLACES):
         return nothing_said("Risk", lacking, VERSION)
     found = asked.standing() if asked.found is not None else None
-    answer = risk(asked.simulation, lines_of(asked), runs=runs, seed=chance, horizon=horizon, found=found)
+    pieces = foreboding(
+        asked.simulation,
+        lines_of(asked),
+        runs=runs or RUNS,
+        seed=chance,
+        horizon=horizon,
+        found=found,
+        effort=EFFORT if runs is None else None,
+    )
+    answer = _told(pieces, runs or RUNS)
     return Answer(kind="Risk", body=_body(answer), lines=risk_lines(answer), version=VERSION)
+
+
+def _told(pieces: Iterator[Foreboding], runs: int) -> Risk:
+    """The answer of all runs; where they take long, stderr has what is known after each."""
+    began, answer = time.monotonic(), None
+    for piece in pieces:
+        answer = piece.risk or answer
+        if piece.risk is not None and not piece.last and time.monotonic() - began > PATIENCE:
+            ahead = format_span(piece.risk.horizon - piece.risk.time)
+            so_far = f"{endangered(piece.risk)} of {counted(len(piece.risk.dangers), 'workload')}"
+            click.echo(
+                f"gpuconsole: run {piece.runs} of {runs} at most: {so_far} may be evicted within {ahead}", err=True
+            )
+    assert answer is not None
+    return answer
 
 
 def _body(answer: Risk) -> dict[str, Any]:
     body: dict[str, Any] = msgspec.to_builtins(answer)
-    body["time"], body["horizon"] = format_time(answer.time), format_time(answer.horizon)
+    for name in ("time", "horizon", "wanted_horizon"):
+        body[name] = format_time(body[name])
     for danger in body["dangers"]:
         median = danger.pop("median")
         danger["median_seconds"] = median / SECOND if median is not None else None

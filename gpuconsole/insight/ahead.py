@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.expected_start import Eta, expecting
 from gpuconsole.insight.outlook import RUNS
-from gpuconsole.insight.risk import HORIZON, Danger, foreboding
+from gpuconsole.insight.risk import EFFORT, HORIZON, Danger, foreboding
 from gpuconsole.insight.standing import Standing, standing_on
 from gpuconsole.model.clock import DAY, Time
 from gpuconsole.model.snapshot import Snapshot
@@ -19,6 +19,9 @@ from gpuconsole.model.workloads import PLACED, Phase, phase
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
+
+_EFFORT = EFFORT // 2
+"""Half of what the answer about all workloads may take."""
 
 
 class Ahead(Struct, frozen=True, kw_only=True):
@@ -67,9 +70,9 @@ def looking(
 def _endangered(
     simulation: "Simulation", workload: str, runs: int, seed: int, found: Standing | None
 ) -> Iterator[Ahead]:
-    now, until = simulation.now, simulation.now + HORIZON
-    for piece in foreboding(simulation, runs=runs, seed=seed, horizon=HORIZON, found=found):
+    now = simulation.now
+    for piece in foreboding(simulation, runs=runs, seed=seed, horizon=HORIZON, found=found, effort=_EFFORT):
+        until = piece.risk.horizon if piece.risk is not None else now + HORIZON
         dangers = piece.risk.dangers if piece.risk is not None else ()
         danger = next((one for one in dangers if one.workload == workload), None)
-        whole = piece.runs == runs
-        yield Ahead(time=now, until=until, runs=piece.runs, danger=danger if whole else None, whole=whole)
+        yield Ahead(time=now, until=until, runs=piece.runs, danger=danger if piece.last else None, whole=piece.last)

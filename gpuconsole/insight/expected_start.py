@@ -40,6 +40,7 @@ WIDTH = "{}; the range is {:.1f} times as wide as the runs say"
 TOO_YOUNG = "only the last {} are known: on less than {} ranges were far too early on a real trace"
 TAIL = "half of what waits beyond the horizon waits 1.4 times as long"
 """Part of a range of which some runs saw no start; see `Starts.at`."""
+SETTINGS = "quotas, nodes and priorities stay as they are"
 RECORD = "of {} earlier ranges of which that is known, {:.0%} had the start within (80% should have)"
 
 
@@ -210,18 +211,23 @@ def _trust(start: Estimate, learned: Experience, kept: Record) -> Iterator[str]:
 
 def assumptions(known: Past) -> tuple[str, ...]:
     """What runs forward take for granted, in words."""
-    ended = sum(run.ended for run in known.runs)
     return (
-        (
-            f"work takes as long as past work of its owner, queue and size did ({ended} ends known); "
-            "what runs already takes longer than it has so far"
-        )
-        if ended
-        else "nothing has ended yet: work lasts about an hour, or as long again as it has lasted",
+        run_time_assumption(known),
         f"as much is submitted as in the last {format_span(known.span)} ({counted(len(known.arrivals), 'workload')})"
         if known.repeats
         else "nothing else is submitted",
-        "quotas, nodes and priorities stay as they are",
+        SETTINGS,
+    )
+
+
+def run_time_assumption(known: Past) -> str:
+    """How long runs forward take work to last, in words."""
+    ended = sum(run.ended for run in known.runs)
+    if not ended:
+        return "nothing has ended yet: work lasts about an hour, or as long again as it has lasted"
+    return (
+        f"work takes as long as past work of its owner, queue and size did ({ended} ends known); "
+        "what runs already takes longer than it has so far"
     )
 
 

@@ -39,6 +39,8 @@ class Past(Struct, frozen=True, kw_only=True):
     """In order of their beginnings."""
     arrivals: tuple[Arrival, ...] = ()
     """In order."""
+    shortest: Span = SHORTEST
+    """Arrivals of a shorter span do not come again."""
     since: Time = 0
     """Arrivals are known that came after this moment. What came at it, began it: a rate has to leave that out."""
 
@@ -49,7 +51,7 @@ class Past(Struct, frozen=True, kw_only=True):
     @property
     def repeats(self) -> bool:
         """True if enough is known of arrivals to have them come again."""
-        return bool(self.arrivals) and self.span >= SHORTEST
+        return bool(self.arrivals) and self.span >= self.shortest
 
 
 def past(snapshot: Snapshot, lines: Iterable[Happened] = (), look_back: Span = LOOK_BACK) -> Past:

@@ -1,6 +1,9 @@
 """What may evict running work, and how probable that is: the cluster run forward many times, as for `eta`.
 
-Beside it, who goes first when a lender wants its quota back, by the engine's own search (see `ledger`).
+Each run draws what arrives (from the simulation's own arrival streams, else from what is recorded), how long work
+takes, and which spot nodes are interrupted. On a large cluster there are fewer runs, and they look less far ahead: the
+work that they may take is bounded. Beside it, who goes first when a lender wants its quota back, by the engine's own
+search (see `ledger`).
 """
 
 from collections import Counter
@@ -12,24 +15,54 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.cost import UNKNOWN
-from gpuconsole.insight.eta import life
-from gpuconsole.insight.expected_start import assumptions
+from gpuconsole.insight.eta import again
+from gpuconsole.insight.expected_start import SETTINGS, run_time_assumption
 from gpuconsole.insight.ledger import ledger
 from gpuconsole.insight.look import DELETED
-from gpuconsole.insight.past import past
+from gpuconsole.insight.past import Arrival, past
 from gpuconsole.insight.preemptions import rule_in_words
 from gpuconsole.insight.running import Runner, runners
+from gpuconsole.insight.spot_interruptions import spot_interruptions
 from gpuconsole.insight.standing import Standing, standing_of
-from gpuconsole.model.clock import HOUR, Span, Time
+from gpuconsole.insight.tables import counted
+from gpuconsole.model.clock import HOUR, MINUTE, Span, Time, format_span
+from gpuconsole.model.commands import InterruptSpot, Submit
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.resources import gpus
+from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import PLACED, phase
-from gpuconsole.sim.run_times import learn
+from gpuconsole.sim import arrivals
+from gpuconsole.sim.arrivals import Stream
+from gpuconsole.sim.autoscaling.spot import REASON
+from gpuconsole.sim.chance import draw
+from gpuconsole.sim.controllers.nodes import NODE_LOST
+from gpuconsole.sim.run_times import Kind, Run, learn
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
 
 RUNS = 20
 HORIZON: Span = 6 * HOUR
+EFFORT = 18_000
+"""Steps of the simulation that all runs may take together; one takes 0.1 to 0.2 ms at any size of the cluster."""
+FEWEST = 8
+"""The first run may take no larger part of the effort than one of so many; how far it comes, all others look ahead."""
+_STEP: Span = MINUTE
+"""A run goes on so far before what happened in it is looked at."""
+_LOOK: Span = 15 * MINUTE
+"""So often a run says how far it is."""
+_LOOK_STEPS = 500
+"""And after so many steps, where much happens at one moment."""
+_RECORDED: Span = 10 * MINUTE
+"""Arrivals recorded for so long are drawn again."""
+_STREAM_JOBS = 40
+"""Jobs of each arrival stream that run times are learned from, before those that the cluster saw itself."""
+STREAM_RUN_TIMES = (
+    "new work takes as long as its arrival stream draws; what runs already, as such work and past work of its owner, "
+    "queue and size, and longer than it has so far"
+)
+_REASONS = {REASON: "spot interruption", NODE_LOST: "node lost"}
+"""Reasons of evictions that no scheduler decided, in words."""
 
 
 class Cause(Struct, frozen=True):
@@ -80,7 +113,11 @@ class Risk(Struct, frozen=True, kw_only=True):
 
     time: Time
     horizon: Time
+    """How far the runs looked ahead."""
     runs: int
+    wanted_horizon: Time
+    """How far they were to look."""
+    wanted_runs: int
     dangers: tuple[Danger, ...]
     assumptions: tuple[str, ...]
 
@@ -92,6 +129,8 @@ class Foreboding(Struct, frozen=True, kw_only=True):
     reached: Span
     risk: Risk | None = None
     """Of the runs that are over; only where one has just ended."""
+    last: bool = False
+    """No run follows."""
 
 
 class _Fall(Struct, frozen=True):
@@ -110,13 +149,15 @@ def risk(
     seed: int = 0,
     horizon: Span = HORIZON,
     found: Standing | None = None,
+    effort: int | None = EFFORT,
 ) -> Risk:
     """How probable it is for each running workload to be evicted before the horizon, by what, and who goes first.
 
     The simulation is not touched; the same seed gives the same answer. `found` is the cluster that it went on from,
-    where others run that: what runs there counts, and what the simulation evicted at once.
+    where others run that: what runs there counts, and what the simulation evicted at once. `effort` bounds the steps of
+    all runs together; None runs all of them to the horizon.
     """
-    *_, last = foreboding(simulation, lines, runs=runs, seed=seed, horizon=horizon, found=found)
+    *_, last = foreboding(simulation, lines, runs=runs, seed=seed, horizon=horizon, found=found, effort=effort)
     assert last.risk is not None
     return last.risk
 
@@ -129,36 +170,119 @@ def foreboding(
     seed: int = 0,
     horizon: Span = HORIZON,
     found: Standing | None = None,
+    effort: int | None = EFFORT,
 ) -> Iterator[Foreboding]:
     """The same piece by piece, with an answer after each run: who stops asking gives up."""
     standing = found or standing_of(simulation)
     snapshot = standing.snapshot
-    known = past(snapshot, lines)
-    run_times = learn(known.runs, simulation.progress())
+    chances = _Chances(simulation, snapshot, list(lines))
     running = runners(snapshot, simulation.policy.prices)
     keys = {name: one.key for one in running for name in (one.key, *one.pods)}
     at_once = _at_once(simulation, running) if found is not None else {}
     falls: dict[str, list[_Fall]] = {}
     turns = _turns(standing)
-    for number in range(runs):
-        twin = simulation.estimating(run_times, seed + number)
-        told: list[Happened] = []
-        for piece in life(twin, known, snapshot.time + horizon):
-            told += piece
-            yield Foreboding(runs=number, reached=twin.now - snapshot.time)
-        for key, fall in {**at_once, **_falls(told, keys, snapshot.time)}.items():
+    end, spent, over = snapshot.time + horizon, 0, 0
+    while over < runs and (effort is None or over < 1 or spent < effort):
+        life = chances.life(draw(seed, "risk", over).getrandbits(48), end)
+        # The first run says how far all of them can look.
+        most = effort // min(runs, FEWEST) if effort is not None and not over else None
+        for reached in life.advancing(most):
+            yield Foreboding(runs=over, reached=reached - snapshot.time)
+        end, spent, over = min(end, life.reached), spent + life.steps, over + 1
+        for key, fall in {**at_once, **_falls(life.told, keys, snapshot.time)}.items():
             falls.setdefault(key, []).append(fall)
-        over = number + 1
         dangers = [_danger(one, falls.get(one.key, ()), over, turns.get(one.key, ())) for one in running]
         dangers.sort(key=_rank)
         answer = Risk(
             time=snapshot.time,
-            horizon=snapshot.time + horizon,
+            horizon=end,
             runs=over,
+            wanted_horizon=snapshot.time + horizon,
+            wanted_runs=runs,
             dangers=tuple(dangers),
-            assumptions=assumptions(known),
+            assumptions=chances.assumptions,
         )
-        yield Foreboding(runs=over, reached=0, risk=answer)
+        last = over == runs or (effort is not None and spent >= effort)
+        yield Foreboding(runs=over, reached=0, risk=answer, last=last)
+
+
+class _Chances:
+    """What the runs draw from: arrivals, run times, spot interruptions."""
+
+    def __init__(self, simulation: "Simulation", snapshot: Snapshot, lines: Sequence[Happened]) -> None:
+        self._simulation = simulation
+        self._streams = simulation.policy.arrivals
+        self._known = replace(past(snapshot, lines), shortest=_RECORDED)
+        self._spot = spot_interruptions(snapshot, simulation.policy, lines or snapshot.recent)
+        runs = (*_stream_runs(snapshot, self._streams), *self._known.runs)
+        self._run_times = learn(runs, simulation.progress())
+        self.assumptions = (
+            STREAM_RUN_TIMES if self._streams else run_time_assumption(self._known),
+            self._arrivals(snapshot.time),
+            self._spot.assumption,
+            SETTINGS,
+        )
+
+    def life(self, seed: int, end: Time) -> "_Life":
+        """One run of the cluster until `end`."""
+        twin = self._simulation.estimating(self._run_times, seed, redraw=True)
+        for time, node in self._spot.sample(seed, twin.now, end):
+            twin.schedule(time, InterruptSpot(node))
+        return _Life(twin, again(self._known, end, seed) if not self._streams else iter(()), end)
+
+    def _arrivals(self, now: Time) -> str:
+        """Where new work comes from, in words."""
+        known = self._known
+        if self._streams:
+            hour = now // HOUR % 24
+            rate = sum(one.per_hour * one.by_hour[hour % len(one.by_hour)] for one in self._streams)
+            streams = counted(len(self._streams), "arrival stream")
+            return f"new work is drawn from the simulation's {streams}, {rate:.0f} jobs an hour at this time of day"
+        came = f"{counted(len(known.arrivals), 'workload')} in the last {format_span(known.span)}"
+        if known.repeats:
+            return f"new work is drawn from the recorded arrivals: {came}"
+        return f"no new work arrives: too few arrivals are recorded to draw from ({came})"
+
+
+def _stream_runs(snapshot: Snapshot, streams: Sequence[Stream]) -> Iterator[Run]:
+    """Run times as the simulation's own arrival streams draw them."""
+    for stream in streams:
+        queue = snapshot.local_queues.get(f"{stream.namespace}/{stream.queue}")
+        name = queue.cluster_queue if queue is not None else ""
+        for number in range(_STREAM_JOBS):
+            job = arrivals.job(stream, 0, stream.at_start + 1 + number)
+            if job.duration is not None:
+                yield Run(Kind(stream.namespace, name, sum(gpus(one.requests) for one in job.pod_sets)), job.duration)
+
+
+class _Life:
+    """One run of the cluster. Mutates by `advancing`."""
+
+    def __init__(self, twin: "Simulation", coming: Iterator[Arrival], end: Time) -> None:
+        self._twin, self._coming, self._end = twin, coming, end
+        self.reached = twin.now
+        self.steps = 0
+        self.told: list[Happened] = []
+        """What happened up to `reached`."""
+
+    def advancing(self, most: int | None) -> Iterator[Time]:
+        """Go on to the end, or for about `most` steps; yields now and then how far it is."""
+        due = next(self._coming, None)
+        looked = self.reached
+        while self.reached < self._end and (most is None or self.steps < most):
+            ahead = min(self._end, self.reached + _STEP)
+            while due is not None and due.time <= ahead:
+                self._twin.schedule(due.time, Submit((due.workload,)))
+                due = next(self._coming, None)
+            for _ in self._twin.advancing(ahead):
+                self.steps += 1
+                if self.steps % _LOOK_STEPS == 0:
+                    yield self.reached
+            self.told += [event for event in self._twin.drain() if isinstance(event, Happened)]
+            self.reached = ahead
+            if ahead - looked >= _LOOK:
+                looked = ahead
+                yield ahead
 
 
 def first_in_line(standing: Standing) -> Risk:
@@ -170,7 +294,10 @@ def first_in_line(standing: Standing) -> Risk:
         for one in running
     ]
     dangers.sort(key=_rank)
-    return Risk(time=snapshot.time, horizon=snapshot.time, runs=0, dangers=tuple(dangers), assumptions=())
+    now = snapshot.time
+    return Risk(
+        time=now, horizon=now, runs=0, wanted_horizon=now, wanted_runs=0, dangers=tuple(dangers), assumptions=()
+    )
 
 
 def _rank(one: Danger) -> tuple[float, float, str]:
@@ -197,14 +324,16 @@ def _falls(lines: Sequence[Happened], keys: Mapping[str, str], start: Time) -> d
     chosen: dict[str, Happened] = {}
     found: dict[str, _Fall] = {}
     for line in lines:
-        key = keys.get(line.workload)
+        key = keys.get(line.workload) or keys.get(line.pod)
         if key is None or key in found:
             continue
+        lost = line.what is What.POD_FAILED and line.reason == NODE_LOST
         if line.what is What.PREEMPTED:
             chosen[key] = line
-        elif line.what is What.EVICTED and line.reason != DELETED:
+        elif lost or (line.what in (What.EVICTED, What.POD_EVICTED) and line.reason != DELETED):
             why = chosen.get(key, line)
-            found[key] = _Fall(line.time - start, rule_in_words(why.reason), why.by_queue)
+            reason = _REASONS.get(why.reason) or rule_in_words(why.reason)
+            found[key] = _Fall(line.time - start, reason, why.by_queue)
     return found
 
 

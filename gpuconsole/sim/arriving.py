@@ -45,6 +45,11 @@ def arrive(world: World, timer: Arrive) -> None:
     _await(world, timer.stream, timer.number + 1, world.now)
 
 
+def redraw(world: World, timer: Arrive) -> None:
+    """Draw anew when the job that a timer announces arrives, from now on: nobody knows that beforehand."""
+    _await(world, timer.stream, timer.number, world.now)
+
+
 def _await(world: World, index: int, number: int, after: Time) -> None:
     time = arrivals.next_arrival(world.policy.arrivals[index], world.seed, number, after)
     if time is not None:

@@ -257,9 +257,12 @@ class Simulation:
         """Work under way → how long it has been going on."""
         return estimating.progress(self._world)
 
-    def estimating(self, run_times: RunTimes, seed: int) -> "Simulation":
-        """A twin that knows of the future only what an observer can: run times of the past, nothing planned."""
-        return Simulation(estimating.estimating(self._world, run_times, seed))
+    def estimating(self, run_times: RunTimes, seed: int, *, redraw: bool = False) -> "Simulation":
+        """A twin that knows of the future only what an observer can: run times of the past, nothing planned.
+
+        With `redraw` its arrival streams go on by chance, and the spot nodes of now are interrupted only on command.
+        """
+        return Simulation(estimating.estimating(self._world, run_times, seed, redraw=redraw))
 
     def save(self) -> bytes:
         """The whole simulation; `load` goes on exactly where this one stands."""

@@ -1,7 +1,8 @@
 """A twin of a cluster that knows of the future only what somebody who watches the cluster can know.
 
 What is under way ends when work like it ends, whatever the simulation has planned for it; nothing arrives but what is
-submitted to the twin; the steps of a scenario that are still to come do not come.
+submitted to the twin, or what its arrival streams draw anew; the steps of a scenario that are still to come are left
+out.
 """
 
 from collections.abc import Mapping
@@ -11,10 +12,11 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.scheduling.kueue.heads import Refusals
+from gpuconsole.sim import arriving
 from gpuconsole.sim.controllers import work
 from gpuconsole.sim.controllers.solo import running
 from gpuconsole.sim.crews import Crew
-from gpuconsole.sim.kernel import Arrive, Carry, Kernel, PodEnds, WorkEnds
+from gpuconsole.sim.kernel import Act, Arrive, Capacity, Carry, Kernel, PodEnds, Timer, WorkEnds
 from gpuconsole.sim.run_times import RunTimes
 from gpuconsole.sim.world import World
 
@@ -35,15 +37,24 @@ def _at_work(world: World, crew: Crew) -> list[Pod]:
     return [pod for pod in pods if pod is not None and pod.node and not pod.deleted and not pod.done]
 
 
-def estimating(world: World, run_times: RunTimes, seed: int) -> World:
-    """The twin, in which chance is drawn by `seed`; only taken when the moment is quiet."""
+def estimating(world: World, run_times: RunTimes, seed: int, *, redraw: bool = False) -> World:
+    """The twin, in which chance is drawn by `seed`; only taken when the moment is quiet.
+
+    With `redraw` the simulation's own arrival streams go on, and what they bring takes as long as they say; each next
+    arrival is drawn anew from now on, and spot nodes that are there are interrupted only on command.
+    """
     twin = world.fork()
     twin.seed, twin.out, twin.refusals = seed, [], Refusals.OTHER
-    twin.policy = replace(world.policy, arrivals=(), run_times=run_times)
-    kept = (
-        entry for entry in world.kernel.entries() if not isinstance(entry.timer, Arrive | Carry | WorkEnds | PodEnds)
-    )
+    stated = world.now if redraw and world.policy.arrivals else None
+    arrivals = world.policy.arrivals if redraw else ()
+    twin.policy = replace(world.policy, arrivals=arrivals, run_times=replace(run_times, stated_from=stated))
+    entries = world.kernel.entries()
+    kept = (entry for entry in entries if not (_is_planned(entry.timer) or (redraw and _is_reclaim(entry.timer))))
     twin.kernel = Kernel.from_entries(tuple(kept))
+    if redraw:
+        for entry in entries:
+            if isinstance(entry.timer, Arrive):
+                arriving.redraw(twin, entry.timer)
     for crew in list(twin.crews.values()):
         if crew.solo:
             for pod in _at_work(twin, crew):
@@ -54,3 +65,12 @@ def estimating(world: World, run_times: RunTimes, seed: int) -> World:
                 end = max(world.now, crew.start + todo.duration - todo.done)
                 twin.kernel.at(end, WorkEnds(crew.key, crew.start))
     return twin
+
+
+def _is_planned(timer: Timer) -> bool:
+    """True for what only the simulation itself can know."""
+    return isinstance(timer, Arrive | Carry | WorkEnds | PodEnds)
+
+
+def _is_reclaim(timer: Timer) -> bool:
+    return isinstance(timer, Capacity) and timer.act is Act.RECLAIM

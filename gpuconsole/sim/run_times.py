@@ -11,7 +11,7 @@ from statistics import NormalDist
 
 from msgspec import Struct
 
-from gpuconsole.model.clock import SECOND, Span
+from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.sim.chance import draw
 
 ENOUGH = 20
@@ -78,6 +78,12 @@ class RunTimes(Struct, frozen=True, kw_only=True):
     """Crew → work done so far: what is drawn for it lasts longer."""
     usual: Span = 3600 * SECOND
     """Where nothing ever ended."""
+    stated_from: Time | None = None
+    """Jobs created since then take as long as they say themselves; None where nobody can know that of any job."""
+
+    def draws(self, created: Time) -> bool:
+        """True for work whose length is drawn, by when its job was created."""
+        return self.stated_from is None or created <= self.stated_from
 
     def curve(self, kind: Kind) -> tuple[str, Curve | None]:
         """The narrowest group that has seen enough, by name, and its curve; None where nothing has ended yet."""

@@ -7,7 +7,7 @@ from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.outlook import Outlook
 from gpuconsole.insight.plan import Planning
-from gpuconsole.insight.risk import RUNS, Foreboding
+from gpuconsole.insight.risk import Foreboding
 from gpuconsole.insight.whatif import Look
 from gpuconsole.insight.why import Tried
 from gpuconsole.model.clock import Span
@@ -77,7 +77,7 @@ class Worker(Line):
         for reply in self.pieces(AskRisk(), seen):
             assert isinstance(reply, Foreboded)
             yield reply.foreboding
-            if reply.foreboding.runs == RUNS:
+            if reply.foreboding.last:
                 return
 
     def scores(self, pod: Pod, seen: Seen | None = None) -> ScoreTable | None:

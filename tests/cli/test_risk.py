@@ -1,6 +1,7 @@
 """`gpuconsole risk`: what may evict running work, for people and for programs."""
 
 import json
+import re
 
 import pytest
 
@@ -11,14 +12,16 @@ def test_risk_for_people(gpuconsole: Line) -> None:
     told = gpuconsole("risk", "--until", "1h0.5s", "--runs", "1", "--horizon", "10m").lines
     assert told[0].endswith("workloads may be evicted within 10m")
     assert told[2].split()[:6] == ["WORKLOAD", "QUEUE", "GPUS", "BORROWED", "PRIORITY", "RISK"]
-    assert told[-4].startswith("1 run of the cluster from 2026-01-05T09:00:00Z on; assumed:")
+    assert told[-5].startswith("1 run of the cluster from 2026-01-05T09:00:00Z on; assumed:")
 
 
 def test_risk_for_programs(gpuconsole: Line) -> None:
     document = json.loads(gpuconsole("risk", "--until", "1h", "--runs", "1", "--horizon", "10m", "-o", "json").out)
     answer = document["answer"]
-    assert (document["kind"], document["version"], document["time"]) == ("Risk", 4, answer["time"])
+    assert (document["kind"], document["version"], document["time"]) == ("Risk", 5, answer["time"])
     assert (answer["horizon"], answer["runs"]) == ("2026-01-05T09:10:00Z", 1)
+    assert (answer["wanted_horizon"], answer["wanted_runs"]) == ("2026-01-05T09:10:00Z", 1)
+    assert [text.partition(" ")[0] for text in answer["assumptions"]] == ["new", "new", "no", "quotas,"]
     assert set(answer["dangers"][0]) == {
         "workload",
         "queue",
@@ -33,6 +36,26 @@ def test_risk_for_programs(gpuconsole: Line) -> None:
         "lost_gpu_hours",
         "cost",
     }
+
+
+def test_where_much_happens_fewer_runs_are_told_one_by_one_and_the_answer_says_so(
+    gpuconsole: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuconsole.cli.risk.EFFORT", 2_000)
+    monkeypatch.setattr("gpuconsole.cli.risk.PATIENCE", 0.0)
+    result = gpuconsole("risk", "--until", "31m")
+    *progress, provenance = result.err.splitlines()
+    said = re.fullmatch(
+        r"Much happens here: (\d+) of 20 runs, (\w+) of 6h ahead. --runs 20 runs all of them.", result.lines[-1]
+    )
+    assert said is not None
+    runs, ahead = int(said[1]), said[2]
+    assert [line.partition(":")[2].partition(":")[0] for line in progress] == [
+        f" run {number} of 20 at most" for number in range(1, runs)
+    ]
+    assert all(line.endswith(f" workloads may be evicted within {ahead}") for line in progress)
+    assert provenance == "gpuconsole: simulated default as of 2026-01-05T08:31:00Z"
+    assert any(line.split()[5] not in ("0%", "RISK") for line in result.lines[2:8]), "many preemptions are near"
 
 
 @pytest.mark.parametrize("question", [("risk",), ("eta", "first")])

@@ -60,7 +60,7 @@ def pod_task(world: World, crew: Crew, pod: Pod) -> Task:
     said = job.duration if job.rules.pod_duration is None else job.rules.pod_duration
     todo = _task(world, crew, said, job.checkpoint_interval, done, job.annotations)
     whole = todo.duration or 0
-    if world.policy.run_times is not None:
+    if world.policy.run_times is not None and world.policy.run_times.draws(job.created):
         whole = world.policy.run_times.draw(world.seed, pod.key, _kind(world, job))
     return replace(todo, duration=pod_duration(job.rules, whole, job.pod_sets[0].count))
 
@@ -70,6 +70,8 @@ def task(world: World, crew: Crew) -> Task:
     doer = owner(world, crew)
     todo = _stated(world, crew, doer)
     if world.policy.run_times is None or todo.duration is None or doer is None:
+        return todo
+    if isinstance(doer, Job) and not world.policy.run_times.draws(doer.created):
         return todo
     return replace(todo, duration=world.policy.run_times.draw(world.seed, crew.key, _kind(world, doer)), drawn=True)
 

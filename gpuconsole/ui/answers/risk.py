@@ -38,15 +38,29 @@ def risk_parts(answer: Risk) -> list[Part]:
             Table(COLUMNS, rows),
         ]
     ahead = format_span(answer.horizon - answer.time)
-    endangered = sum(bool(one.probability) for one in answer.dangers)
     return [
-        f"{endangered} of {counted(len(answer.dangers), 'workload')} may be evicted within {ahead}",
+        f"{endangered(answer)} of {counted(len(answer.dangers), 'workload')} may be evicted within {ahead}",
         "",
         Table(COLUMNS, rows),
         "",
         f"{counted(answer.runs, 'run')} of the cluster from {format_time(answer.time // SECOND * SECOND)} on; assumed:",
         *(f"  {text}" for text in answer.assumptions),
+        *_bounded(answer),
     ]
+
+
+def endangered(answer: Risk) -> int:
+    """How many running workloads were evicted in some run."""
+    return sum(bool(one.probability) for one in answer.dangers)
+
+
+def _bounded(answer: Risk) -> list[str]:
+    """That the runs stopped early, and what runs them in full."""
+    if answer.runs == answer.wanted_runs and answer.horizon == answer.wanted_horizon:
+        return []
+    far, wanted = (format_span(end - answer.time) for end in (answer.horizon, answer.wanted_horizon))
+    runs = f"{answer.runs} of {counted(answer.wanted_runs, 'run')}"
+    return [f"Much happens here: {runs}, {far} of {wanted} ahead. --runs {answer.wanted_runs} runs all of them."]
 
 
 def _row(one: Danger, runs: int) -> Row:

@@ -26,7 +26,7 @@ def _foreboding(answers: Answers) -> Iterator[Foreboding]:
     """Run by run; where nodes or pods that make no sense forbid that, at once what does not rest on them."""
     standing = answers.standing()
     if unplaceable(standing.snapshot):
-        yield Foreboding(runs=RUNS, reached=0, risk=first_in_line(standing))
+        yield Foreboding(runs=0, reached=0, risk=first_in_line(standing), last=True)
     else:
         yield from answers.risk()
 
@@ -70,9 +70,9 @@ class PlanScreen(LongAnswerScreen[Planning]):
 
 def _risk(piece: Foreboding) -> Told:
     parts = risk_parts(piece.risk) if piece.risk is not None else None
-    if piece.risk is not None and piece.runs == RUNS:
+    if piece.risk is not None and piece.last:
         return Told(_as_of(piece.risk.time), parts, whole=True)
-    return Told(f"run {piece.runs + 1} of {RUNS}, at +{format_span(piece.reached)}", parts)
+    return Told(f"run {piece.runs + 1} of {RUNS} at most, at +{format_span(piece.reached)}", parts)
 
 
 def _as_of(time: Time) -> str:

@@ -18,6 +18,7 @@ from tests.tools.bench.looks import looks
 from tests.tools.bench.packing import packing
 from tests.tools.bench.places import places
 from tests.tools.bench.report import Report
+from tests.tools.bench.risks import risks
 from tests.tools.bench.whatifs import what_ifs
 
 PARTS = {
@@ -31,6 +32,7 @@ PARTS = {
     "keys": keys,
     "whatifs": what_ifs,
     "followed": followed,
+    "risks": risks,
 }
 
 

@@ -1,0 +1,88 @@
+"""How often the cloud takes spot nodes back: by the interruptions recorded, else by the instance-type catalogue."""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from gpuconsole.insight.tables import counted
+from gpuconsole.model.autoscaling import INSTANCE_TYPE
+from gpuconsole.model.catalogue import Catalogue
+from gpuconsole.model.clock import HOUR, Span, Time, format_span
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.prices import is_spot
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.sim.autoscaling.machines import MONTH
+from gpuconsole.sim.autoscaling.policy import FixedCapacity
+from gpuconsole.sim.autoscaling.spot import INTERRUPTED
+from gpuconsole.sim.chance import draw
+from gpuconsole.sim.policy import SimPolicy
+
+USUAL = 0.10
+"""Part of the spot machines of an uncatalogued type that is interrupted in a month: AWS's Spot Instance Advisor gives
+5% to 20% for most types."""
+_LEAST: Span = HOUR
+"""A record shorter than this counts as this long: one interruption in the first minute is no rate."""
+
+
+class SpotInterruptions(Struct, frozen=True, kw_only=True):
+    """The interruptions to expect of the spot nodes that are there."""
+
+    per_hour: Mapping[str, float]
+    """Spot node → expected interruptions an hour."""
+    recorded: int
+    """Interruptions in the record."""
+    span: Span
+    """How long the record is."""
+
+    def sample(self, seed: int, start: Time, end: Time) -> list[tuple[Time, str]]:
+        """Draw when nodes are interrupted before `end`, each at most once; the same for the same seed."""
+        found = []
+        for node, rate in self.per_hour.items():
+            if rate > 0:
+                time = start + round(draw(seed, "spot interruption", node).expovariate(rate) * HOUR)
+                if time < end:
+                    found.append((time, node))
+        return found
+
+    @property
+    def assumption(self) -> str:
+        """What runs forward take for granted of spot nodes, in words."""
+        if not self.per_hour:
+            return "no spot interruptions: the cluster has no spot nodes"
+        nodes = counted(len(self.per_hour), "spot node")
+        hourly = sum(self.per_hour.values())
+        source = (
+            f"{counted(self.recorded, 'interruption')} recorded in the last {format_span(self.span)}"
+            if self.recorded
+            else "the rates of the instance-type catalogue"
+        )
+        return f"spot interruptions are drawn for {nodes}, {hourly:.3g} an hour together ({source})"
+
+
+def spot_interruptions(snapshot: Snapshot, policy: SimPolicy, lines: Iterable[Happened] = ()) -> SpotInterruptions:
+    """Estimate the rate of each spot node: the higher of the catalogue's and the recorded one.
+
+    `lines` of history (oldest first) tell of interruptions, and how long the record is.
+    """
+    nodes = {node.name: node.labels for node in snapshot.nodes.all() if is_spot(node.labels)}
+    record = list(lines)
+    recorded = sum(line.what is What.CAPACITY and line.reason == INTERRUPTED for line in record)
+    span = max(_LEAST, snapshot.time - record[0].time) if record else _LEAST
+    exposure = (len(nodes) + recorded) * span / HOUR
+    seen = recorded / exposure if recorded else 0.0
+    catalogue = Catalogue() if isinstance(policy.capacity, FixedCapacity) else policy.capacity.catalogue
+    return SpotInterruptions(
+        per_hour={
+            name: max(seen, _catalogued(catalogue, labels) * policy.spot.interruptions)
+            for name, labels in sorted(nodes.items())
+        },
+        recorded=recorded,
+        span=span,
+    )
+
+
+def _catalogued(catalogue: Catalogue, labels: Mapping[str, str]) -> float:
+    """Interruptions an hour of a machine of this type."""
+    kind = catalogue.types.get(labels.get(INSTANCE_TYPE, ""))
+    monthly = USUAL if kind is None else kind.interrupted / 100
+    return monthly / (MONTH / HOUR)

@@ -1,0 +1,201 @@
+"""Preemption risk against what then happens: arrivals and spot interruptions are drawn, and the work is bounded."""
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.insight.risk import foreboding, risk
+from gpuconsole.insight.spot_interruptions import spot_interruptions
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.commands import InterruptSpot, Submit
+from gpuconsole.model.events import Happened, What
+from gpuconsole.model.labels import LabelSelector
+from gpuconsole.model.objects import Object
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.queues import LocalQueue, Preemption, PreemptionPolicy, Quota, WorkloadPriorityClass
+from gpuconsole.sim.arrivals import Shape, Stream
+from gpuconsole.sim.chance import Spread
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
+from tests.insight.world import A100, START, cluster_queue, node, waiting
+
+LEND, BORROW = "lender", "borrower"
+
+
+def objects(nodes: int = 2, **labels: str) -> list[Object]:
+    """A lender that owns all GPUs of some nodes, and a borrower without quota, in one cohort."""
+    found: list[Object] = [A100, *(_node(f"n{number}", labels) for number in range(nodes))]
+    for name, gpus in ((BORROW, 0), (LEND, 8 * nodes)):
+        found += [
+            replace(
+                cluster_queue(name, "org", Quota(gpus)),
+                preemption=Preemption(PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY),
+                namespace_selector=LabelSelector(),
+            ),
+            LocalQueue(namespace=name, name="lq", cluster_queue=name),
+            WorkloadPriorityClass(name=name, value=0),
+        ]
+    return found
+
+
+def _node(name: str, labels: dict[str, str]) -> Node:
+    made = node(name)
+    return replace(made, labels={**made.labels, **labels})
+
+
+def busy(seed: int) -> Simulation:
+    """A lender that often takes its quota back from a borrower, warm after two hours."""
+    streams = (
+        Stream(
+            name="lend",
+            namespace=LEND,
+            queue="lq",
+            per_hour=4,
+            shapes=(Shape(gpus=8, resources={GPU: 8}),),
+            duration=_spread(12),
+        ),
+        Stream(
+            name="borrow",
+            namespace=BORROW,
+            queue="lq",
+            per_hour=6,
+            shapes=(Shape(gpus=4, resources={GPU: 4}),),
+            duration=_spread(40),
+        ),
+    )
+    policy = SimPolicy(arrivals=streams)
+    simulation = Simulation.from_objects(objects(), policy=policy, seed=seed, start=START)
+    simulation.advance(START + 2 * HOUR)
+    simulation.drain()
+    return simulation
+
+
+def _spread(minutes: int) -> Spread:
+    return Spread(median=minutes * MINUTE, sigma=0.5)
+
+
+def evicted_in(simulation: Simulation, horizon: Span) -> set[str]:
+    """Who is preempted before the horizon: the truth."""
+    fork = simulation.fork()
+    fork.drain()
+    fork.advance(fork.now + horizon)
+    return {e.workload for e in fork.drain() if isinstance(e, Happened) and e.what is What.PREEMPTED}
+
+
+def test_predicted_probabilities_correspond_to_what_then_happens() -> None:
+    """Of all that runs in sixty clusters, about as much is preempted within 20 minutes as was predicted."""
+    predicted: list[tuple[float, bool]] = []
+    for seed in range(60):
+        simulation = busy(seed)
+        truth = evicted_in(simulation, 20 * MINUTE)
+        answer = risk(simulation, runs=12, seed=seed, horizon=20 * MINUTE)
+        predicted += [(one.probability or 0.0, one.workload in truth) for one in answer.dangers]
+
+    def compare(least: float, most: float) -> tuple[float, float]:
+        """The mean of the probabilities between these, and the part of them that came true."""
+        some = [(chance, fell) for chance, fell in predicted if least <= chance < most]
+        assert len(some) > 20
+        return sum(chance for chance, _ in some) / len(some), sum(fell for _, fell in some) / len(some)
+
+    expected, happened = compare(0.0, 1.1)
+    assert happened > 0.2, "preemptions are frequent here"
+    assert expected == pytest.approx(happened, abs=0.1)
+    assert compare(0.0, 0.001)[1] < 0.05, "what is never evicted in a run is hardly ever evicted"
+    low, high = compare(0.001, 0.4), compare(0.4, 1.1)
+    assert low[0] == pytest.approx(low[1], abs=0.15)
+    assert high[0] == pytest.approx(high[1], abs=0.15)
+    assert low[1] < high[1]
+
+
+def test_the_runs_do_not_know_what_the_simulation_has_planned() -> None:
+    """Whatever the seed of the runs, also the simulation's own, arrivals are drawn anew: the runs differ."""
+    simulation = busy(3)
+    chances = {one.probability for one in risk(simulation, runs=20, seed=3, horizon=20 * MINUTE).dangers}
+    assert chances - {0.0, 1.0}
+
+
+def test_where_new_work_and_spot_interruptions_come_from_is_said() -> None:
+    assert risk(busy(1), runs=1, horizon=MINUTE).assumptions[1:] == (
+        "new work is drawn from the simulation's 2 arrival streams, 10 jobs an hour at this time of day",
+        "no spot interruptions: the cluster has no spot nodes",
+        "quotas, nodes and priorities stay as they are",
+    )
+
+
+def test_arrivals_of_half_an_hour_are_drawn_again_where_no_stream_is_known() -> None:
+    """Lender and borrower took turns on eight GPUs; the lender will come again while a borrower runs."""
+    simulation = Simulation.from_objects(objects(nodes=1), policy=SimPolicy(), seed=1, start=START)
+    turns = ((0, BORROW, "20m"), (21, LEND, "4m"), (26, BORROW, "19m"), (46, LEND, "3m"), (50, BORROW, "10h"))
+    for minute, queue, span in turns:
+        simulation.advance(START + minute * MINUTE + SECOND)
+        _submit(simulation, f"w{minute}", queue, 8, span)
+    simulation.advance(START + 51 * MINUTE)
+    answer = risk(simulation, runs=20, horizon=HOUR)
+    assert [one.workload for one in answer.dangers] == ["borrower/w50"]
+    assert 0.15 < (answer.dangers[0].probability or 0) < 0.85
+    assert answer.dangers[0].causes[0].by_queue == LEND
+    assert answer.assumptions[1] == "new work is drawn from the recorded arrivals: 4 workloads in the last 30m59s"
+
+
+def _submit(simulation: Simulation, name: str, queue: str, gpus: int, span: str) -> None:
+    work = waiting(name, f"{queue}/lq", gpus, annotations={"gpuconsole.io/duration": span})
+    simulation.submit(Submit((replace(work, uid="", created=simulation.now),)))
+
+
+def spot(interrupted: int) -> Simulation:
+    """Two spot nodes with work on both; some more were interrupted in the last hour."""
+    labels = {"karpenter.sh/capacity-type": "spot"}
+    made = [_node(f"gone{number}", labels) for number in range(interrupted)]
+    things = [*objects(nodes=2, **labels), *made]
+    simulation = Simulation.from_objects(things, policy=SimPolicy(), seed=1, start=START)
+    for number in range(interrupted):
+        simulation.advance(simulation.now + 10 * MINUTE)
+        simulation.submit(InterruptSpot(f"gone{number}"))
+    simulation.advance(START + HOUR)
+    for number in range(2):
+        _submit(simulation, f"w{number}", LEND, 8, "100h")
+    simulation.advance(simulation.now + MINUTE)
+    return simulation
+
+
+def test_recorded_spot_interruptions_are_drawn_again_and_are_a_cause() -> None:
+    simulation = spot(interrupted=3)
+    lines = [event for event in simulation.drain() if isinstance(event, Happened)]
+    answer = risk(simulation, lines, runs=10, horizon=6 * HOUR)
+    assert {cause.reason for one in answer.dangers for cause in one.causes} == {"spot interruption"}
+    assert all(0.15 < (one.probability or 0) < 0.85 for one in answer.dangers)
+    assert answer.assumptions[2] == (
+        "spot interruptions are drawn for 2 spot nodes, 1.2 an hour together (3 interruptions recorded in the last 1h)"
+    )
+
+
+def test_without_a_record_a_spot_node_has_the_rate_of_its_kind() -> None:
+    simulation = spot(interrupted=0)
+    found = spot_interruptions(simulation.snapshot(), simulation.policy)
+    assert found.per_hour == {"n0": pytest.approx(0.1 / 730), "n1": pytest.approx(0.1 / 730)}
+    assert "(the rates of the instance-type catalogue)" in found.assumption
+    drawn = [found.sample(seed, 0, 730 * HOUR) for seed in range(2000)]
+    assert sum(map(len, drawn)) / 4000 == pytest.approx(0.095, abs=0.015)
+
+
+def test_effort_bounds_the_runs_and_the_answer_says_how_far_it_looked() -> None:
+    simulation = busy(2)
+    pieces = [piece.risk for piece in foreboding(simulation, effort=300) if piece.risk is not None]
+    last = pieces[-1]
+    assert 2 <= last.runs < 20
+    assert [one.runs for one in pieces] == list(range(1, last.runs + 1)), "an answer after each run"
+    assert {one.horizon for one in pieces} == {last.horizon}
+    assert START + 2 * HOUR < last.horizon < last.wanted_horizon == START + 8 * HOUR
+    assert last.wanted_runs == 20
+    assert last == risk(simulation, effort=300), "the same again"
+
+
+def test_without_a_bound_all_runs_look_to_the_horizon() -> None:
+    answer = risk(busy(2), runs=3, horizon=HOUR, effort=None)
+    assert (answer.runs, answer.horizon) == (3, START + 3 * HOUR)
+
+
+def test_the_cause_of_an_eviction_is_named_with_its_queue() -> None:
+    answer = risk(busy(5), runs=10, horizon=2 * HOUR)
+    causes = {(cause.reason, cause.by_queue) for one in answer.dangers for cause in one.causes}
+    assert ("reclaim in cohort", LEND) in causes
