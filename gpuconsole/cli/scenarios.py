@@ -1,8 +1,9 @@
 """Scenarios as `validate` sees them: their own objects count, and their problems are findings like all others."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -15,7 +16,7 @@ from gpuconsole.sim.scenario import Scenario, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError
 
 _PLACE = re.compile(r"([A-Za-z][\w.\[\]]*): (.+)")
-_UNKNOWN = re.compile(r"unknown key '([^']+)'")
+_UNKNOWN = re.compile(r"(?:unknown key )?'([^']+)'")
 LineOf = Callable[[FieldPath], int]
 """Field of a document → the line on which it stands."""
 _KEY = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
@@ -62,12 +63,19 @@ def scenario_findings(error: ScenarioError, origin: str, line_of: LineOf) -> lis
 
 def wrong_expectations(scenario: Scenario, origin: str, line_of: LineOf) -> list[Finding]:
     """What of a scenario's `expect` can never be checked, each problem with its line: nothing has to run for that."""
-    return [_finding(text, origin, line_of) for text in _wrong_expectations(scenario)]
+    return [_finding(text, origin, line_of) for text in _wrong_expectations([step.expect for step in scenario.steps])]
 
 
-def _wrong_expectations(scenario: Scenario) -> Iterator[str]:
-    for number, step in enumerate(scenario.steps):
-        for position, item in enumerate(step.expect):
+def misread_expectations(document: Mapping[str, Any]) -> Iterator[str]:
+    """What of the `expect` of a scenario as it is written can never be checked."""
+    steps = document.get("steps")
+    found = [step.get("expect") if isinstance(step, dict) else () for step in steps] if isinstance(steps, list) else []
+    yield from _wrong_expectations([expect if isinstance(expect, list) else () for expect in found])
+
+
+def _wrong_expectations(steps: Iterable[Iterable[Any]]) -> Iterator[str]:
+    for number, expect in enumerate(steps):
+        for position, item in enumerate(expect):
             try:
                 read_expectation(item)
             except ExpectError as error:

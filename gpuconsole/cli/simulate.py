@@ -11,6 +11,7 @@ import msgspec
 
 from gpuconsole.cli.options import Request, clustered, configured
 from gpuconsole.cli.report import as_json, as_text, pools_as_text, record, report
+from gpuconsole.cli.scenarios import misread_expectations
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.errors import SourceError, UsageError
 from gpuconsole.insight.pools import pools
@@ -93,7 +94,7 @@ def command(
 
 def _run_bare(lines: TextIO) -> int:
     failed = False
-    for result in run_lines(lines):
+    for result in run_lines(lines, lines.name, misread_expectations):
         click.echo(json.dumps(result, separators=(",", ":")))
         failed = failed or "error" in result
     return 1 if failed else 0

@@ -14,7 +14,7 @@ from gpuconsole.cli.findings import as_line
 from gpuconsole.cli.options import Request
 from gpuconsole.cli.policy import with_kueue
 from gpuconsole.cli.saved import as_told, saved_in
-from gpuconsole.cli.scenarios import LineOf, placed
+from gpuconsole.cli.scenarios import LineOf, placed, wrong_expectations
 from gpuconsole.config import Config
 from gpuconsole.errors import InputError, SourceError, UsageError
 from gpuconsole.insight.engines import engines
@@ -84,6 +84,8 @@ def open_simulation(request: Request, settings: Config | None = None) -> Opened:
         return _from_snapshot(request.snapshot, request)
     files = resolve(request.files or (DEFAULT,))
     scenario, loaded = _read(files, request, _prices(request))
+    if loaded.origins and (wrong := wrong_expectations(scenario, loaded.origins[0], loaded.lines[0])):
+        raise FindingsError("\n".join(map(as_line, wrong)))
     if request.nodes is not None:
         scenario = _with_nodes(scenario, request.nodes)
     return _opened(build(scenario, seed=request.seed, gpus_per_node=request.gpus_per_node), scenario, loaded, request)

@@ -10,14 +10,17 @@ from typing import Any
 
 from gpuconsole.model.clock import SECOND, parse_time
 from gpuconsole.model.decisions import Admit, Preempt, Refuse
+from gpuconsole.model.documents.closed import unknown_keys
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.queues import ClusterQueue
+from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import PodSetAssignment
 from gpuconsole.scheduling.kueue.config import from_scenario
 from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.sim.rehearsal import Rehearsal
+from gpuconsole.sim.scenario_form import ScenarioForm, StepForm
 
 Document = Mapping[str, Any]
 Queues = dict[str, list[str]]
@@ -25,20 +28,59 @@ Queues = dict[str, list[str]]
 _CREATION_ORDER = list(TABLES)
 
 
-def run_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Run scenarios, one JSON document a line, and give one result a line; a bad line gives an `error`."""
-    for line in lines:
+class BareStepForm(StepForm, frozen=True, rename="camel"):
+    """A step of a bare scenario. Those about time and the configuration's changes are read, and change nothing."""
+
+    remove: tuple[str, ...] = ()
+    apply: tuple[Document, ...] = ()
+    checks: tuple[Document, ...] = ()
+    ready: tuple[Document, ...] = ()
+    max_seconds: float | None = None
+
+
+class BareForm(ScenarioForm, frozen=True, rename="camel"):
+    """A bare scenario: the form of a scenario, and of the conformance data, of which it uses what decisions need."""
+
+    steps: tuple[BareStepForm, ...] = ()
+    seconds: bool = False
+    wait_for_pods_ready: Document | None = None
+
+
+def no_objections(scenario: Document) -> Iterable[str]:
+    return ()
+
+
+def run_lines(
+    lines: Iterable[str], source: str = "", objections: Callable[[Document], Iterable[str]] = no_objections
+) -> Iterator[dict[str, Any]]:
+    """Run scenarios, one JSON document a line, and give one result a line; a bad line gives an `error`.
+
+    An error names the line of `source`; `objections` are what somebody else finds wrong with a scenario.
+    """
+    for number, line in enumerate(lines, start=1):
         if line.strip():
-            yield _run_line(line)
+            result = _run_line(line, objections)
+            if source and "error" in result:
+                result["error"] = "; ".join(f"{source}:{number}: {one}" for one in result["error"].splitlines())
+            yield result
 
 
-def _run_line(line: str) -> dict[str, Any]:
+def _unknown_keys(scenario: Document) -> Iterator[str]:
+    for found in unknown_keys(scenario, BareForm):
+        place = "".join(f"[{key}]" if isinstance(key, int) else f".{clean(key, 80)}" for key in found.path[:-1])
+        where = f"{place.removeprefix('.')}: " if place else ""
+        yield f"{where}unknown key {clean(repr(found.key), 80)}; {found.advice}"
+
+
+def _run_line(line: str, objections: Callable[[Document], Iterable[str]]) -> dict[str, Any]:
     name = ""
     try:
         scenario = json.loads(line)
         if not isinstance(scenario, dict):
             raise ValueError("a scenario is a JSON object")
         name = str(scenario.get("name", ""))
+        if wrong := [*_unknown_keys(scenario), *objections(scenario)]:
+            return {"name": name, "cycles": [], "error": "\n".join(wrong)}
         return run(scenario)
     except json.JSONDecodeError as error:
         problem = f"the line is no JSON: {error}"

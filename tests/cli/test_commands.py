@@ -415,7 +415,7 @@ def test_a_bare_scenario_that_cannot_be_run_is_status_1(gpuconsole: Line, tmp_pa
     result = gpuconsole("simulate", "--cycles", file)
     assert result.status == 1
     assert [json.loads(line) for line in result.lines] == [
-        {"name": "no start", "cycles": [], "error": "the scenario lacks 'start'"}
+        {"name": "no start", "cycles": [], "error": f"{file}:1: the scenario lacks 'start'"}
     ]
     assert gpuconsole("simulate", "three-nodes", "--cycles", file).status == 2
 
@@ -502,3 +502,45 @@ def test_a_catalogue_that_is_wrong_is_told_even_where_nobody_buys(
     assert result.status == 1
     told = f"gpuconsole: {bad}:3: types[x.1].cpu: 'many' is no quantity; write it as 8 or 32Gi"
     assert result.err.splitlines() == [told]
+
+
+EXPECTING = """\
+name: expecting
+objects: []
+steps:
+- advanceSeconds: 1
+  expect:
+  - admited: [a/b]
+  - freeNodes: 3
+    withn: 5s
+"""
+NO_KEYS = (
+    "{file}:6: error: steps[0].expect[0]: 'admited' is no key of expect; did you mean 'admitted'?",
+    "{file}:8: error: steps[0].expect[1]: 'withn' is no key of expect; admitted, pending,",
+)
+
+
+@pytest.mark.parametrize("command", [["simulate"], ["why", "a/b"], ["shares"], ["slots"]], ids=" ".join)
+def test_an_unknown_key_of_an_expectation_is_an_error_for_every_command(
+    gpuconsole: Line, tmp_path: Path, command: list[str]
+) -> None:
+    file = tmp_path / "expecting.yaml"
+    file.write_text(EXPECTING)
+    result = gpuconsole(*command, file)
+    assert (result.status, result.lines) == (1, [])
+    for told, wanted in zip(result.err.splitlines(), NO_KEYS, strict=True):
+        assert told.startswith(f"gpuconsole: {wanted.format(file=file)}")
+
+
+def test_an_unknown_key_of_a_bare_scenario_is_an_error_with_file_and_line(gpuconsole: Line, tmp_path: Path) -> None:
+    good = {"name": "good", "start": "2026-01-05T08:00:00Z", "objects": [], "steps": []}
+    file = tmp_path / "bare.jsonl"
+    bad = [{"expect": [{"admited": []}]}, {"expect": [{"freeNodes": 1}]}, {"creat": []}]
+    file.write_text(f"{json.dumps(good)}\n\n{json.dumps({**good, 'steps': bad})}\n")
+    result = gpuconsole("simulate", "--cycles", file)
+    assert result.status == 1
+    assert [json.loads(line).get("error") for line in result.lines] == [
+        None,
+        f"{file}:3: steps[2]: unknown key 'creat'; did you mean 'create'?; "
+        f"{file}:3: steps[0].expect[0]: 'admited' is no key of expect; did you mean 'admitted'?",
+    ]

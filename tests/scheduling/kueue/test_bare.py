@@ -138,3 +138,39 @@ def test_lines_in_lines_out_and_a_bad_line_is_an_error_of_its_own() -> None:
         ([], "the scenario lacks 'start'"),
         ([], "the scenario's form is wrong"),
     ]
+
+
+def test_an_unknown_key_is_an_error_with_its_line() -> None:
+    step = SCENARIO["steps"][0]
+    lines = [
+        json.dumps(SCENARIO),
+        json.dumps({**SCENARIO, "objetcs": []}),
+        json.dumps({**SCENARIO, "steps": [step, {**step, "creat": [], "maxCycle": 1}]}),
+    ]
+    assert [result.get("error", "") for result in run_lines(lines, "some.jsonl")] == [
+        "",
+        "some.jsonl:2: unknown key 'objetcs'; did you mean 'objects'?",
+        "some.jsonl:3: steps[1]: unknown key 'creat'; did you mean 'create'?; "
+        "some.jsonl:3: steps[1]: unknown key 'maxCycle'; did you mean 'maxCycles'?",
+    ]
+
+
+def test_the_documented_keys_of_the_conformance_data_and_of_scenarios_are_read() -> None:
+    timed: dict[str, Any] = {"checks": [], "ready": [], "remove": [], "apply": [], "maxSeconds": 5, "expect": []}
+    more: dict[str, Any] = {
+        "seconds": True,
+        "admissionFairSharing": {"usageHalfLifeTime": "60s", "usageSamplingInterval": "30s", "resourceWeights": {}},
+        "waitForPodsReady": {"timeout": "60s", "requeuingStrategy": {"backoffLimitCount": 1}},
+        "fairSharingEnabled": False,
+        "fairSharing": [],
+        "featureGates": {},
+        "seed": 1,
+        "description": "",
+        "prices": {},
+        "engine": {},
+        "arrivals": [],
+        "wakeUpBatch": "0s",
+    }
+    scenario = {**SCENARIO, **more, "steps": [{**step, **timed} for step in SCENARIO["steps"]]}
+    [plain, with_more] = run_lines([json.dumps(SCENARIO), json.dumps(scenario)])
+    assert with_more == plain
