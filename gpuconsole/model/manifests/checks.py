@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gpuconsole.model.apiserver.jobs.defaulting import DEFAULT_QUEUE
 from gpuconsole.model.cluster import Namespace, PriorityClass
-from gpuconsole.model.documents.findings import Path
+from gpuconsole.model.documents.findings import Path, Severity
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import CronRules
@@ -78,12 +78,22 @@ def _check(entry: Entry, names: Names) -> None:
             check_queue_of_group(place, known_queues(names.get("volcano_queues", {})))
 
 
-def _defined(name: str, table: str, kind: str, names: Names, place: Reader, path: Path, effect: str) -> bool:
+def _defined(
+    name: str,
+    table: str,
+    kind: str,
+    names: Names,
+    place: Reader,
+    path: Path,
+    effect: str,
+    severity: Severity = Severity.WARNING,
+) -> bool:
     """Report a name that nothing in the input defines."""
     if name in names.get(table, {}):
         return True
     short = name.rpartition("/")[2]
-    place.report.warning(
+    place.report.add(
+        severity,
         place.at(*path),
         f"{kind} {short} is not defined: {effect}",
         f"define it, or name one of: {_some(names.get(table, {}))}" if names.get(table) else f"define a {kind} {short}",
@@ -143,7 +153,8 @@ def _check_job(job: Job, place: Reader, names: Names) -> None:
     if queue:
         path: Path = (*above, "metadata", "labels", QUEUE)
         effect = "the job waits until it exists"
-        _defined(f"{job.namespace}/{queue}", "local_queues", "LocalQueue", names, place, path, effect)
+        key = f"{job.namespace}/{queue}"
+        _defined(key, "local_queues", "LocalQueue", names, place, path, effect, _severity_of_queue(names))
     elif job.kind != "VolcanoJob" and _is_unqueued(job, names):
         problem = "it has no queue-name label: Kueue does not manage it, its pods start at once"
         path = (*above, "metadata", "labels")
@@ -162,6 +173,12 @@ def _check_job(job: Job, place: Reader, names: Names) -> None:
         check_queue_of_job(place, known_queues(names.get("volcano_queues", {})))
     for name in dict.fromkeys(pods.template.priority_class for pods in job.pod_sets):
         _check_priority(name, place, names)
+
+
+def _severity_of_queue(names: Names) -> Severity:
+    """How bad it is that a LocalQueue is missing: where no queue is among the files, they are somewhere else."""
+    has_queues = any(names.get(table) for table in ("local_queues", "cluster_queues"))
+    return Severity.WARNING if has_queues else Severity.NOTE
 
 
 def _is_unqueued(job: Job, names: Names) -> bool:
@@ -196,7 +213,9 @@ def _where(value: object, name: str) -> Path:
 def _check_workload(workload: Workload, place: Reader, names: Names) -> None:
     if workload.queue:
         effect = "the workload waits until it exists"
-        _defined(workload.local_queue, "local_queues", "LocalQueue", names, place, ("spec", "queueName"), effect)
+        path: Path = ("spec", "queueName")
+        severity = _severity_of_queue(names)
+        _defined(workload.local_queue, "local_queues", "LocalQueue", names, place, path, effect, severity)
 
 
 def _check_defaults(entries: Iterable[Entry]) -> None:
