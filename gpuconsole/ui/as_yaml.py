@@ -53,6 +53,8 @@ API_VERSIONS: Mapping[str, str] = {
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
     "CronJob": "batch/v1",
     "VolcanoJob": "batch.volcano.sh/v1alpha1",
+    "SparkApplication": "sparkoperator.k8s.io/v1beta2",
+    "AppWrapper": "workload.codeflare.dev/v1beta2",
     "RayService": "ray.io/v1",
     "VolcanoQueue": "scheduling.volcano.sh/v1beta1",
     "KaiQueue": "scheduling.run.ai/v2",

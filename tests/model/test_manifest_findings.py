@@ -671,15 +671,15 @@ def test_kinds_that_are_not_played_are_counted_by_name() -> None:
         f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}"
         for version, kind in (
             *(("apps/v1", "ReplicaSet"), ("apps/v1", "ReplicaSet"), ("argoproj.io/v1", "Workflow")),
-            *(("workload.codeflare.dev/v1beta2", "AppWrapper"), ("ray.io/v1", "RayCronJob")),
+            *(("sparkoperator.k8s.io/v1beta2", "ScheduledSparkApplication"), ("ray.io/v1", "RayCronJob")),
             *(("v1", "ConfigMap"), ("apps/v1", "DaemonSet"), ("example.com/v1", "Widget")),
         )
     )
     loaded = load_text(text, "zoo.yaml")
     assert loaded.known_unsimulated == {
-        "AppWrapper (workload.codeflare.dev)": 1,
         "RayCronJob (ray.io)": 1,
         "ReplicaSet (apps)": 2,
+        "ScheduledSparkApplication (sparkoperator.k8s.io)": 1,
         "Workflow (argoproj.io)": 1,
     }
     assert loaded.unknown == {"Widget (example.com)": 1}

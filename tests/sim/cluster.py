@@ -183,7 +183,7 @@ def _line(event: Happened) -> str:
 def short(key: str) -> str:
     """`red/job-train-1a2b3` is red/train."""
     team, _, name = key.partition("/")
-    kinds = ("job-", "pytorchjob-", "jobset-", "rayjob-")
+    kinds = ("job-", "pytorchjob-", "jobset-", "rayjob-", "sparkapplication-", "appwrapper-")
     for kind in kinds:
         if name.startswith(kind):
             return f"{team}/{name.removeprefix(kind).rpartition('-')[0]}"

@@ -12,7 +12,7 @@ Manifest = dict[str, Any]
 
 def read(*documents: Manifest) -> tuple[Object, ...]:
     """The objects of these documents, which have nothing that the API server would refuse."""
-    loaded = load_text("\n---\n".join(map(json.dumps, documents)), "test.yaml", strict=True)
+    loaded = load_text(dumps(*documents), "test.yaml", strict=True)
     assert [finding for finding in loaded.findings if finding.severity.value == "error"] == []
     return loaded.objects
 
@@ -69,3 +69,8 @@ def worker_set(name: str, replicas: int, size: int, *, queue: str = "", led: boo
         "metadata": meta(name, queue=queue),
         "spec": {"replicas": replicas, "leaderWorkerTemplate": group},
     }
+
+
+def dumps(*documents: Manifest) -> str:
+    """The documents as the text of one file."""
+    return "\n---\n".join(map(json.dumps, documents))

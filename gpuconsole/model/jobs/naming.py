@@ -15,12 +15,15 @@ GROUPS = {
     **dict.fromkeys(("Deployment", "StatefulSet"), "apps"),
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io",
     "VolcanoJob": "batch.volcano.sh",
+    "SparkApplication": "sparkoperator.k8s.io",
+    "AppWrapper": "workload.codeflare.dev",
     "Pod": "",
 }
 """Kind → API group, which goes into the hash of the name."""
 
+_SUSPENDABLE = ("Job", "JobSet", "RayJob", "RayCluster", "TrainJob", "CronJob", "SparkApplication", "AppWrapper")
 SUSPENDED_BY = {
-    **dict.fromkeys(("Job", "JobSet", "RayJob", "RayCluster", "TrainJob", "CronJob"), ("suspend",)),
+    **dict.fromkeys(_SUSPENDABLE, ("suspend",)),
     **dict.fromkeys(("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob"), ("runPolicy", "suspend")),
 }
 """Kind → the field below `spec` that suspends a job which no queue manages."""

@@ -7,7 +7,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.job import Job
-from gpuconsole.model.jobs import apps, batch, cronjob, kubeflow, podgroup, ray, train
+from gpuconsole.model.jobs import apps, appwrapper, batch, cronjob, kubeflow, podgroup, ray, spark, train
 from gpuconsole.model.jobs import volcano as volcano_jobs
 from gpuconsole.model.manifests import (
     capacity,
@@ -44,6 +44,8 @@ JOBS: Mapping[tuple[str, str], Decoder] = {
     **{("kubeflow.org", replicas.kind): kubeflow.decoder(replicas) for replicas in kubeflow.ALL},
     **{(group, "TrainJob"): train.train_job for group in (TRAINER, "kubeflow.org")},
     ("batch.volcano.sh", "Job"): volcano_jobs.volcano_job,
+    ("sparkoperator.k8s.io", "SparkApplication"): spark.spark_application,
+    ("workload.codeflare.dev", "AppWrapper"): appwrapper.app_wrapper,
 }
 """Kinds that become jobs of the table `jobs`."""
 
@@ -104,6 +106,8 @@ VERSIONS: Mapping[str, tuple[str, ...]] = {
     "kubeflow.org": ("v2alpha1", "v2beta1", "v1"),
     TRAINER: ("v1alpha1",),
     "apps": ("v1",),
+    "sparkoperator.k8s.io": ("v1beta2",),
+    "workload.codeflare.dev": ("v1beta2",),
     "leaderworkerset.x-k8s.io": ("v1",),
     "batch.volcano.sh": ("v1alpha1",),
     "scheduling.volcano.sh": ("v1beta1",),

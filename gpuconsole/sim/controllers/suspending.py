@@ -11,18 +11,18 @@ from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
 from gpuconsole.sim.world import World
 
 _KINDS = ("Job", "CronJob", "JobSet", "PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob", "TrainJob")
-_RAY = ("RayJob", "RayCluster", "RayService")
+_OTHERS = ("RayJob", "RayCluster", "RayService", "SparkApplication", "AppWrapper")
 
 
 def job_named(world: World, key: str) -> Job | None:
     """The job that a `namespace/name` or a whole key means, unless it has ended."""
-    found = (world.job(name) for name in (key, *(f"{kind}/{key}" for kind in (*_KINDS, *_RAY))))
+    found = (world.job(name) for name in (key, *(f"{kind}/{key}" for kind in (*_KINDS, *_OTHERS))))
     return next((job for job in found if job is not None and not job.ended), None)
 
 
 def set_active(world: World, job: Job, active: bool) -> Refusal:
     """Suspend a job, whose pods are deleted, or let it go on."""
-    if job.kind not in (*_KINDS, *_RAY):
+    if job.kind not in (*_KINDS, *_OTHERS):
         return f"a {job.kind} cannot be suspended; scale it to 0"
     if jobs.managed(world, job):
         return f"job {job.key} is Kueue's to suspend; stop its workload"

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from gpuconsole.model.apiserver.gates import NO_GATES, Gates
-from gpuconsole.model.apiserver.jobs import batch, groups, services
+from gpuconsole.model.apiserver.jobs import applications, batch, groups, services
 from gpuconsole.model.apiserver.jobs.defaulting import defaulted, edited
 from gpuconsole.model.apiserver.jobs.framework import JobView, labels_of
 from gpuconsole.model.apiserver.jobs.parts import Document, at
@@ -83,6 +83,17 @@ JOB_KINDS: Mapping[tuple[str, str], JobKind] = {
     ),
     ("ray.io", "RayJob"): JobKind(
         version="ray.io/v1", check=groups.check_ray_job, change=groups.change_ray_job, takes_elastic=True
+    ),
+    ("sparkoperator.k8s.io", "SparkApplication"): JobKind(
+        version="sparkoperator.k8s.io/v1beta2",
+        check=applications.check_spark_application,
+        change=applications.change_spark_application,
+        takes_elastic=True,
+    ),
+    ("workload.codeflare.dev", "AppWrapper"): JobKind(
+        version="workload.codeflare.dev/v1beta2",
+        check=applications.check_app_wrapper,
+        change=applications.change_app_wrapper,
     ),
     ("", "Pod"): JobKind(version="/v1", check=groups.check_pod, change=groups.change_pod),
     ("ray.io", "RayCluster"): JobKind(

@@ -1,0 +1,161 @@
+"""What an AppWrapper's components hold: the pod sets of known kinds, and those that are declared by their paths.
+
+AppWrapper 1.1 pkg/utils (GetValueAtPath, InferPodSets, ValidatePodSets), which Kueue 0.19 uses, too.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from gpuconsole.model.apiserver.jobs.parts import at, at_once, entries, number
+from gpuconsole.model.jobs.batch import COMPLETION_INDEX, JOB_INDEX
+from gpuconsole.model.jobs.kubeflow import REPLICA_INDEX
+
+Document = Mapping[str, Any]
+MOST_POD_SETS = 8
+_ROOT = "template"
+_STEP = re.compile(r"\.([^.\[]+)|\[([^\]]*)\]")
+SERVICES = (("apps", "Deployment"), ("apps", "StatefulSet"), ("ray.io", "RayCluster"))
+"""Kinds that go on until they are deleted."""
+
+
+class PathError(ValueError):
+    """A path that leads to no pod template."""
+
+
+class WrappedPods(Struct, frozen=True):
+    """A pod set of a component."""
+
+    path: str
+    """`template.spec.template`, from the component."""
+    replicas: int
+    index: str = ""
+    """The label or annotation with the number of each pod."""
+    subgroup: str = ""
+    subgroups: int | None = None
+
+
+def value_at(component: Document, path: str) -> Any:
+    """The value at a path of a component's template. Raises PathError."""
+    if not path.startswith(_ROOT):
+        raise PathError(f"first element of the path must be '{_ROOT}'")
+    done, rest, value = _ROOT, path.removeprefix(_ROOT), component.get("template")
+    while rest:
+        step = _STEP.match(rest)
+        if step is None:
+            raise PathError(f"at path position '{done}' invalid path element '{rest}'")
+        value = _field(value, step[1], done) if step[1] is not None else _entry(value, step[2], done)
+        done, rest = done + step[0], rest[step.end() :]
+    return value
+
+
+def _field(value: Any, key: str, done: str) -> Any:
+    if not isinstance(value, dict):
+        raise PathError(f"at path position '{done}.' non-map value")
+    if key not in value:
+        raise PathError(f"at path position '{done}.' missing field '{key}'")
+    return value[key]
+
+
+def _entry(value: Any, text: str, done: str) -> Any:
+    if not text.isdecimal():
+        raise PathError(f"at path position '{done}' invalid index expression '{text}'")
+    if not isinstance(value, list):
+        raise PathError(f"at path position '{done}' found non-array value")
+    if int(text) >= len(value):
+        raise PathError(f"at path position '{done}' out of bounds index '{int(text)}'")
+    return value[int(text)]
+
+
+def steps(path: str) -> list[str | int]:
+    """The keys and positions that a path goes through, from the component on."""
+    found = _STEP.findall(path.removeprefix(_ROOT))
+    return [_ROOT, *(key if key else int(position) for key, position in found)]
+
+
+def template_at(component: Document, path: str) -> Document:
+    """The pod template at a path. Raises PathError."""
+    value = value_at(component, path)
+    if not isinstance(value, dict):
+        raise PathError(f"at path position '{path}' non-map value")
+    if not isinstance(value.get("spec"), dict):
+        raise PathError(f"content at {path} does not contain a spec")
+    return value
+
+
+def kind_of(component: Document) -> tuple[str, str]:
+    """(group, kind) of what a component wraps."""
+    template = component.get("template")
+    version, kind = at(template, "apiVersion"), at(template, "kind")
+    group = version.rpartition("/")[0] if isinstance(version, str) else ""
+    return group, kind if isinstance(kind, str) else ""
+
+
+def inferred(component: Document) -> list[WrappedPods]:
+    """The pod sets of a component of a known kind. Raises PathError where one of them is no pod template."""
+    found = list(_inferred(component.get("template"), kind_of(component)))
+    for pods in found:
+        template_at(component, pods.path)
+    return found
+
+
+def _inferred(document: Any, kind: tuple[str, str]) -> Iterator[WrappedPods]:
+    spec = at(document, "spec")
+    match kind:
+        case ("batch", "Job"):
+            yield WrappedPods("template.spec.template", at_once(spec), COMPLETION_INDEX)
+        case ("jobset.x-k8s.io", "JobSet"):
+            for place, job in enumerate(entries(spec, "replicatedJobs")):
+                path = f"template.spec.replicatedJobs[{place}].template.spec.template"
+                replicas = number(job, "replicas")
+                count = replicas * at_once(at(job, "template", "spec"))
+                yield WrappedPods(path, count, COMPLETION_INDEX, JOB_INDEX, replicas)
+        case ("kubeflow.org", "PyTorchJob"):
+            for type in ("Master", "Worker"):
+                if at(spec, "pytorchReplicaSpecs", type, "template") is not None:
+                    path = f"template.spec.pytorchReplicaSpecs.{type}.template"
+                    yield WrappedPods(path, number(spec, "pytorchReplicaSpecs", type, "replicas"), REPLICA_INDEX)
+        case ("ray.io", "RayCluster"):
+            yield from _ray(spec, "template.spec.")
+        case ("ray.io", "RayJob"):
+            yield from _ray(at(spec, "rayClusterSpec"), "template.spec.rayClusterSpec.")
+        case ("", "Pod"):
+            yield WrappedPods("template", 1)
+        case ("apps", "Deployment" | "StatefulSet"):
+            yield WrappedPods("template.spec.template", number(spec, "replicas"))
+
+
+def _ray(spec: Any, prefix: str) -> Iterator[WrappedPods]:
+    yield WrappedPods(f"{prefix}headGroupSpec.template", 1)
+    for place, group in enumerate(entries(spec, "workerGroupSpecs")):
+        if at(group, "template") is not None:
+            yield WrappedPods(f"{prefix}workerGroupSpecs[{place}].template", number(group, "replicas"))
+
+
+def declared(component: Document) -> list[WrappedPods]:
+    """The pod sets that a component declares itself."""
+    sets = [part for part in entries(component, "podSets") if isinstance(part, dict)]
+    return [WrappedPods(str(part.get("path") or ""), number(part, "replicas")) for part in sets]
+
+
+def contradiction(own: Sequence[WrappedPods], known: Sequence[WrappedPods]) -> str:
+    """How declared pod sets differ from those that are inferred; empty if they do not."""
+    paths: dict[str, WrappedPods] = {}
+    for pods in own:
+        if pods.path in paths:
+            return f"multiple DeclaredPodSets with path '{pods.path}'"
+        paths[pods.path] = pods
+    if not own or not known:
+        return ""
+    if len(known) != len(own):
+        return f"DeclaredPodSet count {len(own)} differs from inferred count {len(known)}"
+    for pods in known:
+        said = paths.get(pods.path)
+        if said is None:
+            return f"PodSet with path '{pods.path}' is missing"
+        if said.replicas != pods.replicas:
+            counts = f"replica count {said.replicas} differs from inferred count {pods.replicas}"
+            return f"{counts} for PodSet at path position '{pods.path}'"
+    return ""

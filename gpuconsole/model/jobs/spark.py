@@ -1,0 +1,111 @@
+"""sparkoperator.k8s.io SparkApplication: a driver and its executors, as Kueue 0.19 counts them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.documents.pods import pod_template
+from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.job import Job, JobPhase
+from gpuconsole.model.job_rules import LaunchRules
+from gpuconsole.model.jobs.common import job, pods
+from gpuconsole.model.jobs.topology import topology_request
+from gpuconsole.model.pod_sets import PodSet
+
+DRIVER, EXECUTOR = "driver", "executor"
+_CONTAINERS = {DRIVER: "spark-kubernetes-driver", EXECUTOR: "spark-kubernetes-executor"}
+_TYPES = ("Java", "Python", "R", "Scala")
+_MODES = ("cluster", "client", "in-cluster-client")
+_RESTARTS = ("Never", "OnFailure", "Always")
+_JAVA_UNITS = {"k": "Ki", "m": "Mi", "g": "Gi", "t": "Ti", "p": "Pi"}
+_COPIED = ("initContainers", "nodeSelector", "affinity", "tolerations", "priorityClassName")
+"""Fields that driver and executor have as pods have them."""
+_PHASES: Mapping[str, JobPhase] = {
+    "COMPLETED": JobPhase.SUCCEEDED,
+    **dict.fromkeys(("FAILED", "SUBMISSION_FAILED"), JobPhase.FAILED),
+    "RUNNING": JobPhase.RUNNING,
+    "SUSPENDED": JobPhase.SUSPENDED,
+}
+
+
+def spark_application(reader: Reader, now: Time) -> Job:
+    """A SparkApplication: it ends with its driver, and its executors go then.
+
+    Resources are those that the operator requests for its pods: coreRequest, memory, gpu, sidecars. Templates of pods
+    give labels and annotations only (Kueue 0.19 sparkapplication_podset.go mutateSparkPod).
+    """
+    spec = reader.mapping("spec")
+    spec.one_of("type", "", _TYPES)
+    spec.one_of("mode", "cluster", _MODES)
+    for role in (DRIVER, EXECUTOR):
+        if role not in spec:
+            spec.report.refused(spec.at(role), f"{role} is missing", f"describe the {role}", "required")
+    suspended = spec.flag("suspend")
+    restarts = spec.mapping("restartPolicy")
+    repeats = restarts.one_of("type", "Never", _RESTARTS) == "OnFailure"
+    state = _PHASES.get(reader.down("status", "applicationState").text("state"))
+    count = pods(spec.mapping(EXECUTOR), "instances", 0)
+    return job(
+        reader,
+        now,
+        "SparkApplication",
+        (_pod_set(spec, DRIVER, 1), _pod_set(spec, EXECUTOR, count)),
+        rules=LaunchRules(deciders=(DRIVER,)),
+        suspended=suspended,
+        backoff_limit=restarts.number("onFailureRetries", 0, low=0) if repeats else 0,
+        phase=state or (JobPhase.SUSPENDED if suspended else JobPhase.PENDING),
+    )
+
+
+def _pod_set(spec: Reader, role: str, count: int) -> PodSet:
+    place = spec.mapping(role)
+    template = place.reporting(place.report, _template(spec.value, place.value, role))
+    return PodSet(name=role, count=count, template=pod_template(template), topology=topology_request(template, count))
+
+
+def _template(spec: Mapping[str, Any], said: Mapping[str, Any], role: str) -> dict[str, Any]:
+    """The pod template that Kueue makes of a driver or an executor."""
+    requests = {"cpu": said.get("coreRequest"), "memory": _memory(said.get("memory"))}
+    limits = {"cpu": said.get("coreLimit"), "memory": _memory(said.get("memoryLimit")), **_gpus(said.get("gpu"))}
+    resources = {key: _given(part) for key, part in (("requests", requests), ("limits", limits)) if _given(part)}
+    sidecars = said.get("sidecars")
+    containers = [{"name": _CONTAINERS[role], "resources": resources}]
+    pod: dict[str, Any] = {key: said[key] for key in _COPIED if said.get(key) is not None}
+    if "nodeSelector" not in pod and spec.get("nodeSelector") is not None:
+        pod["nodeSelector"] = spec["nodeSelector"]
+    pod["containers"] = [*containers, *(sidecars if isinstance(sidecars, list) else [])]
+    pod["restartPolicy"] = "Never"
+    return {"metadata": _metadata(said), "spec": pod}
+
+
+def _metadata(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Labels and annotations of the template, with those of the driver or executor itself before them."""
+    template = said.get("template")
+    base = template.get("metadata") if isinstance(template, dict) else None
+    found = {}
+    for key in ("labels", "annotations"):
+        parts = (base.get(key) if isinstance(base, dict) else None, said.get(key))
+        found[key] = {name: value for part in parts if isinstance(part, dict) for name, value in part.items()}
+    return found
+
+
+def _given(amounts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: amount for name, amount in amounts.items() if amount is not None}
+
+
+def _gpus(said: object) -> dict[str, Any]:
+    """A GPU without a name, or none of them, is no request."""
+    if not isinstance(said, dict) or not isinstance(said.get("name"), str) or not said["name"]:
+        return {}
+    quantity = said.get("quantity")
+    return {} if isinstance(quantity, int) and quantity <= 0 else {said["name"]: quantity}
+
+
+def _memory(said: object) -> object:
+    """An amount in Java's units (`512m`, `2g`, `1gb`) as Kubernetes writes it; other texts stay as they are."""
+    if not isinstance(said, str):
+        return said
+    lower = said.strip().lower()
+    bare = lower.removesuffix("b")
+    unit = _JAVA_UNITS.get(bare[-1:])
+    return f"{bare[:-1]}{unit}" if unit is not None and bare[:-1].replace(".", "", 1).isdigit() else said
