@@ -3,6 +3,7 @@
 What the console keeps is shown, no more: fields that it does not read from the API server are not here.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,14 +11,25 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from gpuconsole.model.clock import SECOND, format_exactly, format_time
+from gpuconsole.model.clock import SECOND, format_time
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import canonical, format_quantity
-from gpuconsole.model.queues import ClusterQueue, Cohort, FlavorQuotas, LocalQueue, Quota
+from gpuconsole.model.queues import ClusterQueue, Cohort, FlavorQuotas, LocalQueue, Quota, ResourceFlavor
 from gpuconsole.model.topology_encoding import encode
-from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSetAssignment, RequeueState, Workload
-from gpuconsole.ui.job_yaml import own_spec, own_status, owner_references
+from gpuconsole.model.workloads import (
+    Admission,
+    CheckState,
+    Condition,
+    PodSetAssignment,
+    PreemptionGate,
+    RequeueState,
+    Workload,
+)
+from gpuconsole.ui.job_yaml import job_metadata, job_spec, job_status, owner_references
+from gpuconsole.ui.object_yaml import owner_reference, parts_of
+from gpuconsole.ui.pod_yaml import pod_set_fields, present
 from gpuconsole.ui.volcano_yaml import volcano_manifest
 
 API_VERSIONS: Mapping[str, str] = {
@@ -37,6 +49,8 @@ API_VERSIONS: Mapping[str, str] = {
     "ResourceClaim": "resource.k8s.io/v1",
     "ResourceFlavor": "kueue.x-k8s.io/v1beta2",
     "AdmissionCheck": "kueue.x-k8s.io/v1beta2",
+    **dict.fromkeys(("MultiKueueConfig", "MultiKueueCluster", "ProvisioningRequestConfig"), "kueue.x-k8s.io/v1beta2"),
+    "ProvisioningRequest": "autoscaling.x-k8s.io/v1",
     "Cohort": "kueue.x-k8s.io/v1beta2",
     "ClusterQueue": "kueue.x-k8s.io/v1beta2",
     "LocalQueue": "kueue.x-k8s.io/v1beta2",
@@ -66,29 +80,19 @@ API_VERSIONS: Mapping[str, str] = {
     "PodDisruptionBudget": "policy/v1",
 }
 
+_KINDS = {"VolcanoQueue": "Queue", "KaiQueue": "Queue", "KaiPodGroup": "PodGroup", "StoredTemplate": "PodTemplate"}
+"""Kinds that our model names apart from others of the same name."""
 _METADATA = {"name", "namespace", "uid", "created", "labels", "annotations"}
 _TOP = {"value", "global_default", "preemption_policy", "description"}
 _STATUS = {
     *("conditions", "admission", "requeue", "reclaimable_pods", "admission_checks", "unhealthy_nodes"),
     *("accumulated_past_execution_time_seconds", "resource_requests", "scheduling_stats", "cluster_name"),
-    *(
-        "nominated_cluster_names",
-        "parked",
-        "phase",
-        "gpus",
-        "bound",
-        "started",
-        "finished",
-        "deleted",
-        "nominated_node",
-    ),
-    *("reason", "message", "done", "failures", "capacity", "allocatable", "ready", "synthesised", "named_only"),
+    *("nominated_cluster_names", "phase"),
 }
 _LATELY = ("consumed", "sampled", "usage")
-_TIMES = {"created", "since", "at", "bound", "started", "finished", "deleted"}
-_SPANS = {"duration", "checkpoint_interval", "max_execution_time", "grace_period", "done"}
+_TIMES = {"created", "since", "at"}
 _AMOUNTS = {
-    *("requests", "limits", "capacity", "allocatable", "usage", "overhead", "max", "min", "default"),
+    *("requests", "limits", "capacity", "usage", "overhead", "max", "min", "default"),
     *("default_request", "resources", "min_resources", "capability", "deserved", "guarantee"),
 }
 _NAMES = {
@@ -102,6 +106,7 @@ _NAMES = {
 _OTHER_NAMES: Mapping[type[Struct], Mapping[str, str]] = {
     ClusterQueue: {"cohort": "cohort_name", "fungibility": "flavor_fungibility"},
     Cohort: {"parent": "parent_name"},
+    ResourceFlavor: {"topology": "topology_name"},
     Admission: {"pod_sets": "pod_set_assignments"},
     PodSetAssignment: {"usage": "resource_usage", "delayed": "delayed_topology_request"},
     CheckState: {"requeue_after": "requeue_after_seconds", "updates": "pod_set_updates"},
@@ -119,38 +124,68 @@ _OTHER_NAMES: Mapping[type[Struct], Mapping[str, str]] = {
 _GROUPS = {"WorkloadPriorityClass": "kueue.x-k8s.io", "PriorityClass": "scheduling.k8s.io"}
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes what Kubernetes reads as true or false, and PyYAML does not: a node named `n`."""
+
+
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("[yYnN]$"), list("yYnN"))
+
+
 def as_yaml(thing: Object) -> str:
     """Write the object as YAML. Strings keep what they hold; the pane that shows them cleans them."""
-    return yaml.safe_dump(as_manifest(thing), sort_keys=False, allow_unicode=True, width=10_000)
+    return yaml.dump(as_manifest(thing), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
 
 
 def as_manifest(thing: Object) -> dict[str, Any]:
-    """The object in the form of its manifest: metadata, spec, status."""
-    kind = thing.kind if isinstance(thing, Job) else type(thing).__name__
-    lately = _used_lately(thing) if isinstance(thing, LocalQueue) else {}
+    """The object in the form of its manifest: metadata, spec, status; the API server takes what it says."""
+    if isinstance(thing, Job):
+        return _job(thing)
+    kind = type(thing).__name__
+    found = parts_of(thing)
     parts: dict[str, dict[str, Any]] = {"metadata": {}, "": {}, "spec": {}, "status": {}}
     for name, value in _fields(thing).items():
-        if name == "kind" or (lately and name in _LATELY):
-            continue
         part = "metadata" if name in _METADATA else "status" if name in _STATUS else "" if name in _TOP else "spec"
-        parts[part][_key(name)] = value
-    if isinstance(thing, Job):
-        for name in ("rules", "batch"):
+        if name != "kind" and (found is None or part == "metadata"):
+            parts[part][_key(name)] = value
+    if found is not None:
+        parts["spec"], parts["status"] = found.spec, found.status
+    if isinstance(thing, LocalQueue):
+        parts["status"] = _used_lately(thing)
+        for name in _LATELY:
             parts["spec"].pop(name, None)
-        parts["spec"] = {**own_spec(thing), **parts["spec"]}
-        parts["status"] |= own_status(thing)
     if isinstance(thing, Workload):
+        gates = [_gate(gate) for gate in thing.preemption_gates if gate.since is not None or gate.open]
+        parts["status"] |= present(preemptionGates=gates)
         owners = owner_references(thing, API_VERSIONS)
         parts["metadata"] |= {"ownerReferences": owners} if owners else {}
-    if isinstance(thing, Job) and thing.volcano is not None:
-        return volcano_manifest(thing, parts["metadata"], lambda template: {"spec": _value("template", template)})
+    if isinstance(thing, Pod):
+        deleted = {"deletionTimestamp": format_time(thing.deleted)} if thing.deleted else {}
+        parts["metadata"] |= present(**deleted, ownerReferences=owner_reference(thing.job, API_VERSIONS))
     return {
         "apiVersion": API_VERSIONS.get(kind, "v1"),
-        "kind": kind,
+        "kind": _KINDS.get(kind, kind),
         "metadata": parts["metadata"],
         **parts[""],
-        **({"spec": parts["spec"]} if parts["spec"] else {}),
-        **({"status": {**parts["status"], **lately}} if parts["status"] or lately else {}),
+        **present(spec=parts["spec"], status=parts["status"]),
+    }
+
+
+def _job(job: Job) -> dict[str, Any]:
+    """A job in the form of its kind's manifest."""
+    meta = {
+        **present(namespace=job.namespace, name=job.name, uid=job.uid),
+        **present(creationTimestamp=format_time(job.created) if job.created else None),
+        **job_metadata(job),
+        **present(ownerReferences=owner_reference(job.owner, API_VERSIONS)),
+    }
+    if job.volcano is not None:
+        return volcano_manifest(job, meta)
+    return {
+        "apiVersion": API_VERSIONS.get(job.kind, "v1"),
+        "kind": job.kind,
+        "metadata": meta,
+        "spec": job_spec(job),
+        **present(status=job_status(job)),
     }
 
 
@@ -183,9 +218,13 @@ def _fields(thing: Struct) -> dict[str, Any]:
         out["resources"] = [{"name": name, **amounts} for name, amounts in out["resources"].items()]
     if "fair_weight" in out:
         out["fair_sharing"] = {"weight": f"{out.pop('fair_weight'):g}"}
+    if isinstance(thing, ClusterQueue):
+        out.update(_cluster_queue(thing))
+        for name in ("admission_mode", "checks", "concurrent_admission", "terminating"):
+            out.pop(name, None)
     if isinstance(thing, Workload):
         out.update(_workload(thing))
-        for name in ("priority_kind", "owner", "job_uid"):
+        for name in ("priority_kind", "owner", "job_uid", "done", "parked"):
             out.pop(name, None)
     if isinstance(thing, Condition):
         out["status"] = str(thing.status)
@@ -193,9 +232,24 @@ def _fields(thing: Struct) -> dict[str, Any]:
     return {names.get(key, key): value for key, value in out.items()}
 
 
+def _cluster_queue(queue: ClusterQueue) -> dict[str, Any]:
+    """What a ClusterQueue's API writes in another form than the model."""
+    rules = [{"name": rule.name, **present(onFlavors=list(rule.on_flavors))} for rule in queue.checks]
+    tried = queue.concurrent_admission
+    limits = present(lastAcceptableFlavorName=tried.last_acceptable_flavor) if tried is not None else {}
+    migration = {"mode": tried.mode.value, **present(constraints=limits)} if tried is not None else None
+    return present(
+        admission_scope=present(admissionMode=queue.admission_mode),
+        admission_checks_strategy=present(admissionChecks=rules),
+        concurrent_admission_policy=present(migration=migration),
+    )
+
+
 def _workload(workload: Workload) -> dict[str, Any]:
     """What a Workload's API writes in another form than the model."""
-    out: dict[str, Any] = {}
+    out: dict[str, Any] = {"pod_sets": [pod_set_fields(pods) for pods in workload.pod_sets]}
+    if workload.preemption_gates:
+        out["preemption_gates"] = [{"name": gate.name} for gate in workload.preemption_gates]
     if workload.priority_kind:
         reference = {"group": _GROUPS.get(workload.priority_kind, ""), "kind": workload.priority_kind}
         out["priority_class"] = {**reference, "name": workload.priority_class}
@@ -208,14 +262,18 @@ def _workload(workload: Workload) -> dict[str, Any]:
     return out
 
 
+def _gate(gate: PreemptionGate) -> dict[str, Any]:
+    """Where a preemption gate stands; one that was never moved is closed, and not written."""
+    since = {} if gate.since is None else {"lastTransitionTime": format_time(gate.since)}
+    return {"name": gate.name, "position": "Open" if gate.open else "Closed", **since}
+
+
 def _value(name: str, value: Any) -> Any:
     match value:
         case bool() | float():
             return value
         case int() if name in _TIMES:
             return format_time(value)
-        case int() if name in _SPANS:
-            return format_exactly(value)
         case int():
             return int(value)
         case str():

@@ -1,11 +1,10 @@
-"""What kinds of jobs say beyond their pods, and whom Workloads belong to, as their manifests write it."""
+"""Jobs of every kind in the form of their manifests: pods where the kind has them, and what it says beyond them."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from gpuconsole.model.clock import SECOND, format_time
+from gpuconsole.model.clock import SECOND, format_exactly, format_time
 from gpuconsole.model.intervals import count
-from gpuconsole.model.job import Job
+from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import (
     BatchRules,
     BatchStatus,
@@ -13,14 +12,20 @@ from gpuconsole.model.job_rules import (
     FailureRule,
     GroupRules,
     LaunchRules,
-    MemberRules,
+    PodPatch,
     ReplicaRules,
     TrainRules,
 )
-from gpuconsole.model.jobs.naming import LWS_GROUP, POD_GROUP
+from gpuconsole.model.jobs.batch import MIN_PARALLELISM
+from gpuconsole.model.jobs.kubeflow import ALL as KUBEFLOW
+from gpuconsole.model.jobs.kubeflow import Replicas
+from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, MAX_EXECUTION, PRIORITY_CLASS, QUEUE
+from gpuconsole.model.jobs.naming import LWS_GROUP, POD_GROUP, SUSPENDED_BY
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.workloads import Workload
+from gpuconsole.ui.pod_yaml import Fields, amounts, asked_topology, present, template_fields, toleration_fields
 
-Fields = dict[str, Any]
+_KUBEFLOW: Mapping[str, Replicas] = {kind.kind: kind for kind in KUBEFLOW}
 _NO_CONTROLLER = ("StatefulSet", "LeaderWorkerSet")
 """Kinds that own their Workloads without controlling them."""
 
@@ -40,52 +45,223 @@ def owner_references(workload: Workload, versions: Mapping[str, str]) -> list[Fi
     return [{**owner, **({"uid": workload.job_uid} if workload.job_uid else {}), **control}]
 
 
-def own_spec(job: Job) -> Fields:
-    """The fields of a job's spec that its kind alone has."""
-    match job.rules:
-        case BatchRules() as rules:
-            return _batch(job, rules)
-        case ReplicaRules(ordered=ordered) if job.kind in ("Deployment", "StatefulSet"):
-            parallel = {"podManagementPolicy": "Parallel"} if job.kind == "StatefulSet" and not ordered else {}
-            return {"replicas": sum(part.count for part in job.pod_sets), **parallel}
-        case GroupRules(replicas=replicas, recreate=recreate):
-            policy = "RecreateGroupOnPodRestart" if recreate else "None"
-            return {"replicas": replicas, "restartPolicy": policy}
-        case CronRules() as rules:
-            return _cron(job, rules)
-        case LaunchRules(ttl=ttl, deadline=deadline):
-            return _seconds(ttlSecondsAfterFinished=ttl, activeDeadlineSeconds=deadline)
-        case TrainRules(kind=kind, runtime=runtime, nodes=nodes):
-            return {"runtimeRef": {"kind": kind, "name": runtime}, **_present(trainer=_present(numNodes=nodes))}
-        case MemberRules() | ReplicaRules() | None:
-            return {}
+def job_metadata(job: Job) -> Fields:
+    """Labels and annotations of a job, with those that say its queue, its class, its limit and how long it takes."""
+    limit = "" if job.max_execution_time is None else str(job.max_execution_time // SECOND)
+    labels = {QUEUE: job.queue, PRIORITY_CLASS: job.workload_priority_class, MAX_EXECUTION: limit}
+    least = [pods.min_count for pods in job.pod_sets if pods.min_count is not None]
+    notes = {
+        DURATION: "" if job.duration is None else format_exactly(job.duration),
+        CHECKPOINT: "" if job.checkpoint_interval is None else format_exactly(job.checkpoint_interval),
+        MIN_PARALLELISM: str(least[0]) if least and job.kind == "Job" else "",
+    }
+    if job.endless:
+        del notes[DURATION]
+    if isinstance(job.rules, CronRules):
+        # They stand in its jobTemplate: it is the Jobs that it makes which take so long.
+        notes = {}
+    return present(
+        labels={**{key: text for key, text in labels.items() if text}, **job.labels},
+        annotations={**{key: text for key, text in notes.items() if text}, **job.annotations},
+    )
 
 
-def own_status(job: Job) -> Fields:
-    """How far a Job is, and when a CronJob made one last."""
+def job_spec(job: Job) -> Fields:
+    """The spec of a job, as its kind writes it. A kind that no manifest is known for shows its pod sets."""
+    match job.kind:
+        case "Job":
+            rules = job.rules if isinstance(job.rules, BatchRules) else BatchRules(completions=_pods(job))
+            return {**_suspended(job), **_backoff(job, 6), **_batch(job, rules), **_main(job, "Never")}
+        case "CronJob" if isinstance(job.rules, CronRules):
+            return {**_suspended(job), **_cron(job, job.rules)}
+        case "JobSet":
+            restarts = present(failurePolicy=present(maxRestarts=job.backoff_limit or None))
+            return {**_suspended(job), **restarts, "replicatedJobs": [_replicated(pods) for pods in job.pod_sets]}
+        case kind if kind in _KUBEFLOW:
+            return _kubeflow(job, _KUBEFLOW[kind])
+        case "RayJob":
+            return _ray_job(job)
+        case "RayCluster":
+            return {**_suspended(job), **_ray_cluster(job.pod_sets)}
+        case "RayService":
+            return {"rayClusterConfig": {**({"suspend": True} if job.suspended else {}), **_ray_cluster(job.pod_sets)}}
+        case "Deployment" | "StatefulSet":
+            return _replicas(job)
+        case "LeaderWorkerSet" if isinstance(job.rules, GroupRules):
+            return _groups(job, job.rules)
+        case "TrainJob" if isinstance(job.rules, TrainRules):
+            return {**_suspended(job), **_train(job.rules)}
+        case _:
+            return present(podSets=[{"name": pods.name, "count": pods.count, **_pod(pods)} for pods in job.pod_sets])
+
+
+def _pods(job: Job) -> int:
+    return job.pod_sets[0].count if job.pod_sets else 0
+
+
+def _suspended(job: Job) -> Fields:
+    return {"suspend": True} if job.suspended and SUSPENDED_BY.get(job.kind) == ("suspend",) else {}
+
+
+def _backoff(job: Job, default: int) -> Fields:
+    return present(backoffLimit=None if job.backoff_limit == default else job.backoff_limit)
+
+
+def _pod(pods: PodSet, restart: str = "", labels: Mapping[str, str] | None = None) -> Fields:
+    """The template of a pod set, with the annotations that make its topology request."""
+    written = template_fields(pods.template, restart=restart, labels=labels)
+    if asked := asked_topology(pods):
+        meta = written.get("metadata", {})
+        written = {"metadata": {**meta, "annotations": {**meta.get("annotations", {}), **asked}}, **_spec_of(written)}
+    return {"template": written}
+
+
+def _spec_of(written: Fields) -> Fields:
+    return {"spec": written["spec"]}
+
+
+def _main(job: Job, restart: str) -> Fields:
+    return _pod(job.pod_sets[0] if job.pod_sets else PodSet(), restart)
+
+
+def _replicated(pods: PodSet) -> Fields:
+    """A replicated job: as many Jobs as its pods have subgroups, a part of the pods each."""
+    replicas = (pods.topology.subgroup_count if pods.topology is not None else None) or 1
+    if pods.count % replicas:
+        replicas = 1
+    each = pods.count // replicas
+    inner = {"parallelism": each, "completions": each, **_pod(pods, "OnFailure")}
+    return {"name": pods.name, "replicas": replicas, "template": {"spec": inner}}
+
+
+def _kubeflow(job: Job, kind: Replicas) -> Fields:
+    rules = job.rules if isinstance(job.rules, LaunchRules) else LaunchRules()
+    policy = {
+        **({"suspend": True} if job.suspended else {}),
+        **_backoff(job, 6),
+        **_seconds(ttlSecondsAfterFinished=rules.ttl, activeDeadlineSeconds=rules.deadline),
+        **present(schedulingPolicy=present(minAvailable=job.min_available)),
+    }
+    types = {type.lower(): type for type in kind.types}
+    parts = {types.get(pods.name, pods.name.title()): {"replicas": pods.count, **_pod(pods)} for pods in job.pod_sets}
+    return {**present(runPolicy=policy), kind.field: parts}
+
+
+def _ray_job(job: Job) -> Fields:
+    parts = {pods.name: pods for pods in job.pod_sets}
+    submitter = parts.pop("submitter", None)
+    submission = {"submitterPodTemplate": _pod(submitter, "Never")["template"]} if submitter is not None else {}
+    if not parts:
+        # One that uses an existing cluster has no pods but those of its submitter.
+        return {**_suspended(job), "clusterSelector": {}, **submission}
+    return {
+        **_suspended(job),
+        "shutdownAfterJobFinishes": True,
+        **_backoff(job, 0),
+        **(submission or {"submissionMode": "HTTPMode"}),
+        "rayClusterSpec": _ray_cluster(tuple(parts.values())),
+    }
+
+
+def _ray_cluster(parts: Sequence[PodSet]) -> Fields:
+    head = next((pods for pods in parts if pods.name == "head"), None)
+    groups = [
+        {
+            "groupName": pods.name,
+            "replicas": pods.count,
+            "minReplicas": pods.count,
+            "maxReplicas": pods.count,
+            **_pod(pods),
+        }
+        for pods in parts
+        if pods is not head
+    ]
+    return present(headGroupSpec=None if head is None else _pod(head), workerGroupSpecs=groups)
+
+
+def _replicas(job: Job) -> Fields:
+    """Replicas whose selector selects the labels of their template; without any, the name of the job is one."""
+    pods = job.pod_sets[0] if job.pod_sets else PodSet()
+    labels = dict(pods.template.labels) or {"app": job.name}
+    parallel = isinstance(job.rules, ReplicaRules) and not job.rules.ordered and job.kind == "StatefulSet"
+    return {
+        "replicas": sum(part.count for part in job.pod_sets),
+        **({"podManagementPolicy": "Parallel"} if parallel else {}),
+        "selector": {"matchLabels": labels},
+        **_pod(pods, labels=labels),
+    }
+
+
+def _groups(job: Job, rules: GroupRules) -> Fields:
+    *leaders, worker = job.pod_sets or (PodSet(),)
+    group = {
+        "size": sum(pods.count for pods in job.pod_sets),
+        "restartPolicy": "RecreateGroupOnPodRestart" if rules.recreate else "None",
+        **({"leaderTemplate": _pod(leaders[0])["template"]} if leaders else {}),
+        "workerTemplate": _pod(worker)["template"],
+    }
+    return {"replicas": rules.replicas, "leaderWorkerTemplate": group}
+
+
+def _train(rules: TrainRules) -> Fields:
+    needs = None if rules.requests is None else present(requests=amounts(rules.requests), limits=amounts(rules.limits))
+    return {
+        "runtimeRef": {"kind": rules.kind, "name": rules.runtime},
+        **_seconds(activeDeadlineSeconds=rules.deadline),
+        **present(
+            trainer=present(numNodes=rules.nodes, image=rules.image, resourcesPerNode=needs),
+            podTemplateOverrides=[_patch(patch) for patch in rules.patches],
+        ),
+    }
+
+
+def _patch(patch: PodPatch) -> Fields:
+    spec = present(
+        nodeSelector=dict(patch.node_selector), tolerations=[toleration_fields(one) for one in patch.tolerations]
+    )
+    meta = present(labels=dict(patch.labels), annotations=dict(patch.annotations))
+    return {"targetJobs": [{"name": name} for name in patch.jobs], **present(metadata=meta, spec=spec)}
+
+
+def job_status(job: Job) -> Fields:
+    """How far a job is: when it began, how it ended, and when a CronJob made a Job last."""
     if isinstance(job.rules, CronRules):
         last = job.rules.last
         return {} if last is None else {"lastScheduleTime": format_time(last)}
-    return _progress(job.batch, indexed=isinstance(job.rules, BatchRules) and job.rules.indexed)
+    counted = job.kind == "Job"
+    return {
+        **present(startTime=format_time(job.started) if job.started else None),
+        **present(completionTime=format_time(job.finished) if counted and job.phase is JobPhase.SUCCEEDED else None),
+        **(_progress(job.batch, indexed=isinstance(job.rules, BatchRules) and job.rules.indexed) if counted else {}),
+        **present(failed=job.failures if counted and job.failures else None, conditions=_ended(job)),
+    }
+
+
+def _ended(job: Job) -> list[Fields]:
+    if not job.ended:
+        return []
+    done = {"Job": "Complete", "JobSet": "Completed"}.get(job.kind, "Succeeded")
+    type = done if job.phase is JobPhase.SUCCEEDED else "Failed"
+    return [{"type": type, "status": "True", **present(lastTransitionTime=format_time(job.finished))}]
 
 
 def _progress(status: BatchStatus, *, indexed: bool) -> Fields:
     done = count((status.completed,), 2**31)
-    indexes = _present(completedIndexes=status.completed, failedIndexes=status.failed) if indexed else {}
-    return {**_present(succeeded=done or None), **indexes}
+    indexes = present(completedIndexes=status.completed, failedIndexes=status.failed) if indexed else {}
+    return {**present(succeeded=done or None), **indexes}
 
 
 def _batch(job: Job, rules: BatchRules) -> Fields:
     return {
-        "parallelism": job.pod_sets[0].count if job.pod_sets else 0,
-        **_present(completions=rules.completions, completionMode="Indexed" if rules.indexed else None),
-        **_present(backoffLimitPerIndex=rules.limit_per_index, maxFailedIndexes=rules.most_failed),
+        "parallelism": _pods(job),
+        **present(completions=rules.completions, completionMode="Indexed" if rules.indexed else None),
+        **present(backoffLimitPerIndex=rules.limit_per_index, maxFailedIndexes=rules.most_failed),
         **_seconds(activeDeadlineSeconds=rules.deadline, ttlSecondsAfterFinished=rules.ttl),
-        **_present(
-            podFailurePolicy=_present(rules=[_failure_rule(rule) for rule in rules.failure_rules]),
-            successPolicy=_present(
+        **present(
+            podFailurePolicy=present(rules=[_failure_rule(rule) for rule in rules.failure_rules]),
+            successPolicy=present(
                 rules=[
-                    _present(succeededIndexes=rule.indexes, succeededCount=rule.count) for rule in rules.success_rules
+                    present(succeededIndexes=rule.indexes, succeededCount=rule.count) for rule in rules.success_rules
                 ]
             ),
         ),
@@ -102,21 +278,24 @@ def _failure_rule(rule: FailureRule) -> Fields:
 def _cron(job: Job, rules: CronRules) -> Fields:
     return {
         "schedule": rules.schedule,
-        **_present(timeZone=rules.time_zone),
+        **present(timeZone=rules.time_zone),
         "concurrencyPolicy": rules.concurrency.value,
         **_seconds(startingDeadlineSeconds=rules.starting_deadline),
         "successfulJobsHistoryLimit": rules.keep_succeeded,
         "failedJobsHistoryLimit": rules.keep_failed,
         "jobTemplate": {
-            **_present(metadata=_present(labels=dict(rules.labels), annotations=dict(rules.annotations))),
-            "spec": _batch(job, rules.batch),
+            **present(metadata=present(labels=_made(rules), annotations=dict(rules.annotations))),
+            "spec": {**_backoff(job, 6), **_batch(job, rules.batch), **_main(job, "Never")},
         },
     }
 
 
+def _made(rules: CronRules) -> Fields:
+    """Labels of the Jobs that a CronJob makes."""
+    limit = "" if rules.max_execution_time is None else str(rules.max_execution_time // SECOND)
+    said = {QUEUE: rules.queue, PRIORITY_CLASS: rules.priority_class, MAX_EXECUTION: limit}
+    return {**{key: text for key, text in said.items() if text}, **rules.labels}
+
+
 def _seconds(**spans: int | None) -> Fields:
     return {name: span // SECOND for name, span in spans.items() if span is not None}
-
-
-def _present(**values: Any) -> Fields:
-    return {name: value for name, value in values.items() if value not in (None, "", {}, [], ())}

@@ -1,40 +1,36 @@
 """A Volcano Job in the form of its manifest (batch.volcano.sh/v1alpha1)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
+
+from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, format_exactly, format_time
 from gpuconsole.model.job import Job
 from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.volcano import NetworkTopology
 from gpuconsole.model.volcano_jobs import LifecyclePolicy, PartitionPolicy, TaskSpec, VolcanoSpec, VolcanoStatus
+from gpuconsole.ui.pod_yaml import present, template_fields
 
 _COUNTS = ("pending", "running", "succeeded", "failed", "terminating", "version")
 
 
-def volcano_manifest(
-    job: Job, metadata: Mapping[str, Any], template: Callable[[PodTemplate], Mapping[str, Any]]
-) -> dict[str, Any]:
+def volcano_manifest(job: Job, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """The job with its tasks, policies and plugins, and what its controller says of it; absent is what is empty."""
     spec = job.volcano
     assert spec is not None
-    tasks = [_task(pods, own, template(pods.template)) for pods, own in zip(job.pod_sets, spec.tasks, strict=False)]
+    tasks = [_task(pods, own) for pods, own in zip(job.pod_sets, spec.tasks, strict=False)]
     return {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
         "metadata": metadata,
         "spec": {**_spec(spec), "tasks": tasks},
-        **_present(status=_status(job.volcano_status)),
+        **present(status=_status(job.volcano_status)),
     }
 
 
-def _present(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value not in (None, "", {}, [], ())}
-
-
 def _spec(spec: VolcanoSpec) -> dict[str, Any]:
-    return _present(
+    return present(
         schedulerName=spec.scheduler_name,
         queue=spec.queue,
         priorityClassName=spec.priority_class,
@@ -48,15 +44,17 @@ def _spec(spec: VolcanoSpec) -> dict[str, Any]:
     )
 
 
-def _task(pods: PodSet, own: TaskSpec, template: Mapping[str, Any]) -> dict[str, Any]:
+def _task(pods: PodSet, own: TaskSpec) -> dict[str, Any]:
+    # The class of the job stands in the job; in our model also in each template without one.
+    template = template_fields(replace(pods.template, priority_class=own.priority_class))
     wanted = own.depends_on
     depends = None
     if wanted is not None:
-        depends = _present(name=list(wanted.tasks), iteration="any" if wanted.any else "")
+        depends = present(name=list(wanted.tasks), iteration="any" if wanted.any else "")
     return {
         "name": pods.name,
         "replicas": pods.count,
-        **_present(
+        **present(
             minAvailable=own.min_available,
             maxRetry=own.max_retry,
             dependsOn=depends,
@@ -69,7 +67,7 @@ def _task(pods: PodSet, own: TaskSpec, template: Mapping[str, Any]) -> dict[str,
 
 
 def _policy(policy: LifecyclePolicy) -> dict[str, Any]:
-    return _present(
+    return present(
         action=policy.action.value,
         events=[event.value for event in policy.events],
         exitCode=policy.exit_code,
@@ -80,7 +78,7 @@ def _policy(policy: LifecyclePolicy) -> dict[str, Any]:
 def _partition(policy: PartitionPolicy | None) -> dict[str, Any]:
     if policy is None:
         return {}
-    return _present(
+    return present(
         totalPartitions=policy.total,
         partitionSize=policy.size,
         minPartitions=policy.least,
@@ -91,13 +89,13 @@ def _partition(policy: PartitionPolicy | None) -> dict[str, Any]:
 def _topology(asked: NetworkTopology | None) -> dict[str, Any]:
     if asked is None:
         return {}
-    return _present(mode=asked.mode, highestTierAllowed=asked.highest_tier, highestTierName=asked.highest_tier_name)
+    return present(mode=asked.mode, highestTierAllowed=asked.highest_tier, highestTierName=asked.highest_tier_name)
 
 
 def _status(status: VolcanoStatus) -> dict[str, Any]:
     since = format_time(status.transition) if status.transition else ""
-    return _present(
-        state=_present(phase=status.phase.value, lastTransitionTime=since),
+    return present(
+        state=present(phase=status.phase.value, lastTransitionTime=since),
         **{name: getattr(status, name) or None for name in _COUNTS},
         retryCount=status.retry_count or None,
         minAvailable=status.min_available or None,

@@ -181,7 +181,23 @@ def test_yaml_has_the_shape_of_the_manifest() -> None:
             "queueName": "lq-research",
             "priority": 500,
             "podSets": [
-                {"name": "main", "template": {"containers": [{"name": "main", "requests": {"nvidia.com/gpu": "4"}}]}}
+                {
+                    "name": "main",
+                    "count": 1,
+                    "template": {
+                        "spec": {
+                            "containers": [
+                                {
+                                    "name": "main",
+                                    "resources": {
+                                        "requests": {"nvidia.com/gpu": "4"},
+                                        "limits": {"nvidia.com/gpu": "4"},
+                                    },
+                                }
+                            ]
+                        }
+                    },
+                }
             ],
         },
         "status": {

@@ -1,0 +1,291 @@
+"""Kinds whose manifests are shaped otherwise than our model: spec and status of each, as its API writes them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpuconsole.model.autoscaling import DEFAULT_BUDGETS, Budget, NodePool
+from gpuconsole.model.clock import HOUR, format_exactly, format_time
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.kai import KaiPodGroup, KaiQueue, KaiTopology, QueueResource
+from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import AdmissionCheck, Topology
+from gpuconsole.model.volcano import GroupAffinity, NetworkTopology, PodGroup, SubGroupPolicy, VolcanoQueue
+from gpuconsole.ui.pod_yaml import Fields, amounts, present, selector_fields, spec_fields, taint_fields
+
+_EXPIRE_AFTER = 720 * HOUR
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What stands in a manifest besides its metadata."""
+
+    spec: Fields
+    status: Fields = field(default_factory=dict)
+
+
+def parts_of(thing: Object) -> Parts | None:
+    """Spec and status of an object of such a kind; None for kinds that are shaped as our model is."""
+    match thing:
+        case Node():
+            return _node(thing)
+        case Pod():
+            return _pod(thing)
+        case Topology(levels=levels):
+            return Parts({"levels": [{"nodeLabel": level} for level in levels]})
+        case AdmissionCheck():
+            return _check(thing)
+        case MultiKueueConfig(clusters=clusters):
+            return Parts({"clusters": list(clusters)})
+        case MultiKueueCluster(location=location, active=active):
+            source = {"clusterSource": {"kubeConfig": {"location": location, "locationType": "Secret"}}}
+            return Parts(source, _active(active))
+        case NodePool():
+            return _node_pool(thing)
+        case VolcanoQueue():
+            return _volcano_queue(thing)
+        case PodGroup():
+            return _pod_group(thing)
+        case KaiQueue():
+            return _kai_queue(thing)
+        case KaiPodGroup():
+            return _kai_group(thing)
+        case _:
+            return None
+
+
+def owner_reference(owner: str, versions: Mapping[str, str]) -> list[Fields]:
+    """The controlling owner of an object, by the key of a job (`Kind/namespace/name`)."""
+    kind, _, rest = owner.partition("/")
+    version = versions.get(kind)
+    if version is None:
+        return []
+    name = rest.rpartition("/")[2]
+    shown = {"VolcanoJob": "Job"}.get(kind, kind)
+    return [{"apiVersion": version, "kind": shown, "name": name, "controller": True, "blockOwnerDeletion": True}]
+
+
+def _active(active: bool) -> Fields:
+    return {} if active else {"conditions": [{"type": "Active", "status": "False"}]}
+
+
+def _node(node: Node) -> Parts:
+    conditions = [{"type": type, "status": str(on)} for type, on in node.conditions.items()]
+    if not node.ready:
+        since = {} if node.not_ready_since is None else {"lastTransitionTime": format_time(node.not_ready_since)}
+        conditions.append({"type": "Ready", "status": "False", **since})
+    return Parts(
+        present(taints=[taint_fields(taint) for taint in node.taints], unschedulable=node.unschedulable or None),
+        present(
+            capacity=amounts(node.capacity),
+            allocatable=amounts(node.allocatable),
+            conditions=conditions,
+            images=[{"names": [name], "sizeBytes": size} for name, size in node.images.items()],
+        ),
+    )
+
+
+def _pod(pod: Pod) -> Parts:
+    spec = spec_fields(pod.template, node=pod.node)
+    spec |= present(
+        priority=pod.priority or None,
+        hostname=pod.hostname or pod.template.hostname,
+        subdomain=pod.subdomain or pod.template.subdomain,
+        schedulingGates=[{"name": name} for name in pod.gates],
+    )
+    scheduled = {"type": "PodScheduled", "status": str(bool(pod.node))}
+    scheduled |= present(lastTransitionTime=format_time(pod.bound) if pod.bound else None)
+    why = present(reason=pod.reason, message=pod.message)
+    return Parts(
+        spec,
+        {
+            "phase": pod.phase.value,
+            **present(
+                startTime=format_time(pod.started) if pod.started else None, nominatedNodeName=pod.nominated_node
+            ),
+            **(why if pod.node else {}),
+            "conditions": [scheduled if pod.node else {**scheduled, **why}],
+        },
+    )
+
+
+def _check(check: AdmissionCheck) -> Parts:
+    group, _, rest = check.parameters.partition("/")
+    kind, _, name = rest.partition("/")
+    reference = present(apiGroup=group, kind=kind, name=name)
+    return Parts(present(controllerName=check.controller, parameters=reference), _active(check.active))
+
+
+def _node_pool(pool: NodePool) -> Parts:
+    # A manifest without a nodeClassRef launches nothing, and our model keeps none: its name is the usual one.
+    inner: Fields = {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}
+    inner |= present(
+        requirements=[
+            {
+                "key": key,
+                "operator": operator,
+                **present(values=list(values), minValues=pool.min_values.get(key)),
+            }
+            for key, operator, values in pool.requirements
+        ],
+        taints=[taint_fields(taint) for taint in pool.taints],
+        expireAfter=_expiry(pool),
+        terminationGracePeriod=None if pool.termination_grace is None else format_exactly(pool.termination_grace),
+    )
+    disruption = present(
+        consolidationPolicy=pool.consolidation_policy,
+        consolidateAfter=pool.consolidate_after,
+        budgets=None if pool.budgets == DEFAULT_BUDGETS else [_budget(budget) for budget in pool.budgets],
+    )
+    template = {**present(metadata=present(labels=dict(pool.labels))), "spec": inner}
+    return Parts(
+        {
+            "template": template,
+            **present(
+                disruption=disruption, limits=amounts(pool.limits), weight=pool.weight or None, replicas=pool.replicas
+            ),
+        }
+    )
+
+
+def _expiry(pool: NodePool) -> str:
+    if pool.expire_after is None:
+        return "Never"
+    return "" if pool.expire_after == _EXPIRE_AFTER else format_exactly(pool.expire_after)
+
+
+def _budget(budget: Budget) -> Fields:
+    duration = format_exactly(budget.duration) if budget.schedule else ""
+    return {"nodes": budget.nodes, **present(reasons=list(budget.reasons), schedule=budget.schedule, duration=duration)}
+
+
+def _volcano_queue(queue: VolcanoQueue) -> Parts:
+    return Parts(
+        {
+            "weight": queue.weight,
+            **present(
+                parent=queue.parent,
+                capability=amounts(queue.capability),
+                deserved=amounts(queue.deserved),
+                guarantee=present(resource=amounts(queue.guarantee)),
+                priority=queue.priority or None,
+                dequeueStrategy=queue.dequeue_strategy,
+                affinity=None if queue.affinity is None else _group_affinity(queue.affinity),
+            ),
+            **({} if queue.reclaimable else {"reclaimable": False}),
+        },
+        {"state": queue.state},
+    )
+
+
+def _group_affinity(asked: GroupAffinity) -> Fields:
+    near = present(**{_REQUIRED: list(asked.required), _PREFERRED: list(asked.preferred)})
+    far = present(**{_REQUIRED: list(asked.anti_required), _PREFERRED: list(asked.anti_preferred)})
+    return present(nodeGroupAffinity=near, nodeGroupAntiAffinity=far)
+
+
+def _pod_group(group: PodGroup) -> Parts:
+    conditions = [
+        present(
+            type=one.type,
+            status=str(one.status),
+            reason=one.reason,
+            message=one.message,
+            lastTransitionTime=format_time(one.since) if one.since else None,
+        )
+        for one in group.conditions
+    ]
+    return Parts(
+        {
+            "minMember": group.min_member,
+            **present(
+                minTaskMember=dict(group.min_task_member),
+                queue=group.queue,
+                priorityClassName=group.priority_class,
+                minResources=None if group.min_resources is None else amounts(group.min_resources),
+                networkTopology=_nearness(group.network_topology),
+                subGroupPolicy=[_sub_group(one) for one in group.sub_groups],
+            ),
+        },
+        present(phase=group.phase, conditions=conditions),
+    )
+
+
+def _nearness(asked: NetworkTopology | None) -> Fields:
+    if asked is None:
+        return {}
+    return present(mode=asked.mode, highestTierAllowed=asked.highest_tier, highestTierName=asked.highest_tier_name)
+
+
+def _sub_group(one: SubGroupPolicy) -> Fields:
+    return {
+        "name": one.name,
+        **present(
+            subGroupSize=one.size,
+            minSubGroups=one.least,
+            networkTopology=_nearness(one.network_topology),
+            matchLabelKeys=list(one.match_label_keys),
+        ),
+        **({} if one.selector is None else {"labelSelector": selector_fields(one.selector)}),
+    }
+
+
+def _kai_queue(queue: KaiQueue) -> Parts:
+    resources = {"gpu": queue.gpu, "cpu": queue.cpu, "memory": queue.memory}
+    least = {"preemptMinRuntime": queue.preempt_min_runtime, "reclaimMinRuntime": queue.reclaim_min_runtime}
+    return Parts(
+        {
+            **present(displayName=queue.display_name, parentQueue=queue.parent),
+            "priority": queue.priority,
+            "resources": {name: _kai_resource(one) for name, one in resources.items()},
+            **{name: format_exactly(span) for name, span in least.items() if span is not None},
+        }
+    )
+
+
+def _kai_resource(one: QueueResource) -> Fields:
+    return {"quota": one.quota, "overQuotaWeight": one.over_quota_weight, "limit": one.limit}
+
+
+def _kai_group(group: KaiPodGroup) -> Parts:
+    conditions = [
+        present(
+            type=one.type,
+            reason=one.reason,
+            message=one.message,
+            lastTransitionTime=format_time(one.since) if one.since else None,
+        )
+        for one in group.conditions
+    ]
+    parts = [
+        {
+            "name": one.name,
+            **present(parent=one.parent, minMember=one.min_member, topologyConstraint=_kai_topology(one.constraint)),
+        }
+        for one in group.sub_groups
+    ]
+    return Parts(
+        {
+            "minMember": group.min_member,
+            **present(
+                queue=group.queue,
+                priorityClassName=group.priority_class,
+                preemptibility=group.preemptibility,
+                topologyConstraint=_kai_topology(group.constraint),
+                subGroups=parts,
+                markUnschedulable=group.mark_unschedulable,
+                schedulingBackoff=group.backoff,
+            ),
+        },
+        present(schedulingConditions=conditions),
+    )
+
+
+def _kai_topology(asked: KaiTopology | None) -> Fields:
+    if asked is None:
+        return {}
+    return present(
+        topology=asked.topology, requiredTopologyLevel=asked.required, preferredTopologyLevel=asked.preferred
+    )

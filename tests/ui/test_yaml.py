@@ -1,0 +1,143 @@
+"""The YAML of an object is a manifest of its kind: the API server's rules accept it, and it reads back as the same."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import pytest
+import yaml
+
+from gpuconsole.cli.bundled import DEFAULT, fixtures
+from gpuconsole.cli.options import Request
+from gpuconsole.cli.sources import open_simulation
+from gpuconsole.model.autoscaling import NodeGroup
+from gpuconsole.model.clock import HOUR, MINUTE
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.documents.findings import Finding, Severity
+from gpuconsole.model.job import Job
+from gpuconsole.model.labels import LabelSelector, Taint
+from gpuconsole.model.manifests import load, load_text
+from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import Container, PodTemplate
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.queues import CheckRule, ClusterQueue
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.telemetry import NodeTelemetry
+from gpuconsole.model.volcano import VolcanoQueue
+from gpuconsole.model.workloads import PreemptionGate, Workload
+from gpuconsole.ui.as_yaml import as_manifest, as_yaml
+from gpuconsole.ui.template_jobs import Request as Wanted
+from gpuconsole.ui.templates import TEMPLATES, Template
+
+OURS = (NodeTelemetry, NodeGroup)
+"""What no API server has: measurements, and the machines that an autoscaler of the simulation bought."""
+EACH = 5
+"""So many objects of each kind, in each cluster, are looked at one by one."""
+
+
+def refusals(text: str) -> list[tuple[str, str]]:
+    """Path and problem of everything that `gpuconsole validate --strict` refuses."""
+    findings: Iterable[Finding] = load_text(text, strict=True).findings
+    return [(finding.path, finding.problem) for finding in findings if finding.severity is Severity.ERROR]
+
+
+def cluster(name: str) -> Snapshot:
+    """A bundled fixture after ten minutes."""
+    simulation = open_simulation(Request(files=(name,))).simulation
+    simulation.advance(simulation.now + 10 * MINUTE)
+    return simulation.snapshot()
+
+
+def some_of(snapshot: Snapshot) -> Iterator[Object]:
+    seen: Counter[str] = Counter()
+    for kind, table in TABLES.items():
+        for thing in getattr(snapshot, table).all():
+            name = thing.kind if isinstance(thing, Job) else kind.__name__
+            phase = str(getattr(thing, "phase", ""))
+            seen[name + phase] += 1
+            if kind not in OURS and seen[name + phase] <= EACH:
+                yield thing
+
+
+@pytest.mark.parametrize("name", fixtures())
+def test_what_y_shows_is_accepted_by_strict_validation(name: str) -> None:
+    snapshot = cluster(name)
+    # Volcano's webhook looks the queue of a job up.
+    queues = [as_yaml(queue) for queue in snapshot.volcano_queues.all()]
+    wrong = {}
+    for thing in some_of(snapshot):
+        known = [] if isinstance(thing, VolcanoQueue) else queues
+        if found := refusals("---\n".join([*known, as_yaml(thing)])):
+            wrong[f"{type(thing).__name__} {thing.key}"] = found
+    assert wrong == {}
+
+
+def test_the_default_fixture_after_an_hour_is_accepted_as_one_file() -> None:
+    simulation = open_simulation(Request(files=(DEFAULT,))).simulation
+    simulation.advance(simulation.now + HOUR)
+    snapshot = simulation.snapshot()
+    things = [thing for table in TABLES.values() for thing in getattr(snapshot, table).all()]
+    text = "---\n".join(as_yaml(thing) for thing in things if not isinstance(thing, OURS))
+    assert refusals(text) == []
+    assert {Workload, Job, Pod, Node, ClusterQueue} <= {type(thing) for thing in load_text(text).objects}
+
+
+def test_a_workload_says_its_containers_and_what_they_request() -> None:
+    snapshot = cluster(DEFAULT)
+    for workload in snapshot.workloads.all():
+        spec = yaml.safe_load(as_yaml(workload))["spec"]
+        for pods, said in zip(workload.pod_sets, spec["podSets"], strict=True):
+            containers = said["template"]["spec"]["containers"]
+            asked = [one["resources"]["requests"] for one in containers]
+            assert said["count"] == pods.count
+            assert [set(one) for one in asked] == [set(one.requests) for one in pods.template.containers]
+
+
+@pytest.mark.parametrize("queue", ["", "main"], ids=["no queue", "queued"])
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.id)
+def test_a_job_of_every_kind_reads_back_as_the_same(template: Template, queue: str) -> None:
+    wanted = Wanted(
+        namespace="a", name="b", queue=queue, gpus=2, pods=3, priority_class="high", duration=HOUR, checkpoint=MINUTE
+    )
+    (job,) = load_text(template.text(wanted)).objects
+    shown = load_text(as_yaml(job), strict=True)
+    assert shown.objects == (job,)
+
+
+def test_what_the_files_of_the_default_fixture_say_reads_back_as_the_same() -> None:
+    for thing in load([str(fixtures()[DEFAULT])]).objects:
+        assert load_text(as_yaml(thing)).objects == (thing,)
+
+
+ODD: list[Object] = [
+    Node(
+        name="n",
+        taints=(Taint("a", "b", "NoExecute"), Taint("c")),
+        capacity={"cpu": 8000},
+        allocatable={"cpu": 8000},
+        unschedulable=True,
+        ready=False,
+        not_ready_since=MINUTE,
+        conditions={"DiskPressure": True},
+        images={"registry/a:1": 5},
+    ),
+    ClusterQueue(
+        name="q",
+        namespace_selector=LabelSelector(),
+        checks=(CheckRule("all"), CheckRule("some", ("a100",))),
+        admission_mode="UsageBasedAdmissionFairSharing",
+    ),
+    Workload(
+        name="w",
+        pod_sets=(PodSet(template=PodTemplate(containers=(Container(requests={GPU: 2}, limits={GPU: 2}),))),),
+        preemption_gates=(PreemptionGate(name="a"), PreemptionGate(name="b", open=True, since=MINUTE)),
+    ),
+    Pod(name="p", template=PodTemplate(containers=(Container(limits={GPU: 1}),)), deleted=MINUTE, node="n"),
+]
+
+
+@pytest.mark.parametrize("thing", ODD, ids=lambda thing: type(thing).__name__)
+def test_what_is_seldom_set_reads_back_as_the_same(thing: Object) -> None:
+    shown = load_text(as_yaml(thing), strict=True)
+    assert shown.objects == (thing,)
+    assert "status" not in as_manifest(thing) or isinstance(as_manifest(thing)["status"], dict)
