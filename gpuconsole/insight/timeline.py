@@ -1,12 +1,12 @@
 """The life of one workload as moments in order, from its own conditions and from history."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.preemptions import rule_in_words
-from gpuconsole.model.clock import Span, Time, format_span
+from gpuconsole.model.clock import SECOND, Span, Time, format_span
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Condition, Workload
@@ -42,6 +42,10 @@ _CONDITION_WORDS = {
 }
 
 
+_STEPS = {title: rank for rank, title in enumerate(("submitted", "quota reserved", "admitted", "all pods run"))}
+"""The steps of a workload to running, in the only order that they have."""
+
+
 class Moment(Struct, frozen=True, kw_only=True):
     """One step. `after` is the span since the step before it."""
 
@@ -53,26 +57,61 @@ class Moment(Struct, frozen=True, kw_only=True):
     """None for a step that is known from the object only."""
     after: Span = 0
     cost: float = 0.0
+    count: int = 1
+    """How often it was said in a row; `time` is the first."""
+    last: Time = 0
+    """When it was said last, where that was more than once."""
 
 
 def timeline(snapshot: Snapshot, workload: str, history: Sequence[Happened] | None = None) -> tuple[Moment, ...]:
     """The steps of a workload, oldest first.
 
     `history` (oldest first; without it the Snapshot's newest lines) tells the steps; where it does not reach back, the
-    workload's creation and conditions fill in what they know. Steps that say the same thing twice in a row are merged.
+    workload's creation and conditions fill in what they know. Steps that say the same in a row are counted as one, and
+    so are the reasons why it is pending that alternate until something else happens.
+
+    The order is that in which history was told, which is that of resourceVersion: conditions and Events have whole
+    seconds, so that times alone would put what the console noticed itself after them.
     """
     lines = snapshot.recent if history is None else history
     moments = [_moment(line, workload) for line in lines if line.what in _WORDS and _concerns(line, workload)]
     subject = snapshot.workloads.get(workload)
     if subject is not None:
         moments += _from_object(subject, moments)
-    moments.sort(key=lambda moment: moment.time)
-    merged: list[Moment] = []
+    return tuple(_with_spans(_counted(_in_order(moments))))
+
+
+def _in_order(moments: Iterable[Moment]) -> list[Moment]:
+    """By their seconds, else as they were told; but for the steps to running, which have one order only."""
+    found: list[Moment] = []
+    for moment in sorted(moments, key=lambda moment: moment.time // SECOND):
+        place, rank = len(found), _STEPS.get(moment.title)
+        while place and rank is not None and _comes_later(found[place - 1], moment, rank):
+            place -= 1
+        found.insert(place, moment)
+    return found
+
+
+def _comes_later(other: Moment, moment: Moment, rank: int) -> bool:
+    """True for a later step to running that is told of the same second."""
+    return other.time // SECOND == moment.time // SECOND and _STEPS.get(other.title, -1) > rank
+
+
+def _counted(moments: Iterable[Moment]) -> list[Moment]:
+    """Moments that say the same in a row as one."""
+    found: list[Moment] = []
+    row: dict[tuple[str, str], int] = {}
     for moment in moments:
-        if merged and (merged[-1].title, merged[-1].detail) == (moment.title, moment.detail):
-            continue
-        merged.append(moment)
-    return tuple(_with_spans(merged))
+        said = moment.title, moment.detail
+        if found and not (moment.what is What.PENDING and found[-1].what is What.PENDING):
+            row = {said: row[said]} if (found[-1].title, found[-1].detail) == said else {}
+        if said in row:
+            known = found[row[said]]
+            found[row[said]] = replace(known, count=known.count + 1, last=moment.time)
+        else:
+            row[said] = len(found)
+            found.append(moment)
+    return found
 
 
 def _concerns(line: Happened, workload: str) -> bool:

@@ -100,6 +100,11 @@ def permille(value: float) -> str:
     return "max" if value == float("inf") else f"{value:,.0f}"
 
 
+def repeats(count: int, span: Span) -> str:
+    """How often something was said, and within what: `×20 in 34s`; nothing for once."""
+    return f"×{number(count)} in {age(span)}" if count > 1 else ""
+
+
 def gpus(count: int) -> str:
     """A number of GPUs: `1 GPU`, `8 GPUs`."""
     return "1 GPU" if count == 1 else f"{number(count)} GPUs"

@@ -1,4 +1,4 @@
-"""What is seen of the history: that it is not written is seen as long as it lasts."""
+"""The history: that it is not written is seen as long as it lasts; what repeats is one line with a count."""
 
 import sqlite3
 from pathlib import Path
@@ -9,13 +9,15 @@ from gpuconsole.cli.options import Request
 from gpuconsole.cli.run import _simulated
 from gpuconsole.config import Config
 from gpuconsole.errors import ReadOnlyError
+from gpuconsole.model.clock import SECOND
 from gpuconsole.model.commands import Cordon, SetStopPolicy
+from gpuconsole.model.events import Happened, What
 from gpuconsole.model.queues import StopPolicy
 from tests.store.test_recorder import recorder_at
 from tests.ui.live import FakeCluster, live
 from tests.ui.stage import SIZES, staged
 from tests.ui.test_shell import said
-from tests.ui.worlds import org_cohort, simulated
+from tests.ui.worlds import NOW, org_cohort, recorded, simulated
 
 LOCKED = "/var/lib/someone/gpuconsole/history.db: file is not a database; move it away, or set GPUCONSOLE_STATE_DIR"
 REFUSED = (
@@ -104,3 +106,27 @@ def test_the_console_opens_without_the_history_and_says_so(tmp_path: Path) -> No
     assert console.status.history == why
     assert console.notices[-1] == f"No history is kept: {why}"
     console.stop()
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_what_repeats_is_one_line_with_a_count_on_the_history_screen_and_in_descriptions(
+    size: tuple[int, int],
+) -> None:
+    refused = [
+        Happened(
+            time=NOW - (40 - 2 * number) * SECOND,
+            what=What.PENDING,
+            workload="research/rlhf-2",
+            reason="Pending",
+            message="insufficient unused quota",
+        )
+        for number in range(20)
+    ]
+    async with staged(recorded(org_cohort(), refused), size) as stage:
+        await stage.press("alt+0")
+        lines = [line for line in stage.text.splitlines() if "rlhf-2" in line]
+        assert len(lines) == 1
+        assert "×20 in 38s" in lines[0]
+        assert "09:14:18" in lines[0]
+        await stage.press("3", "d")
+        assert "2s ago  pending          ×20 in 38s · Pending · insufficient" in stage.text

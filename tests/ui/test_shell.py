@@ -539,10 +539,10 @@ async def test_history_tells_the_newest_first_and_leads_to_the_workload() -> Non
     async with shown() as (app, pilot):
         await press(pilot, "alt+0")
         grid = app.screen.query_one(Grid)
-        assert [row.what for row in grid.rows] == [row.what for row in reversed(history())]
+        assert [row.line.what for row in grid.rows] == [row.what for row in reversed(history())]
         assert "✖ preempted" in "\n".join(painted(app))
         await press(pilot, "exclamation_mark")
-        assert {row.what for row in grid.rows} == {What.PREEMPTED}
+        assert {row.line.what for row in grid.rows} == {What.PREEMPTED}
         await press(pilot, "exclamation_mark", "enter")
         assert app.view == "workloads"
         assert front(app).grid.current.key == "research/rlhf-2"  # type: ignore[union-attr]

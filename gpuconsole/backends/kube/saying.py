@@ -5,7 +5,7 @@ seconds is the same thing.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from gpuconsole.backends.kube.decode import Told
 from gpuconsole.backends.kube.telling import Chronicler
@@ -54,10 +54,12 @@ class Sayings:
 
     def _known(self, line: Happened) -> bool:
         told = self._lately.get((line.what, line.workload or line.pod))
+        # Who reserves quota and is admitted at once is said to be admitted; after that, the Event would undo the order.
+        if line.what is What.RESERVED and _lately(self._lately.get((What.ADMITTED, line.workload), ()), line.time):
+            return True
         if not told:
             return False
-        same = any(abs(line.time - time) <= SAME for time, _ in told)
-        return same or (line.what is What.PENDING and told[-1][1] == line.message)
+        return _lately(told, line.time) or (line.what is What.PENDING and told[-1][1] == line.message)
 
     def _line(self, event: Told) -> Happened | None:
         if event.kind == "Pod" and event.reason == _UNSCHEDULABLE:
@@ -76,3 +78,7 @@ class Sayings:
         if what is What.PREEMPTED:
             reason = rule_in(event.message) or ""
         return self._chronicler.said(what, workload, event.time, reason, event.message)
+
+
+def _lately(told: Iterable[tuple[Time, str]], at: Time) -> bool:
+    return any(abs(at - time) <= SAME for time, _ in told)

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 
+from gpuconsole.insight.repeats import Repeated, folded
 from gpuconsole.model.clock import Time, format_span
 from gpuconsole.model.events import Happened
+from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.widgets.textpane import BLANK, heading, line
 
@@ -12,12 +14,12 @@ EVENTS = 30
 
 
 def events(rows: Iterable[Happened], now: Time) -> list[Painted]:
-    """The newest lines of history, oldest first, as kubectl describe lists them."""
-    newest = list(rows)[-EVENTS:]
+    """The newest lines of history, oldest first and folded, as kubectl describe lists them."""
+    newest = folded(rows)[-EVENTS:]
     lines = [BLANK, heading("Events")]
     if not newest:
         return [*lines, line(("  none that the console remembers", "dim"))]
-    return [*lines, *(painted for row in newest for painted in (_event(row, now), *_told(row)))]
+    return [*lines, *(painted for row in newest for painted in (_event(row, now), *_told(row.line)))]
 
 
 def _told(row: Happened) -> list[Painted]:
@@ -32,8 +34,10 @@ def _told(row: Happened) -> list[Painted]:
     ]
 
 
-def _event(row: Happened, now: Time) -> Painted:
-    facts = [row.reason, f"by {row.by}" if row.by else "", f"on {row.node}" if row.node else "", row.message]
+def _event(repeated: Repeated, now: Time) -> Painted:
+    row = repeated.line
+    times = fmt.repeats(repeated.count, repeated.span)
+    facts = [times, row.reason, f"by {row.by}" if row.by else "", f"on {row.node}" if row.node else "", row.message]
     age = format_span(max(0, now - row.time))
     return line((f"  {age + ' ago':>12}  ", "dim"), f"{row.what:<16} ", " · ".join(fact for fact in facts if fact))
 

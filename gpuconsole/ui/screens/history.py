@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from textual.app import ComposeResult
 
+from gpuconsole.insight.repeats import Repeated, folded
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
@@ -37,23 +38,26 @@ GLYPHS = {"running": "●", "good": "✓", "pending": "◐", "victim": "✖", "f
 FAULTS = ("victim", "fault")
 
 
-def _what(line: Happened) -> Cell:
-    role = ROLES.get(line.what, "")
-    return ((f"{GLYPHS.get(role, '·')} {line.what}", role),)
+def _what(row: Repeated) -> Cell:
+    role = ROLES.get(row.line.what, "")
+    return ((f"{GLYPHS.get(role, '·')} {row.line.what}", role),)
 
 
-def _subject(line: Happened) -> str:
+def _subject(row: Repeated) -> str:
+    line = row.line
     return line.pod or called(line.workload) or line.node or line.queue
 
 
-def _why(line: Happened) -> Cell:
+def _why(row: Repeated) -> str:
+    line = row.line
     by = f"by {called(line.by)}: " if line.by else ""
-    return f"{by}{named(line.message or line.reason)}"
+    times = f"{fmt.repeats(row.count, row.span)} " if row.count > 1 else ""
+    return f"{times}{by}{named(line.message or line.reason)}"
 
 
-COLUMNS: tuple[Column[Happened], ...] = (
-    Column("TIME", lambda line: fmt.clock(line.time), id="age", width=8, sort=lambda line: line.time, down=True),
-    Column("WHAT", _what, id="status", width=17, sort=lambda line: line.what),
+COLUMNS: tuple[Column[Repeated], ...] = (
+    Column("TIME", lambda row: fmt.clock(row.line.time), id="age", width=8, sort=lambda row: row.line.time, down=True),
+    Column("WHAT", _what, id="status", width=17, sort=lambda row: row.line.what),
     Column(
         "OF",
         _subject,
@@ -62,15 +66,15 @@ COLUMNS: tuple[Column[Happened], ...] = (
         flex=2,
         sort=_subject,
     ),
-    Column("QUEUE", lambda line: ((line.queue, "dim"),), width=12, rank=2),
+    Column("QUEUE", lambda row: ((row.line.queue, "dim"),), width=12, rank=2),
     Column(
         "GPUs",
-        lambda line: f"{line.gpus:,}" if line.gpus else "",
+        lambda row: f"{row.line.gpus:,}" if row.line.gpus else "",
         id="usage",
         width=4,
         align="right",
         rank=1,
-        sort=lambda line: line.gpus,
+        sort=lambda row: row.line.gpus,
         down=True,
     ),
     Column("WHY", _why, width=16, flex=3),
@@ -78,7 +82,7 @@ COLUMNS: tuple[Column[Happened], ...] = (
 
 
 class HistoryScreen(ConsoleScreen):
-    """The newest lines of history."""
+    """The newest lines of history, those that repeat folded into one."""
 
     view = "history"
 
@@ -86,15 +90,15 @@ class HistoryScreen(ConsoleScreen):
         yield Lines(id="unsaved")
         yield Grid(
             COLUMNS,
-            key=lambda line: f"{line.time} {line.what} {line.workload} {line.pod} {line.node} {line.by}",
-            fault=lambda line: ROLES.get(line.what, "") in FAULTS,
+            key=_key,
+            fault=lambda row: ROLES.get(row.line.what, "") in FAULTS,
             empty="Nothing has happened yet.",
             follow=True,
         )
 
     def show(self, snapshot: Snapshot) -> None:
         if self.grid is not None:
-            self.grid.show(in_namespaces(snapshot.recent[::-1], self.namespaces))
+            self.grid.show(folded(in_namespaces(snapshot.recent, self.namespaces))[::-1])
 
     def show_header(self) -> None:
         super().show_header()
@@ -107,26 +111,31 @@ class HistoryScreen(ConsoleScreen):
         return {**super().handlers(), "object.open": self._open, "object.explain": self._tell}
 
     def refusal(self, action: Action) -> str:
-        if action.id == "object.open" and (self._line is None or not self._line.workload):
+        if action.id == "object.open" and (self._row is None or not self._row.line.workload):
             return "this line is about no workload"
-        if action.id == "object.explain" and self._line is None:
+        if action.id == "object.explain" and self._row is None:
             return "there is no line under the cursor"
         return super().refusal(action)
 
     @property
-    def _line(self) -> Happened | None:
-        line = self.grid.current if self.grid is not None else None
-        return line if isinstance(line, Happened) else None
+    def _row(self) -> Repeated | None:
+        row = self.grid.current if self.grid is not None else None
+        return row if isinstance(row, Repeated) else None
 
     def _open(self) -> None:
-        if self._line is not None:
-            self.console_app.go("workloads", at=self._line.workload)
+        if self._row is not None:
+            self.console_app.go("workloads", at=self._row.line.workload)
 
     def _tell(self) -> None:
         """Say the whole line, which the table may cut."""
-        line = self._line
-        if line is not None:
-            self.flash(f"{fmt.date_and_clock(line.time)}: {line.what} {_subject(line)} {_why(line)}")
+        row = self._row
+        if row is not None:
+            self.flash(f"{fmt.date_and_clock(row.line.time)}: {row.line.what} {_subject(row)} {_why(row)}")
+
+
+def _key(row: Repeated) -> str:
+    line = row.line
+    return f"{row.first} {line.what} {line.workload} {line.pod} {line.node} {line.by} {line.message}"
 
 
 def in_namespaces(lines: Sequence[Happened], names: frozenset[str]) -> Sequence[Happened]:

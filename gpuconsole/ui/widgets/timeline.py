@@ -35,6 +35,7 @@ def timeline_lines(moments: Iterable[Moment]) -> list[Painted]:
         step = f"+{fmt.age(moment.after)}" if moment.after else ""
         head = (f" {fmt.clock(moment.time)} {step:>8} ", "dim")
         cost = f" · {fmt.money(moment.cost)}" if moment.cost else ""
+        times = f" {fmt.repeats(moment.count, moment.last - moment.time)}" if moment.count > 1 else ""
         detail = f" {named(moment.detail)}{cost}" if moment.detail or cost else ""
-        lines.append((head, (f"{glyph} {moment.title}", role), (detail, "")))
+        lines.append((head, (f"{glyph} {moment.title}", role), (f"{times}{detail}", "")))
     return lines

@@ -205,6 +205,18 @@ def test_what_conditions_told_is_not_told_again_by_an_event(api: ApiServer, sigh
     assert told(see) == [(What.PREEMPTED, "team/victim"), (What.EVICTED, "team/victim")]
 
 
+def test_an_event_of_the_reservation_does_not_come_after_the_admission(api: ApiServer, sight: Make) -> None:
+    """Kueue sets both conditions at once where there are no checks, and writes an Event of each."""
+    api.put("workloads", documents.workload("wl"))
+    see = sight()
+    see.loaded()
+    api.put("workloads", running("wl"))
+    for name in ("QuotaReserved", "Admitted", "Preempted"):
+        api.put("events", documents.event(name.lower(), "wl", name, MESSAGE, ADMITTED_AT))
+    see.until(lambda _: len(see.lines) >= 2 and see.lines[-1].what is What.PREEMPTED)
+    assert [what for what, _ in told(see)][-2:] == [What.ADMITTED, What.PREEMPTED]
+
+
 def test_an_event_of_an_earlier_preemption_does_not_make_the_newest_one_be_told_again(
     api: ApiServer, sight: Make
 ) -> None:
