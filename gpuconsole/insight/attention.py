@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpuconsole.insight.antipatterns.crowd import monopoly
+from gpuconsole.insight.antipatterns.monopoly import team_monopolies
 from gpuconsole.insight.antipatterns.usage import oversized
 from gpuconsole.insight.basis import PLACES, QUOTA
 from gpuconsole.insight.books import books
@@ -187,7 +188,8 @@ def _patterns(snapshot: Snapshot, measured: Iterable[Alarm]) -> Iterator[Attenti
     """Anti-patterns that can be seen at a glance; `antipatterns.finding` has all, with what they cost."""
     idle = {alarm.workload for alarm in measured if alarm.rule is Rule.IDLE}
     found = sorted(oversized(snapshot, UNPRICED, idle), key=lambda one: -one.gpus)[:ALARMS_LISTED]
-    monopolies = monopoly(snapshot, UNPRICED) if snapshot.seen.all_of(*QUOTA) else ()
+    monopolies = [*monopoly(snapshot, UNPRICED)] if snapshot.seen.all_of(*QUOTA) else []
+    monopolies += team_monopolies(snapshot, UNPRICED)
     for trouble, patterns in ((Trouble.OVERSIZED, found), (Trouble.MONOPOLY, monopolies)):
         for one in patterns:
             yield Attention(trouble=trouble, text=one.text, table=one.table, key=one.subject, gpus=round(one.gpus))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from gpuconsole.insight.antipatterns.monopoly import MONOPOLY, team_monopolies
 from gpuconsole.insight.antipatterns.pattern import DAY_HOURS, Code, Pattern
 from gpuconsole.insight.capacity import capacity
 from gpuconsole.insight.cost import node_hourly
@@ -18,8 +19,6 @@ from gpuconsole.model.events import Happened
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 
-MONOPOLY = 0.8
-"""Part of a tree's GPUs that one queue holds beyond what it owns, so that others wait."""
 FRAGMENTED = 50.0
 """Percent of the idle GPUs that the typical pods cannot use."""
 FEW = 8
@@ -32,6 +31,7 @@ def find(snapshot: Snapshot, prices: Prices, history: Sequence[Happened]) -> Ite
     """Everything of this kind; `history` (oldest line first) tells of evictions."""
     yield from _deadlock(snapshot, prices)
     yield from monopoly(snapshot, prices)
+    yield from team_monopolies(snapshot, prices)
     yield from _fragments(snapshot, prices)
     yield from _thrash(snapshot, rows(history))
 

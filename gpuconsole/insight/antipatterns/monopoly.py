@@ -1,0 +1,129 @@
+"""Monopolies without Kueue: one team (a queue of Volcano or KAI, else a namespace) holds nearly all GPUs."""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from gpuconsole.insight.antipatterns.pattern import DAY_HOURS, Code, Pattern
+from gpuconsole.insight.basis import PLACES
+from gpuconsole.insight.cost import node_hourly
+from gpuconsole.insight.engine_queues import queues
+from gpuconsole.insight.engine_shares import ENGINES
+from gpuconsole.insight.engine_uses import volcano_uses
+from gpuconsole.insight.gpumap import GpuState, gpu_rows
+from gpuconsole.insight.holdings import holdings, queue_of
+from gpuconsole.insight.quota_node import leaves
+from gpuconsole.model.device_units import WHOLE_GPU, common
+from gpuconsole.model.prices import Prices
+from gpuconsole.model.snapshot import Snapshot
+
+MONOPOLY = 0.8
+"""Part of the GPUs that one team holds beyond its share, so that others wait."""
+
+
+class _Team(Struct):
+    """What a team holds and waits for, in accelerators. Filled while it is counted."""
+
+    used: float = 0.0
+    wanted: float = 0.0
+    blocked: bool = False
+    """Something of it waits that no node has room for."""
+
+
+def team_monopolies(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
+    """A team that holds most accelerators, more than its share, while another one waits below its own share.
+
+    A team's share is what its queue deserves; among namespaces, and where queues say nothing of that, an equal part.
+    Work that Kueue manages is left out: its quota says who may hold what (see `crowd.monopoly`).
+    """
+    if not snapshot.seen.all_of(*PLACES) or not _anybody_waits(snapshot):
+        return
+    rows = [row for row in gpu_rows(snapshot) if row.ready]
+    total = sum(sum(row.units.values()) for row in rows)
+    by_queue, teams = _teams(snapshot, max((row.counts[GpuState.IDLE] for row in rows), default=0))
+    shares = _shares(snapshot, teams, total) if by_queue else dict.fromkeys(teams, total / max(1, len(teams)))
+    unit = common(unit for row in rows for unit in row.units) or WHOLE_GPU
+    for name, team in sorted(teams.items()):
+        starved = [
+            other for other, one in sorted(teams.items()) if other != name and one.blocked and one.used < shares[other]
+        ]
+        if not total or team.used / total < MONOPOLY or team.used <= shares[name] or not starved:
+            continue
+        beyond = team.used - shares[name]
+        kind = "queue" if by_queue else "namespace"
+        verb = "is" if len(starved) == 1 else "are"
+        whose = "its share" if len(starved) == 1 else "their shares"
+        yield Pattern(
+            code=Code.MONOPOLY,
+            subject=name,
+            text=(
+                f"{kind} {name} holds {100 * team.used / total:.0f}% of the {total} {unit.noun}s; "
+                f"{', '.join(starved)} {verb} pending below {whose}"
+            ),
+            evidence={
+                "holds": round(team.used, 1),
+                "share": round(shares[name], 1),
+                "of": total,
+                "others wait for": round(sum(teams[other].wanted for other in starved), 1),
+            },
+            gpus=beyond,
+            cost_per_day=beyond * _unit_price(snapshot, prices, total) * DAY_HOURS,
+            fix=_FIXES[kind],
+        )
+
+
+_FIXES = {
+    "queue": "limit the queue (Volcano: capability, KAI: limit), or let the others reclaim what they deserve",
+    "namespace": "limit the namespace with a ResourceQuota, or queue its jobs with Kueue and give each team quota",
+}
+
+
+def _anybody_waits(snapshot: Snapshot) -> bool:
+    pods = any(not one.workload and one.devices for one in holdings(snapshot).get("", ()))
+    return pods or any(group.phase in ("", "Pending") for group in snapshot.pod_groups.all())
+
+
+def _teams(snapshot: Snapshot, most_idle: int) -> tuple[bool, Mapping[str, _Team]]:
+    """The teams by queue, if the work is in several, else by namespace. True if by queue.
+
+    What would fit into the GPUs that are idle on one node (`most_idle`) waits for another reason.
+    """
+    work = [
+        (node, one) for node, held in holdings(snapshot).items() for one in held if not one.workload and one.devices
+    ]
+    held_back = {name: use.held_back for name, use in volcano_uses(snapshot).items() if use.held_back}
+    names = {queue_of(snapshot, one) for _, one in work} | held_back.keys()
+    by_queue = len(names - {""}) > 1
+    teams: dict[str, _Team] = {}
+    for node, one in work:
+        team = teams.setdefault(queue_of(snapshot, one) if by_queue else one.namespace, _Team())
+        if node:
+            team.used += one.gpus or one.devices
+        else:
+            team.wanted += one.devices
+            team.blocked |= one.devices > most_idle
+    for name, amount in held_back.items() if by_queue else ():
+        team = teams.setdefault(name, _Team())
+        team.wanted += amount
+        team.blocked |= amount > most_idle
+    return by_queue, teams
+
+
+def _shares(snapshot: Snapshot, teams: Mapping[str, _Team], total: int) -> dict[str, float]:
+    """What each queue deserves; an equal part where they deserve nothing, or together more than there is."""
+    deserved = {
+        leaf.name: float(leaf.gpus.nominal)
+        for root in queues(snapshot)
+        if root.kind in ENGINES
+        for leaf in leaves(root)
+        if leaf.name in teams
+    }
+    equal = total / len(teams)
+    if not 0 < sum(deserved.values()) <= total:
+        return dict.fromkeys(teams, equal)
+    return {name: deserved.get(name, 0.0) for name in teams}
+
+
+def _unit_price(snapshot: Snapshot, prices: Prices, total: int) -> float:
+    """USD an hour of one accelerator, as a mean."""
+    return sum(node_hourly(node, prices) for node in snapshot.nodes.all()) / total if total else 0.0

@@ -1,0 +1,130 @@
+"""Monopolies where Kueue queues nothing: by namespace, by queue of Volcano, by queue of KAI."""
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.insight.antipatterns.finding import antipatterns
+from gpuconsole.insight.antipatterns.pattern import Code, Pattern
+from gpuconsole.insight.attention import attention
+from gpuconsole.insight.linting import Engines
+from gpuconsole.insight.trouble import Trouble
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.kai import KaiQueue, QueueResource
+from gpuconsole.model.objects import Object
+from gpuconsole.model.prices import Prices
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.volcano import PodGroup, VolcanoQueue
+from tests.insight.world import node, pod, unseen, world
+
+NAMESPACE_FIX = "limit the namespace with a ResourceQuota, or queue its jobs with Kueue and give each team quota"
+
+
+def monopolies(*things: Object) -> list[Pattern]:
+    return found(world(things))
+
+
+def found(snapshot: Snapshot) -> list[Pattern]:
+    patterns = antipatterns(snapshot, Prices(gpu_hour={}, other=2.0), (), Engines(unqueued=True))
+    return [one for one in patterns if one.code is Code.MONOPOLY]
+
+
+def of(team: str, name: str, gpus: int = 8, on: str = "", **fields: object) -> Pod:
+    """A pod of a team, on a node or pending."""
+    made = pod(name, on, tuple(range(gpus)) if on else (), wants=gpus, **fields)
+    return replace(made, namespace=team)
+
+
+def test_a_namespace_that_holds_all_gpus_while_another_one_waits_is_a_monopoly() -> None:
+    assert monopolies(node("n1", 8), of("team-a", "train", on="n1"), of("team-b", "eval", 2)) == [
+        Pattern(
+            code=Code.MONOPOLY,
+            subject="team-a",
+            text="namespace team-a holds 100% of the 8 GPUs; team-b is pending below its share",
+            evidence={"holds": 8.0, "share": 4.0, "of": 8, "others wait for": 2.0},
+            gpus=4.0,
+            cost_per_day=pytest.approx(4 * 2.0 * 24),  # type: ignore[arg-type]
+            fix=NAMESPACE_FIX,
+        )
+    ]
+
+
+def test_it_stands_on_the_dashboard_too() -> None:
+    snapshot = world((node("n1", 8), of("team-a", "train", on="n1"), of("team-b", "eval", 2)))
+    (one,) = (one for one in attention(snapshot) if one.trouble is Trouble.MONOPOLY)
+    assert one.text == "namespace team-a holds 100% of the 8 GPUs; team-b is pending below its share"
+
+
+NONE: dict[str, tuple[Object, ...]] = {
+    "nobody waits": (of("team-a", "train", on="n1"),),
+    "only the holder waits": (of("team-a", "train", on="n1"), of("team-a", "more", 4)),
+    "most is idle": (of("team-a", "train", 4, on="n1"), of("team-b", "eval", 8)),
+    "what waits asks for no GPU": (of("team-a", "train", on="n1"), of("team-b", "eval", 0)),
+    "the other one has its share": (
+        of("team-a", "train", 8, on="n1"),
+        of("team-b", "eval", 8, on="n2"),
+        of("team-b", "more", 8),
+    ),
+}
+
+
+@pytest.mark.parametrize("things", NONE.values(), ids=NONE.keys())
+def test_no_monopoly(things: tuple[Object, ...]) -> None:
+    assert monopolies(node("n1", 8), node("n2", 8), *things) == []
+
+
+def test_what_would_fit_into_an_idle_node_waits_for_another_reason() -> None:
+    held = [of("team-a", f"train-{number}", on=f"n{number}") for number in range(4)]
+    nodes = [node(f"n{number}", 8) for number in range(5)]
+    assert monopolies(*nodes, *held, of("team-b", "eval", 8)) == []
+    busy: list[Node] = [*nodes[:4], node("n4", 4)]
+    assert [one.subject for one in monopolies(*busy, *held, of("team-b", "eval", 8))] == ["team-a"]
+
+
+def test_mig_instances_are_counted_as_well() -> None:
+    profile = "nvidia.com/mig-1g.10gb"
+    mig = Node(name="m1", capacity={profile: 7}, allocatable={profile: 7})
+
+    def instance(team: str, name: str, on: str = "") -> Pod:
+        made = of(team, name, 0, on)
+        container = replace(made.template.containers[0], requests={profile: 1})
+        return replace(made, template=replace(made.template, containers=(container,)), gpus=())
+
+    things = [mig, *(instance("team-a", f"w{number}", "m1") for number in range(7)), instance("team-b", "late")]
+    assert [(one.subject, one.evidence["holds"]) for one in monopolies(*things)] == [("team-a", 7.0)]
+
+
+def test_a_queue_of_volcano_that_holds_all_while_another_one_deserves_half() -> None:
+    queues = (VolcanoQueue(name="a", weight=1), VolcanoQueue(name="b", weight=1))
+    groups = [
+        PodGroup(namespace="t", name=name, queue=name, phase=phase)
+        for name, phase in (("a", "Running"), ("b", "Inqueue"))
+    ]
+    things = (*queues, *groups, of("t", "a-0", on="n1", gang="a"), of("t", "b-0", 4, gang="b"))
+    (one,) = monopolies(node("n1", 8), *things)
+    assert (one.subject, one.text) == ("a", "queue a holds 100% of the 8 GPUs; b is pending below its share")
+    assert one.evidence == {"holds": 8.0, "share": 4.0, "of": 8, "others wait for": 4.0}
+
+
+def test_a_queue_of_kai_that_holds_all_within_its_quota_is_no_monopoly() -> None:
+    def cluster(quota: float) -> tuple[Object, ...]:
+        queues = (
+            KaiQueue(name="a", gpu=QueueResource(limit=-1, quota=quota)),
+            KaiQueue(name="b", gpu=QueueResource(limit=-1, quota=8 - quota)),
+        )
+        labels = {name: {"kai.scheduler/queue": name} for name in "ab"}
+        return (
+            node("n1", 8),
+            *queues,
+            of("t", "a-0", on="n1", labels=labels["a"]),
+            of("t", "b-0", 4, labels=labels["b"]),
+        )
+
+    assert [one.subject for one in monopolies(*cluster(4))] == ["a"]
+    assert monopolies(*cluster(8)) == []
+
+
+def test_where_pods_may_not_be_read_nothing_is_said() -> None:
+    things = (node("n1", 8), of("team-a", "train", on="n1"), of("team-b", "eval", 2))
+    assert found(world(things, seen=unseen(Pod))) == []
+    assert GPU in things[0].allocatable
