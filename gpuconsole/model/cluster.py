@@ -172,6 +172,13 @@ class PriorityClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
         return self.name
 
 
+SYSTEM_PRIORITIES: Mapping[str, int] = {
+    "system-cluster-critical": 2_000_000_000,
+    "system-node-critical": 2_000_001_000,
+}
+"""PriorityClasses that every cluster has, with their values (k8s.io/kubernetes pkg/apis/scheduling/v1 helpers.go)."""
+
+
 def default_class(classes: Iterable[PriorityClass]) -> tuple[int, str]:
     """Value and name of the global default; of several that with the lowest value. Nothing is 0."""
     return min(((c.value, c.name) for c in classes if c.global_default), default=(0, ""))

@@ -4,12 +4,11 @@ from collections.abc import Iterator, Mapping
 
 from gpuconsole.insight.linting.facts import VOLCANO_QUEUES, Facts, Work
 from gpuconsole.insight.linting.findings import Finding, Level
+from gpuconsole.model.cluster import SYSTEM_PRIORITIES
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
 from gpuconsole.scheduling.kai.conf import QUEUE_LABEL
-
-BUILT_IN = ("system-cluster-critical", "system-node-critical")
 
 
 def lint(facts: Facts) -> Iterator[Finding]:
@@ -77,7 +76,7 @@ def _priorities(facts: Facts, work: Work) -> Iterator[Finding]:
     if isinstance(work.thing, Job) and work.thing.volcano is not None:
         own.append(work.thing.volcano.priority_class)
     for name in dict.fromkeys(own):
-        if name and name not in known and name not in BUILT_IN:
+        if name and name not in known and name not in SYSTEM_PRIORITIES:
             yield _undefined(work, "PriorityClass", name, bool(len(known)), "the API server refuses its pods")
     name = work.thing.workload_priority_class if isinstance(work.thing, Job) else ""
     classes = facts.snapshot.workload_priority_classes

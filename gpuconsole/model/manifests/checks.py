@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuconsole.model.apiserver.jobs.defaulting import DEFAULT_QUEUE
-from gpuconsole.model.cluster import Namespace, PriorityClass
+from gpuconsole.model.cluster import SYSTEM_PRIORITIES, Namespace, PriorityClass
 from gpuconsole.model.documents.findings import Path, Severity
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.job import Job
@@ -23,8 +23,6 @@ from gpuconsole.model.manifests.volcano_checks import (
 from gpuconsole.model.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Workload
-
-BUILT_IN_PRIORITIES = ("system-cluster-critical", "system-node-critical")
 
 Names = Mapping[str, Mapping[str, Entry]]
 """Table → key → entry."""
@@ -188,7 +186,7 @@ def _is_unqueued(job: Job, names: Names) -> bool:
 
 
 def _check_priority(name: str, place: Reader, names: Names) -> None:
-    if name and name not in BUILT_IN_PRIORITIES:
+    if name and name not in SYSTEM_PRIORITIES:
         effect = "its pods are refused until it is"
         _defined(name, "priority_classes", "PriorityClass", names, place, _where(place.value, name), effect)
 

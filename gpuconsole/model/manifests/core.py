@@ -9,6 +9,7 @@ from gpuconsole.model.apiserver.volcano.objections import report
 from gpuconsole.model.apiserver.volcano.shapes import POD, fits
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import (
+    SYSTEM_PRIORITIES,
     LimitRange,
     LimitRangeItem,
     Namespace,
@@ -33,6 +34,7 @@ from gpuconsole.model.quantity import MAX
 from gpuconsole.model.resources import Resources
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
+_SYSTEM = "system-"
 # Kueue's own pod groups are admitted together, but no scheduler places them together.
 _GANG_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 _GANG_ANNOTATION = "scheduling.k8s.io/group-name"
@@ -223,19 +225,37 @@ def runtime_class(reader: Reader, now: Time) -> RuntimeClass:
     return RuntimeClass(name=meta.name, handler=reader.text("handler"), overhead=overhead)
 
 
+def _check_system_class(reader: Reader, name: str, value: int) -> None:
+    """Report a class with the system's prefix that is not exactly one of Kubernetes' own.
+
+    pkg/apis/scheduling/validation ValidatePriorityClass, scheduling/v1 IsKnownSystemPriorityClass.
+    """
+    if name not in SYSTEM_PRIORITIES:
+        error = f"{name} is not a known system priority class"
+    elif value != SYSTEM_PRIORITIES[name]:
+        error = f"value of {name} PriorityClass must be {SYSTEM_PRIORITIES[name]}"
+    elif reader.flag("globalDefault"):
+        error = f"globalDefault of {name} PriorityClass must be false"
+    else:
+        return
+    problem = (
+        f"Forbidden: priority class names with '{_SYSTEM}' prefix are reserved for system use only. error: {error}"
+    )
+    remedy = "choose another name" if name not in SYSTEM_PRIORITIES else "leave the class as Kubernetes made it"
+    reader.report.refused(reader.at("metadata", "name"), problem, remedy, "system-priority-class")
+
+
 def priority_class(reader: Reader, now: Time) -> PriorityClass:
     meta = metadata(reader, now, namespaced=False)
     reader.only("apiVersion", "kind", "metadata", "value", "globalDefault", "description", "preemptionPolicy")
     value = reader.number("value", 0)
     if "value" not in reader:
         reader.report.refused(reader.at("value"), "value is missing; it is 0", "give it a value", "required")
-    if value > HIGHEST_USER_PRIORITY and not meta.name.startswith("system-"):
-        reader.report.refused(
-            reader.at("value"),
-            f"{value} is more than a priority class of a user may have",
-            f"the maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}",
-            "out-of-range",
-        )
+    if meta.name.startswith(_SYSTEM):
+        _check_system_class(reader, meta.name, value)
+    elif value > HIGHEST_USER_PRIORITY:
+        problem = f"Forbidden: maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
+        reader.report.refused(reader.at("value"), problem, "write a lower value", "out-of-range")
     return PriorityClass(
         name=meta.name,
         value=value,

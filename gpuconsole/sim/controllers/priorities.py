@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from gpuconsole.model.cluster import PriorityClass, default_class
+from gpuconsole.model.cluster import SYSTEM_PRIORITIES, PriorityClass, default_class
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import WorkloadPriorityClass
@@ -16,7 +16,9 @@ def pod_priority(world: World, template: PodTemplate) -> int:
     named: PriorityClass | None = world.state.get(PriorityClass, template.priority_class)
     if named is not None:
         return named.value
-    return 0 if template.priority_class else default_class(_classes(world))[0]
+    if template.priority_class:
+        return SYSTEM_PRIORITIES.get(template.priority_class, 0)
+    return default_class(_classes(world))[0]
 
 
 def workload_priority(world: World, name: str, pod_sets: tuple[PodSet, ...]) -> tuple[int, str]:
