@@ -8,10 +8,12 @@ from gpuconsole.insight.checking import checking
 from gpuconsole.insight.loans import Loan, loans
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, queues_below
+from gpuconsole.insight.starved import StarvedQueue, StarvedQuota
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.trouble import Attention, Trouble
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
 from gpuconsole.model.device_units import added, described
+from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy
 from gpuconsole.model.snapshot import Snapshot
 
@@ -42,12 +44,31 @@ def _queue_trouble(node: QuotaNode, now: Time) -> tuple[Trouble | None, str]:
     waits = f"; {counted(node.pending, 'workload')} waiting there" if node.pending else ""
     if node.problem or (node.shut and node.pending):
         return Trouble.ADMITS_NOBODY, f"{node.name}: {node.shut}{waits}"
+    if node.starved is not None:
+        return Trouble.STARVED, starved_text(node.name, node.starved, now)
     if node.oldest is not None and now - node.oldest >= LONG_WAIT:
         return (
             Trouble.LONG_WAIT,
             f"{node.name}: {node.pending} waiting, the longest for {format_span(now - node.oldest)}",
         )
     return None, ""
+
+
+def starved_text(name: str, starved: StarvedQueue, now: Time) -> str:
+    """`ranking is starved: 3 pending, the oldest for 12m; 6 of its 16 h100 nvidia.com/gpu unused, vision borrows 4`."""
+    parts = [
+        f"uses {format_quantity(one.resource, one.used)} of its {format_quantity(one.resource, one.nominal)} "
+        f"{one.flavor} {one.resource.rpartition('/')[2]} while {_borrowers_text(one)}"
+        for one in starved.quotas
+    ]
+    wait = format_span(max(0, now - starved.since))
+    return f"{name} is starved: {starved.pending} pending, the oldest for {wait}; {'; '.join(parts)}"
+
+
+def _borrowers_text(quota: StarvedQuota) -> str:
+    named = [f"{queue} borrows {format_quantity(quota.resource, amount)}" for queue, amount in quota.borrowers[:2]]
+    more = len(quota.borrowers) - len(named)
+    return " and ".join(named) + (f" ({more} more borrow)" if more else "")
 
 
 def _checks(snapshot: Snapshot) -> Iterator[Attention]:

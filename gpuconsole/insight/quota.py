@@ -13,6 +13,7 @@ from gpuconsole.insight.once import once
 from gpuconsole.insight.pages import Count
 from gpuconsole.insight.phases import running
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse, sum_up
+from gpuconsole.insight.starved import starved_queues
 from gpuconsole.model.device_units import WHOLE_GPU, common
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, PreemptionPolicy, Quota, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
@@ -148,6 +149,7 @@ class _Builder:
             share_percent=_share(gpus, flavors),
             weighted_share=self.capacity.weighted_share(node) if node is not None else 0,
             policy=policy_text(queue),
+            starved=starved_queues(self.snapshot).get(queue.name),
             stop=queue.stop_policy,
             problem=_queue_problem(queue, self.snapshot) or problem,
             running=sum(self.running[queue.name, page] for page in book.pages),

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from gpuconsole.insight.starved import StarvedQueue
 from gpuconsole.model.clock import Time
 from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.queues import StopPolicy
@@ -85,6 +86,8 @@ class QuotaNode(Struct, frozen=True, kw_only=True):
     stop: StopPolicy = StopPolicy.NONE
     declared: bool = True
     """False for a cohort that exists only because something names it."""
+    starved: StarvedQueue | None = None
+    """How the ClusterQueue is starved, if it is."""
     problem: str = ""
     """What keeps it from admitting anything, in plain words."""
 

@@ -4,19 +4,20 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from gpuconsole.insight.capacity import Capacity, capacity
-from gpuconsole.insight.demand import wanted_gpus
+from gpuconsole.insight.capacity import capacity
+from gpuconsole.insight.demand import wanted_accelerators
+from gpuconsole.insight.device_demand import quota_accelerators
 from gpuconsole.insight.doors import closed
 from gpuconsole.insight.positions import pending
+from gpuconsole.insight.starved import starved_queues
 from gpuconsole.model.queues import LocalQueue, PreemptionPolicy
-from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.session import Session
 
 
 class Starving(Struct, frozen=True, kw_only=True):
-    """A queue that waits within its own quota while another one borrows that flavor."""
+    """A starved queue (see `starved`), one resource of one flavor that it does not get."""
 
     queue: str
     workload: str
@@ -34,41 +35,34 @@ class Starving(Struct, frozen=True, kw_only=True):
 
 
 def starving(snapshot: Snapshot, session: Session) -> Iterator[Starving]:
-    """Queues whose first waiting workload would fit into what they own of a flavor, while others borrow that flavor."""
-    found = capacity(snapshot)
-    tree, usage = found.tree, found.usage
-    for name in sorted(tree.queues):
-        first, node = pending(snapshot, name, limit=1), tree.queues[name]
-        if not first or tree.parent[node] < 0:
+    """The starved queues by name, with the accelerators of their own quota that they do not get, and why not."""
+    found, counted = capacity(snapshot), quota_accelerators(snapshot)
+    for name, queue in sorted(starved_queues(snapshot).items()):
+        first = pending(snapshot, name, limit=1)
+        if not first:
             continue
-        head, root = first[0].workload, tree.root(node)
-        wants = wanted_gpus(head)
-        for (flavor, resource), quota in snapshot.cluster_queues[name].quotas().items():
-            column = tree.numbers.get((flavor, resource))
-            if column is None or not is_gpu(resource):
+        head = first[0].workload
+        for quota in queue.quotas:
+            if quota.resource not in counted:
                 continue
-            unused = quota.nominal - usage.used(node, column)
-            borrowers = _borrowing(found, root, column)
-            if wants and wants <= unused and wants > usage.available(node, column) and borrowers:
-                yield Starving(
-                    queue=name,
-                    workload=head.key,
-                    gpus=wants,
-                    flavor=flavor,
-                    resource=resource,
-                    unused=unused,
-                    borrowers=borrowers,
-                    text=_why_it_waits(snapshot, session, head, name, flavor, resource, wants),
-                )
-
-
-def _borrowing(found: Capacity, root: int, column: int) -> tuple[tuple[str, int], ...]:
-    tree = found.tree
-    over = {
-        tree.names[node]: found.usage.used(node, column) - tree.nominal[node * tree.width + column]
-        for node in tree.subtree_queues(root)
-    }
-    return tuple(sorted(((name, gpus) for name, gpus in over.items() if gpus > 0), key=lambda one: (-one[1], one[0])))
+            wants = wanted_accelerators(head).get(quota.resource, 0)
+            node, column = found.tree.queues[name], found.tree.numbers[quota.flavor, quota.resource]
+            if wants > quota.unused:
+                text = f"its first workload wants {wants}, more than the {quota.unused} that are left of its own quota"
+            elif wants <= found.usage.available(node, column):
+                text = f"quota for the {wants} that its first workload wants is available"
+            else:
+                text = _why_it_waits(snapshot, session, head, name, quota.flavor, quota.resource, wants)
+            yield Starving(
+                queue=name,
+                workload=head.key,
+                gpus=wants,
+                flavor=quota.flavor,
+                resource=quota.resource,
+                unused=quota.unused,
+                borrowers=quota.borrowers,
+                text=text,
+            )
 
 
 def _why_it_waits(

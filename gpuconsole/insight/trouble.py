@@ -13,6 +13,7 @@ class Trouble(StrEnum):
     GPU_FAULT = "gpu-fault"
     ADMITS_NOBODY = "admits-nobody"
     THRASH = "thrash"
+    STARVED = "starved"
     GANG = "gang"
     UNSCHEDULABLE = "unschedulable"
     CHECKS = "checks"

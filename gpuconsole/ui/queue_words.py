@@ -1,10 +1,16 @@
 """A few lines on one queue: what is wrong with it, what it could take, its limits and its policy."""
 
-from gpuconsole.insight.quota_node import NodeKind
+from collections.abc import Sequence
+
+from gpuconsole.insight.queue_troubles import starved_text
+from gpuconsole.insight.quota_node import NodeKind, QuotaUse
 from gpuconsole.insight.tables import counted
+from gpuconsole.insight.usable_quota import UsableQuota
+from gpuconsole.model.clock import Time
+from gpuconsole.model.device_units import is_counted
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import Cell
-from gpuconsole.ui.screens.queue_rows import TreeRow
+from gpuconsole.ui.screens.queue_rows import GPUS, TreeRow
 
 KINDS = {
     NodeKind.COHORT: "cohort",
@@ -18,11 +24,15 @@ KUEUES = (NodeKind.COHORT, NodeKind.CLUSTER_QUEUE, NodeKind.LOCAL_QUEUE)
 """What Kueue rules; the others can only be looked at."""
 
 
-def about(row: TreeRow) -> tuple[Cell, ...]:
-    """A few lines on the queue under the cursor: what is wrong, its limits, its policy."""
+def about(row: TreeRow, quotas: Sequence[UsableQuota] = (), now: Time = 0) -> tuple[Cell, ...]:
+    """A few lines on the queue under the cursor: what is wrong, its available quota per flavor, its limits, its policy.
+
+    `quotas` are those of a ClusterQueue.
+    """
     node, use, resource = row.node, row.use, row.resource
     kind = KINDS[node.kind]
-    could = f"could take {fmt.amount(resource, use.available)} now, {fmt.amount(resource, use.potential)} at most"
+    shown = [one for one in quotas if resource in (GPUS, one.resource) and not row.flavor]
+    could = _could(row, shown)
     reserved = use.used - use.admitted
     only = f" · {fmt.amount(resource, reserved)} only reserved" if reserved else ""
     first: Cell = ((f" {kind} ", "dim"), (node.name, "strong"), (f"  {fmt.resource(resource)}: {could}{only}", ""))
@@ -30,7 +40,36 @@ def about(row: TreeRow) -> tuple[Cell, ...]:
     wait = f" {node.pending} wait for {counted(node.pending_gpus, node.unit)}" if node.pending else " nobody waits"
     third: Cell = ((wait + (f", {node.parked} of them parked" if node.parked else ""), "dim"),)
     problem: tuple[Cell, ...] = (((f" ⚠ {node.problem}", "fault"),),) if node.problem else ()
-    return (first, *problem, second, third)
+    starved: tuple[Cell, ...] = ()
+    if node.starved is not None:
+        starved = (((f" ⚠ {starved_text(node.name, node.starved, now)}", "fault"),),)
+    return (first, *problem, *starved, second, third)
+
+
+def _could(row: TreeRow, quotas: Sequence[UsableQuota]) -> str:
+    """What could be admitted now, flavor by flavor, and what of it the pending workloads would use."""
+    resource, use = row.resource, row.use
+    flavors: Sequence[UsableQuota | QuotaUse] = [
+        one for one in quotas or row.node.flavors if not row.flavor and _counts(row, one.resource)
+    ]
+    if len(flavors) < 2:
+        could = f"could take {fmt.amount(resource, use.available)} now, {fmt.amount(resource, use.potential)} at most"
+    else:
+        could = f"could take now {', '.join(map(_flavor, flavors))}"
+    if row.node.kind is not NodeKind.CLUSTER_QUEUE or not row.node.pending or not quotas:
+        return could
+    useful = ", ".join(f"{one.flavor} {fmt.amount(one.resource, one.usable)}" for one in quotas if one.usable)
+    return f"{could} · pending workloads could use {useful or 'none of it'}"
+
+
+def _flavor(one: UsableQuota | QuotaUse) -> str:
+    available, most = fmt.amount(one.resource, one.available), fmt.amount(one.resource, one.potential)
+    return f"{one.flavor} {available} (at most {most})"
+
+
+def _counts(row: TreeRow, resource: str) -> bool:
+    """True for the resources that the row shows."""
+    return is_counted(resource) if row.resource == GPUS else resource == row.resource
 
 
 def _limits(row: TreeRow) -> str:

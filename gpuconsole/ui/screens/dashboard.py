@@ -32,7 +32,7 @@ from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines
 
 LOG = logging.getLogger(__name__)
-URGENT = (Trouble.DEADLOCK, Trouble.NODE_DOWN, Trouble.ADMITS_NOBODY, Trouble.THRASH)
+URGENT = (Trouble.DEADLOCK, Trouble.NODE_DOWN, Trouble.ADMITS_NOBODY, Trouble.THRASH, Trouble.STARVED)
 PLACES = {"nodes": "nodes", "workloads": "workloads", "jobs": "workloads", "pods": "nodes"}
 """Table of an object → the view that shows it; queues otherwise."""
 
@@ -124,7 +124,7 @@ class DashboardScreen(ConsoleScreen):
         self.query_one("#waiting", Lines).lines = waiting
         self._summary = gpus, waiting, self._summary[2]
         self._show_brief()
-        self.query_one("#dash-queues", Grid).show(queue_rows(honest_queues(numbers.queues, status)))
+        self.query_one("#dash-queues", Grid).show(queue_rows(honest_queues(numbers.queues, status), numbers.time))
         self.query_one("#attention", Grid).show(honest_troubles(numbers.attention, numbers.queues, status))
         self.query_one(GpuMap).show(cells, empty=nodes or "No nodes.")
 
@@ -171,15 +171,15 @@ def _answer(snapshot: Snapshot) -> tuple[Dashboard, Sequence[GpuRow]]:
     return dashboard(snapshot), gpu_rows(snapshot)
 
 
-def queue_rows(roots: Sequence[QuotaNode]) -> list[TreeRow]:
+def queue_rows(roots: Sequence[QuotaNode], now: int = 0) -> list[TreeRow]:
     """Cohorts and ClusterQueues; the LocalQueues are left to the queues screen."""
-    rows = tree_rows(roots, {}, GPUS)
+    rows = tree_rows(roots, {}, GPUS, now)
     folded = {
         row.path: FOLDED
         for row in rows
         if row.node.kind not in (NodeKind.COHORT, NodeKind.VOLCANO_QUEUE, NodeKind.KAI_QUEUE)
     }
-    return tree_rows(roots, folded, GPUS)
+    return tree_rows(roots, folded, GPUS, now)
 
 
 def gpu_lines(gpus: GpuTotals, unseen: str = "") -> tuple[Cell, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse, sum_up
+from gpuconsole.model.clock import Time
 from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.ui import format as fmt
@@ -34,9 +35,10 @@ class TreeRow:
     use: QuotaUse
     """Of the resource that is shown."""
     flavor: bool = False
+    now: Time = 0
 
 
-def tree_rows(roots: Sequence[QuotaNode], levels: Mapping[str, int], resource: str) -> list[TreeRow]:
+def tree_rows(roots: Sequence[QuotaNode], levels: Mapping[str, int], resource: str, now: Time = 0) -> list[TreeRow]:
     """Flatten what is unfolded. `levels` says how far each path is open; unknown paths show their children."""
     rows: list[TreeRow] = []
     # A chain of thousands of cohorts is legal input: a list of what is left to do, no recursion.
@@ -46,7 +48,8 @@ def tree_rows(roots: Sequence[QuotaNode], levels: Mapping[str, int], resource: s
         path = f"{above}>{node.kind}:{node.name}"
         level = levels.get(path, CHILDREN if node.children else FOLDED)
         below = bool(node.children) or bool(node.flavors)
-        rows.append(TreeRow(path, node, depth, level > FOLDED if below else None, resource, use_of(node, resource)))
+        opened = level > FOLDED if below else None
+        rows.append(TreeRow(path, node, depth, opened, resource, use_of(node, resource), now=now))
         if level >= FLAVORS:
             rows += [
                 TreeRow(f"{path}>{use.flavor}>{use.resource}", node, depth + 1, None, use.resource, use, flavor=True)
@@ -96,6 +99,8 @@ def name_cell(row: TreeRow) -> Painted:
     pieces = [(f"{indent}{mark}", "dim"), (row.node.name, _name_role(row.node))]
     if row.node.stop is not StopPolicy.NONE:
         pieces.append((" ⏸ drain" if row.node.stop is StopPolicy.HOLD_AND_DRAIN else " ⏸ hold", "held"))
+    if row.node.starved is not None:
+        pieces.append((f" ⚠ starved {fmt.since(row.now, row.node.starved.since)}".rstrip(), "fault"))
     if row.node.problem:
         pieces.append((" ⚠", "fault"))
     if not row.node.declared:

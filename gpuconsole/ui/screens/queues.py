@@ -7,11 +7,13 @@ from textual.app import ComposeResult
 
 from gpuconsole.insight.engine_queues import queues
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.insight.usable_quota import usable_quota
 from gpuconsole.model.commands import SetStopPolicy
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
+from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.queue_words import KINDS, KUEUES, about
 from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.background import Background
@@ -161,13 +163,19 @@ class QueuesScreen(QuotaScreen):
         return self._tree.current
 
     def _show_rows(self) -> None:
-        rows = tree_rows(self._roots, self._levels, self._resource)
+        rows = tree_rows(self._roots, self._levels, self._resource, self.snapshot.time)
         self._tree.show([row for row in rows if in_namespaces(row, self.namespaces)])
         self._show_about()
 
     def _show_about(self) -> None:
         row = self._row
-        self.query_one(Lines).lines = about(row) if row is not None else ()
+        self.query_one(Lines).lines = self._about(row) if row is not None else ()
+
+    def _about(self, row: TreeRow) -> tuple[Cell, ...]:
+        door = self.snapshot.local_queues.get(row.node.name) if row.node.kind is NodeKind.LOCAL_QUEUE else None
+        queue = door.cluster_queue if door is not None else row.node.name
+        own = door is not None or row.node.kind is NodeKind.CLUSTER_QUEUE
+        return about(row, usable_quota(self.snapshot, queue) if own else (), self.snapshot.time)
 
     def _unfold(self) -> None:
         row = self._row

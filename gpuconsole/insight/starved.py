@@ -1,0 +1,106 @@
+"""Starved queues: they have pending workloads and use less than their nominal quota while another queue borrows it.
+
+This is the only definition: the dashboard, the tree of queues and the ledger mark the same queues.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from gpuconsole.insight.books import books
+from gpuconsole.insight.capacity import Capacity, capacity
+from gpuconsole.insight.once import once
+from gpuconsole.model.clock import Time
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
+
+
+class StarvedQuota(Struct, frozen=True, kw_only=True):
+    """One resource of one flavor that a starved queue does not get; amounts in base units."""
+
+    flavor: str
+    resource: str
+    used: int
+    nominal: int
+    borrowers: tuple[tuple[str, int], ...]
+    """(ClusterQueue of the same cohort tree, what it borrows), the largest first."""
+
+    @property
+    def unused(self) -> int:
+        return self.nominal - self.used
+
+
+class StarvedQueue(Struct, frozen=True, kw_only=True):
+    """A starved ClusterQueue."""
+
+    queue: str
+    pending: int
+    """Workloads."""
+    oldest: str
+    """Key of the one that waits longest."""
+    since: Time
+    """When it began to wait."""
+    quotas: tuple[StarvedQuota, ...]
+    """In the order of the manifest."""
+
+
+@once("workloads", "local_queues", "cluster_queues", "cohorts")
+def starved_queues(snapshot: Snapshot) -> Mapping[str, StarvedQueue]:
+    """ClusterQueue → how it is starved, the one with the oldest wait first; others are left out.
+
+    Only resources count that a pending workload of the queue requests, or claims (DRA).
+    """
+    found = capacity(snapshot)
+    starved = []
+    for name in found.tree.queues:
+        book = books(snapshot).book(name)
+        if not book.count.pending or found.tree.parent[found.tree.queues[name]] < 0:
+            continue
+        quotas = tuple(one for one in _below_nominal(snapshot, found, name) if one.borrowers)
+        wanted = _requested(book.queue) if quotas else frozenset()
+        quotas = tuple(one for one in quotas if one.resource in wanted or CLAIM in wanted)
+        if quotas:
+            since = book.count.oldest or 0
+            starved.append(
+                StarvedQueue(queue=name, pending=book.count.pending, oldest=book.longest, since=since, quotas=quotas)
+            )
+    return {one.queue: one for one in sorted(starved, key=lambda one: (one.since, one.queue))}
+
+
+CLAIM = "resourceClaims"
+"""Stands for devices that pods claim: in which resource a quota counts them, a Snapshot does not say."""
+
+
+def _requested(workloads: Iterable[Workload]) -> frozenset[str]:
+    names: set[str] = set()
+    for template in {id(one.template): one.template for workload in workloads for one in workload.pod_sets}.values():
+        names.update(name for name, amount in template.requests.items() if amount)
+        if template.resource_claims:
+            names.add(CLAIM)
+    return frozenset(names)
+
+
+def _below_nominal(snapshot: Snapshot, found: Capacity, queue: str) -> Iterable[StarvedQuota]:
+    tree, node = found.tree, found.tree.queues[queue]
+    for (flavor, resource), quota in snapshot.cluster_queues[queue].quotas().items():
+        column = tree.numbers.get((flavor, resource))
+        if column is not None and found.usage.used(node, column) < quota.nominal:
+            yield StarvedQuota(
+                flavor=flavor,
+                resource=resource,
+                used=found.usage.used(node, column),
+                nominal=quota.nominal,
+                borrowers=borrowing(found, tree.root(node), column),
+            )
+
+
+def borrowing(found: Capacity, root: int, column: int) -> tuple[tuple[str, int], ...]:
+    """(ClusterQueue, what it uses beyond its nominal quota) below a root of the tree, the largest first."""
+    tree = found.tree
+    over = {
+        tree.names[node]: found.usage.used(node, column) - tree.nominal[node * tree.width + column]
+        for node in tree.subtree_queues(root)
+    }
+    return tuple(
+        sorted(((name, amount) for name, amount in over.items() if amount > 0), key=lambda one: (-one[1], one[0]))
+    )
