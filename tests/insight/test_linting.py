@@ -666,3 +666,73 @@ spec:
 def test_a_ray_cluster_needs_no_scheduler_beside_its_queue(label: str) -> None:
     codes = [line.split()[1] for line in found(NODE, RAY.replace("LABEL", label))]
     assert "queue-of-another-scheduler" not in codes
+
+
+OFFERED_NOT = "warning selector-without-flavor Job/ml/train"
+SELECTORS = {
+    "a label that no flavor has": ("nodeSelector: {disk: ssd}", [OFFERED_NOT]),
+    "a label that a flavor has": ("nodeSelector: {gpu: a100}", []),
+    "one of each": ("nodeSelector: {gpu: a100, disk: ssd}", [OFFERED_NOT]),
+    "a label that every node has": ("nodeSelector: {kubernetes.io/os: linux, topology.kubernetes.io/zone: z1}", []),
+    "a required affinity that no flavor meets": ("AFFINITY: [[disk In ssd]]", [OFFERED_NOT]),
+    "one of several terms met": ("AFFINITY: [[disk In ssd], [gpu In a100]]", []),
+    "a term of which one part is not met": ("AFFINITY: [[gpu In a100, disk Exists ssd]]", [OFFERED_NOT]),
+    "a label that must not be there": ("AFFINITY: [[disk NotIn ssd]]", []),
+    "a preference": ("PREFERRED: disk", []),
+}
+
+
+def selecting(said: str) -> str:
+    """The job with a node selector or an affinity, written short as lists of `key operator value`."""
+    kind, _, rest = said.partition(": ")
+    spec: dict[str, Any] = yaml.safe_load(JOB)
+    pod = spec["spec"]["template"]["spec"]
+    if kind == "nodeSelector":
+        pod[kind] = yaml.safe_load(rest)
+    elif kind == "AFFINITY":
+        terms = []
+        for term in rest.removeprefix("[[").removesuffix("]]").split("], ["):
+            parts = [part.split() for part in term.split(", ")]
+            terms.append(
+                {
+                    "matchExpressions": [
+                        {"key": key, "operator": word, "values": [] if word == "Exists" else [value]}
+                        for key, word, value in parts
+                    ]
+                }
+            )
+        required = {"nodeSelectorTerms": terms}
+        pod["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    else:
+        preference = {"matchExpressions": [{"key": rest, "operator": "Exists"}]}
+        weighed = [{"weight": 1, "preference": preference}]
+        pod["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": weighed}}
+    return yaml.safe_dump(spec)
+
+
+@pytest.mark.parametrize(("said", "lines"), SELECTORS.values(), ids=SELECTORS)
+def test_a_node_selector_that_no_flavor_offers_is_found_where_no_node_is_known(said: str, lines: list[str]) -> None:
+    assert found(FLAVOR, QUEUE, DOOR, selecting(said)) == lines
+
+
+def test_a_selector_names_what_is_missing_and_what_the_flavors_offer() -> None:
+    (finding,) = lint(Facts(objects(FLAVOR, QUEUE, DOOR, selecting("nodeSelector: {disk: ssd, gpu: a100}"))))
+    assert finding.problem == (
+        "no flavor of ClusterQueue team offers nodes with disk=ssd: Kueue admits the pods of main without looking at it, "
+        "and they wait unless such a node is there"
+    )
+    assert finding.evidence == {"flavors": "a100 (gpu=a100)"}
+
+
+def test_nodes_levels_of_a_topology_and_flavors_without_labels_may_offer_any_label() -> None:
+    job = selecting("nodeSelector: {disk: ssd}")
+    with_label = changed(NODE, ("{gpu: a100}", "{gpu: a100, disk: ssd}"))
+    topology = (
+        "apiVersion: kueue.x-k8s.io/v1beta2\nkind: Topology\nmetadata: {name: t}\nspec: {levels: [{nodeLabel: disk}]}"
+    )
+    levelled = changed(FLAVOR, ("spec: {", "spec: {topologyName: t, "))
+    assert found(FLAVOR, with_label, QUEUE, DOOR, job) == []
+    assert found(levelled, topology, QUEUE, DOOR, job) == []
+    assert found(changed(FLAVOR, ("spec: {nodeLabels: {gpu: a100}}", "spec: {}")), QUEUE, DOOR, job) == []
+    # Where nodes are known, and none has the label, that is the finding.
+    assert found(FLAVOR, NODE, QUEUE, DOOR, job) == ["error never-fits-node Job/ml/train"]

@@ -7,6 +7,7 @@ from gpuconsole.insight.codes import Code
 from gpuconsole.insight.emptied import Emptied
 from gpuconsole.insight.linting.facts import Facts, Work
 from gpuconsole.insight.linting.findings import Finding, Level
+from gpuconsole.insight.linting.selecting import unoffered
 from gpuconsole.insight.shortage import show
 from gpuconsole.insight.slicing import undivided
 from gpuconsole.model.cluster import Node
@@ -47,6 +48,8 @@ def _quota(facts: Facts, emptied: Emptied, work: Work, queue: ClusterQueue) -> I
     refusal = None if uncovered else emptied.refusal(work.namespace, work.queue, work.pod_sets)
     if refusal is not None:
         yield _refused(work, queue, *refusal)
+    elif not uncovered:
+        yield from unoffered(facts, work, queue)
 
 
 def _uncovered_resources(facts: Facts, work: Work, queue: ClusterQueue) -> Iterator[str]:
