@@ -25,7 +25,7 @@ from gpuconsole.services.status import Mode
 from gpuconsole.store import queries, sessions
 from gpuconsole.store.schema import earlier_sessions
 
-VERSION = 3
+VERSION = 4
 RECORDED = 10_000
 UNRECORDED = "no session is recorded yet; the console keeps a history while it runs"
 

@@ -1,6 +1,6 @@
 """Preemptions, for programs and for people: each in full, or the newest and the counts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
@@ -14,6 +14,8 @@ from gpuconsole.ui.names import called
 
 MOST = 20
 """Preemptions that are listed for people, and names of each count."""
+PAIRS = 5
+"""So many pairs of each preemption loop are listed for people."""
 
 
 class Preemption(Struct, frozen=True, kw_only=True):
@@ -84,7 +86,7 @@ def _sums(summary: Who) -> list[str]:
     if summary.in_vain:
         lines.append(f"{summary.in_vain} in vain: the preemptor went without ever having had a place")
     for what, circles in (("queues", summary.queue_circles), ("workloads", summary.circles)):
-        lines += [_circle(what, circle) for circle in circles[:MOST]]
+        lines += [text for circle in circles[:MOST] for text in _loop(what, circle)]
     return lines
 
 
@@ -95,12 +97,14 @@ def _lost(summed: Who | Circle, times: int) -> str:
     return f"{hours} GPU-hours lost, {cost}"
 
 
-def _circle(what: str, circle: Circle) -> str:
-    names = ", ".join(map(called, circle.names))
-    return (
-        f"in circles: the {what} {names} evict each other, {counted(circle.times, 'time')}:"
-        f" {_lost(circle, circle.times)}"
-    )
+def _loop(what: str, circle: Circle) -> Iterator[str]:
+    """A preemption loop: its sums, then who preempted whom, the most frequent first."""
+    times = counted(circle.times, "preemption")
+    yield f"preemption loop of {len(circle.names)} {what}, {times}: {_lost(circle, circle.times)}"
+    shown = circle.pairs[:PAIRS]
+    yield from (f"  {pair.times:>4}×  {called(pair.victim)} ← {called(pair.by)}" for pair in shown)
+    if more := len(circle.pairs) - len(shown):
+        yield f"         and {counted(more, 'pair')} more; -o json has all"
 
 
 HEAD = ("WHEN", "VICTIM", "GPUS", "BY", "RULE", "PRIORITY", "LOST GPU-H", "COST $", "FREED AFTER", "NTH")

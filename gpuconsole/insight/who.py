@@ -1,5 +1,6 @@
-"""Who preempts whom: counts by workload and queue, who causes them, chains, and circles that throw work away."""
+"""Who preempts whom: counts by workload and queue, who causes them, chains, and preemption loops."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
@@ -26,8 +27,16 @@ class Count(Struct, frozen=True):
     """The same of what that cost."""
 
 
+class Pair(Struct, frozen=True):
+    """How often one preempted the other."""
+
+    victim: str
+    by: str
+    times: int
+
+
 class Circle(Struct, frozen=True):
-    """Names that evict each other in turn: what one gains another loses, and the work in between is lost."""
+    """A preemption loop: names that evict each other in turn, so that the work in between is lost."""
 
     names: tuple[str, ...]
     times: int
@@ -35,6 +44,8 @@ class Circle(Struct, frozen=True):
     cost: float
     unknown: int = 0
     unpriced: int = 0
+    pairs: tuple[Pair, ...] = ()
+    """Who preempted whom in it, the most frequent first."""
 
 
 class Who(Struct, frozen=True):
@@ -151,8 +162,15 @@ def circles(rows: Sequence[PreemptionRow], ends: Callable[[PreemptionRow], tuple
         inside = [row for row in rows if group.issuperset(ends(row)) and len(set(ends(row))) == 2]
         lost = _lost(inside)
         names = tuple(sorted(group))
-        found.append(Circle(names, len(inside), lost.gpu_hours, lost.cost, lost.unknown, lost.unpriced))
+        pairs = _pairs(map(ends, inside))
+        found.append(Circle(names, len(inside), lost.gpu_hours, lost.cost, lost.unknown, lost.unpriced, pairs))
     return tuple(sorted(found, key=lambda circle: (-circle.times, circle.names)))
+
+
+def _pairs(ends: Iterable[tuple[str, str]]) -> tuple[Pair, ...]:
+    """(preemptor, victim) of each preemption, counted."""
+    counted = sorted(Counter(ends).items(), key=lambda one: (-one[1], one[0][1], one[0][0]))
+    return tuple(Pair(victim, by, times) for (by, victim), times in counted)
 
 
 def _mutual(edges: Mapping[str, Iterable[str]]) -> list[frozenset[str]]:

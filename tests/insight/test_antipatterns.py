@@ -170,7 +170,10 @@ def test_queues_that_evict_each_other_often() -> None:
     back = ("cq-b", "cq-a")
     history = (evicted("r/a", 300), evicted("r/b", 200, back), evicted("r/c", 100), evicted("r/d", 60, back))
     (one,) = found(history=history)
-    assert (one.subject, one.text) == ("cq-a", "the queues cq-a, cq-b evict each other: 4 times")
+    assert (one.subject, one.text) == (
+        "cq-a",
+        "2 queues preempt each other 4 times: cq-a ← cq-b (2×), cq-b ← cq-a (2×)",
+    )
     assert found(history=history[:3]) == []
 
 

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.losses import at_least
 from gpuconsole.insight.preemptions import PreemptionRow, rows
-from gpuconsole.insight.who import Circle, Count, Who, about, chain, who
+from gpuconsole.insight.who import Circle, Count, Pair, Who, about, chain, who
 from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.events import Happened, What
@@ -75,7 +75,8 @@ def test_a_loss_that_nobody_knows_is_no_nought_and_sums_are_at_least_the_others(
 def test_a_circle_counts_whose_losses_are_unknown() -> None:
     lost = evicted("r/a", "r/b", 10)
     found = seen(lost, replace(evicted("r/b", "r/a", 20), lost_gpu_seconds=0.0, cost=0.0, lost_unknown=True))
-    assert who(found).circles == (Circle(("r/a", "r/b"), 2, 1.0, 2.0, 1, 1),)
+    pairs = (Pair("r/a", "r/b", 1), Pair("r/b", "r/a", 1))
+    assert who(found).circles == (Circle(("r/a", "r/b"), 2, 1.0, 2.0, 1, 1, pairs),)
 
 
 def test_a_sum_is_at_least_what_is_known_of_it() -> None:
@@ -120,14 +121,23 @@ def test_two_that_evict_each_other_are_a_circle_and_so_are_three_in_a_ring() -> 
         evicted("r/a", "r/k", 7),
     )
     assert who(found).circles == (
-        Circle(("r/a", "r/b"), 3, 3.0, 6.0),
-        Circle(("r/k", "r/l", "r/m"), 3, 3.0, 6.0),
+        Circle(("r/a", "r/b"), 3, 3.0, 6.0, pairs=(Pair("r/a", "r/b", 2), Pair("r/b", "r/a", 1))),
+        Circle(
+            ("r/k", "r/l", "r/m"),
+            3,
+            3.0,
+            6.0,
+            pairs=(Pair("r/k", "r/l", 1), Pair("r/l", "r/m", 1), Pair("r/m", "r/k", 1)),
+        ),
     )
 
 
 def test_queues_go_in_circles_though_no_workload_does() -> None:
     found = seen(evicted("r/a", "r/b", 1), evicted("r/c", "r/d", 2, ("cq-b", "cq-a")))
-    assert (who(found).circles, who(found).queue_circles) == ((), (Circle(("cq-a", "cq-b"), 2, 2.0, 4.0),))
+    assert (who(found).circles, who(found).queue_circles) == (
+        (),
+        (Circle(("cq-a", "cq-b"), 2, 2.0, 4.0, pairs=(Pair("cq-a", "cq-b", 1), Pair("cq-b", "cq-a", 1))),),
+    )
 
 
 def test_one_queue_that_evicts_its_own_is_no_circle() -> None:

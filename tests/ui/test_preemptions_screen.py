@@ -3,11 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.who import Who
+from gpuconsole.insight.preemptions import rows
+from gpuconsole.insight.who import Who, who
 from gpuconsole.model.choices import Choice, Considered, Verdict
-from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.events import Happened, What
-from gpuconsole.ui.paint import painted
+from gpuconsole.ui.paint import painted, plain
 from gpuconsole.ui.screens.preemptions import PreemptionsScreen, count_lines
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.widgets.textpane import TextPane
@@ -144,3 +145,21 @@ async def test_hostile_names_reach_no_screen_raw(name: str) -> None:
         for keys in ("6", "tab", "enter"):
             await stage.press(*keys.split())
             assert all(line.isprintable() for line in stage.lines), keys
+
+
+def test_a_loop_of_25_workloads_is_told_by_its_most_frequent_pairs() -> None:
+    """In a ring, where the first pair comes three times; lines are never longer than two names."""
+    ring = [(f"dev/w{number:02}", f"dev/w{(number + 1) % 25:02}") for number in range(25)]
+    lines = [
+        Happened(time=NOW + number * SECOND, what=What.PREEMPTED, workload=victim, by=by, gpus=1)
+        for number, (victim, by) in enumerate([*ring, ring[7], ring[7], ring[3]])
+    ]
+    told = [plain(one).rstrip() for one in count_lines(who(rows(lines)))]
+    first = told.index("PREEMPTION LOOPS") + 1
+    assert told[first : first + 12] == [
+        "  25 workloads  28 preemptions, 0.0 GPU-h, 0.00 $",
+        "    3×  dev/w07 ← dev/w08",
+        "    2×  dev/w03 ← dev/w04",
+        *(f"    1×  dev/w{number:02} ← dev/w{number + 1:02}" for number in (0, 1, 2, 4, 5, 6, 8, 9)),
+        "        and 15 pairs more",
+    ]

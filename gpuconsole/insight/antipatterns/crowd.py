@@ -25,6 +25,8 @@ FEW = 8
 """Fewer idle GPUs are no waste worth a word."""
 OFTEN = 4
 """Evictions inside a circle of queues from which on it is one."""
+PAIRS = 3
+"""So many pairs of a preemption loop are named."""
 
 
 def find(snapshot: Snapshot, prices: Prices, history: Sequence[Happened]) -> Iterator[Pattern]:
@@ -148,6 +150,12 @@ def _shared(found: Sequence[PreemptionRow], often: Sequence[Circle]) -> dict[str
     return costs
 
 
+def _often(circle: Circle) -> str:
+    """The most frequent pairs (victim ← preemptor) of a preemption loop."""
+    pairs = [f"{pair.victim} ← {pair.by} ({pair.times}×)" for pair in circle.pairs[:PAIRS]]
+    return ", ".join(pairs) + (", …" if len(circle.pairs) > PAIRS else "")
+
+
 def _circle(snapshot: Snapshot, circle: Circle, days: float) -> Pattern:
     tree = capacity(snapshot).tree
     parents = {tree.names[tree.parent[tree.queues[name]]] for name in circle.names if name in tree.queues}
@@ -155,7 +163,7 @@ def _circle(snapshot: Snapshot, circle: Circle, days: float) -> Pattern:
         code=Code.THRASH,
         subject=circle.names[0],
         table="cluster_queues",
-        text=f"the queues {', '.join(circle.names)} evict each other: {circle.times} times",
+        text=f"{len(circle.names)} queues preempt each other {circle.times} times: {_often(circle)}",
         evidence={
             "evictions": circle.times,
             "GPU-hours lost": _hours(circle),

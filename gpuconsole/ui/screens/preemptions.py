@@ -1,6 +1,6 @@
 """The history of preemptions: who had to go for whom, by which rule, what it lost, and whether it goes in circles."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from textual.app import ComposeResult
@@ -10,6 +10,7 @@ from gpuconsole.insight.choices import WORDS, shares, whose
 from gpuconsole.insight.losses import at_least
 from gpuconsole.insight.overview import LastHour
 from gpuconsole.insight.preemptions import PreemptionRow, rows
+from gpuconsole.insight.tables import counted
 from gpuconsole.insight.who import Circle, Count, Who, chain, who
 from gpuconsole.model.choices import Considered, Verdict
 from gpuconsole.model.clock import format_span
@@ -31,6 +32,8 @@ from gpuconsole.ui.widgets.textpane import BLANK, TextPane, heading, line
 
 MOST = 500
 LISTED = 50
+LOOPS, PAIRS = 10, 10
+"""So many preemption loops of queues, and of workloads, are listed, with so many pairs each."""
 MOVING = (What.PREEMPTED, What.POD_EVICTED, What.EVICTED, What.ADMITTED, What.STARTED, What.POD_BOUND)
 """Only after one of these the history of preemptions can look different."""
 
@@ -147,7 +150,9 @@ def count_lines(found: Who, windows: Sequence[str] = ()) -> list[Painted]:
     if found.in_vain:
         lines.append(line((f"  {found.in_vain} in vain: the preemptor went without ever having had a place", "fault")))
     if found.circles or found.queue_circles:
-        lines += [BLANK, heading("IN CIRCLES"), *map(_circle, (*found.queue_circles, *found.circles))]
+        lines += [BLANK, heading("PREEMPTION LOOPS")]
+        for what, circles in (("queues", found.queue_circles), ("workloads", found.circles)):
+            lines += [told for circle in circles[:LOOPS] for told in _loop(what, circle)]
     lines += [BLANK, heading("BY RULE"), *(line(f"  {count.times:>4}  {count.name}") for count in found.rules)]
     lines += [BLANK, heading("MOST OFTEN EVICTED"), *_counted(found.victims, victims=True)]
     lines += [BLANK, heading("FOR WHOM"), *_counted(found.causers)]
@@ -162,9 +167,15 @@ def _lost(summed: Who | Count | Circle, times: int, lost: str = "") -> str:
     return f"{hours} GPU-h{lost}, {cost}"
 
 
-def _circle(circle: Circle) -> Painted:
-    names = f" {GLYPHS['victim']} ".join(map(called, circle.names))
-    return line((f"  {names}", "fault"), (f"  {circle.times} times, {_lost(circle, circle.times)}", "dim"))
+def _loop(what: str, circle: Circle) -> Iterator[Painted]:
+    """A preemption loop: its sums, then who preempted whom, the most frequent first."""
+    size = f"  {len(circle.names)} {what}"
+    yield line((size, "fault"), (f"  {counted(circle.times, 'preemption')}, {_lost(circle, circle.times)}", "dim"))
+    for pair in circle.pairs[:PAIRS]:
+        names = (called(pair.victim), "strong"), (" ← ", "victim"), (called(pair.by), "")
+        yield line(f"  {pair.times:>3}×  ", *names)
+    if (more := len(circle.pairs) - PAIRS) > 0:
+        yield line((f"        and {counted(more, 'pair')} more", "dim"))
 
 
 def _counted(counts: Sequence[Count], *, victims: bool = False) -> Iterable[Painted]:
