@@ -6,12 +6,16 @@ import msgspec
 from gpuconsole.cli.answering import Answer, Asked, answering, lines_of
 from gpuconsole.insight.antipatterns.finding import antipatterns, engines_of, unlooked
 from gpuconsole.insight.antipatterns.pattern import total_per_day
+from gpuconsole.insight.telemetry import utilization
 from gpuconsole.model.clock import format_time
 from gpuconsole.model.events import Applied
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.telemetry import measure
 from gpuconsole.ui.answers.antipatterns import antipatterns_lines
+
+VERSION = 2
+"""Since 2 `utilization` has the averages of the cluster and its teams."""
 
 
 @click.command()
@@ -30,11 +34,12 @@ def command(asked: Asked) -> Answer:
         "patterns": msgspec.to_builtins(found),
         "cost_per_day": total_per_day(found),
         "measured": len(snapshot.telemetry) > 0,
+        "utilization": utilization(snapshot),
     }
     for one in body["patterns"]:
         one["since"] = format_time(one["since"]) if one["since"] is not None else None
-    lines = antipatterns_lines(found, measured=len(snapshot.telemetry) > 0)
-    return Answer(kind="Antipatterns", body=body, lines=lines, unknown=unlooked(snapshot.seen))
+    lines = antipatterns_lines(found, measured=len(snapshot.telemetry) > 0, average=utilization(snapshot))
+    return Answer(kind="Antipatterns", body=body, lines=lines, version=VERSION, unknown=unlooked(snapshot.seen))
 
 
 def _measured(asked: Asked) -> Snapshot:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gpuconsole.insight.antipatterns.crowd import monopoly
 from gpuconsole.insight.antipatterns.monopoly import team_monopolies
-from gpuconsole.insight.antipatterns.usage import oversized
+from gpuconsole.insight.antipatterns.usage import low_utilization, oversized
 from gpuconsole.insight.basis import PLACES, QUOTA
 from gpuconsole.insight.books import books
 from gpuconsole.insight.borrowing import borrowed_gpus
@@ -190,7 +190,9 @@ def _patterns(snapshot: Snapshot, measured: Iterable[Alarm]) -> Iterator[Attenti
     found = sorted(oversized(snapshot, UNPRICED, idle), key=lambda one: -one.gpus)[:ALARMS_LISTED]
     monopolies = [*monopoly(snapshot, UNPRICED)] if snapshot.seen.all_of(*QUOTA) else []
     monopolies += team_monopolies(snapshot, UNPRICED)
-    for trouble, patterns in ((Trouble.OVERSIZED, found), (Trouble.MONOPOLY, monopolies)):
+    low = sorted(low_utilization(snapshot), key=lambda one: (one.subject != "", -one.gpus))[:ALARMS_LISTED]
+    kinds = ((Trouble.OVERSIZED, found), (Trouble.LOW_UTILIZATION, low), (Trouble.MONOPOLY, monopolies))
+    for trouble, patterns in kinds:
         for one in patterns:
             yield Attention(trouble=trouble, text=one.text, table=one.table, key=one.subject, gpus=round(one.gpus))
 

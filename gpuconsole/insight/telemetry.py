@@ -3,11 +3,12 @@
 What is stale counts nowhere. Nodes are looked at again only when they were measured anew or their owners changed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.insight.gpumap import GpuRow, gpu_map
+from gpuconsole.insight.demand import admitted_since
+from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_map
 from gpuconsole.insight.measured import Gpu, Rule, odd
 from gpuconsole.insight.once import once
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
@@ -18,7 +19,9 @@ from gpuconsole.model.telemetry import Measure, NodeTelemetry
 IDLE: Span = 30 * MINUTE
 _SUMMED = (None, Measure.SM, Measure.MEMORY_USED, Measure.POWER, Measure.TEMPERATURE)
 """What is added up by workload; None = how busy a device is, by whichever measure there is."""
-_SM = _SUMMED.index(Measure.SM)
+_BUSY, _SM = _SUMMED.index(None), _SUMMED.index(Measure.SM)
+LOW_UTILIZATION = 30.0
+"""Percent; a cluster or a team whose average is below is underutilized."""
 
 
 class Use(Struct, frozen=True, kw_only=True):
@@ -38,6 +41,36 @@ class Use(Struct, frozen=True, kw_only=True):
     """W, all together."""
     hottest: float | None = None
     """°C."""
+
+
+class Average(Struct, frozen=True, kw_only=True):
+    """The average utilization of some GPUs and MIG instances that pods run on: means over those that are measured."""
+
+    team: str
+    """A namespace; empty for the whole cluster."""
+    gpus: int
+    """GPUs and MIG instances that the source names and running pods have."""
+    measured: int
+    utilization: float | None
+    """Percent of the time in which a kernel ran (`DCGM_FI_DEV_GPU_UTIL`, or the engine's activity)."""
+    sm: float | None
+    """SM activity in percent (`DCGM_FI_PROF_SM_ACTIVE`): how much of the GPU computes while a kernel runs."""
+
+    @property
+    def percent(self) -> float:
+        """SM activity, or utilization where that is not measured."""
+        return self.sm if self.sm is not None else self.utilization if self.utilization is not None else 0.0
+
+    @property
+    def is_low(self) -> bool:
+        return self.percent < LOW_UTILIZATION
+
+
+class Utilization(Struct, frozen=True, kw_only=True):
+    """The average utilization of a cluster and of its teams, by name."""
+
+    cluster: Average
+    teams: tuple[Average, ...]
 
 
 class Alarm(Struct, frozen=True, kw_only=True):
@@ -102,6 +135,8 @@ class _Known(Struct, frozen=True, eq=False):
     gpus: tuple[Gpu, ...]
     parts: Mapping[str, _Part]
     """By workload."""
+    teams: Mapping[tuple[str, Time], _Part]
+    """By namespace, and since when pods have run; of incomplete gangs, which wait for other pods, nothing counts."""
     odd: tuple[tuple[Rule, Gpu, str], ...]
     """Devices that a rule finds, with what it says."""
     idle: tuple[tuple[Gpu, Time], ...]
@@ -136,6 +171,7 @@ def _look(snapshot: Snapshot, telemetry: NodeTelemetry, row: GpuRow | None) -> _
         row,
         devices,
         {owner: _part(those) for owner, those in owned.items()},
+        {team: _part(those) for team, those in _by_team(snapshot, devices, row).items()},
         tuple(found for gpu in devices for found in odd(gpu)),
         tuple(
             (gpu, max(since, gpu.since))
@@ -143,6 +179,17 @@ def _look(snapshot: Snapshot, telemetry: NodeTelemetry, row: GpuRow | None) -> _
             if gpu.pod and (since := telemetry.idle_since(gpu.position)) is not None
         ),
     )
+
+
+def _by_team(snapshot: Snapshot, devices: Iterable[Gpu], row: GpuRow | None) -> Mapping[tuple[str, Time], list[Gpu]]:
+    held = {cell.pod for cell in row.all_cells if cell.state is GpuState.HELD} if row is not None else set()
+    found: dict[tuple[str, Time], list[Gpu]] = {}
+    for gpu in devices:
+        if gpu.pod and gpu.pod not in held:
+            workload = snapshot.workloads.get(gpu.workload)
+            since = gpu.since or (admitted_since(workload) if workload is not None else None) or 0
+            found.setdefault((gpu.pod.partition("/")[0], since), []).append(gpu)
+    return found
 
 
 def _part(owned: Sequence[Gpu]) -> _Part:
@@ -216,6 +263,36 @@ def use(snapshot: Snapshot, owner: str) -> Use | None:
     )
 
 
+def utilization(snapshot: Snapshot, settled: Span = 0) -> Utilization | None:
+    """The average utilization of the cluster and of its teams now; None where no GPU of a running pod is measured.
+
+    `settled` leaves out pods that have run for less than that: they may load their data first.
+    """
+    parts: dict[str, list[_Part]] = {}
+    for known in _known(snapshot).values():
+        if not known.telemetry.stale(snapshot.time):
+            for (team, since), part in known.teams.items():
+                if snapshot.time - since >= settled:
+                    parts.setdefault(team, []).append(part)
+    teams = [one for team, those in sorted(parts.items()) if (one := _average(team, those)) is not None]
+    cluster = _average("", [part for those in parts.values() for part in those])
+    return Utilization(cluster=cluster, teams=tuple(teams)) if cluster is not None else None
+
+
+def _average(team: str, parts: Sequence[_Part]) -> Average | None:
+    measured = sum(part.measured for part in parts)
+    busy, sm = (sum((part.sums[place] for part in parts), _Sum()).mean for place in (_BUSY, _SM))
+    if not measured:
+        return None
+    return Average(
+        team=team,
+        gpus=sum(part.gpus for part in parts),
+        measured=measured,
+        utilization=busy,
+        sm=100 * sm if sm is not None else None,
+    )
+
+
 def sm_by_workload(snapshot: Snapshot) -> Mapping[str, float]:
     """Percent of the multiprocessors at work, by workload; those of which nothing is known, or nothing new, are out."""
     found = {}
@@ -233,7 +310,7 @@ def coverage(snapshot: Snapshot) -> Coverage | None:
     if not told:
         return None
     newest = max(told, key=lambda one: one.time)
-    with_gpus = [row.node for row in gpu_map(snapshot).rows if row.gpus or row.mig]
+    with_gpus = [row.node for row in gpu_map(snapshot).rows if row.all_cells]
     here = [one for name in with_gpus if (one := snapshot.telemetry.get(name)) is not None]
     return Coverage(
         nodes=len(with_gpus),

@@ -22,6 +22,7 @@ class Trouble(StrEnum):
     GPU_UNUSED = "gpu-unused"
     GPU_WASTED = "gpu-wasted"
     OVERSIZED = "oversized"
+    LOW_UTILIZATION = "low-utilization"
     MONOPOLY = "monopoly"
     IDLE_GPUS = "idle-gpus"
     RECLAIMABLE = "reclaimable"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gpuconsole.insight.hardware import WHOLE, Unit
 from gpuconsole.insight.measured import HOT, Gpu
-from gpuconsole.insight.telemetry import Coverage, Use
+from gpuconsole.insight.telemetry import Average, Coverage, Use
 from gpuconsole.insight.trends import BINS, Trend, Trends, known
 from gpuconsole.model.clock import Time
 from gpuconsole.model.telemetry import Measure
@@ -121,6 +121,12 @@ def source_text(gpus: Sequence[Gpu], now: Time) -> Cell:
     whose = f" by {told.source}" if told.source else ""
     late = ", stale" if told.stale(now) else ""
     return ((f" measured {fmt.since(now, told.time)} ago{whose}{late}", "dim"),)
+
+
+def utilization_text(average: Average) -> str:
+    """`average utilization 64%, SM activity 41%`; what is not measured is left out."""
+    parts = [("utilization", average.utilization), ("SM activity", average.sm)]
+    return "average " + ", ".join(f"{what} {value:.0f}%" for what, value in parts if value is not None)
 
 
 def coverage_text(found: Coverage | None, now: Time) -> str:

@@ -20,7 +20,7 @@ def test_antipatterns_for_people(gpuconsole: Line) -> None:
 def test_antipatterns_for_programs(gpuconsole: Line) -> None:
     document = json.loads(gpuconsole("antipatterns", "two-jobs-without", "--until", "1h", "-o", "json").out)
     (one,) = document["answer"]["patterns"]
-    assert (document["kind"], document["version"], document["answer"]["measured"]) == ("Antipatterns", 1, True)
+    assert (document["kind"], document["version"], document["answer"]["measured"]) == ("Antipatterns", 2, True)
     assert document["answer"]["cost_per_day"] == 720.0
     assert {name: one[name] for name in ("code", "subject", "table", "gpus", "cost_per_day")} == {
         "code": "gang-deadlock",
@@ -33,4 +33,11 @@ def test_antipatterns_for_programs(gpuconsole: Line) -> None:
 
 
 def test_nothing_is_found(gpuconsole: Line) -> None:
-    assert gpuconsole("antipatterns", "org-cohort").lines == ["nothing was found"]
+    """But how well the GPUs are used on average is told."""
+    assert gpuconsole("antipatterns", "org-cohort").lines == [
+        "nothing was found",
+        "",
+        "TEAM      GPUS  MEASURED  UTILIZATION  SM ACTIVITY",
+        "cluster      6         6  9%           8%",
+        "research     6         6  9%           8%",
+    ]

@@ -27,8 +27,9 @@ UNQUEUED = Engines(unqueued=True)
 
 
 def found(*things: Object, history: tuple[Happened, ...] = (), engines: Engines = UNQUEUED) -> list[Pattern]:
-    """Without quota, unless a test wants that looked at."""
-    return list(antipatterns(world(things), TWO_DOLLARS, history, engines))
+    """Without quota, unless a test wants that looked at; averages have tests of their own (test_utilization)."""
+    every = antipatterns(world(things), TWO_DOLLARS, history, engines)
+    return [one for one in every if one.code is not Code.LOW_UTILIZATION]
 
 
 def codes(*things: Object, **how: Any) -> list[str]:

@@ -19,6 +19,7 @@ class Code(StrEnum):
     IDLE = "idle-allocated"
     BORROWED_IDLE = "borrowed-idle"
     OVERSIZED = "oversized-request"
+    LOW_UTILIZATION = "low-utilization"
     MONOPOLY = "monopoly"
     FRAGMENTATION = "fragmentation"
     NEVER_FITS = "never-fits"

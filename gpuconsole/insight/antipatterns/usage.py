@@ -6,7 +6,8 @@ from gpuconsole.insight.antipatterns.pattern import DAY_HOURS, Code, Pattern
 from gpuconsole.insight.borrowing import borrowed_gpus
 from gpuconsole.insight.cost import hourly, node_hourly
 from gpuconsole.insight.measured import Rule
-from gpuconsole.insight.telemetry import Alarm, alarms, sm_by_workload
+from gpuconsole.insight.tables import counted
+from gpuconsole.insight.telemetry import LOW_UTILIZATION, Alarm, Average, alarms, sm_by_workload, utilization
 from gpuconsole.model.clock import MINUTE, Span, format_span
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
@@ -22,6 +23,40 @@ def find(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
     idle = [alarm for alarm in alarms(snapshot) if alarm.rule is Rule.IDLE]
     yield from _idle(snapshot, prices, idle)
     yield from oversized(snapshot, prices, {alarm.workload for alarm in idle})
+    yield from low_utilization(snapshot)
+
+
+def low_utilization(snapshot: Snapshot) -> Iterator[Pattern]:
+    """The cluster and its teams whose average utilization is low; idle and oversized requests say what that costs."""
+    found = utilization(snapshot, SETTLED)
+    averages = (found.cluster, *found.teams) if found is not None else ()
+    for one in averages:
+        if not one.is_low:
+            continue
+        evidence = {
+            "GPUs": one.gpus,
+            "measured": one.measured,
+            "SM percent": round(one.sm, 1) if one.sm is not None else "",
+            "utilization percent": round(one.utilization, 1) if one.utilization is not None else "",
+            "threshold": LOW_UTILIZATION,
+        }
+        yield Pattern(
+            code=Code.LOW_UTILIZATION,
+            subject=one.team,
+            table="namespaces" if one.team in snapshot.namespaces else "",
+            text=low_utilization_text(one),
+            evidence=evidence,
+            gpus=one.gpus * (1 - one.percent / 100),
+            fix="look at its workloads with the lowest SM activity: feed them better, or give them MIG instances"
+            " or shared GPUs",
+        )
+
+
+def low_utilization_text(one: Average) -> str:
+    """`team speech: average SM activity 18% on 24 GPUs`."""
+    who = f"team {one.team}" if one.team else "the cluster"
+    what = "SM activity" if one.sm is not None else "utilization"
+    return f"{who}: average {what} {one.percent:.0f}% on {counted(one.gpus, 'GPU')}, below {LOW_UTILIZATION:.0f}%"
 
 
 def _idle(snapshot: Snapshot, prices: Prices, idle: list[Alarm]) -> Iterator[Pattern]:

@@ -3,12 +3,32 @@
 from collections.abc import Sequence
 
 from gpuconsole.insight.antipatterns.pattern import Pattern, total_per_day
-from gpuconsole.insight.tables import counted
+from gpuconsole.insight.tables import counted, table
+from gpuconsole.insight.telemetry import Utilization
 from gpuconsole.ui.names import named
 
 
-def antipatterns_lines(found: Sequence[Pattern], *, measured: bool = True) -> list[str]:
-    """Each with its evidence, what it costs a day, and what would mend it."""
+def antipatterns_lines(
+    found: Sequence[Pattern], *, measured: bool = True, average: Utilization | None = None
+) -> list[str]:
+    """Each with its evidence, what it costs a day, and what would mend it; then the average utilization."""
+    return [*_patterns(found, measured), *(["", *utilization_lines(average)] if average is not None else [])]
+
+
+def utilization_lines(average: Utilization) -> list[str]:
+    """The average utilization of the cluster and of its teams, as a table."""
+    rows = [
+        (one.team or "cluster", one.gpus, one.measured, _percent(one.utilization), _percent(one.sm))
+        for one in (average.cluster, *average.teams)
+    ]
+    return table(("TEAM", "GPUS", "MEASURED", "UTILIZATION", "SM ACTIVITY"), rows)
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0f}%"
+
+
+def _patterns(found: Sequence[Pattern], measured: bool) -> list[str]:
     lines = [] if measured else ["no GPU is measured here, so nobody can say who has GPUs and does not use them", ""]
     if not found:
         return [*lines, "nothing was found"]

@@ -17,6 +17,7 @@ from gpuconsole.insight.ledger import ledger
 from gpuconsole.insight.shares import shares
 from gpuconsole.insight.slots import slots
 from gpuconsole.insight.standing import Standing
+from gpuconsole.insight.telemetry import utilization
 from gpuconsole.model.events import Happened
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
@@ -122,7 +123,8 @@ def _shares(asked: Asked) -> Sequence[Part]:
 
 def _antipatterns(asked: Asked) -> Sequence[Part]:
     found = antipatterns(asked.seen, asked.prices, asked.history, engines_of(asked.standing.policy))
-    lines = antipatterns_lines(found, measured=len(asked.seen.telemetry) > 0)
+    average = utilization(asked.seen)
+    lines = antipatterns_lines(found, measured=len(asked.seen.telemetry) > 0, average=average)
     return [*lines, *left_open(unlooked(asked.seen.seen))]
 
 

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 
 from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState, gpu_rows, used_of
 from gpuconsole.insight.hardware import Inside, look_inside
-from gpuconsole.insight.telemetry import coverage
+from gpuconsole.insight.telemetry import coverage, utilization
 from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, added, counted_units, described, order_of
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
@@ -28,7 +28,7 @@ from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.node_detail import NodeDetailScreen
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.tables import table_handlers
-from gpuconsole.ui.telemetry_text import coverage_text
+from gpuconsole.ui.telemetry_text import coverage_text, utilization_text
 from gpuconsole.ui.widgets.gpumap import GpuMap, Legend
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines, StatusLine
@@ -217,7 +217,14 @@ class NodesScreen(NodeScreen):
 
 
 def _answer(snapshot: Snapshot) -> tuple[tuple[GpuRow, ...], Mapping[str, Inside], str]:
-    return gpu_rows(snapshot), look_inside(snapshot), coverage_text(coverage(snapshot), snapshot.time)
+    return gpu_rows(snapshot), look_inside(snapshot), measured_text(snapshot)
+
+
+def measured_text(snapshot: Snapshot) -> str:
+    """The average utilization of GPUs that pods run on, and what is not measured."""
+    found = utilization(snapshot)
+    average = utilization_text(found.cluster) if found is not None else ""
+    return " · ".join(text for text in (average, coverage_text(coverage(snapshot), snapshot.time)) if text)
 
 
 LIST_ONLY = ("table.column-left", "table.column-right", "table.sort", "table.wide")
