@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.gpus.mig import Instance
-from gpuconsole.model.labels import HOSTNAME, NO_LABELS, LabelSelector, Requirement, Taint
+from gpuconsole.model.labels import HOSTNAME, NO_LABELS, LabelSelector, Taint
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import EMPTY, Resources, gpus
 
@@ -184,6 +184,16 @@ def default_class(classes: Iterable[PriorityClass]) -> tuple[int, str]:
     return min(((c.value, c.name) for c in classes if c.global_default), default=(0, ""))
 
 
+class QuotaScope(Struct, frozen=True, omit_defaults=True):
+    """Which pods a ResourceQuota counts, in one respect."""
+
+    scope: str
+    """BestEffort, NotBestEffort, Terminating, NotTerminating, PriorityClass, CrossNamespacePodAffinity …"""
+    operator: str = "Exists"
+    """Makes a difference for priority classes only."""
+    values: tuple[str, ...] = ()
+
+
 class ResourceQuota(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """How much a namespace may use of each resource, and how much it uses."""
 
@@ -191,8 +201,8 @@ class ResourceQuota(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
     name: str
     hard: Resources = EMPTY
     used: Resources = EMPTY
-    scopes: tuple[Requirement, ...] = ()
-    """Which pods it counts, those that are in all of them: `key` is the scope's name; empty counts all pods."""
+    scopes: tuple[QuotaScope, ...] = ()
+    """It counts pods that are in all of them."""
 
     @property
     def key(self) -> str:

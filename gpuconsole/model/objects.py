@@ -30,6 +30,7 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
+from gpuconsole.model.scheduling_groups import SchedulingWorkload
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.training import TrainingRuntime
@@ -65,6 +66,7 @@ Object = Union[
     Numatopology,
     ResourceQuota,
     VolcanoQueue,
+    SchedulingWorkload,
     PodGroup,
     KaiQueue,
     KaiPodGroup,
@@ -109,6 +111,7 @@ TABLES: dict[type, str] = {
     Numatopology: "numatopologies",
     ResourceQuota: "resource_quotas",
     VolcanoQueue: "volcano_queues",
+    SchedulingWorkload: "scheduling_workloads",
     PodGroup: "pod_groups",
     KaiQueue: "kai_queues",
     KaiPodGroup: "kai_pod_groups",

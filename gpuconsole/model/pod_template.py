@@ -138,6 +138,10 @@ class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     runtime_class: str = ""
     hostname: str = ""
     subdomain: str = ""
+    scheduling_group: str = ""
+    """Name of its PodGroup of scheduling.k8s.io; of a replica of a Workload's pod group WORKLOAD-GROUP-REPLICA."""
+    scheduling_workload: str = ""
+    """`WORKLOAD/GROUP` of the Workload that the PodGroup is made from (spec.workloadRef)."""
     resource_claims: tuple[PodClaim, ...] = ()
     volumes: tuple[PodVolume, ...] = ()
     """Those of its volumes that are claims."""

@@ -58,6 +58,7 @@ KINDS = {
     "ResourceFlavor": "flavor",
     "LocalQueue": "door",
     "PodGroup": "group",
+    "SchedulingWorkload": "workload",
     "KaiPodGroup": "group",
     **dict.fromkeys(("Cohort", "ClusterQueue", "VolcanoQueue", "KaiQueue"), "queue"),
 }
@@ -70,7 +71,7 @@ KEPT = _words(
     access_modes action admission_mode autoscaler capacity_type completed conditions consolidate_after
     consolidation_policy cpu_policy dequeue_strategy effect failed fractions highest_tier_name indexes kind
     max_ratio max_unavailable merge_policy min_available mode model operator phase plugins preemptibility
-    preemption_policy priority_kind profile protocol reason reasons restart_policy schedule share by_share state
+    preemption_policy priority_kind profile protocol reason reasons restart_policy schedule scope share by_share state
     time_zone topology_policy type underlying_cause version when_unsatisfiable
     """
 )

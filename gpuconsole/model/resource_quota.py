@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.model.cluster import Pod, ResourceQuota
+from gpuconsole.model.cluster import Pod, QuotaScope, ResourceQuota
 from gpuconsole.model.documents.amounts import is_extended
 from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.naming import GROUPS
@@ -62,8 +62,8 @@ def _is_of_pods(name: str) -> bool:
     return name in _NAMED or asked.startswith(_HUGE) or (asked != name and is_extended(asked))
 
 
-def _in_scope(scope: Requirement, template: PodTemplate, priority_class: str) -> bool:
-    match scope.key:
+def _in_scope(scope: QuotaScope, template: PodTemplate, priority_class: str) -> bool:
+    match scope.scope:
         case "Terminating":
             return template.active_deadline is not None
         case "NotTerminating":
@@ -73,7 +73,8 @@ def _in_scope(scope: Requirement, template: PodTemplate, priority_class: str) ->
         case "NotBestEffort":
             return not _is_best_effort(template)
         case "PriorityClass":
-            return scope.matches({_PRIORITY_CLASS: priority_class} if priority_class else {})
+            asked = Requirement(_PRIORITY_CLASS, scope.operator, scope.values)
+            return asked.matches({_PRIORITY_CLASS: priority_class} if priority_class else {})
         case "CrossNamespacePodAffinity":
             return _looks_elsewhere(template)
     return False

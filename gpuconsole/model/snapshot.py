@@ -39,6 +39,7 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
+from gpuconsole.model.scheduling_groups import SchedulingWorkload
 from gpuconsole.model.seen import EVERYTHING, Seen, cut
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.telemetry import NodeTelemetry
@@ -131,6 +132,7 @@ class Snapshot:
     kai_queues: View[KaiQueue]
     kai_pod_groups: View[KaiPodGroup]
     pod_groups: View[PodGroup]
+    scheduling_workloads: View[SchedulingWorkload]
     node_pools: View[NodePool]
     node_groups: View[NodeGroup]
     hyper_nodes: View[HyperNode]

@@ -76,6 +76,7 @@ API_VERSIONS: Mapping[str, str] = {
     "Numatopology": "nodeinfo.volcano.sh/v1alpha1",
     "HyperNode": "topology.volcano.sh/v1alpha1",
     "PodGroup": "scheduling.volcano.sh/v1beta1",
+    "SchedulingWorkload": "scheduling.k8s.io/v1alpha1",
     "NodePool": "karpenter.sh/v1",
     "PodDisruptionBudget": "policy/v1",
 }

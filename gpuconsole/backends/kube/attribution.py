@@ -14,11 +14,13 @@ from gpuconsole.model.resources import is_gpu, is_mig
 Document = Mapping[str, Any]
 
 _BY_LABEL = (
+    ("workload.codeflare.dev/appwrapper", "AppWrapper"),
+    ("sparkoperator.k8s.io/app-name", "SparkApplication"),
     ("jobset.sigs.k8s.io/jobset-name", "JobSet"),
     ("volcano.sh/job-name", "VolcanoJob"),
     ("leaderworkerset.sigs.k8s.io/name", "LeaderWorkerSet"),
 )
-"""Label with the name of a pod's job → its kind."""
+"""Label with the name of a pod's job → its kind; what wraps others comes first."""
 _TEMPLATE_HASH = "pod-template-hash"
 """Label of a Deployment's pods: what its ReplicaSet's name adds to its own."""
 _RAY_NAME, _RAY_KIND = "ray.io/originated-from-cr-name", "ray.io/originated-from-crd"

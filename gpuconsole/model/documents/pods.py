@@ -62,6 +62,7 @@ def _read(spec: bytes, checked: bool) -> PodTemplate:
 def _template(spec: Reader, checked: bool) -> PodTemplate:
     """All that a spec says but for what is each pod's own."""
     required, preferred = node_affinity(spec)
+    group, workload = _scheduling_group(spec)
     return PodTemplate(
         containers=_containers(spec, "containers", checked),
         init_containers=_containers(spec, "initContainers", checked),
@@ -81,6 +82,8 @@ def _template(spec: Reader, checked: bool) -> PodTemplate:
         scheduling_gates=tuple(gate.text("name") for gate in spec.items("schedulingGates")),
         runtime_class=spec.text("runtimeClassName"),
         subdomain=spec.text("subdomain"),
+        scheduling_group=group,
+        scheduling_workload=workload,
         resource_claims=tuple(_claim(place) for place in spec.items("resourceClaims")),
         volumes=tuple(_volumes(spec)),
         local_volumes=tuple(place.text("name") for place in spec.items("volumes") if _is_local(place)),
@@ -93,6 +96,15 @@ def _template(spec: Reader, checked: bool) -> PodTemplate:
 def _seconds(spec: Reader, key: str) -> Span | None:
     seconds = spec.optional(key)
     return None if seconds is None or seconds < 0 else seconds * SECOND
+
+
+def _scheduling_group(spec: Reader) -> tuple[str, str]:
+    """PodGroup and `WORKLOAD/GROUP` that a pod names: in `schedulingGroup`, or in `workloadRef` (v1alpha1)."""
+    if "workloadRef" not in spec:
+        return spec.mapping("schedulingGroup").text("podGroupName"), ""
+    place = spec.mapping("workloadRef")
+    workload, group, replica = place.required("name"), place.required("podGroup"), place.text("podGroupReplicaKey")
+    return "-".join(filter(None, (workload, group, replica))), f"{workload}/{group}"
 
 
 def _pod_resources(spec: Reader) -> PodResources | None:

@@ -17,6 +17,7 @@ from gpuconsole.model.cluster import (
     Pod,
     PodPhase,
     PriorityClass,
+    QuotaScope,
     ResourceQuota,
     RuntimeClass,
 )
@@ -27,7 +28,7 @@ from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.documents.selectors import taints
 from gpuconsole.model.jobs.common import check_spans
 from gpuconsole.model.jobs.labels import POD_SET, WORKLOAD
-from gpuconsole.model.labels import NAMESPACE_NAME, Requirement
+from gpuconsole.model.labels import NAMESPACE_NAME
 from gpuconsole.model.manifests.resizing import resized
 from gpuconsole.model.possible import MOST_DEVICES, too_many_devices
 from gpuconsole.model.quantity import MAX
@@ -125,7 +126,7 @@ def pod(reader: Reader, now: Time) -> Pod:
         job=owner(reader, meta.namespace),
         workload=f"{meta.namespace}/{workload}" if workload else "",
         pod_set=meta.labels.get(POD_SET, ""),
-        gang=_gang(meta.labels, meta.annotations),
+        gang=_gang(meta.labels, meta.annotations) or template.scheduling_group,
         gates=template.scheduling_gates,
         phase=status.choice("phase", PodPhase.PENDING, also={"Unknown": PodPhase.FAILED}),
         node=spec.text("nodeName"),
@@ -208,15 +209,15 @@ def resource_quota(reader: Reader, now: Time) -> ResourceQuota:
         name=meta.name,
         hard=resources(status, "hard") or hard,
         used=resources(status, "used"),
-        scopes=(*(Requirement(scope, "Exists") for scope in spec.texts("scopes")), *_quota_scopes(spec)),
+        scopes=(*map(QuotaScope, spec.texts("scopes")), *_quota_scopes(spec)),
     )
 
 
-def _quota_scopes(spec: Reader) -> Iterator[Requirement]:
-    """`spec.scopeSelector`: operators other than Exists make a difference for priority classes only."""
+def _quota_scopes(spec: Reader) -> Iterator[QuotaScope]:
+    """`spec.scopeSelector`."""
     for place in spec.mapping("scopeSelector").items("matchExpressions"):
         operator = place.one_of("operator", "Exists", ("In", "NotIn", "Exists", "DoesNotExist"))
-        yield Requirement(place.required("scopeName"), operator, place.texts("values"))
+        yield QuotaScope(place.required("scopeName"), operator, place.texts("values"))
 
 
 def runtime_class(reader: Reader, now: Time) -> RuntimeClass:

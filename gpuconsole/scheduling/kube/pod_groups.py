@@ -1,4 +1,4 @@
-"""PodGroups of the Coscheduling plugin (scheduling.x-k8s.io): pods that name one by a label are its gang."""
+"""PodGroups of the Coscheduling plugin (scheduling.x-k8s.io), which pods name by a label, and of scheduling.k8s.io."""
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.volcano import PodGroup
@@ -19,6 +19,7 @@ def group_of(pod: Pod) -> str:
     """The key of the PodGroup that the pod names itself; empty if none."""
     labels = pod.labels
     name = next((labels[label] for label in POD_GROUP_LABELS if labels.get(label)), "") if labels else ""
+    name = name or pod.template.scheduling_group
     return f"{pod.namespace}/{name}" if name else ""
 
 

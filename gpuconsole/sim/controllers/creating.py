@@ -9,8 +9,9 @@ from gpuconsole.model.jobs import pod_name
 from gpuconsole.model.objects import Object
 from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
+from gpuconsole.model.scheduling_groups import SchedulingWorkload
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.controllers import active_checks, jobs, queues, quotas
+from gpuconsole.sim.controllers import active_checks, jobs, pod_groups, queues, quotas
 from gpuconsole.sim.controllers.making.training import missing_runtime
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.controllers.volcano.queues import takes
@@ -95,6 +96,8 @@ def _configure(world: World, thing: Object) -> Refusal:
         case AdmissionCheck() | ProvisioningRequestConfig():
             active_checks.refresh(world)
             queues.recheck_all(world)
+        case SchedulingWorkload():
+            pod_groups.ensure_all(world, thing)
         case ResourceFlavor() | Topology():
             queues.recheck_all(world)
         case _:

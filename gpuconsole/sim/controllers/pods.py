@@ -10,7 +10,7 @@ from gpuconsole.model.events import What
 from gpuconsole.model.resources import gpus
 from gpuconsole.model.text import MAX_NAME
 from gpuconsole.scheduling.queue_names import group_key, own_queue, queue_by
-from gpuconsole.sim.controllers import quotas
+from gpuconsole.sim.controllers import pod_groups, quotas
 from gpuconsole.sim.crews import Crew, crew_key
 from gpuconsole.sim.kernel import PodsGone
 from gpuconsole.sim.world import World
@@ -34,6 +34,7 @@ def create(world: World, key: str, pods: Sequence[Pod]) -> int:
     Its controller tries again when the quotas have room.
     """
     admitted, message = quotas.admitted(world, pods)
+    pod_groups.ensure(world, admitted)
     for pod in admitted:
         world.put(pod)
     crew = world.crews[key]

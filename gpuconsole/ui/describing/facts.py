@@ -17,6 +17,7 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
+from gpuconsole.model.scheduling_groups import SchedulingWorkload
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.ui.paint import Painted
@@ -35,6 +36,7 @@ _SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
     (KaiQueue, ("parent", "priority", "gpu", "cpu", "memory")),
     (KaiPodGroup, ("queue", "min_member", "priority_class", "preemptibility")),
     (PodGroup, ("min_member", "queue")),
+    (SchedulingWorkload, ("groups",)),
     (HyperNode, ("tier", "tier_name")),
     (Numatopology, ("cpu_policy", "topology_policy")),
     (ResourceQuota, ("hard", "used")),

@@ -134,6 +134,11 @@ def test_which_pods_are_kept(document: Document, wanted: bool) -> None:
 
 OWNERS = {
     "of a JobSet, by its label": ({"labels": {"jobset.sigs.k8s.io/jobset-name": "js"}}, "JobSet/team/js"),
+    "of a JobSet in an AppWrapper": (
+        {"labels": {"jobset.sigs.k8s.io/jobset-name": "js", "workload.codeflare.dev/appwrapper": "aw"}},
+        "AppWrapper/team/aw",
+    ),
+    "an executor of Spark": ({"labels": {"sparkoperator.k8s.io/app-name": "pi"}}, "SparkApplication/team/pi"),
     "of a RayJob, by what KubeRay notes": (
         {"labels": {"ray.io/originated-from-cr-name": "r", "ray.io/originated-from-crd": "RayJob"}},
         "RayJob/team/r",
