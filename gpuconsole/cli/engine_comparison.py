@@ -25,10 +25,12 @@ from gpuconsole.model.documents.sources import read_file
 from gpuconsole.scheduling.volcano.policy import HELM_CONF
 from gpuconsole.scheduling.volcano.reading import read_configuration
 from gpuconsole.sim.policy import SimPolicy, Substitute
-from gpuconsole.sim.scenario import build
-from gpuconsole.sim.substitutes import load_of, under
+from gpuconsole.sim.scenario import Scenario, build
+from gpuconsole.sim.substitutes import load_of, queued, under
 
 KIND, VERSION = "EngineComparison", 1
+KUEUE = "kueue"
+ENGINES = (KUEUE, *(substitute.value for substitute in Substitute))
 HORIZON = 24 * HOUR
 MOST = 50
 """So many jobs are shown to people; more is for programs."""
@@ -43,10 +45,14 @@ def compared(asked: Asked, chosen: Sequence[str], horizon: Span | None, conf: Pa
     if scenario is None:
         scenario = load_of(asked.found or asked.simulation.snapshot(), asked.simulation.policy, seed)
     text = _conf(conf)
-    loads = [scenario, *(under(scenario, Substitute(name), text) for name in dict.fromkeys(chosen))]
+    loads = [scenario, *(_under(scenario, name, text) for name in dict.fromkeys(chosen))]
     runs = [(engine_name(load.policy), build(load, seed=seed, gpus_per_node=asked.gpus_per_node)) for load in loads]
     answer = compare_engines(runs, HORIZON if horizon is None else horizon)
     return Answer(kind=KIND, body=as_body(answer), lines=list(as_text(answer)), version=VERSION)
+
+
+def _under(scenario: Scenario, name: str, conf: str) -> Scenario:
+    return queued(scenario) if name == KUEUE else under(scenario, Substitute(name), conf)
 
 
 def engine_name(policy: SimPolicy) -> str:

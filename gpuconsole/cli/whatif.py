@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from gpuconsole.cli.answering import Answer, Asked, answering, nothing_said
-from gpuconsole.cli.engine_comparison import compared
+from gpuconsole.cli.engine_comparison import ENGINES, compared
 from gpuconsole.cli.findings import as_line
 from gpuconsole.cli.scenarios import placed
 from gpuconsole.cli.simulate import Duration
@@ -60,8 +60,8 @@ OF_NODES = (
     "--engine",
     "substitutes",
     multiple=True,
-    type=click.Choice([substitute.value for substitute in Substitute]),
-    help="Compare the same jobs under this scheduler, without Kueue; several are allowed.",
+    type=click.Choice(ENGINES),
+    help="Compare the same jobs under this engine; all but kueue replace Kueue. Several are allowed.",
 )
 @click.option("--conf", type=_FILE, help="volcano-scheduler.conf for --engine volcano (default: the Helm chart's).")
 @click.option("--horizon", type=Duration(), help="How far to look ahead; 1h (24h with --engine) where nothing says it.")

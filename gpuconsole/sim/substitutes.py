@@ -17,6 +17,7 @@ from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.volcano.policy import HELM_CONF, VolcanoPolicy
 from gpuconsole.sim.policy import SimPolicy, Substitute
 from gpuconsole.sim.scenario import Scenario
@@ -52,6 +53,14 @@ def under(scenario: Scenario, substitute: Substitute, conf: str = HELM_CONF) -> 
             assert_never(substitute)
     policy = replace(scenario.policy, kueue=None, substitute=substitute, placement=chosen, beside=None)
     return replace(scenario, objects=tuple(objects), policy=policy)
+
+
+def queued(scenario: Scenario) -> Scenario:
+    """A scenario under Kueue and kube-scheduler, whoever admits and places in it."""
+    policy = scenario.policy
+    own = policy.placement if isinstance(policy.placement, PlacementPolicy) else PlacementPolicy()
+    chosen = replace(policy, kueue=policy.kueue or KueueConfig(), substitute=None, placement=own, beside=None)
+    return replace(scenario, policy=chosen)
 
 
 def _limits(queue: ClusterQueue) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:

@@ -195,3 +195,11 @@ def test_changes_and_engines_are_two_questions(gpuconsole: Line, cluster: Path) 
     neither = gpuconsole("whatif", cluster)
     assert neither.status == 2
     assert "give changes (--file) or engines (--engine)" in neither.err
+
+
+def test_a_cluster_that_runs_volcano_is_compared_with_kueue(gpuconsole: Line, tmp_path: Path, cluster: Path) -> None:
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text("engine: {admission: none, placement: {engine: Volcano}}\nfiles: [cluster.yaml]\n")
+    answer = compared(gpuconsole, scenario, "--engine", "kueue", "--horizon", "4h")
+    assert [totals["engine"] for totals in answer["engines"]] == ["Volcano", "Kueue 0.19, kube-scheduler"]
+    assert [totals["finished"] for totals in answer["engines"]] == [0, 2]
