@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from msgspec import Struct
 
 from gpuconsole.insight.engines import Engines
+from gpuconsole.insight.kueue_liveness import KueueProblem
 from gpuconsole.insight.queue_metrics import QueueMetrics
 from gpuconsole.insight.standings import Standings
 from gpuconsole.model.clock import Time
@@ -113,6 +114,8 @@ class Health(Struct, frozen=True, kw_only=True):
     """Sent in the last minute."""
     most: float = 0.0
     """Requests a second that are never exceeded."""
+    kueue: tuple[KueueProblem, ...] = ()
+    """Why Kueue does not work, by its Deployment and its metrics, as far as these can be read."""
 
 
 @runtime_checkable

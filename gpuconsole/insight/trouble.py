@@ -8,6 +8,8 @@ from msgspec import Struct
 class Trouble(StrEnum):
     """What kind of thing needs attention, the most pressing first."""
 
+    KUEUE = "kueue"
+    """Kueue itself does not work."""
     DEADLOCK = "deadlock"
     NODE_DOWN = "node-down"
     GPU_FAULT = "gpu-fault"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.backends.base import Backend, Clocked, Live
+from gpuconsole.backends.base import Backend, Clocked, Health, Live
 from gpuconsole.backends.desk import Attended, Desk
 from gpuconsole.backends.guard import Entry, Guard
 from gpuconsole.errors import NotSupportedError
@@ -15,6 +15,7 @@ from gpuconsole.insight import positions
 from gpuconsole.insight.engines import Engines, sharing
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.forecast_check import Differences
+from gpuconsole.insight.kueue_liveness import KueueProblem
 from gpuconsole.insight.losses import Losses, lost_by
 from gpuconsole.insight.overview import LastHour, last_hour
 from gpuconsole.insight.queue_metrics import QueueMetrics
@@ -128,11 +129,19 @@ class Console:
             age=age if sight is None else max(age, sight.age),
             loading=renewed is None or (sight is not None and sight.loading),
             sight=sight,
+            kueue=self._kueue_problems(sight),
             stalled=self._loop.stalled,
             worker=self._worker_status(),
             history=self._unsaved(),
             lost_events=self._recorder.lost if self._recorder is not None else 0,
         )
+
+    def _kueue_problems(self, sight: Health | None) -> tuple[KueueProblem, ...]:
+        """Nothing while the cluster is not seen as it is."""
+        if sight is None or sight.lost or sight.loading:
+            return ()
+        stuck = self.forecaster.kueue_problem if self.forecaster is not None else None
+        return (*sight.kueue, stuck) if stuck is not None else sight.kueue
 
     def start(self) -> None:
         """Let the time run, by a timer in another thread."""

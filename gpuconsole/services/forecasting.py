@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from gpuconsole.backends.base import Live
 from gpuconsole.errors import WorkerError
 from gpuconsole.insight.basis import undecidable
-from gpuconsole.insight.forecast import Forecast
+from gpuconsole.insight.forecast import Fate, Forecast
 from gpuconsole.insight.forecast_check import Differences, Observer
+from gpuconsole.insight.kueue_liveness import AdmissionWatch, KueueProblem
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.seen import Seen as Known
 from gpuconsole.model.snapshot import EMPTY, Snapshot
@@ -62,6 +63,7 @@ class Forecaster:
         """How the forecasts of this session compared with what Kueue did; differences of late only."""
         self.problem = ""
         """Why there is no forecast."""
+        self._admission = AdmissionWatch()
 
     def start(self) -> None:
         """Look whenever something changed, in a thread of its own, until `stop`."""
@@ -80,17 +82,34 @@ class Forecaster:
 
     def look(self) -> bool:
         """Look now, if there is anything to look at; False if nothing changed that decisions depend on."""
+        foresees = self._foresees()
+        looked = foresees and self._look()
+        expected = self.forecast.expected.values()
+        admissible = {one.workload for one in expected if one.fate is Fate.ADMITTED} if foresees else None
+        self._admission.observe(self._newest, admissible, self._clock())
+        return looked
+
+    @property
+    def kueue_problem(self) -> KueueProblem | None:
+        """That Kueue does not admit what it should, if so; nothing where there is no forecast."""
+        return self._admission.problem
+
+    def _foresees(self) -> bool:
+        """True where a forecast can be made."""
         sight = self._live.health
         if sight.loading or sight.lost or self._live.policy.kueue is None:
             return False
         if lacking := undecidable(self._newest):
             self.problem = f"no forecast: {'; '.join(lacking)}"
             return False
+        return True
+
+    def _look(self) -> bool:
         now, tables = self._clock(), tuple(getattr(self._newest, name) for name in TABLES.values() if name != UNDECIDED)
         if _same(tables, self._seen) and (not self.forecast.expected or now - self._looked < LATEST):
             return False
         self._seen, self._looked = tables, now
-        self.forecast, said = self._answer(sight.seen)
+        self.forecast, said = self._answer(self._live.health.seen)
         self.problem = ""
         self._take(said)
         return True
@@ -125,4 +144,5 @@ class Forecaster:
             except Exception as error:
                 # A forecast is an extra: without it the console goes on.
                 LOG.exception("No forecast")
+                self._admission.observe(EMPTY, None, self._clock())
                 self.problem, rest = f"no forecast: {type(error).__name__}: {error}", LATEST

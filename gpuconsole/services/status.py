@@ -8,6 +8,7 @@ from msgspec import Struct
 from gpuconsole.backends.base import Health as Health
 from gpuconsole.backends.base import Missing as Missing
 from gpuconsole.insight.engines import Engines
+from gpuconsole.insight.kueue_liveness import KueueProblem
 from gpuconsole.model.clock import Time
 
 SHOWN = 3
@@ -53,6 +54,8 @@ class Status(Struct, frozen=True, kw_only=True):
     """Events that the history lacks, as it could not be written fast enough."""
     refusal: str = ""
     """Why nothing may be changed; empty where things may."""
+    kueue: tuple[KueueProblem, ...] = ()
+    """Why Kueue does not work; only of a live cluster."""
     sight: Health | None = None
     """How well a live cluster can be seen; None where there is nothing but what we made."""
 

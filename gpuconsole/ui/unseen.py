@@ -15,6 +15,11 @@ def honest_queues(roots: Sequence[QuotaNode], status: Status) -> Sequence[QuotaN
     return [root for root in roots if not _alone(root)] if status.loading else roots
 
 
+def kueue_troubles(status: Status) -> list[Attention]:
+    """What is wrong with Kueue itself, as lines of the list of troubles."""
+    return [Attention(trouble=Trouble.KUEUE, text=one.text, key=one.mark.split(" for ")[0]) for one in status.kueue]
+
+
 def honest_troubles(troubles: Sequence[Attention], roots: Sequence[QuotaNode], status: Status) -> Sequence[Attention]:
     """The troubles without those of LocalQueues whose ClusterQueue is not read yet."""
     if not status.loading:

@@ -90,13 +90,17 @@ def test_mig_instances_are_counted_as_well() -> None:
         container = replace(made.template.containers[0], requests={profile: 1})
         return replace(made, template=replace(made.template, containers=(container,)), gpus=())
 
-    things = [mig, *(instance("team-a", f"w{number}", "m1") for number in range(7)), instance("team-b", "late")]
+    things: list[Object] = [
+        mig,
+        *(instance("team-a", f"w{number}", "m1") for number in range(7)),
+        instance("team-b", "late"),
+    ]
     assert [(one.subject, one.evidence["holds"]) for one in monopolies(*things)] == [("team-a", 7.0)]
 
 
 def test_a_queue_of_volcano_that_holds_all_while_another_one_deserves_half() -> None:
-    queues = (VolcanoQueue(name="a", weight=1), VolcanoQueue(name="b", weight=1))
-    groups = [
+    queues: tuple[Object, ...] = (VolcanoQueue(name="a", weight=1), VolcanoQueue(name="b", weight=1))
+    groups: list[Object] = [
         PodGroup(namespace="t", name=name, queue=name, phase=phase)
         for name, phase in (("a", "Running"), ("b", "Inqueue"))
     ]
@@ -108,7 +112,7 @@ def test_a_queue_of_volcano_that_holds_all_while_another_one_deserves_half() -> 
 
 def test_a_queue_of_kai_that_holds_all_within_its_quota_is_no_monopoly() -> None:
     def cluster(quota: float) -> tuple[Object, ...]:
-        queues = (
+        queues: tuple[Object, ...] = (
             KaiQueue(name="a", gpu=QueueResource(limit=-1, quota=quota)),
             KaiQueue(name="b", gpu=QueueResource(limit=-1, quota=8 - quota)),
         )

@@ -17,8 +17,9 @@ from gpuconsole.backends.kube.desk import KubeDesk
 from gpuconsole.backends.kube.discovery import Served, discover
 from gpuconsole.backends.kube.gate import QUIET, Gate
 from gpuconsole.backends.kube.joining import Joiner
+from gpuconsole.backends.kube.kueue_health import KueueHealth
 from gpuconsole.backends.kube.news import News, Outcome
-from gpuconsole.backends.kube.orders import Known
+from gpuconsole.backends.kube.orders import CLUSTER_QUEUE, Known
 from gpuconsole.backends.kube.pace import Pace
 from gpuconsole.backends.kube.rights import Rights
 from gpuconsole.backends.kube.settings import engines_of, policy_of
@@ -99,6 +100,7 @@ class KubeBackend:
         """Asked for the metrics of the queue that somebody looks at; set it before `open`."""
         self._measuring = False
         self._visibility: Visibility | None = None
+        self._kueue_health: KueueHealth | None = None
         self._asked = threading.Event()
         """Whether its policy was asked for."""
         self.policy = SimPolicy()
@@ -123,6 +125,9 @@ class KubeBackend:
         ask_nobody()
         self._thread("policy", partial(self._read_policy, connection, served))
         self._thread("gate", gate.watch_over)
+        if any(kind.source == CLUSTER_QUEUE for kind in served):
+            health = self._kueue_health = KueueHealth(connection, self.kueue_metrics, self._any_queue)
+            self._thread("kueue-health", health.watch)
         self._thread("look-for-more", partial(self._watches.look_for_more, connection, gate))
 
     def _read_policy(self, connection: Connection, served: Sequence[Served]) -> None:
@@ -153,6 +158,10 @@ class KubeBackend:
     def gpu_nodes(self) -> Sequence[str]:
         """The names of nodes with GPUs."""
         return [node.name for node in self._state.table("nodes").all() if node.gpus]
+
+    def _any_queue(self) -> str:
+        """The name of a ClusterQueue; empty where there is none."""
+        return min((queue.name for queue in self._state.table("cluster_queues").all()), default="")
 
     def has_node(self, name: str) -> bool:
         """True if a node of this name is known."""
@@ -212,6 +221,8 @@ class KubeBackend:
         self._watches.stop()
         if self._gate is not None:
             self._gate.stop()
+        if self._kueue_health is not None:
+            self._kueue_health.stop()
         if self._hands is not None:
             self._hands.close()
         if self._desk is not None:
@@ -246,6 +257,7 @@ class KubeBackend:
             unread=tuple(self._unread()),
             requests=self._budget.last_minute,
             most=self._budget.rate,
+            kueue=self._kueue_health.problems if self._kueue_health is not None else (),
         )
 
     def _unread(self) -> Iterable[str]:

@@ -17,6 +17,7 @@ NAMESPACE, NAME, CONFIG_MAP = "kueue-system", "kueue-controller-manager", "kueue
 LABELS = "app.kubernetes.io/name=kueue,control-plane=controller-manager"
 """On the Deployment of Kueue's manifests, and on that of its chart."""
 NOT_FOUND = 404
+NO_DEPLOYMENT = "no Deployment of it was found"
 _VERSION = re.compile(r":v?(\d+\.\d+)(?:\.\d+)?(?:[-@+]|$)")
 
 
@@ -39,6 +40,10 @@ class Manager(Struct, frozen=True, kw_only=True):
     """Where its Configuration is; None if it was told of none."""
     version: str = ""
     """`0.19`, by its image; empty where the image does not say it."""
+    wanted: int = 1
+    """Replicas of its Deployment."""
+    ready: int | None = None
+    """Those of them that are ready; None where the status does not say it."""
 
 
 class _ConfigMapVolume(Struct, frozen=True):
@@ -74,6 +79,13 @@ class _Template(Struct, frozen=True):
 
 class _Spec(Struct, frozen=True):
     template: _Template = _Template()
+    replicas: int = 1
+
+
+class _DeploymentStatus(Struct, frozen=True, rename="camel"):
+    observed_generation: int = 0
+    """0 where no controller has looked at it yet."""
+    ready_replicas: int = 0
 
 
 class _Meta(Struct, frozen=True):
@@ -84,6 +96,7 @@ class _Meta(Struct, frozen=True):
 class _Deployment(Struct, frozen=True):
     metadata: _Meta = _Meta()
     spec: _Spec = _Spec()
+    status: _DeploymentStatus = _DeploymentStatus()
 
 
 class _Deployments(Struct, frozen=True):
@@ -100,7 +113,7 @@ def manager_of(connection: Connection) -> tuple[Manager | None, str]:
         return None, f"Deployment {NAMESPACE}/{NAME} could not be read: {clean(str(error), 200)}"
     managers = [manager for manager in map(_manager, found) if manager is not None]
     if not managers:
-        return None, "no Deployment of it was found"
+        return None, NO_DEPLOYMENT
     return min(managers, key=lambda manager: (not manager.name.startswith(f"{NAMESPACE}/"), manager.name)), ""
 
 
@@ -131,6 +144,8 @@ def _manager(deployment: _Deployment) -> Manager | None:
             gates=options.get("feature-gates", ""),
             config=_place(options.get("config", ""), container, pod, deployment.metadata.namespace),
             version=version[1] if version is not None else "",
+            wanted=deployment.spec.replicas,
+            ready=deployment.status.ready_replicas if deployment.status.observed_generation else None,
         )
     return None
 

@@ -51,6 +51,14 @@ class KueueMetrics:
         """Who is asked, for people."""
         return self._knower.address
 
+    def trouble(self, queue: str) -> str:
+        """Ask anew, and say why nothing is known of a ClusterQueue; empty where something is."""
+        try:
+            self._knower.of(queue, self._wall())
+        except TelemetryError as error:
+            return clean(str(error), 300)
+        return ""
+
     def of(self, queue: str) -> QueueMetrics:
         """What is known of a ClusterQueue. Never raises: what is wrong stands in the answer."""
         until, known = self._known

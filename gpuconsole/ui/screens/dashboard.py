@@ -25,14 +25,21 @@ from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.queue_rows import COLUMNS, FOLDED, GPUS, TreeRow, tree_rows
-from gpuconsole.ui.unseen import honest_queues, honest_troubles
+from gpuconsole.ui.unseen import honest_queues, honest_troubles, kueue_troubles
 from gpuconsole.ui.widgets.bars import gauge, spark
 from gpuconsole.ui.widgets.gpumap import GpuMap
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines
 
 LOG = logging.getLogger(__name__)
-URGENT = (Trouble.DEADLOCK, Trouble.NODE_DOWN, Trouble.ADMITS_NOBODY, Trouble.THRASH, Trouble.STARVED)
+URGENT = (
+    Trouble.KUEUE,
+    Trouble.DEADLOCK,
+    Trouble.NODE_DOWN,
+    Trouble.ADMITS_NOBODY,
+    Trouble.THRASH,
+    Trouble.STARVED,
+)
 PLACES = {"nodes": "nodes", "workloads": "workloads", "jobs": "workloads", "pods": "nodes"}
 """Table of an object → the view that shows it; queues otherwise."""
 
@@ -125,7 +132,8 @@ class DashboardScreen(ConsoleScreen):
         self._summary = gpus, waiting, self._summary[2]
         self._show_brief()
         self.query_one("#dash-queues", Grid).show(queue_rows(honest_queues(numbers.queues, status), numbers.time))
-        self.query_one("#attention", Grid).show(honest_troubles(numbers.attention, numbers.queues, status))
+        troubles = [*kueue_troubles(status), *honest_troubles(numbers.attention, numbers.queues, status)]
+        self.query_one("#attention", Grid).show(troubles)
         self.query_one(GpuMap).show(cells, empty=nodes or "No nodes.")
 
     def handlers(self) -> Handlers:

@@ -37,6 +37,9 @@ def left_parts(status: Status, namespaces: Collection[str], short: bool = False)
         parts.append((0, ((" NO HISTORY ", "fault"),)))
     if status.stalled:
         parts.append((0, ((f"⚠ stalled: {status.stalled}", "fault"),)))
+    if status.kueue:
+        more = f" (+{len(status.kueue) - 1})" if len(status.kueue) > 1 else ""
+        parts.append((0, ((f"⚠ {status.kueue[0].mark}{more}", "fault"),)))
     parts += sight_parts(status)
     parts += [
         (1, ((status.source, "strong"),)),

@@ -1,0 +1,83 @@
+"""Whether Kueue itself works: its Deployment and its metrics, asked for now and then where that is allowed."""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.manager import NO_DEPLOYMENT, Manager, manager_of
+from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
+from gpuconsole.errors import ClusterError
+from gpuconsole.insight.kueue_liveness import KueueProblem
+from gpuconsole.insight.tables import counted
+
+LOG = logging.getLogger(__name__)
+INTERVAL = 15.0
+"""Seconds between two looks."""
+NO_METRICS = "Kueue's metrics are gone"
+
+
+class KueueHealth:
+    """Looks at Kueue's Deployment and metrics. Stateful; `look` is called from one thread, `problems` from any."""
+
+    def __init__(self, connection: Connection, metrics: KueueMetrics | None, queue: Callable[[], str]) -> None:
+        """`queue` names a ClusterQueue whose metrics Kueue has; empty where there is none."""
+        self._connection, self._metrics, self._queue = connection, metrics, queue
+        self._known: Manager | None = None
+        """The manager that was seen last; what was never seen cannot be gone."""
+        self._measured = ""
+        """The ClusterQueue of which metrics were there."""
+        self._stopped = threading.Event()
+        self.problems: tuple[KueueProblem, ...] = ()
+
+    def watch(self) -> None:
+        """Look until `stop`."""
+        while not self._stopped.wait(INTERVAL):
+            try:
+                self.look()
+            except Exception:
+                LOG.exception("Kueue's health could not be read")
+
+    def stop(self) -> None:
+        """End; a look that is under way is not waited for."""
+        self._stopped.set()
+
+    def look(self) -> None:
+        """Look once."""
+        found = (self._deployment(), self._telemetry())
+        self.problems = tuple(one for one in found if one is not None)
+
+    def _deployment(self) -> KueueProblem | None:
+        try:
+            manager, why = manager_of(self._connection)
+        except ClusterError:
+            # That the API server does not answer is said elsewhere.
+            return None
+        if manager is None:
+            known = self._known
+            if known is None or why != NO_DEPLOYMENT:
+                return None
+            return KueueProblem("Kueue is gone", f"Kueue's Deployment {known.name} is gone: nothing is admitted")
+        self._known = manager
+        if manager.ready is None or manager.ready > 0:
+            return None
+        if not manager.wanted:
+            return KueueProblem(
+                "Kueue is scaled to 0",
+                f"Kueue's Deployment {manager.name} is scaled to 0 replicas: nothing is admitted",
+            )
+        wanted = counted(manager.wanted, "replica")
+        return KueueProblem(
+            "Kueue is not ready", f"Kueue's Deployment {manager.name} is not ready: 0 of {wanted}; nothing is admitted"
+        )
+
+    def _telemetry(self) -> KueueProblem | None:
+        queue = self._queue()
+        if self._metrics is None or not queue:
+            return None
+        trouble = self._metrics.trouble(queue)
+        if not trouble:
+            self._measured = queue
+        if not trouble or self._measured != queue:
+            return None
+        return KueueProblem(NO_METRICS, f"{NO_METRICS}, though they were there before: {trouble}")

@@ -1,0 +1,121 @@
+"""Kueue's Deployment and metrics: not ready, scaled to 0, gone; nothing where that may not be read."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuconsole.backends.kube.kueue_health import NO_METRICS, KueueHealth
+from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
+from gpuconsole.errors import TelemetryError
+from gpuconsole.insight.kueue_liveness import KueueProblem
+from gpuconsole.insight.queue_metrics import QueueMetrics
+from gpuconsole.model.clock import Time
+from tests.backends.kube.test_settings import DEPLOYMENTS, FORBIDDEN, USUAL, deployment
+from tests.backends.kube.test_visibility import Kueue
+
+NAME = "kueue-system/kueue-controller-manager"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Kueue]:
+    made = Kueue(tmp_path)
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def replicas(ready: int | None, wanted: int = 1) -> Any:
+    """The Deployment as the API server has it: of no ready replicas it says nothing."""
+    made = deployment()
+    made["spec"]["replicas"] = wanted
+    if ready is not None:
+        made["status"] = {"observedGeneration": 3, **({"readyReplicas": ready} if ready else {})}
+    return 200, {"items": [made]}
+
+
+def health(cluster: Kueue) -> KueueHealth:
+    return KueueHealth(cluster.connection, None, lambda: "cq")
+
+
+def after(looking: KueueHealth) -> list[KueueProblem]:
+    """The problems after one more look."""
+    looking.look()
+    return list(looking.problems)
+
+
+@pytest.mark.parametrize(
+    ("answer", "mark"),
+    [
+        (replicas(1), None),
+        (replicas(1, wanted=2), None),
+        (replicas(None), None),
+        (replicas(0), "Kueue is not ready"),
+        (replicas(0, wanted=0), "Kueue is scaled to 0"),
+        ((200, {"items": []}), None),
+        ((500, {"code": 500}), None),
+        ((200, {"items": "odd"}), None),
+    ],
+)
+def test_a_deployment_without_a_ready_replica_is_a_problem(cluster: Kueue, answer: Any, mark: str | None) -> None:
+    cluster.answers = {DEPLOYMENTS: answer}
+    looking = health(cluster)
+    assert [one.mark for one in after(looking)] == ([mark] if mark is not None else [])
+
+
+def test_the_problem_names_the_deployment_and_ends_when_it_is_ready_again(cluster: Kueue) -> None:
+    looking = health(cluster)
+    cluster.answers = {DEPLOYMENTS: replicas(0, wanted=2)}
+    text = f"Kueue's Deployment {NAME} is not ready: 0 of 2 replicas; nothing is admitted"
+    assert after(looking) == [KueueProblem("Kueue is not ready", text)]
+    cluster.answers = {DEPLOYMENTS: replicas(2, wanted=2)}
+    assert after(looking) == []
+
+
+def test_a_deployment_that_was_there_and_is_deleted_is_gone(cluster: Kueue) -> None:
+    looking = health(cluster)
+    cluster.answers = {DEPLOYMENTS: replicas(1)}
+    looking.look()
+    cluster.answers = {DEPLOYMENTS: (200, {"items": []})}
+    assert [one.mark for one in after(looking)] == ["Kueue is gone"]
+
+
+def test_a_deployment_that_may_not_be_read_is_no_problem(cluster: Kueue) -> None:
+    looking = health(cluster)
+    cluster.answers = {DEPLOYMENTS: replicas(1)}
+    looking.look()
+    cluster.answers = {DEPLOYMENTS: FORBIDDEN, USUAL: FORBIDDEN}
+    assert after(looking) == []
+
+
+class Knower:
+    """Knows metrics until it does not."""
+
+    address = "http://kueue"
+
+    def __init__(self) -> None:
+        self.gone = False
+
+    def of(self, queue: str, now: Time) -> QueueMetrics:
+        if self.gone:
+            raise TelemetryError("http://kueue: connection refused")
+        return QueueMetrics(queue=queue)
+
+
+def test_metrics_that_were_there_and_are_gone_are_a_problem(cluster: Kueue) -> None:
+    knower = Knower()
+    looking = KueueHealth(cluster.connection, KueueMetrics(knower, lambda: 0), lambda: "cq")
+    assert after(looking) == []
+    knower.gone = True
+    text = f"{NO_METRICS}, though they were there before: http://kueue: connection refused"
+    assert after(looking) == [KueueProblem(NO_METRICS, text)]
+    knower.gone = False
+    assert after(looking) == []
+
+
+def test_metrics_that_were_never_there_are_no_problem(cluster: Kueue) -> None:
+    knower = Knower()
+    knower.gone = True
+    looking = KueueHealth(cluster.connection, KueueMetrics(knower, lambda: 0), lambda: "cq")
+    assert after(looking) == []
