@@ -718,8 +718,8 @@ def test_a_node_selector_that_no_flavor_offers_is_found_where_no_node_is_known(s
 def test_a_selector_names_what_is_missing_and_what_the_flavors_offer() -> None:
     (finding,) = lint(Facts(objects(FLAVOR, QUEUE, DOOR, selecting("nodeSelector: {disk: ssd, gpu: a100}"))))
     assert finding.problem == (
-        "no flavor of ClusterQueue team offers nodes with disk=ssd: Kueue admits the pods of main without looking at it, "
-        "and they wait unless such a node is there"
+        "no flavor of ClusterQueue team offers nodes with disk=ssd: Kueue admits the pods of main without looking at "
+        "it, and they wait unless such a node is there"
     )
     assert finding.evidence == {"flavors": "a100 (gpu=a100)"}
 
@@ -727,9 +727,8 @@ def test_a_selector_names_what_is_missing_and_what_the_flavors_offer() -> None:
 def test_nodes_levels_of_a_topology_and_flavors_without_labels_may_offer_any_label() -> None:
     job = selecting("nodeSelector: {disk: ssd}")
     with_label = changed(NODE, ("{gpu: a100}", "{gpu: a100, disk: ssd}"))
-    topology = (
-        "apiVersion: kueue.x-k8s.io/v1beta2\nkind: Topology\nmetadata: {name: t}\nspec: {levels: [{nodeLabel: disk}]}"
-    )
+    head = "apiVersion: kueue.x-k8s.io/v1beta2\nkind: Topology\nmetadata: {name: t}\n"
+    topology = head + "spec: {levels: [{nodeLabel: disk}]}"
     levelled = changed(FLAVOR, ("spec: {", "spec: {topologyName: t, "))
     assert found(FLAVOR, with_label, QUEUE, DOOR, job) == []
     assert found(levelled, topology, QUEUE, DOOR, job) == []
