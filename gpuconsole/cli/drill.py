@@ -87,8 +87,8 @@ def play_drill(
 def _scenarios(files: Sequence[str]) -> Iterator[str]:
     """The scenarios; of a folder those below it, but not the manifests beside them, unless these are wrong.
 
-    A file without any document may have been a scenario, and would fail alone. What is wrong in a file that a scenario
-    names, the scenario tells.
+    A file without any document, or with a broken one, may have been a scenario, and would fail alone. What is wrong in
+    a file that a scenario names, the scenario tells.
     """
     for file in files:
         if not Path(file).is_dir():
@@ -99,10 +99,10 @@ def _scenarios(files: Sequence[str]) -> Iterator[str]:
         wrong = (
             finding.file
             for finding in loaded.findings
-            if (finding.severity is Severity.ERROR or finding.code == NO_MANIFEST)
-            and os.path.realpath(finding.file) not in named
+            if finding.severity is Severity.ERROR or finding.code == NO_MANIFEST
         )
-        yield from dict.fromkeys([*loaded.origins, *wrong]) or [file]
+        lost = (name for name in (*wrong, *loaded.ignored) if os.path.realpath(name) not in named)
+        yield from dict.fromkeys([*loaded.origins, *lost]) or [file]
 
 
 def _run(file: str, manifests: Sequence[str], request: Request) -> Suite:

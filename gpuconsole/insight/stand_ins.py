@@ -10,6 +10,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import CronRules
+from gpuconsole.model.jobs.naming import CRON_KINDS
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Condition, Workload
@@ -68,7 +69,7 @@ def pods_of(snapshot: Snapshot, job: str) -> frozenset[str]:
 
 
 def _stands_for_itself(job: Job) -> bool:
-    return not isinstance(job.rules, CronRules) and job.owner.partition("/")[0] in ("", "CronJob")
+    return not isinstance(job.rules, CronRules) and job.owner.partition("/")[0] in ("", *CRON_KINDS)
 
 
 def _queues(snapshot: Snapshot) -> tuple[dict[str, str], dict[str, Code]]:

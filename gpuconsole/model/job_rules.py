@@ -9,6 +9,7 @@ from msgspec import Struct
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.labels import NO_LABELS, Toleration
 from gpuconsole.model.resources import EMPTY, Resources
+from gpuconsole.model.volcano_jobs import VolcanoSpec
 
 
 class FailureRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -139,6 +140,8 @@ class CronRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="cron
     """A CronJob: when it makes a Job of its pods, and what becomes of earlier ones."""
 
     schedule: str
+    makes: str = "Job"
+    """Kind of the jobs that it makes: `Job`, `RayJob` or `VolcanoJob`."""
     time_zone: str = ""
     concurrency: Concurrency = Concurrency.ALLOW
     starting_deadline: Span | None = None
@@ -152,6 +155,9 @@ class CronRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="cron
     labels: Mapping[str, str] = NO_LABELS
     annotations: Mapping[str, str] = NO_LABELS
     batch: BatchRules = BatchRules()
+    """Of the Jobs of batch/v1."""
+    volcano: VolcanoSpec | None = None
+    """What the Volcano Jobs that it makes say beyond their pods."""
     last: Time | None = None
     """When it made a Job last."""
 

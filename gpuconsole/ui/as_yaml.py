@@ -63,9 +63,11 @@ API_VERSIONS: Mapping[str, str] = {
     **dict.fromkeys(("TFJob", "XGBoostJob", "PaddleJob", "JAXJob"), "kubeflow.org/v1"),
     "MPIJob": "kubeflow.org/v2beta1",
     **dict.fromkeys(("TrainJob", "TrainingRuntime"), "trainer.kubeflow.org/v1alpha1"),
-    **dict.fromkeys(("Deployment", "StatefulSet"), "apps/v1"),
+    **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet"), "apps/v1"),
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
     "CronJob": "batch/v1",
+    "RayCronJob": "ray.io/v1",
+    "VolcanoCronJob": "batch.volcano.sh/v1alpha1",
     "VolcanoJob": "batch.volcano.sh/v1alpha1",
     "SparkApplication": "sparkoperator.k8s.io/v1beta2",
     "AppWrapper": "workload.codeflare.dev/v1beta2",
@@ -81,7 +83,13 @@ API_VERSIONS: Mapping[str, str] = {
     "PodDisruptionBudget": "policy/v1",
 }
 
-_KINDS = {"VolcanoQueue": "Queue", "KaiQueue": "Queue", "KaiPodGroup": "PodGroup", "StoredTemplate": "PodTemplate"}
+_KINDS = {
+    "VolcanoQueue": "Queue",
+    "KaiQueue": "Queue",
+    "KaiPodGroup": "PodGroup",
+    "StoredTemplate": "PodTemplate",
+    "VolcanoCronJob": "CronJob",
+}
 """Kinds that our model names apart from others of the same name."""
 _METADATA = {"name", "namespace", "uid", "created", "labels", "annotations"}
 _TOP = {"value", "global_default", "preemption_policy", "description"}
@@ -183,7 +191,7 @@ def _job(job: Job) -> dict[str, Any]:
         return volcano_manifest(job, meta)
     return {
         "apiVersion": API_VERSIONS.get(job.kind, "v1"),
-        "kind": job.kind,
+        "kind": _KINDS.get(job.kind, job.kind),
         "metadata": meta,
         "spec": job_spec(job),
         **present(status=job_status(job)),

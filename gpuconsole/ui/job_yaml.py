@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from gpuconsole.model.clock import SECOND, format_exactly, format_time
 from gpuconsole.model.intervals import count
 from gpuconsole.model.job import Job, JobPhase
@@ -24,6 +26,7 @@ from gpuconsole.model.jobs.naming import LWS_GROUP, POD_GROUP, SUSPENDED_BY
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.workloads import Workload
 from gpuconsole.ui.pod_yaml import Fields, amounts, asked_topology, present, template_fields, toleration_fields
+from gpuconsole.ui.volcano_yaml import volcano_job_spec
 
 _KUBEFLOW: Mapping[str, Replicas] = {kind.kind: kind for kind in KUBEFLOW}
 _NO_CONTROLLER = ("StatefulSet", "LeaderWorkerSet")
@@ -74,6 +77,16 @@ def job_spec(job: Job) -> Fields:
             return {**_suspended(job), **_backoff(job, 6), **_batch(job, rules), **_main(job, "Never")}
         case "CronJob" if isinstance(job.rules, CronRules):
             return {**_suspended(job), **_cron(job, job.rules)}
+        case "RayCronJob" if isinstance(job.rules, CronRules):
+            return {**_suspended(job), **_times(job.rules), "jobTemplate": _ray_job(replace(job, suspended=False))}
+        case "VolcanoCronJob" if isinstance(job.rules, CronRules) and job.rules.volcano is not None:
+            spec = volcano_job_spec(job.rules.volcano, job.pod_sets)
+            return {
+                **_suspended(job),
+                **_times(job.rules),
+                **_history(job.rules),
+                "jobTemplate": _template(job.rules, spec),
+            }
         case "JobSet":
             restarts = present(failurePolicy=present(maxRestarts=job.backoff_limit or None))
             return {**_suspended(job), **restarts, "replicatedJobs": [_replicated(pods) for pods in job.pod_sets]}
@@ -85,7 +98,7 @@ def job_spec(job: Job) -> Fields:
             return {**_suspended(job), **_ray_cluster(job.pod_sets)}
         case "RayService":
             return {"rayClusterConfig": {**({"suspend": True} if job.suspended else {}), **_ray_cluster(job.pod_sets)}}
-        case "Deployment" | "StatefulSet":
+        case "Deployment" | "ReplicaSet" | "StatefulSet":
             return _replicas(job)
         case "LeaderWorkerSet" if isinstance(job.rules, GroupRules):
             return _groups(job, job.rules)
@@ -276,18 +289,27 @@ def _failure_rule(rule: FailureRule) -> Fields:
 
 
 def _cron(job: Job, rules: CronRules) -> Fields:
+    spec = {**_backoff(job, 6), **_batch(job, rules.batch), **_main(job, "Never")}
+    return {**_times(rules), **_history(rules), "jobTemplate": _template(rules, spec)}
+
+
+def _times(rules: CronRules) -> Fields:
+    return {"schedule": rules.schedule, **present(timeZone=rules.time_zone)}
+
+
+def _history(rules: CronRules) -> Fields:
     return {
-        "schedule": rules.schedule,
-        **present(timeZone=rules.time_zone),
         "concurrencyPolicy": rules.concurrency.value,
         **_seconds(startingDeadlineSeconds=rules.starting_deadline),
         "successfulJobsHistoryLimit": rules.keep_succeeded,
         "failedJobsHistoryLimit": rules.keep_failed,
-        "jobTemplate": {
-            **present(metadata=present(labels=_made(rules), annotations=dict(rules.annotations))),
-            "spec": {**_backoff(job, 6), **_batch(job, rules.batch), **_main(job, "Never")},
-        },
     }
+
+
+def _template(rules: CronRules, spec: Fields) -> Fields:
+    """The template of the jobs that are made."""
+    metadata = present(labels=_made(rules), annotations=dict(rules.annotations))
+    return {**present(metadata=metadata), "spec": spec}
 
 
 def _made(rules: CronRules) -> Fields:

@@ -1,6 +1,6 @@
 """A Volcano Job in the form of its manifest (batch.volcano.sh/v1alpha1)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,16 +17,20 @@ _COUNTS = ("pending", "running", "succeeded", "failed", "terminating", "version"
 
 def volcano_manifest(job: Job, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """The job with its tasks, policies and plugins, and what its controller says of it; absent is what is empty."""
-    spec = job.volcano
-    assert spec is not None
-    tasks = [_task(pods, own) for pods, own in zip(job.pod_sets, spec.tasks, strict=False)]
+    assert job.volcano is not None
     return {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
         "metadata": metadata,
-        "spec": {**_spec(spec), "tasks": tasks},
+        "spec": volcano_job_spec(job.volcano, job.pod_sets),
         **present(status=_status(job.volcano_status)),
     }
+
+
+def volcano_job_spec(spec: VolcanoSpec, pod_sets: Sequence[PodSet]) -> dict[str, Any]:
+    """The spec of a Volcano Job, or of the template of one."""
+    tasks = [_task(pods, own) for pods, own in zip(pod_sets, spec.tasks, strict=False)]
+    return {**_spec(spec), "tasks": tasks}
 
 
 def _spec(spec: VolcanoSpec) -> dict[str, Any]:

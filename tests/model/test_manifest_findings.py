@@ -670,15 +670,14 @@ def test_kinds_that_are_not_played_are_counted_by_name() -> None:
     text = "\n---\n".join(
         f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}"
         for version, kind in (
-            *(("apps/v1", "ReplicaSet"), ("apps/v1", "ReplicaSet"), ("argoproj.io/v1", "Workflow")),
-            *(("sparkoperator.k8s.io/v1beta2", "ScheduledSparkApplication"), ("ray.io/v1", "RayCronJob")),
+            *(("v1", "ReplicationController"), ("v1", "ReplicationController"), ("argoproj.io/v1", "Workflow")),
+            ("sparkoperator.k8s.io/v1beta2", "ScheduledSparkApplication"),
             *(("v1", "ConfigMap"), ("apps/v1", "DaemonSet"), ("example.com/v1", "Widget")),
         )
     )
     loaded = load_text(text, "zoo.yaml")
     assert loaded.known_unsimulated == {
-        "RayCronJob (ray.io)": 1,
-        "ReplicaSet (apps)": 2,
+        "ReplicationController": 2,
         "ScheduledSparkApplication (sparkoperator.k8s.io)": 1,
         "Workflow (argoproj.io)": 1,
     }

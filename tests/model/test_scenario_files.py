@@ -99,7 +99,7 @@ def test_documents_of_a_scenario_are_read_as_files_are() -> None:
             pod("alone", queue_name="lq"),
             pod("plain"),
             {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}},
-            {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "d"}},
+            {"apiVersion": "v1", "kind": "ReplicationController", "metadata": {"name": "d"}},
         ]
     )
     assert [thing.key for thing in things] == ["PodGroup/default/crew", "Pod/default/alone", "default/plain"]

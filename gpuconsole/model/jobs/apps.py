@@ -1,5 +1,7 @@
 """What serves until it is deleted: apps/v1 Deployment and StatefulSet, and the LeaderWorkerSet."""
 
+from msgspec.structs import replace
+
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.reader import Reader, shown
 from gpuconsole.model.documents.selectors import selector
@@ -33,6 +35,13 @@ def deployment(reader: Reader, now: Time) -> Job:
     spec = reader.mapping("spec")
     spec.only(*_DEPLOYMENT_FIELDS)
     return _served(reader, now, "Deployment", _replicas(spec), ReplicaRules())
+
+
+def replica_set(reader: Reader, now: Time) -> Job:
+    """A ReplicaSet: so many pods, each for itself; Kueue has no integration for it."""
+    spec = reader.mapping("spec")
+    spec.only("minReadySeconds", "replicas", "selector", "template")
+    return replace(_served(reader, now, "ReplicaSet", _replicas(spec), ReplicaRules()), queue="")
 
 
 def stateful_set(reader: Reader, now: Time) -> Job:

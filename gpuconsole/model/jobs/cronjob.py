@@ -1,19 +1,34 @@
-"""batch/v1 CronJob: when it makes a Job, and which."""
+"""What makes jobs on a schedule: CronJobs of batch/v1 and of Volcano, and KubeRay's RayCronJob."""
 
+from typing import Any
 from zoneinfo import ZoneInfo
 
+from msgspec.structs import replace
+
+from gpuconsole.model.apiserver.volcano.flows import check_cron_job
+from gpuconsole.model.apiserver.volcano.objections import report
+from gpuconsole.model.apiserver.volcano.shapes import CRON_JOB, fits
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cron import parse_cron
-from gpuconsole.model.documents.reader import Reader, shown
+from gpuconsole.model.documents.reader import INT32, Reader, shown
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import Concurrency, CronRules
 from gpuconsole.model.jobs.batch import job_pods
 from gpuconsole.model.jobs.batch_rules import backoff_limit, batch_rules
 from gpuconsole.model.jobs.common import job, max_execution, positive_span
 from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, PRIORITY_CLASS, QUEUE
+from gpuconsole.model.jobs.ray import ray_job_pods
+from gpuconsole.model.jobs.volcano import job_parts
+from gpuconsole.model.pod_sets import PodSet
 
 LONGEST_NAME = 52
 """Its Jobs have eleven characters more."""
+RAY_CRON_JOB = "ray.io/cronjob-name"
+"""Label of the RayJobs that a RayCronJob makes."""
+_SUFFIX = "-29460000"
+"""Its jobs' names end in the minute of their time."""
+_TOLD_BY_READING = ("bad-schedule", "bad-time-zone")
+"""Codes of what reading the schedule says better."""
 NEVER = "0 0 31 2 *"
 _FIELDS = (
     *("concurrencyPolicy", "failedJobsHistoryLimit", "jobTemplate", "schedule", "startingDeadlineSeconds"),
@@ -30,39 +45,80 @@ def cron_job(reader: Reader, now: Time) -> Job:
     labels, notes = template.down("metadata", "labels"), template.down("metadata", "annotations")
     inner = template.mapping("spec")
     pods = job_pods(inner, notes)
-    suspended = spec.flag("suspend")
-    deadline = spec.optional("startingDeadlineSeconds", low=0)
-    rules = CronRules(
-        schedule=_schedule(spec),
-        time_zone=_zone(spec),
-        concurrency=spec.choice("concurrencyPolicy", Concurrency.ALLOW),
-        starting_deadline=None if deadline is None else deadline * SECOND,
-        keep_succeeded=spec.number("successfulJobsHistoryLimit", 3, low=0),
-        keep_failed=spec.number("failedJobsHistoryLimit", 1, low=0),
+    rules = replace(
+        _when(reader, spec),
         queue=labels.text(QUEUE),
         priority_class=labels.text(PRIORITY_CLASS),
         labels=template.mapping("metadata").labels("labels"),
         annotations=template.mapping("metadata").labels("annotations"),
         max_execution_time=max_execution(labels),
         batch=batch_rules(inner, pods, notes),
-        last=reader.mapping("status").moment("lastScheduleTime"),
     )
-    found = job(
-        reader,
-        now,
-        "CronJob",
-        (pods,),
-        queue="",
-        rules=rules,
-        suspended=suspended,
-        backoff_limit=backoff_limit(inner),
-        phase=JobPhase.SUSPENDED if suspended else JobPhase.PENDING,
-        **_times(notes),
-    )
+    found = _cron(reader, now, "CronJob", (pods,), rules, backoff_limit=backoff_limit(inner), **_times(notes))
     if len(found.name) > LONGEST_NAME:
         problem = f"must be no more than {LONGEST_NAME} characters"
         reader.report.refused(reader.at("metadata", "name"), problem, "shorten it", "too-long")
     return found
+
+
+def volcano_cron_job(reader: Reader, now: Time) -> Job:
+    """Volcano's CronJob: it makes Volcano Jobs (Volcano 1.15 controllers/cronjob)."""
+    spec = reader.mapping("spec")
+    spec.only(*_FIELDS)
+    template = spec.mapping("jobTemplate")
+    template.only("metadata", "spec")
+    notes = template.down("metadata", "annotations")
+    tasks, volcano = job_parts(template, f"{reader.mapping('metadata').text('name')}{_SUFFIX}")
+    rules = replace(
+        _when(reader, spec),
+        makes="VolcanoJob",
+        labels=template.mapping("metadata").labels("labels"),
+        annotations=template.mapping("metadata").labels("annotations"),
+        volcano=volcano,
+    )
+    if fits(reader.value, CRON_JOB):
+        own = (objection for objection in check_cron_job(reader.value) if objection.code not in _TOLD_BY_READING)
+        report(reader.report, reader.path, own)
+    more: dict[str, Any] = {"backoff_limit": volcano.max_retry, **_times(notes)}
+    return _cron(reader, now, "VolcanoCronJob", tasks, rules, **more)
+
+
+def ray_cron_job(reader: Reader, now: Time) -> Job:
+    """KubeRay's RayCronJob: it makes RayJobs, which have none of its labels (raycronjob_controller constructRayJob)."""
+    spec = reader.mapping("spec")
+    spec.only("jobTemplate", "schedule", "suspend", "timeZone")
+    template = spec.mapping("jobTemplate")
+    rules = replace(
+        _when(reader, spec),
+        makes="RayJob",
+        labels={RAY_CRON_JOB: reader.mapping("metadata").text("name")},
+        # It deletes none of them.
+        keep_succeeded=INT32,
+        keep_failed=INT32,
+    )
+    limit = template.number("backoffLimit", 0, low=0)
+    notes = reader.down("metadata", "annotations")
+    return _cron(reader, now, "RayCronJob", ray_job_pods(template), rules, backoff_limit=limit, **_times(notes))
+
+
+def _when(reader: Reader, spec: Reader) -> CronRules:
+    """When jobs are made, and what becomes of earlier ones."""
+    deadline = spec.optional("startingDeadlineSeconds", low=0)
+    return CronRules(
+        schedule=_schedule(spec),
+        time_zone=_zone(spec),
+        concurrency=spec.choice("concurrencyPolicy", Concurrency.ALLOW),
+        starting_deadline=None if deadline is None else deadline * SECOND,
+        keep_succeeded=spec.number("successfulJobsHistoryLimit", 3, low=0),
+        keep_failed=spec.number("failedJobsHistoryLimit", 1, low=0),
+        last=reader.mapping("status").moment("lastScheduleTime"),
+    )
+
+
+def _cron(reader: Reader, now: Time, kind: str, pod_sets: tuple[PodSet, ...], rules: CronRules, **own: Any) -> Job:
+    suspended = reader.mapping("spec").flag("suspend")
+    state = JobPhase.SUSPENDED if suspended else JobPhase.PENDING
+    return job(reader, now, kind, pod_sets, queue="", rules=rules, suspended=suspended, phase=state, **own)
 
 
 def _times(notes: Reader) -> dict[str, int]:

@@ -21,7 +21,9 @@ GROUPS = {
 }
 """Kind → API group, which goes into the hash of the name."""
 
-_SUSPENDABLE = ("Job", "JobSet", "RayJob", "RayCluster", "TrainJob", "CronJob", "SparkApplication", "AppWrapper")
+CRON_KINDS = ("CronJob", "RayCronJob", "VolcanoCronJob")
+"""Kinds that make jobs on a schedule; the last is the CronJob of batch.volcano.sh."""
+_SUSPENDABLE = ("Job", "JobSet", "RayJob", "RayCluster", "TrainJob", *CRON_KINDS, "SparkApplication", "AppWrapper")
 SUSPENDED_BY = {
     **dict.fromkeys(_SUSPENDABLE, ("suspend",)),
     **dict.fromkeys(("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob"), ("runPolicy", "suspend")),

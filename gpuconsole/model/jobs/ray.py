@@ -66,6 +66,19 @@ def ray_job(reader: Reader, now: Time) -> Job:
     return job(reader, now, "RayJob", pod_sets, suspended=suspended, backoff_limit=limit, phase=state)
 
 
+def ray_job_pods(spec: Reader) -> tuple[PodSet, ...]:
+    """The pods of a RayJob's spec that nobody manages and that has no labels: a RayCronJob's template."""
+    mode = spec.one_of("submissionMode", _MODES[0], _MODES)
+    if "clusterSelector" in spec:
+        return _submitter(spec, mode)
+    cluster = spec.mapping("rayClusterSpec")
+    if "rayClusterSpec" not in spec:
+        problem = "one of RayClusterSpec or ClusterSelector must be set"
+        spec.report.refused(spec.at("rayClusterSpec"), problem, "describe the cluster", "required")
+    tolerant = "gcsFaultToleranceOptions" in cluster
+    return (_head(cluster, mode, tolerant), *_workers(cluster), *_submitter(spec, mode))
+
+
 def ray_cluster(reader: Reader, now: Time) -> Job:
     """A RayCluster: it works until it is deleted; a worker that is lost is replaced while the others go on."""
     spec = reader.mapping("spec")

@@ -41,24 +41,13 @@ def job_phase(phase: VolcanoPhase) -> JobPhase:
 
 def volcano_job(reader: Reader, now: Time) -> Job:
     """A Volcano Job: a gang of minAvailable pods (default: all). Kueue does not manage it; its queue is Volcano's."""
-    spec = reader.mapping("spec")
-    spec.only(*_FIELDS)
-    tasks = _tasks(spec)
-    _check_fields(spec)
-    if fits(reader.value, JOB):
-        own = (objection for objection in check_job(reader.value) if objection.code not in _TOLD_BY_READING)
-        report(reader.report, reader.path, own)
-    volcano = volcano_spec(spec, tasks)
-    if tasks and not _minds_failures(volcano):
-        problem = "no policy says what to do when a pod fails: it is not made again, and the others wait for it"
-        remedy = "add the policy {event: PodFailed, action: RestartJob}, or RestartTask or RestartPod"
-        spec.report.note(spec.at("policies"), problem, remedy, "no-failure-policy")
+    tasks, volcano = job_parts(reader)
     status = volcano_status(reader.mapping("status"))
     return job(
         reader,
         now,
         "VolcanoJob",
-        with_priority_class(tasks, volcano.priority_class),
+        tasks,
         queue="",
         min_available=volcano.min_available,
         backoff_limit=volcano.max_retry,
@@ -66,6 +55,27 @@ def volcano_job(reader: Reader, now: Time) -> Job:
         volcano=volcano,
         volcano_status=status,
     )
+
+
+def job_parts(place: Reader, name: str = "") -> tuple[tuple[PodSet, ...], VolcanoSpec]:
+    """The tasks of a Volcano Job, or of the template of one, and what it says beyond them.
+
+    `name` is what a Job of a template will be called.
+    """
+    spec = place.mapping("spec")
+    spec.only(*_FIELDS)
+    tasks = _tasks(spec)
+    _check_fields(spec)
+    value = {**place.value, "metadata": {**place.mapping("metadata").value, "name": name}} if name else place.value
+    if fits(value, JOB):
+        own = (objection for objection in check_job(value) if objection.code not in _TOLD_BY_READING)
+        report(place.report, place.path, own)
+    volcano = volcano_spec(spec, tasks)
+    if tasks and not _minds_failures(volcano):
+        problem = "no policy says what to do when a pod fails: it is not made again, and the others wait for it"
+        remedy = "add the policy {event: PodFailed, action: RestartJob}, or RestartTask or RestartPod"
+        spec.report.note(spec.at("policies"), problem, remedy, "no-failure-policy")
+    return with_priority_class(tasks, volcano.priority_class), volcano
 
 
 def _minds_failures(volcano: VolcanoSpec) -> bool:

@@ -50,6 +50,8 @@ class Loaded(Struct, frozen=True, kw_only=True):
     """Every object with its place, those of scenarios and of their steps included."""
     configurations: tuple[Reader, ...] = ()
     """Kueue's Configurations, each where it stands."""
+    ignored: tuple[str, ...] = ()
+    """Files of folders that are no manifests."""
     stored: tuple[Mapping[str, Any], ...] = ()
     """Where asked for: Kueue's objects as its API server would store them, without those that it would refuse."""
 

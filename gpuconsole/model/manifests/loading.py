@@ -267,5 +267,6 @@ class _Loading:
             included=tuple(self._included),
             entries=tuple(entries),
             configurations=tuple(self._configurations),
+            ignored=tuple(file for ignored in self._ignored.values() for file in ignored),
             stored=self._judge.stored() if keep_stored else (),
         )

@@ -5,11 +5,8 @@ from difflib import get_close_matches
 
 _UNSIMULATED: Mapping[str, tuple[str, ...]] = {
     "": ("ReplicationController",),
-    "apps": ("ReplicaSet",),
-    "ray.io": ("RayCronJob",),
     "sparkoperator.k8s.io": ("ScheduledSparkApplication",),
     "argoproj.io": ("CronWorkflow", "Workflow"),
-    "batch.volcano.sh": ("CronJob",),
     "flow.volcano.sh": ("JobFlow", "JobTemplate"),
     "config.kueue.x-k8s.io": ("Configuration",),
     "karpenter.sh": ("NodeClaim",),

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gpuconsole.model.apiserver.volcano import hierarchy, jobs
-from gpuconsole.model.apiserver.volcano.flows import check_cron_job, check_job_flow
+from gpuconsole.model.apiserver.volcano.flows import check_job_flow
 from gpuconsole.model.apiserver.volcano.groups import check_group_queue
 from gpuconsole.model.apiserver.volcano.objections import Objection, report
 from gpuconsole.model.apiserver.volcano.queues import check_hierarchy
-from gpuconsole.model.apiserver.volcano.shapes import CRON_JOB, JOB_FLOW, QUEUE, fits
+from gpuconsole.model.apiserver.volcano.shapes import JOB_FLOW, QUEUE, fits
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.manifests.loaded import Entry
 
@@ -20,7 +20,6 @@ BUILT_IN: Mapping[str, Document] = {
 
 _UNREAD: Mapping[tuple[str, str], tuple[Any, Callable[[Document], Iterator[Objection]]]] = {
     ("flow.volcano.sh", "JobFlow"): (JOB_FLOW, check_job_flow),
-    ("batch.volcano.sh", "CronJob"): (CRON_JOB, check_cron_job),
 }
 """Kinds that nothing simulates: (shape, check)."""
 

@@ -67,8 +67,8 @@ def _make_due(world: World, job: Job, rules: CronRules, children: list[Job]) -> 
     for earlier in cron.replaced(rules, active):
         delete(world, earlier)
     world.put(cron.noted(job, rules, scheduled))
-    name = f"Job/{job.namespace}/{job.name}-{scheduled}"
-    jobs.create_job(world, cron.job_for(job, rules, scheduled, uid=world.uid("Job", name), now=world.now))
+    name = f"{rules.makes}/{job.namespace}/{job.name}-{scheduled}"
+    jobs.create_job(world, cron.job_for(job, rules, scheduled, uid=world.uid(rules.makes, name), now=world.now))
 
 
 def _has_pods(world: World, job: Job) -> bool:

@@ -41,7 +41,7 @@ def latest(job: Job, rules: CronRules, now: Time) -> Time | None:
 def job_for(parent: Job, rules: CronRules, scheduled: Time, *, uid: str, now: Time) -> Job:
     """The Job of one time, named after its minute."""
     return Job(
-        kind="Job",
+        kind=rules.makes,
         namespace=parent.namespace,
         name=f"{parent.name}-{scheduled // MINUTE}",
         uid=uid,
@@ -52,7 +52,9 @@ def job_for(parent: Job, rules: CronRules, scheduled: Time, *, uid: str, now: Ti
         queue=rules.queue,
         workload_priority_class=rules.priority_class,
         pod_sets=parent.pod_sets,
-        rules=rules.batch,
+        rules=rules.batch if rules.makes == "Job" else None,
+        min_available=None if rules.volcano is None else rules.volcano.min_available,
+        volcano=rules.volcano,
         duration=parent.duration,
         checkpoint_interval=parent.checkpoint_interval,
         max_execution_time=rules.max_execution_time,
