@@ -25,6 +25,7 @@ from gpuconsole.model.commands import (
     Scale,
     SetPriority,
     SetQuota,
+    SetTaint,
     Submit,
 )
 from gpuconsole.model.events import Happened, What
@@ -228,6 +229,7 @@ def test_events_of_an_object_are_those_of_its_job_as_well(operator: Seeing, clus
 def test_what_a_reader_may_not_do_is_known_before_it_is_tried(operator: Seeing, reader: Seeing) -> None:
     asked = (
         Cordon("h100-0004", True),
+        SetTaint("h100-0004", "spare"),
         Drain("h100-0004"),
         Delete("workloads", "team-a/x"),
         Edit("cluster_queues", "cq-b", "", "{}"),
@@ -238,7 +240,7 @@ def test_what_a_reader_may_not_do_is_known_before_it_is_tried(operator: Seeing, 
         until(lambda one=one: reader.backend.desk().refusal(one))  # type: ignore[misc]
         operator.backend.desk().refusal(one)
     assert reader.backend.desk().refusal(asked[0]) == "you may not patch nodes in the whole cluster"
-    assert "pods/exec in namespace team-a" in reader.backend.desk().refusal(asked[4])
+    assert "pods/exec in namespace team-a" in reader.backend.desk().refusal(asked[5])
     time.sleep(1.0)
     assert [operator.backend.desk().refusal(one) for one in asked] == [""] * len(asked)
     assert reader.backend.desk().refusal(Access(Reach.LOGS, "team-a")) == ""
@@ -267,6 +269,20 @@ def test_pods_that_nobody_would_make_again_are_spared_by_a_drain(operator: Seein
     do(operator, Drain("h100-0005", forced=True, grace=0))
     until(lambda: not cluster.exists(f"{PODS}/bare"))
     do(operator, Cordon("h100-0005", False))
+
+
+def test_a_taint_is_added_changed_and_removed_and_others_stay(operator: Seeing, cluster: Api) -> None:
+    path = "/api/v1/nodes/h100-0006"
+    before = cluster.get(path)["spec"].get("taints") or []
+    assert ask(operator, SetTaint("h100-0006", "dedicated", "ml")).message == "taints h100-0006 dedicated=ml:NoSchedule"
+    do(operator, SetTaint("h100-0006", "dedicated", "rl"))
+    taint = {"key": "dedicated", "value": "rl", "effect": "NoSchedule"}
+    assert cluster.get(path)["spec"]["taints"] == [*before, taint]
+    until(lambda: operator.snapshot().nodes["h100-0006"].taints[-1].value == "rl")
+    do(operator, SetTaint("h100-0006", "dedicated", "rl", removed=True))
+    assert (cluster.get(path)["spec"].get("taints") or []) == before
+    told = ask(operator, SetTaint("h100-0006", "a b"))
+    assert (told.what, "Invalid value" in told.message) == (What.COMMAND_REFUSED, True)
 
 
 def test_kubectl_is_asked_for_the_same_cluster_as_the_same_user(operator: Seeing, plane: ControlPlane) -> None:

@@ -51,6 +51,16 @@ REFUSED: dict[str, tuple[Command, str]] = {
     "the weight of no door": (SetWeight("red/x", 2.0, "LocalQueue"), "there is no LocalQueue red/x"),
     "moving nobody": (SetCohort("org", "x", "Cohort"), "there is no Cohort org"),
     "a taint without a key": (SetTaint("n1", ""), "the key of a taint cannot be empty"),
+    "a taint whose key is no label": (
+        SetTaint("n1", "a b"),
+        "'a b' is no valid key of a taint: an optional domain and '/', "
+        "then at most 63 letters, digits, '-', '_' and '.'",
+    ),
+    "a taint whose value is no label": (
+        SetTaint("n1", "a", "b c"),
+        "'b c' is no valid value of a taint: at most 63 letters, digits, '-', '_' and '.', "
+        "with a letter or digit first and last",
+    ),
     "preempting in the queue whatever its priority": (
         SetPreemption("red", within_cluster_queue=ANY),
         "withinClusterQueue cannot be Any; it is one of Never, LowerPriority, LowerOrNewerEqualPriority",

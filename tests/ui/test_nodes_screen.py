@@ -11,6 +11,8 @@ from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.gpus.sharing import STRATEGY
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
+from gpuconsole.model.taints import format_taint
+from gpuconsole.ui.actions import BY_ID
 from gpuconsole.ui.node_columns import NODES
 from gpuconsole.ui.paint import Painted, painted
 from gpuconsole.ui.screens.dashboard import gpu_lines
@@ -18,7 +20,7 @@ from gpuconsole.ui.screens.node_detail import NodeDetailScreen
 from gpuconsole.ui.screens.nodes import NodesScreen, totals
 from gpuconsole.ui.screens.whatif import WhatIfScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
-from gpuconsole.ui.widgets.confirm import Choice, Confirm
+from gpuconsole.ui.widgets.confirm import Choice, Confirm, Prompt
 from gpuconsole.ui.widgets.gpumap import GpuMap
 from tests.insight.world import node as machine
 from tests.insight.world import pod, unseen, world
@@ -175,6 +177,97 @@ async def test_a_drain_names_its_victims_and_does_nothing_by_enter_alone() -> No
         await stage.press("r", "tab", "enter")
         await stage.tick(times=2)
         assert cordoned(stage) == ["node-1"]
+
+
+def taints(stage: Stage, name: str) -> list[str]:
+    return [format_taint(taint) for taint in stage.app.cluster.snapshot.nodes[name].taints]
+
+
+async def test_a_taint_is_typed_and_checked_as_the_api_server_checks_it() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("4", "t")
+        stage.screen(Prompt)
+        assert "key=value:Effect" in stage.text
+        for wrong, said in (("dedicated", "is no taint"), ("=a:b c", "the key of a taint cannot be empty")):
+            await stage.write(wrong)
+            assert said in stage.text
+            await stage.press("enter")
+            stage.screen(Prompt)
+            await stage.press("ctrl+u")
+        await stage.write("dedicated=ml:NoSchedule")
+        assert "no new pod starts there" in stage.text
+        await stage.press("enter")
+        await stage.tick(times=2)
+        assert taints(stage, "node-1") == ["nvidia.com/gpu=present:NoSchedule", "dedicated=ml:NoSchedule"]
+        assert taints(stage, "node-2") == ["nvidia.com/gpu=present:NoSchedule"]
+
+
+async def test_a_taint_that_evicts_pods_names_them_and_does_nothing_by_enter_alone() -> None:
+    async with staged(busy_org()) as stage:
+        before = taints(stage, "node-1")
+        await stage.press("4", "t")
+        await stage.write("broken:NoExecute")
+        assert "⚠ evicts the pods of 2 workloads" in stage.text
+        await stage.press("enter")
+        stage.screen(Confirm)
+        assert "Taint node-1 broken:NoExecute?" in stage.text
+        assert "research/llm-ft  4 GPUs here" in stage.text
+        await stage.press("enter")
+        await stage.tick(times=2)
+        assert taints(stage, "node-1") == before
+        await stage.press("t")
+        await stage.write("broken:NoExecute")
+        await stage.press("enter", "tab", "enter")
+        await stage.tick(times=2)
+        assert taints(stage, "node-1") == [*before, "broken:NoExecute"]
+        pods = stage.app.cluster.snapshot.pods.all()
+        assert [pod.key for pod in pods if pod.node == "node-1" and not pod.deleted] == []
+
+
+async def test_who_tolerates_a_taint_is_not_among_its_victims() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("4", "t")
+        await stage.write("nvidia.com/gpu=broken:NoExecute")
+        assert "⚠ evicts the pods of 0 workloads" in stage.text
+
+
+async def test_removing_a_taint_lists_those_that_the_node_has() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("4", "t")
+        await stage.write("dedicated=ml:PreferNoSchedule")
+        await stage.press("enter")
+        await stage.tick(times=2)
+        await stage.press("m", "t")
+        stage.screen(Choice)
+        assert " 1 " in stage.line("nvidia.com/gpu=present:NoSchedule")
+        assert " 2 " in stage.line("dedicated=ml:PreferNoSchedule")
+        await stage.press("2")
+        stage.screen(Confirm)
+        assert "Remove taint dedicated=ml:PreferNoSchedule from node-1?" in stage.text
+        await stage.press("enter")
+        await stage.tick(times=2)
+        assert len(taints(stage, "node-1")) == 2
+        await stage.press("m", "t", "2", "tab", "enter")
+        await stage.tick(times=2)
+        assert taints(stage, "node-1") == ["nvidia.com/gpu=present:NoSchedule"]
+
+
+async def test_marked_nodes_are_tainted_together_also_by_the_command_line() -> None:
+    async with staged(busy_org()) as stage:
+        await stage.press("4", "space", "right", "space", ":")
+        await stage.write("taint")
+        await stage.press("enter")
+        await stage.write("spare:NoSchedule")
+        await stage.press("enter")
+        await stage.tick(times=2)
+        tainted = [name for name in ("node-1", "node-2", "node-3") if "spare:NoSchedule" in taints(stage, name)]
+        assert tainted == ["node-1", "node-3"]
+
+
+async def test_a_node_without_a_taint_has_none_to_remove() -> None:
+    async with staged(recorded([replace(node("bare"), taints=())])) as stage:
+        await stage.press("4")
+        assert stage.screen(NodesScreen).refusal(BY_ID["node.untaint"]) == "it has no taint"
 
 
 async def test_a_node_fails_and_comes_back() -> None:

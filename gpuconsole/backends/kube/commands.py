@@ -17,6 +17,7 @@ from gpuconsole.backends.kube.orders import (
     CLUSTER_QUEUE,
     MANAGER,
     MERGE,
+    NODE,
     POD,
     Known,
     NotHere,
@@ -24,11 +25,14 @@ from gpuconsole.backends.kube.orders import (
     Source,
     orders,
     with_quota,
+    with_taint,
 )
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.clock import Time
-from gpuconsole.model.commands import Command, Cordon, Drain, Requeue, SetActive, SetQuota, Submit
+from gpuconsole.model.commands import Command, Cordon, Drain, Requeue, SetActive, SetQuota, SetTaint, Submit
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.labels import Taint
+from gpuconsole.model.taints import format_taint
 from gpuconsole.model.text import clean
 
 LOG = logging.getLogger(__name__)
@@ -63,7 +67,7 @@ class Hands:
     def take(self, command: Command) -> None:
         """Carry a command out, some time soon. Raises NotHere for what a live cluster cannot be asked."""
         match command:
-            case Requeue() | Drain() | SetQuota():
+            case Requeue() | Drain() | SetQuota() | SetTaint():
                 self._pool.submit(self._carry_out, command, ())
             case _:
                 self._pool.submit(self._carry_out, command, orders(command, self._known))
@@ -95,6 +99,8 @@ class Hands:
                 return self._drain(command)
             case SetQuota():
                 return self._set_quota(command)
+            case SetTaint():
+                return self._set_taint(command)
             case _:
                 return self._send_all(asked)
 
@@ -168,6 +174,14 @@ class Hands:
         query = {"fieldManager": MANAGER}
         self._connection.send("PATCH", path, query, msgspec.json.encode(change), content=MERGE)
         return f"sets the quota of {command.resource} in {command.flavor} of {command.cluster_queue}"
+
+    def _set_taint(self, command: SetTaint) -> str:
+        """Add or remove one taint in the list that a node has, unless somebody else changed the node meanwhile."""
+        path = self.path(NODE, "", command.node)
+        change = with_taint(self._connection.get(path).json(), command)
+        self._connection.send("PATCH", path, {"fieldManager": MANAGER}, msgspec.json.encode(change), content=MERGE)
+        taint = format_taint(Taint(command.key, command.value, command.effect))
+        return f"removes taint {taint} from {command.node}" if command.removed else f"taints {command.node} {taint}"
 
     def _drain(self, command: Drain) -> str:
         """Cordon it, then ask for the eviction of its pods, which disruption budgets may refuse for now."""

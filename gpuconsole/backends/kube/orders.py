@@ -22,6 +22,7 @@ from gpuconsole.model.commands import (
     SetPriority,
     SetQuota,
     SetStopPolicy,
+    SetTaint,
     Submit,
 )
 from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
@@ -234,6 +235,23 @@ def _create(document: dict[str, Any]) -> Order:
         rehearsed=True,
         words=f"submits {kind} {name or meta.get('generateName', '')}",
     )
+
+
+def with_taint(document: dict[str, Any], command: SetTaint) -> dict[str, Any]:
+    """The merge patch of a Node that adds or removes one taint; the version says which one was read. Raises NotHere.
+
+    A taint is known by its key and effect; adding it again changes its value (core/v1 Node.spec.taints).
+    """
+    here = document.get("spec", {}).get("taints") or []
+    others = [taint for taint in here if (taint.get("key"), taint.get("effect")) != (command.key, command.effect)]
+    if command.removed and len(others) == len(here):
+        raise NotHere(f"node {command.node} has no taint {command.key}:{command.effect} any more")
+    value = {"value": command.value} if command.value else {}
+    added = [] if command.removed else [{"key": command.key, **value, "effect": command.effect}]
+    return {
+        "metadata": {"resourceVersion": document["metadata"]["resourceVersion"]},
+        "spec": {"taints": [*others, *added] or None},
+    }
 
 
 def with_quota(document: dict[str, Any], command: SetQuota) -> dict[str, Any]:

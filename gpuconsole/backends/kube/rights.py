@@ -18,7 +18,7 @@ from gpuconsole.backends.kube.client import Connection
 from gpuconsole.backends.kube.discovery import Served
 from gpuconsole.backends.kube.orders import CLUSTER_QUEUE, NODE, POD, WORKLOAD, Known, Source, object_of, orders
 from gpuconsole.errors import ClusterError
-from gpuconsole.model.commands import Command, Drain, Edit, Requeue, SetQuota
+from gpuconsole.model.commands import Command, Drain, Edit, Requeue, SetQuota, SetTaint
 
 VERBS = {"PATCH": "patch", "POST": "create", "DELETE": "delete"}
 PARTS = {Reach.LOGS: ("get", "log"), Reach.SHELL: ("create", "exec"), Reach.FORWARD: ("create", "portforward")}
@@ -46,6 +46,8 @@ def needed(asked: Command | Access, known: Known) -> Iterator[Right]:
             yield Right("patch", WORKLOAD, workload.rpartition("/")[0])
         case SetQuota():
             yield Right("patch", CLUSTER_QUEUE)
+        case SetTaint():
+            yield Right("patch", NODE)
         case Drain(forced=forced):
             yield Right("patch", NODE)
             yield Right("delete", POD) if forced else Right("create", POD, "", "eviction")

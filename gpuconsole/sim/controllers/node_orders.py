@@ -14,6 +14,7 @@ from gpuconsole.model.gpus.strategies import MigStrategy
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.resources import Resources, is_mig
+from gpuconsole.model.taints import taint_problem
 from gpuconsole.sim.controllers import creating, nodes
 from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
 from gpuconsole.sim.equipping import Equipment, Mig, SharingRule, equipped
@@ -29,9 +30,9 @@ def set_taint(world: World, command: SetTaint) -> Refusal:
     node = world.node(command.node)
     if node is None:
         return _no_node(command.node)
-    if not command.key:
-        return "the key of a taint cannot be empty"
     taint = Taint(command.key, command.value, command.effect)
+    if not command.removed and (problem := taint_problem(taint)):
+        return problem
     others = tuple(one for one in node.taints if (one.key, one.effect) != (taint.key, taint.effect))
     if command.removed and len(others) == len(node.taints):
         return f"node {node.name} has no taint {command.key}:{command.effect}"

@@ -1,19 +1,22 @@
-"""What can be done with nodes, wherever they are shown: cordon, uncordon, drain, fail, restore."""
+"""What can be done with nodes, wherever they are shown: cordon, uncordon, taint, drain, fail, restore."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gpuconsole.insight.unsaved import unsaved_gpu_time
-from gpuconsole.model.commands import Cordon, Drain, FailNode, RestoreNode
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.commands import Cordon, Drain, FailNode, RestoreNode, SetTaint
+from gpuconsole.model.labels import Taint
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.taints import FORM, TaintError, effect_of, format_taint, parse_taint
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import plan
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.names import called
-from gpuconsole.ui.paint import Cell
+from gpuconsole.ui.paint import Cell, Painted
 from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.objects import ObjectScreen, name_all
 from gpuconsole.ui.screens.rehearsing import try_out
-from gpuconsole.ui.widgets.confirm import Option, Question
+from gpuconsole.ui.widgets.confirm import Field, Option, Question
 
 QUICK = 30
 """Seconds of grace of a quick drain."""
@@ -25,7 +28,13 @@ DRAINS = (
 )
 HARSH = (("⚠ ", "fault"), ("Pods are deleted, whatever their disruption budgets say.", ""))
 MOST_VICTIMS = 8
-"""So many victims of a drain are named."""
+"""So many victims of a drain, or of a taint, are named."""
+EFFECTS = {
+    "NoSchedule": "no new pod starts there that does not tolerate it",
+    "PreferNoSchedule": "the scheduler avoids the node where it can",
+    "NoExecute": "pods that do not tolerate it are evicted, and no new one starts there",
+}
+"""Effect of a taint → what it does to pods."""
 
 
 class NodeScreen(ObjectScreen):
@@ -43,6 +52,8 @@ class NodeScreen(ObjectScreen):
             "node.cordon": lambda: self._cordon(True),
             "node.uncordon": lambda: self._cordon(False),
             "node.drain": self._drain,
+            "node.taint": self._ask_taint,
+            "node.untaint": self._choose_taint,
             "node.fail": self._fail,
             "node.restore": self._restore,
             "object.what-if": self._ask_what_if,
@@ -60,6 +71,8 @@ class NodeScreen(ObjectScreen):
                 return "it is cordoned already"
             case "node.uncordon" if not any(node.unschedulable for node in nodes):
                 return "it is not cordoned"
+            case "node.untaint" if not any(node.taints for node in nodes):
+                return "it has no taint"
             case "node.restore" if all(node.ready for node in nodes):
                 return "it did not fail"
             case "node.fail" if not any(node.ready for node in nodes):
@@ -80,10 +93,10 @@ class NodeScreen(ObjectScreen):
             case _:
                 return super().question(action)
 
-    def _victims(self) -> tuple[Cell, ...]:
-        lines = victims(self.snapshot, self.targets())
+    def _victims(self, evicts: Callable[[Pod], bool] = lambda pod: True) -> tuple[Cell, ...]:
+        lines = victims(self.snapshot, self.targets(), evicts)
         if not lines:
-            return ((("○ ", "idle"), ("nobody: no pod runs there", "")),)
+            return ((("○ ", "idle"), ("no pod", "")),)
         more = len(lines) - MOST_VICTIMS
         return (*lines[:MOST_VICTIMS], *((f"… and {more} more",) if more > 0 else ()))
 
@@ -91,6 +104,56 @@ class NodeScreen(ObjectScreen):
         names = self.targets()
         said = f"{'Cordoning' if cordoned else 'Uncordoning'} {name_all(names)}"
         self.send([Cordon(name, cordoned) for name in names], said)
+
+    def _ask_taint(self) -> None:
+        names = self.targets()
+        effects: list[Painted] = [((f"{effect}  ", "strong"), (said, "dim")) for effect, said in EFFECTS.items()]
+        wanted = Field(f"Taint {name_all(names)}", "", (FORM, *effects), _taint_fault, self._foresee)
+        self.prompt(wanted, lambda text: self._confirm_taint(names, parse_taint(text)))
+
+    def _foresee(self, text: str) -> Cell:
+        """What the taint that is being typed would do."""
+        taint = parse_taint(text)
+        nodes = [self.snapshot.nodes[name] for name in self.targets()]
+        others = {one.value for node in nodes for one in node.taints if _is_same(one, taint)} - {taint.value}
+        replaced = f"; it replaces the value {', '.join(sorted(others)) or 'none'}" if others else ""
+        if taint.effect != "NoExecute":
+            return ((f"{EFFECTS[taint.effect]}{replaced}", "dim"),)
+        count = len(victims(self.snapshot, self.targets(), _is_evicted_by(taint)))
+        return ((f"⚠ evicts the pods of {count} workload{'s' if count != 1 else ''}{replaced}", "pending"),)
+
+    def _confirm_taint(self, names: list[str], taint: Taint) -> None:
+        """Add the taint; one that evicts pods asks once more."""
+        text = format_taint(taint)
+        commands = [SetTaint(name, taint.key, taint.value, effect_of(taint)) for name in names]
+        said = f"Tainting {name_all(names)} {text}"
+        if taint.effect != "NoExecute":
+            self.send(commands, said)
+            return
+        lines = ("NoExecute evicts the pods that do not tolerate it:", *self._victims(_is_evicted_by(taint)))
+        self.ask(Question(f"Taint {name_all(names)} {text}?", lines, yes="Taint"), lambda: self.send(commands, said))
+
+    def _choose_taint(self) -> None:
+        """Which of the nodes' taints to remove; then it asks once more: pods may come that it kept away."""
+        names = self.targets()
+        there = dict.fromkeys(taint for name in names for taint in self.snapshot.nodes[name].taints)
+        options = [
+            Option(str(n), taint.effect, str(n) if n < 10 else "", format_taint(taint))
+            for n, taint in enumerate(there, start=1)
+        ]
+        title = f"Remove which taint of {name_all(names)}"
+        self.choose(title, options, lambda picked: self._confirm_untaint(list(there)[int(picked) - 1]))
+
+    def _confirm_untaint(self, taint: Taint) -> None:
+        names = [name for name in self.targets() if taint in self.snapshot.nodes[name].taints]
+        text = format_taint(taint)
+        commands = [SetTaint(name, taint.key, taint.value, effect_of(taint), removed=True) for name in names]
+        question = Question(
+            f"Remove taint {text} from {name_all(names)}?",
+            ("Pods that do not tolerate it may start there again.",),
+            yes="Remove",
+        )
+        self.ask(question, lambda: self.send(commands, f"Removing taint {text} from {name_all(names)}"))
 
     def _ask_what_if(self) -> None:
         name = self.targets()[0]
@@ -137,12 +200,30 @@ def drain(node: str, how: str) -> Drain:
     return Drain(node)
 
 
-def victims(snapshot: Snapshot, nodes: Sequence[str]) -> list[Cell]:
-    """Who runs on these nodes, with the GPUs and the unsaved work that each would lose."""
+def _taint_fault(text: str) -> str:
+    try:
+        parse_taint(text)
+    except TaintError as error:
+        return str(error)
+    return ""
+
+
+def _is_same(one: Taint, other: Taint) -> bool:
+    """A node has one taint of a key and an effect."""
+    return (one.key, one.effect) == (other.key, other.effect)
+
+
+def _is_evicted_by(taint: Taint) -> Callable[[Pod], bool]:
+    """Whether a pod leaves a node that gets this taint (kube-controller-manager: taint eviction)."""
+    return lambda pod: not any(one.tolerates(taint) for one in pod.template.tolerations)
+
+
+def victims(snapshot: Snapshot, nodes: Sequence[str], evicts: Callable[[Pod], bool] = lambda pod: True) -> list[Cell]:
+    """Who runs on these nodes and is evicted, with the GPUs and the unsaved work that each would lose."""
     names = frozenset(nodes)
     held: dict[str, int] = {}
     for pod in snapshot.pods.all():
-        if pod.node in names and not pod.done:
+        if pod.node in names and not pod.done and evicts(pod):
             owner = pod.workload or pod.job or pod.key
             held[owner] = held.get(owner, 0) + len(pod.gpus)
     return [_victim(snapshot, owner, count) for owner, count in held.items()]

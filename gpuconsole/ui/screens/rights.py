@@ -17,6 +17,7 @@ from gpuconsole.model.commands import (
     SetPriority,
     SetQuota,
     SetStopPolicy,
+    SetTaint,
 )
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.services.desk import Access, Reach
@@ -63,6 +64,8 @@ def asked_by(action: str, table: str, key: str) -> Command | Access | None:
             return SetQuota(key, "", "", 0)
         case "node.cordon" | "node.uncordon":
             return Cordon(key, True)
+        case "node.taint" | "node.untaint":
+            return SetTaint(key, "")
         case "node.drain":
             return Drain(key)
         case "node.fail":

@@ -152,9 +152,12 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(200, b"ok")
         if path in ("/api", "/apis"):
             return self._json(200, _discovery(core=path == "/api"))
-        plural, namespace, _ = _parts(path)
+        plural, namespace, name = _parts(path)
         if plural not in KINDS:
             return self._status(404, "NotFound", f"{path} is not served")
+        if name:
+            named = [one for one in self._found(plural, namespace) if one["metadata"]["name"] == name]
+            return self._json(200, named[0]) if named else self._status(404, "NotFound", f'"{name}" not found')
         verb = "watch" if query.get("watch") else "list"
         if self.api.forbidden(verb, plural, namespace):
             return self._status(403, "Forbidden", f'User "test" cannot {verb} {plural}')

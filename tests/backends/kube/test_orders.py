@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.backends.kube.orders import APPLY, JSON, MERGE, Known, NotHere, orders, with_quota
+from gpuconsole.backends.kube.orders import APPLY, JSON, MERGE, Known, NotHere, orders, with_quota, with_taint
 from gpuconsole.model.commands import (
     Command,
     Cordon,
@@ -18,6 +18,7 @@ from gpuconsole.model.commands import (
     SetPriority,
     SetQuota,
     SetStopPolicy,
+    SetTaint,
     Submit,
 )
 from gpuconsole.model.events import What
@@ -122,6 +123,49 @@ def test_a_quota_keeps_the_limits_that_are_left_out(command: SetQuota, quota: di
         "metadata": {"resourceVersion": "7"},
         "spec": {"resourceGroups": [{"flavors": [{"name": "h100", "resources": resources}]}]},
     }
+
+
+TAINTS = [{"key": "gpu", "value": "present", "effect": "NoSchedule"}, {"key": "gpu", "effect": "NoExecute"}]
+SET: dict[str, tuple[SetTaint, list[dict[str, str]] | None]] = {
+    "added": (SetTaint("n", "a", "b"), [*TAINTS, {"key": "a", "value": "b", "effect": "NoSchedule"}]),
+    "added without a value": (
+        SetTaint("n", "a", effect="NoExecute"),
+        [*TAINTS, {"key": "a", "effect": "NoExecute"}],
+    ),
+    "given another value": (
+        SetTaint("n", "gpu", "absent"),
+        [TAINTS[1], {"key": "gpu", "value": "absent", "effect": "NoSchedule"}],
+    ),
+    "removed": (SetTaint("n", "gpu", removed=True), TAINTS[1:]),
+}
+
+
+@pytest.mark.parametrize(("command", "taints"), SET.values(), ids=SET)
+def test_a_taint_is_changed_and_the_others_stay(command: SetTaint, taints: list[dict[str, str]]) -> None:
+    document = {"metadata": {"resourceVersion": "7"}, "spec": {"taints": TAINTS, "podCIDR": "10.0.0.0/24"}}
+    assert with_taint(document, command) == {"metadata": {"resourceVersion": "7"}, "spec": {"taints": taints}}
+
+
+def test_the_last_taint_leaves_no_list_and_one_that_is_gone_is_said_to_be() -> None:
+    document = {"metadata": {"resourceVersion": "7"}, "spec": {"taints": TAINTS[:1]}}
+    assert with_taint(document, SetTaint("n", "gpu", removed=True))["spec"] == {"taints": None}
+    with pytest.raises(NotHere, match="node n has no taint gpu:NoExecute any more"):
+        with_taint(document, SetTaint("n", "gpu", effect="NoExecute", removed=True))
+
+
+def test_a_taint_is_sent_with_the_version_that_was_read_and_its_outcome_comes_back(api: ApiServer, sight: Make) -> None:
+    api.put("nodes", documents.node("n1"))
+    see = sight()
+    see.loaded()
+    see.backend.submit(SetTaint("n1", "dedicated", "ml", "NoExecute"))
+    see.until(lambda _: see.lines)
+    [(method, where, body)] = api.requests
+    assert (method, where) == ("PATCH", "/api/v1/nodes/n1?fieldManager=gpuconsole")
+    assert body["spec"] == {"taints": [{"key": "dedicated", "value": "ml", "effect": "NoExecute"}]}
+    assert body["metadata"]["resourceVersion"]
+    assert [(line.what, line.node, line.message) for line in see.lines] == [
+        (What.COMMAND_DONE, "n1", "taints n1 dedicated=ml:NoExecute")
+    ]
 
 
 def test_a_bare_workloads_class_is_named_as_the_served_version_has_it() -> None:
