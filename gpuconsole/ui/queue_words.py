@@ -80,9 +80,17 @@ def _limits(row: TreeRow) -> str:
         return f"{deserves} {fmt.amount(resource, use.nominal)}{most} · {row.node.policy}"
     if row.node.kind is NodeKind.LOCAL_QUEUE:
         return "a door to its ClusterQueue; it owns no quota"
-    use, resource = row.use, row.resource
+    uses = [row.use] if row.flavor else [use for use in row.node.flavors if _counts(row, use.resource)]
     parts = [
-        f"borrowing limit {fmt.limit(resource, use.borrowing_limit)}",
-        f"lending limit {fmt.limit(resource, use.lending_limit)}",
+        f"borrowing limit {_by_flavor(uses, [use.borrowing_limit for use in uses])}",
+        f"lending limit {_by_flavor(uses, [use.lending_limit for use in uses])}",
     ]
     return " · ".join([*parts, row.node.policy] if row.node.policy else parts)
+
+
+def _by_flavor(uses: Sequence[QuotaUse], limits: Sequence[int | None]) -> str:
+    """The limits of several flavors one by one: a limit binds in its flavor, and none adds up with another's."""
+    told = [fmt.limit(use.resource, limit) for use, limit in zip(uses, limits, strict=True)]
+    if len(uses) < 2 or all(limit is None for limit in limits):
+        return told[0] if told else fmt.limit("", None)
+    return ", ".join(f"{use.flavor} {limit}" for use, limit in zip(uses, told, strict=True))
