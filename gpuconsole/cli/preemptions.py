@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gpuconsole.cli.answering import Answer, Asked, Origin, answering, lines_of, nothing_said, say
 from gpuconsole.cli.bundled import fixtures
 from gpuconsole.cli.options import Request, configured
-from gpuconsole.cli.preemptions_report import Body, Preemption, as_text
+from gpuconsole.cli.preemptions_report import Body, Preemption, as_document, as_text
 from gpuconsole.cli.subjects import subject_named
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.preemptions import PreemptionRow, rows
@@ -89,7 +89,7 @@ def answer_about(lines: Sequence[Happened], workload: str, snapshot: Snapshot) -
     found = about(everything, {name, *pods_of(snapshot, name)}) if name else everything
     summary = who(found)
     body = Body(name, summary, tuple(_preemption(row, everything) for row in found))
-    return Answer(kind="Preemptions", body=body, lines=as_text(body), version=VERSION)
+    return Answer(kind="Preemptions", body=as_document(body), lines=as_text(body), version=VERSION)
 
 
 def _names_in(found: Iterable[PreemptionRow]) -> Collection[str]:

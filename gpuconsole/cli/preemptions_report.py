@@ -1,8 +1,9 @@
 """Preemptions, for programs and for people: each in full, or the newest and the counts."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from gpuconsole.insight.choices import WORDS, shares, whose
 from gpuconsole.insight.losses import at_least
@@ -61,6 +62,25 @@ class Body(Struct, frozen=True):
     workload: str
     summary: Who
     preemptions: tuple[Preemption, ...]
+
+
+def as_document(body: Body) -> dict[str, Any]:
+    """The answer for programs: a sum of losses none of which is known is null."""
+    document: dict[str, Any] = to_builtins(body)
+    _without_noughts(document["summary"])
+    return document
+
+
+def _without_noughts(sums: dict[str, Any]) -> None:
+    """Put null for sums of which no part is known, here and in the counts below."""
+    times = sums.get("times", sums.get("preemptions", 0))
+    for name, unknown in (("lost_gpu_hours", "unknown"), ("cost", "unpriced")):
+        if times and sums.get(unknown) == times:
+            sums[name] = None
+    for below in sums.values():
+        for one in below if isinstance(below, list | tuple) else ():
+            if isinstance(one, dict):
+                _without_noughts(one)
 
 
 def as_text(body: Body) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
+from gpuconsole.insight.losses import NOTHING_LOST, LostWork, lost_by_one
 from gpuconsole.insight.phases import phase_of
 from gpuconsole.insight.pools import Pool
 from gpuconsole.insight.tables import table
@@ -86,9 +87,7 @@ class QueueRow(Struct, rename="camel"):
     finished: int = 0
     waited: Span = 0
     """Of all admissions together."""
-    lost_gpu_hours: float = 0.0
-    cost: float = 0.0
-    """USD of the lost work."""
+    lost: LostWork = NOTHING_LOST
 
     @property
     def mean_wait(self) -> Span:
@@ -142,12 +141,23 @@ def as_json(report: Report) -> dict[str, Any]:
         "end": format_time(report.end),
         "seed": report.seed,
         "counts": report.counts,
-        "queues": [
-            {**to_builtins(row), "waited": row.waited / SECOND, "meanWait": row.mean_wait / SECOND}
-            for row in report.queues
-        ],
+        "queues": [_queue_facts(row) for row in report.queues],
         "workloads": [{**to_builtins(row), **_moments(row)} for row in report.workloads],
         "events": report.events,
+    }
+
+
+def _queue_facts(row: QueueRow) -> dict[str, Any]:
+    """A queue for programs: losses are null where none of them is known."""
+    lost, facts = row.lost, to_builtins(row)
+    del facts["lost"]
+    return {
+        **facts,
+        "waited": row.waited / SECOND,
+        "meanWait": row.mean_wait / SECOND,
+        "lostGpuHours": lost.gpu_hours if lost.unknown < max(1, lost.times) else None,
+        "cost": lost.cost if lost.unpriced < max(1, lost.times) else None,
+        "lossesUnknown": lost.unknown,
     }
 
 
@@ -193,7 +203,7 @@ def as_text(report: Report) -> list[str]:
 
 
 def _cells(row: QueueRow) -> tuple[object, ...]:
-    lost, cost = f"{row.lost_gpu_hours:.1f}", f"{row.cost:.2f}"
+    lost, cost = row.lost.hours_text(".1f"), row.lost.cost_text(f"{row.lost.cost:.2f}")
     return row.queue, row.admitted, row.preempted, row.evicted, row.finished, format_span(row.mean_wait), lost, cost
 
 
@@ -218,8 +228,7 @@ def _queues(lines: Iterable[Happened]) -> list[QueueRow]:
                 row.preempted += 1
             case What.EVICTED:
                 row.evicted += 1
-                row.lost_gpu_hours += line.lost_gpu_seconds / 3600
-                row.cost += line.cost
+                row.lost += lost_by_one(line)
             case What.FINISHED:
                 row.finished += 1
     return sorted(rows.values(), key=lambda row: row.queue)

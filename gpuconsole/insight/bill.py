@@ -6,7 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from gpuconsole.insight.holdings import Holding, holdings, queue_of
-from gpuconsole.insight.losses import Losses
+from gpuconsole.insight.losses import NOTHING_LOST, Losses, LostWork
 from gpuconsole.insight.pools import Pool, pools
 from gpuconsole.model.autoscaling import SPOT, Instance, machine_hourly
 from gpuconsole.model.cluster import Node
@@ -34,10 +34,8 @@ class Cost(Struct, frozen=True, kw_only=True):
     gpus: int = 0
     hourly: float = 0.0
     """USD an hour, of the machines' prices."""
-    lost_gpu_hours: float = 0.0
+    lost: LostWork = NOTHING_LOST
     """Work that evictions took."""
-    lost: float = 0.0
-    """USD of that work."""
 
 
 class PoolCost(Struct, frozen=True, kw_only=True):
@@ -61,8 +59,7 @@ class Bill(Struct, frozen=True, kw_only=True):
     """Autoscaled pools by name, then the nodes that belong to none."""
     by: Mapping[By, tuple[Cost, ...]]
     """Dearest first."""
-    lost: float
-    lost_gpu_hours: float
+    lost: LostWork
 
     @property
     def hourly(self) -> float:
@@ -94,8 +91,7 @@ def bill(snapshot: Snapshot, prices: Prices, lost: Losses) -> Bill:
     return Bill(
         pools=(*_autoscaled(snapshot), *_fixed(snapshot, fixed, held)),
         by=_shares(snapshot, hourly, held, lost),
-        lost=sum(cost for _, cost in lost.values()),
-        lost_gpu_hours=sum(hours for hours, _ in lost.values()),
+        lost=sum(lost.values(), NOTHING_LOST),
     )
 
 
@@ -169,23 +165,28 @@ def _taken(node: Node, part: float, held: Mapping[str, tuple[Holding, ...]]) -> 
 
 
 class _Sums:
-    """GPUs, USD an hour, lost GPU-hours and lost USD by name. Mutates."""
+    """GPUs and USD an hour, and lost work, by name. Mutates."""
 
     def __init__(self) -> None:
         self._rows: dict[str, list[float]] = {}
+        self._lost: dict[str, LostWork] = {}
 
     def row(self, name: str) -> list[float]:
         row = self._rows.get(name)
         if row is None:
-            row = self._rows[name] = [0.0, 0.0, 0.0, 0.0]
+            row = self._rows[name] = [0.0, 0.0]
         return row
+
+    def lose(self, name: str, lost: LostWork) -> None:
+        self.row(name)
+        self._lost[name] = self._lost.get(name, NOTHING_LOST) + lost
 
     def costs(self) -> tuple[Cost, ...]:
         rows = (
-            Cost(name=name, gpus=round(gpus), hourly=cost, lost_gpu_hours=hours, lost=dollars)
-            for name, (gpus, cost, hours, dollars) in self._rows.items()
+            Cost(name=name, gpus=round(gpus), hourly=cost, lost=self._lost.get(name, NOTHING_LOST))
+            for name, (gpus, cost) in self._rows.items()
         )
-        return tuple(sorted(rows, key=lambda row: (-row.hourly, -row.lost, row.name)))
+        return tuple(sorted(rows, key=lambda row: (-row.hourly, -row.lost.cost, row.name)))
 
 
 def _shares(
@@ -215,10 +216,8 @@ def _shares(
     for sums, name in ((queues, 0), (teams, 1), (owners, 2)):
         if nobody:
             sums.row("")[1] += nobody
-        for (queue, workload), (hours, dollars) in lost.items():
-            row = sums.row((queue, _namespace(workload), workload)[name])
-            row[2] += hours
-            row[3] += dollars
+        for (queue, workload), work in lost.items():
+            sums.lose((queue, _namespace(workload), workload)[name], work)
     return {By.QUEUE: queues.costs(), By.TEAM: teams.costs(), By.WORKLOAD: owners.costs()}
 
 

@@ -2,21 +2,62 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec import Struct
+
 from gpuconsole.model.events import Happened, What
 
-Losses = Mapping[tuple[str, str], tuple[float, float]]
-"""(queue, workload or pod) → GPU-hours and USD."""
+
+class LostWork(Struct, frozen=True):
+    """Work that evictions took together, as far as it is known."""
+
+    gpu_hours: float = 0.0
+    cost: float = 0.0
+    """USD."""
+    times: int = 0
+    unknown: int = 0
+    """Times of which it is not known how much was lost, nor what it cost: the sums are at least so much."""
+    unpriced: int = 0
+    """Times of which it is not known what it cost."""
+
+    def __add__(self, other: "LostWork") -> "LostWork":
+        return LostWork(
+            self.gpu_hours + other.gpu_hours,
+            self.cost + other.cost,
+            self.times + other.times,
+            self.unknown + other.unknown,
+            self.unpriced + other.unpriced,
+        )
+
+    def hours_text(self, form: str = ",.1f") -> str:
+        """The GPU-hours in words: `1.2`, `at least 1.2`, `unknown`."""
+        return at_least(format(self.gpu_hours, form), self.unknown, self.times)
+
+    def cost_text(self, money: str) -> str:
+        """The cost in words, by its formatted amount."""
+        return at_least(money, self.unpriced, self.times)
+
+
+NOTHING_LOST = LostWork()
+Losses = Mapping[tuple[str, str], LostWork]
+"""(queue, workload or pod) → what it lost."""
 
 
 def lost_by(lines: Iterable[Happened]) -> Losses:
     """What these lines of history tell of; a PREEMPTED line only repeats an eviction."""
-    found: dict[tuple[str, str], tuple[float, float]] = {}
+    found: dict[tuple[str, str], LostWork] = {}
     for line in lines:
-        if line.lost_gpu_seconds and line.what is not What.PREEMPTED:
+        if (line.lost_gpu_seconds or line.lost_unknown) and line.what is not What.PREEMPTED:
             key = line.queue, line.workload or line.pod
-            hours, cost = found.get(key, (0.0, 0.0))
-            found[key] = hours + line.lost_gpu_seconds / 3600, cost + line.cost
+            found[key] = found.get(key, NOTHING_LOST) + lost_by_one(line)
     return found
+
+
+def lost_by_one(line: Happened) -> LostWork:
+    """What one eviction took; work that was done before anybody looked is unknown."""
+    if line.lost_unknown:
+        return LostWork(times=1, unknown=1, unpriced=1)
+    unpriced = line.lost_gpu_seconds > 0 and not line.cost
+    return LostWork(line.lost_gpu_seconds / 3600, line.cost, 1, 0, int(unpriced))
 
 
 def at_least(number: str, unknown: int, of: int) -> str:
@@ -35,7 +76,6 @@ def summed(losses: Sequence[float | None], form: str) -> str:
 def added(one: Losses, other: Losses) -> Losses:
     """Both together."""
     total = dict(one)
-    for key, (hours, cost) in other.items():
-        before = total.get(key, (0.0, 0.0))
-        total[key] = before[0] + hours, before[1] + cost
+    for key, lost in other.items():
+        total[key] = total.get(key, NOTHING_LOST) + lost
     return total

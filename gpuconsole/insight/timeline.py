@@ -146,6 +146,7 @@ def _detail(line: Happened, workload: str) -> str:
             return f"{line.queue}{f' on {line.flavor}' if line.flavor else ''}{wait}"
         case What.EVICTED:
             lost = f", {line.lost_gpu_seconds / 3600:.1f} GPU-h lost" if line.lost_gpu_seconds else ""
+            lost = ", lost work unknown" if line.lost_unknown else lost
             return f"{line.reason}{lost}"
         case What.POD_EVICTED | What.POD_FAILED:
             return line.pod

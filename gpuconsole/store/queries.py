@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gpuconsole.errors import HistoryError
 from gpuconsole.insight.calibration import Interval, Told
 from gpuconsole.insight.forecast_check import Cause, Difference, Differences
-from gpuconsole.insight.losses import Losses
+from gpuconsole.insight.losses import Losses, LostWork
 from gpuconsole.insight.overview import BINS, LastHour
 from gpuconsole.insight.preemptions import NEEDED
 from gpuconsole.model.choices import Choice, Considered
@@ -62,10 +62,16 @@ select {_FIELDS} from events indexed by events_by
 
 
 _LOSSES = """
-select queue, iif(workload != '', workload, pod) as owner, sum(lost_gpu_seconds) / 3600, sum(cost)
-    from events indexed by events_lost
-    where session = :session and n < :before and lost_gpu_seconds > 0 and what != 'preempted'
-    group by queue, owner
+with lost as (
+    select queue, workload, pod, lost_gpu_seconds, cost, 0 as unknown from events indexed by events_lost
+    where session = :session and n < :before and lost_gpu_seconds > 0 and lost_unknown = 0 and what != 'preempted'
+    union all
+    select queue, workload, pod, 0, 0, 1 from events indexed by events_lost_unknown
+    where session = :session and n < :before and lost_unknown > 0 and what != 'preempted'
+)
+select queue, iif(workload != '', workload, pod) as owner, sum(lost_gpu_seconds) / 3600, sum(cost),
+    count(*), sum(unknown), sum(cost = 0)
+    from lost group by queue, owner
 """
 
 
@@ -86,7 +92,10 @@ def of_workload(db: sqlite3.Connection, session: int, workload: str) -> Lines:
 def losses(db: sqlite3.Connection, session: int, before: int) -> Losses:
     """The work that a session lost by its lines before this number; a preemption only repeats an eviction."""
     rows = db.execute(_LOSSES, {"session": session, "before": before})
-    return {(clean(queue), clean(owner)): (float(hours), float(cost)) for queue, owner, hours, cost in rows}
+    return {
+        (clean(queue), clean(owner)): LostWork(float(hours), float(cost), times, unknown, unpriced)
+        for queue, owner, hours, cost, times, unknown, unpriced in rows
+    }
 
 
 _LAST_HOUR = f"""

@@ -114,6 +114,11 @@ def migrations() -> "Migrations":
         """Straight to what is counted of the last hour."""
         db.execute(f"create index events_counted on events (session, time) where {COUNTED}")
 
+    @steps()
+    def lost_unknown(db: "Database") -> None:
+        """Straight to the few lines by which an unknown amount of work was lost."""
+        db.execute("create index events_lost_unknown on events (session, n) where lost_unknown > 0")
+
     return steps
 
 

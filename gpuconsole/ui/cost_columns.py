@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from gpuconsole.insight.bill import Bill, By, Cost, PoolCost
+from gpuconsole.insight.losses import LostWork
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.resources import short
 from gpuconsole.ui import format as fmt
@@ -103,16 +104,33 @@ def cost_columns(by: By, whole: float) -> tuple[Column[Cost], ...]:
         Column("", lambda row: fmt.percent(row.hourly, whole), width=5, align="right"),
         Column(
             "LOST",
-            lambda row: ((f"{row.lost_gpu_hours:,.1f} GPU-h", "victim"),) if row.lost_gpu_hours else rate(0.0),
+            lambda row: _lost(row.lost, f"{row.lost.hours_text()}{_unit(row.lost)}"),
             id="lost-hours",
             width=11,
             align="right",
-            sort=lambda row: row.lost_gpu_hours,
+            sort=lambda row: row.lost.gpu_hours,
             down=True,
             rank=1,
         ),
-        _dollars("LOST $", lambda row: row.lost, "lost", 10, "victim"),
+        Column(
+            "LOST $",
+            lambda row: _lost(row.lost, row.lost.cost_text(fmt.money(row.lost.cost))),
+            id="lost",
+            width=10,
+            align="right",
+            sort=lambda row: row.lost.cost,
+            down=True,
+        ),
     )
+
+
+def _lost(lost: LostWork, text: str) -> Cell:
+    """What was lost; columns have no room for the words of the summary above them."""
+    return ((text.replace("at least ", "≥"), "victim"),) if lost.times else rate(0.0)
+
+
+def _unit(lost: LostWork) -> str:
+    return " GPU-h" if lost.unknown < lost.times else ""
 
 
 def summary(bill: Bill) -> tuple[Cell, ...]:
@@ -123,8 +141,11 @@ def summary(bill: Bill) -> tuple[Cell, ...]:
     saved = ((f"spot saves {fmt.money(bill.saved_hourly)}/h", "good"),) if bill.saved_hourly else ""
     plural = "s" if bill.interrupted != 1 else ""
     taken = ((f"{GLYPHS['victim']} {bill.interrupted} interruption{plural}", "victim"),) if bill.interrupted else ""
-    hours = f", {bill.lost_gpu_hours:,.1f} GPU-h"
-    lost: Painted = ((f" {GLYPHS['victim']} {fmt.money(bill.lost)} of lost work", "victim"), (hours, "dim"))
-    if not bill.lost_gpu_hours:
+    gone, cost = bill.lost.hours_text(), bill.lost.cost_text(fmt.money(bill.lost.cost))
+    told = f"{cost} of lost work, {gone}{_unit(bill.lost)}"
+    if cost == "unknown":
+        told = "lost work unknown" if gone == "unknown" else f"lost work {gone} GPU-h, cost unknown"
+    lost: Painted = ((f" {GLYPHS['victim']} {told}", "victim"),)
+    if not bill.lost.times:
         lost = ((" no work lost", "dim"),)
     return (join([now, idle if bill.idle_hourly else "", spent], "  ·  "), join([lost, saved, taken], "  ·  "))

@@ -181,6 +181,12 @@ def test_what_nobody_knows_to_be_lost_is_told_as_unknown(gpuconsole: Line, tmp_p
         ("r/c", None, None),
         ("r/a", 2.0, 4.0),
     ]
+    summary = answer["summary"]
+    assert (summary["lost_gpu_hours"], summary["cost"], summary["unknown"]) == (2.0, 4.0, 1)
+    assert [(one["name"], one["lost_gpu_hours"], one["cost"]) for one in summary["victims"]] == [
+        ("r/a", 2.0, 4.0),
+        ("r/c", None, None),
+    ]
 
 
 @pytest.mark.usefixtures("recorded")

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuconsole.insight.bill import FIXED, By, Cost, bill
-from gpuconsole.insight.losses import added, lost_by
+from gpuconsole.insight.losses import LostWork, added, lost_by
 from gpuconsole.model.autoscaling import ON_DEMAND, PRICE, SPOT, Instance, NodeGroup, NodePool
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.objects import Object
@@ -85,9 +85,23 @@ def test_lost_work_stands_beside_the_cost_of_who_lost_it() -> None:
     ]
     lost = added(lost_by(lines[:1]), lost_by(lines[1:]))
     found = bill(world([]), PRICES, lost)
-    assert (found.lost, found.lost_gpu_hours) == (8.0, 4.0)
-    assert found.by[By.QUEUE] == (Cost(name="cq", lost=8.0, lost_gpu_hours=4.0),)
-    assert [(one.name, one.lost) for one in found.by[By.WORKLOAD]] == [("team/a", 4.0), ("team/b", 4.0)]
+    assert found.lost == LostWork(4.0, 8.0, 2)
+    assert found.by[By.QUEUE] == (Cost(name="cq", lost=LostWork(4.0, 8.0, 2)),)
+    assert [(one.name, one.lost.cost) for one in found.by[By.WORKLOAD]] == [("team/a", 4.0), ("team/b", 4.0)]
+
+
+def test_work_whose_loss_is_unknown_is_no_nought() -> None:
+    """It ran before anybody looked; a sum with it is at least what is known."""
+    known = Happened(time=START, what=What.EVICTED, queue="cq", workload="team/a", lost_gpu_seconds=7200.0, cost=4.0)
+    unknown = Happened(time=START, what=What.EVICTED, queue="cq", workload="team/b", lost_unknown=True)
+    unpriced = Happened(time=START, what=What.EVICTED, queue="other", workload="team/c", lost_gpu_seconds=3600.0)
+    found = bill(world([]), PRICES, lost_by([known, unknown, unpriced]))
+    assert {one.name: (one.lost.hours_text(), one.lost.cost_text("4.00 $")) for one in found.by[By.QUEUE]} == {
+        "cq": ("at least 2.0", "at least 4.00 $"),
+        "other": ("1.0", "unknown"),
+    }
+    told = {one.name: one.lost for one in found.by[By.WORKLOAD]}
+    assert (told["team/b"].hours_text(), told["team/b"].cost_text("0.00 $")) == ("unknown", "unknown")
 
 
 def test_a_gpu_that_pods_share_is_paid_once_in_equal_parts() -> None:

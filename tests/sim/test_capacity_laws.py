@@ -196,7 +196,7 @@ def test_work_done_and_work_lost_are_the_time_that_was_run(name: str, deeds: lis
             gpus = sum(part.requests.get(GPU, 0) for part in one.pod_sets)
             assert ran[one.key] * gpus == pytest.approx(one.duration / SECOND * gpus + lost[one.key])
     lines = [event for event in events if isinstance(event, Happened)]
-    assert sum(hours for hours, _ in lost_by(lines).values()) == pytest.approx(sum(lost.values()) / 3600)
+    assert sum(work.gpu_hours for work in lost_by(lines).values()) == pytest.approx(sum(lost.values()) / 3600)
 
 
 def _books(events: list[Event]) -> tuple[dict[str, float], dict[str, float]]:

@@ -217,7 +217,7 @@ def test_money_and_lost_work_add_up(make: Make, data: st.DataObject) -> None:
             lost = books.lost[job.key]
             assert books.ran[job.key] * gpus == pytest.approx(job.duration / SECOND * gpus + lost), job.key
     lines = [event for event in events if isinstance(event, Happened)]
-    assert sum(hours for hours, _ in lost_by(lines).values()) == pytest.approx(sum(books.lost.values()) / 3600)
+    assert sum(lost.gpu_hours for lost in lost_by(lines).values()) == pytest.approx(sum(books.lost.values()) / 3600)
 
 
 def _paid(events: Iterable[Event], now: int) -> float:

@@ -83,7 +83,7 @@ def test_budgets_hold_the_drain_back_but_not_the_cloud() -> None:
 def _lost(told: Iterable[Happened]) -> tuple[float, float]:
     """GPU-hours and USD of work, whoever lost it."""
     found = lost_by(told).values()
-    return sum(hours for hours, _ in found), sum(cost for _, cost in found)
+    return sum(lost.gpu_hours for lost in found), sum(lost.cost for lost in found)
 
 
 @pytest.mark.parametrize(("checkpoint", "lost"), [(None, 35.0), (10 * MINUTE, 5.0), (7 * MINUTE, 0.0)])

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.errors import HistoryError
+from gpuconsole.insight.losses import LostWork, lost_by
 from gpuconsole.insight.preemptions import rows
 from gpuconsole.model.choices import Choice, Considered, Verdict
 from gpuconsole.model.events import Announcement, Happened, What
@@ -224,7 +225,9 @@ def test_opening_twice_migrates_once(tmp_path: Path) -> None:
     open_for_writing(tmp_path / "history.db").close()
     db = open_for_writing(tmp_path / "history.db")
     applied = db.execute("select name from _sqlite_migrations").fetchall()
-    names = "announcements choices counted forecasts foretold gpu_samples history losses unknown_losses unseen"
+    names = (
+        "announcements choices counted forecasts foretold gpu_samples history losses lost_unknown unknown_losses unseen"
+    )
     assert sorted(applied) == [(name,) for name in names.split()]
     db.close()
 
@@ -259,9 +262,28 @@ def test_lost_work_is_summed_up_over_what_is_stored_and_what_waits(recorder: Rec
     recorder.flush()
     recorder.record([evicted, replace(evicted, workload="", pod="prod/p-0")])
     assert history.losses(recorder) == {
-        (PREEMPTED.queue, PREEMPTED.workload): (2.0, 4.0),
-        (PREEMPTED.queue, "prod/p-0"): (1.0, 2.0),
+        (PREEMPTED.queue, PREEMPTED.workload): LostWork(2.0, 4.0, 2),
+        (PREEMPTED.queue, "prod/p-0"): LostWork(1.0, 2.0, 1),
     }
     recorder.flush()
-    assert history.losses(recorder)[PREEMPTED.queue, PREEMPTED.workload] == (2.0, 4.0)
+    assert history.losses(recorder)[PREEMPTED.queue, PREEMPTED.workload] == LostWork(2.0, 4.0, 2)
+    recorder.close()
+
+
+def test_lost_work_that_is_unknown_or_has_no_price_is_counted_as_that(recorder: Recorder) -> None:
+    evicted = replace(PREEMPTED, what=What.EVICTED, lost_gpu_seconds=3600.0, cost=2.0)
+    unknown = replace(evicted, lost_gpu_seconds=0.0, cost=0.0, lost_unknown=True)
+    lines = [PREEMPTED, evicted, unknown, replace(evicted, cost=0.0), replace(unknown, workload="prod/other")]
+    recorder.record(lines)
+    waiting = history.losses(recorder)
+    recorder.flush()
+    assert (
+        history.losses(recorder)
+        == waiting
+        == lost_by(lines)
+        == {
+            (PREEMPTED.queue, PREEMPTED.workload): LostWork(2.0, 2.0, 3, 1, 2),
+            (PREEMPTED.queue, "prod/other"): LostWork(0.0, 0.0, 1, 1, 1),
+        }
+    )
     recorder.close()

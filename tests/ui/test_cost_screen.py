@@ -4,7 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.autoscaling import POOL, SPOT, Instance, NodeGroup, NodePool
+from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Node
+from gpuconsole.model.events import Happened, What
 from gpuconsole.model.objects import Object
 from gpuconsole.ui.screens.cost import CostScreen
 from gpuconsole.ui.widgets.grid import Grid
@@ -88,3 +90,31 @@ async def test_hostile_names_reach_the_screen_clean(name: str) -> None:
         for key in ("9", "end", "d", "escape", "B", "B", "tab", "end", "enter"):
             await stage.press(key)
             assert all(line.isprintable() for line in stage.lines), key
+
+
+async def test_work_whose_loss_is_unknown_is_no_nought() -> None:
+    """It ran before the console looked."""
+    gone = Happened(
+        time=NOW - MINUTE,
+        what=What.EVICTED,
+        workload="prod/old",
+        queue="cq-prod",
+        reason="Preempted",
+        lost_unknown=True,
+    )
+    async with staged(recorded(org_cohort(), [gone]), (160, 50)) as stage:
+        await stage.press("9")
+        assert "✖ lost work unknown" in stage.text
+        assert stage.line("cq-prod").split()[-2:] == ["unknown", "unknown"]
+
+
+async def test_a_sum_with_an_unknown_part_is_at_least_what_is_known() -> None:
+    known = Happened(
+        time=NOW - MINUTE, what=What.EVICTED, workload="prod/a", queue="cq-prod", lost_gpu_seconds=7200.0, cost=4.0
+    )
+    lines = [known, replace(known, workload="prod/old", lost_gpu_seconds=0.0, cost=0.0, lost_unknown=True)]
+    async with staged(recorded(org_cohort(), lines), (160, 50)) as stage:
+        await stage.press("9")
+        assert "at least 4.00 $ of lost work, at least 2.0 GPU-h" in stage.text
+        assert "≥2.0 GPU-h" in stage.line("cq-prod")
+        assert "≥4.00 $" in stage.line("cq-prod")
