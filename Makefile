@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 JOBS ?= 4
 
-.PHONY: help run test lint unit smoke bench mutants conformance fgd check-why backtest controlplane test-live bench-live screenshots clean
+.PHONY: help run test lint unit smoke fuzz bench mutants conformance fgd check-why backtest controlplane test-live bench-live screenshots clean
 .DEFAULT_GOAL := help
 
 help: ## show the targets
@@ -30,6 +30,9 @@ lint: $(STAMP)
 # The console's tests mostly wait, so that several processes help also where there is one core.
 unit: $(STAMP)
 	$(BIN)/pytest -n $(JOBS) --dist loadfile
+
+fuzz: $(STAMP) ## give 2,000 damaged files of all kinds to all commands
+	$(BIN)/python -m tests.tools.fuzz
 
 smoke: $(STAMP) ## drive the console in a real terminal (needs tmux) and press every key
 	$(BIN)/python -m tests.tools.smoke

@@ -4,7 +4,7 @@ The file is `config.yaml` in the user's configuration folder (`GPUCONSOLE_CONFIG
 `GPUCONSOLE_A__B` in the environment.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from gpuconsole.errors import ConfigError
+from gpuconsole.model.text import clean
 
 PREFIX = "GPUCONSOLE_"
 
@@ -161,6 +162,26 @@ def _check(layer: object, origin: str, *, strict: bool) -> None:
         msgspec.convert(layer, Config, strict=strict)
     except msgspec.ValidationError as error:
         raise ConfigError(origin, _plain(str(error))) from error
+    for where, text in _texts(layer):
+        if "\0" in text:
+            raise ConfigError(origin, f"{where}: there is a NUL character in {clean(repr(text), 60)}; remove it")
+
+
+def _texts(value: object, where: str = "") -> Iterator[tuple[str, str]]:
+    """All texts of a setting, with their place; keys of mappings are texts, too."""
+    match value:
+        case str():
+            yield where, value
+        case Mapping():
+            for name, inner in value.items():
+                below = f"{where}.{clean(str(name))}".lstrip(".")
+                yield below, str(name)
+                yield from _texts(inner, below)
+        case list() | tuple():
+            for number, inner in enumerate(value):
+                yield from _texts(inner, f"{where}[{number}]")
+        case _:
+            pass
 
 
 def _plain(text: str) -> str:

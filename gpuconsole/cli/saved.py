@@ -37,7 +37,9 @@ def saved_in(file: Path) -> tuple[SnapshotFile, SimPolicy | None]:
         raise SourceError(str(file), wrong)
     try:
         return saved, policy_in(saved)
-    except msgspec.ValidationError as error:
+    except UnicodeDecodeError as error:
+        raise _not_utf_8(file, data) from error
+    except msgspec.DecodeError as error:
         raise SourceError(str(file), f"policy: {error}") from error
 
 
@@ -45,10 +47,31 @@ def _decoded(file: Path, data: bytes) -> SnapshotFile:
     try:
         return decode(data)
     except msgspec.ValidationError as error:
-        raise SourceError(str(file), _wrong(msgspec.json.decode(data), str(error))) from error
+        raise SourceError(str(file), _wrong(_document(data), str(error))) from error
+    except UnicodeDecodeError as error:
+        raise _not_utf_8(file, data) from error
     except (msgspec.DecodeError, RecursionError) as error:
         why = "its values lie too deep in each other" if isinstance(error, RecursionError) else str(error)
         raise SourceError(str(file), f"it is no Snapshot: {why}; {REMEDY}") from error
+
+
+def _not_utf_8(file: Path, data: bytes) -> SourceError:
+    """Where a file is not UTF-8; who decodes its texts one by one only knows the place in one of them."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        said = f"it is not UTF-8: byte {data[error.start]:#04x} at position {error.start}; {REMEDY}"
+        return SourceError(str(file), said, line)
+    return SourceError(str(file), f"its texts are not UTF-8; {REMEDY}")
+
+
+def _document(data: bytes) -> Any:
+    """The JSON document; None where what comes after its first wrong value is no JSON."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def _wrong(document: Any, problem: str) -> str:

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 import click
 import msgspec
@@ -55,9 +55,9 @@ class Duration(click.ParamType[Span]):
     "--type", "types", multiple=True, type=click.Choice([what.value for what in What]), help="Only these events."
 )
 @click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Write the Snapshot at the end here.")
-@click.option("--cycles", type=click.File("r"), help="Bare scenarios, one a line, results likewise; - is stdin.")
+@click.option("--cycles", type=click.File("rb"), help="Bare scenarios, one a line, results likewise; - is stdin.")
 def command(
-    request: Request, until: Span, output: str, types: tuple[str, ...], save: Path | None, cycles: TextIO | None
+    request: Request, until: Span, output: str, types: tuple[str, ...], save: Path | None, cycles: BinaryIO | None
 ) -> int:
     """Run a cluster without a screen.
 
@@ -92,7 +92,7 @@ def command(
     return 0
 
 
-def _run_bare(lines: TextIO) -> int:
+def _run_bare(lines: BinaryIO) -> int:
     failed = False
     for result in run_lines(lines, lines.name, misread_expectations):
         click.echo(json.dumps(result, separators=(",", ":")))

@@ -51,6 +51,8 @@ def as_code(text: Any) -> str:
 
 
 def as_amount(resource: str, value: Any) -> int:
+    if not isinstance(value, str | int | float):
+        raise ExpectError(f"{clean(repr(value), 60)} is no quantity; write it as 8, 500m, 1.5Gi or 2e3")
     try:
         return amount(resource, value)
     except ValueError as error:

@@ -10,6 +10,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Cohort
 from gpuconsole.model.resources import MANY, is_gpu, is_mig
 from gpuconsole.model.volcano import VolcanoQueue
+from gpuconsole.model.volcano_jobs import VolcanoSpec
 
 MOST_DEVICES = 4_096
 """GPUs of one node: time-slicing multiplies them, but not without end."""
@@ -62,5 +63,8 @@ def impossible(objects: Sequence[Object]) -> Iterator[str]:
                         yield f"{place}: {amount} are more than a machine has; write {MOST_DEVICES} or less"
             case Job(rules=BatchRules(completions=int() as completions)) if not 0 <= completions <= MANY:
                 yield f"{thing.key} rules.completions: {completions} is out of range; write 0 to {MANY}"
+            case Job(volcano=VolcanoSpec(tasks=tasks)) if len(tasks) > len(thing.pod_sets):
+                said = f"{len(tasks)} tasks are more than the job's {len(thing.pod_sets)} pod sets"
+                yield f"{thing.key} volcano.tasks: {said}; write one for each pod set, or fewer"
             case _:
                 pass

@@ -51,7 +51,7 @@ def no_objections(scenario: Document) -> Iterable[str]:
 
 
 def run_lines(
-    lines: Iterable[str], source: str = "", objections: Callable[[Document], Iterable[str]] = no_objections
+    lines: Iterable[str | bytes], source: str = "", objections: Callable[[Document], Iterable[str]] = no_objections
 ) -> Iterator[dict[str, Any]]:
     """Run scenarios, one JSON document a line, and give one result a line; a bad line gives an `error`.
 
@@ -72,10 +72,10 @@ def _unknown_keys(scenario: Document) -> Iterator[str]:
         yield f"{where}unknown key {clean(repr(found.key), 80)}; {found.advice}"
 
 
-def _run_line(line: str, objections: Callable[[Document], Iterable[str]]) -> dict[str, Any]:
+def _run_line(line: str | bytes, objections: Callable[[Document], Iterable[str]]) -> dict[str, Any]:
     name = ""
     try:
-        scenario = json.loads(line)
+        scenario = json.loads(line if isinstance(line, str) else line.decode())
         if not isinstance(scenario, dict):
             raise ValueError("a scenario is a JSON object")
         name = str(scenario.get("name", ""))
@@ -84,6 +84,10 @@ def _run_line(line: str, objections: Callable[[Document], Iterable[str]]) -> dic
         return run(scenario)
     except json.JSONDecodeError as error:
         problem = f"the line is no JSON: {error}"
+    except UnicodeDecodeError as error:
+        problem = f"the line is not UTF-8: {error.reason} at position {error.start}"
+    except RecursionError:
+        problem = "the line's values lie too deep in each other"
     except KeyError as error:
         problem = f"the scenario lacks {error}"
     except (ValueError, TypeError, AttributeError) as error:

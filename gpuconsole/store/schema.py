@@ -154,7 +154,7 @@ def told_of(path: Path) -> Iterator[None]:
     """Raise what goes wrong with this file as a HistoryError that says what to do."""
     try:
         yield
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
         problem = error.strerror if isinstance(error, OSError) else error
         raise HistoryError(f"{path}: {problem}; {ELSEWHERE}") from error
 
@@ -197,7 +197,7 @@ def earlier_sessions(path: Path) -> Iterator[sqlite3.Connection]:
     with closing(open_for_writing(path)) as db:
         try:
             yield db
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise HistoryError(f"{path}: {error}") from error
 
 

@@ -79,3 +79,18 @@ def test_the_state_folder_holds_history_and_log(tmp_path: Path, monkeypatch: pyt
     assert Config().history_file == tmp_path / "xdg" / "gpuconsole" / "history.db"
     elsewhere = load({}, {"GPUCONSOLE_STATE_DIR": str(tmp_path)})
     assert (elsewhere.history_file, elsewhere.log_file) == (tmp_path / "history.db", tmp_path / "gpuconsole.log")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('state_dir: "/tmp/a\\0b"', "state_dir"),
+        ('live: {protected: ["prod-*", "a\\0"]}', "live.protected[1]"),
+        ('live: {telemetry: {headers: {"a\\0": b}}}', "live.telemetry.headers.a\ufffd"),
+    ],
+)
+def test_a_nul_character_in_a_setting_is_an_error_with_its_place(tmp_path: Path, text: str, place: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, text)
+    assert caught.value.origin == str(tmp_path / "config.yaml")
+    assert caught.value.problem.startswith(f"{place}: there is a NUL character in '")

@@ -1,5 +1,6 @@
 """`gpuconsole snapshot save`: what is saved is what is opened again, with names or without."""
 
+import json
 from pathlib import Path
 
 from gpuconsole.model.clock import HOUR
@@ -93,3 +94,45 @@ def test_a_file_that_cannot_be_written_is_a_line(gpuconsole: Line, tmp_path: Pat
     assert result.status != 0
     assert result.err.startswith("gpuconsole: ")
     assert len(result.err.splitlines()) == 1
+
+
+def test_a_file_that_is_not_utf_8_is_an_error_with_its_place(gpuconsole: Line, tmp_path: Path) -> None:
+    _, data = saved(tmp_path, gpuconsole)
+    file = tmp_path / "bad.json"
+    at = data.index(b"acme-team")
+    file.write_bytes(data[:at] + b"\xff" + data[at + 1 :])
+    line = data.count(b"\n", 0, at) + 1
+    for command in (["shares"], ["simulate"], ["why", "team/job"], ["forecast"]):
+        result = gpuconsole(*command, "--snapshot", file)
+        assert (result.status, result.out) == (2, "")
+        assert result.err.startswith(f"gpuconsole: {file}:{line}: it is not UTF-8: byte 0xff at position {at}; ")
+
+
+def test_a_policy_that_is_not_utf_8_is_an_error(gpuconsole: Line, tmp_path: Path) -> None:
+    _, data = saved(tmp_path, gpuconsole)
+    file = tmp_path / "bad.json"
+    at = data.index(b"binpack")
+    file.write_bytes(data[:at] + b"\xa7" + data[at + 1 :])
+    result = gpuconsole("shares", "--snapshot", file)
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith(f"gpuconsole: {file}")
+
+
+def test_a_wrong_value_before_broken_json_is_an_error(gpuconsole: Line, tmp_path: Path) -> None:
+    file = tmp_path / "bad.json"
+    file.write_text("9999999\n]")
+    result = gpuconsole("risk", "--snapshot", file)
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith(f"gpuconsole: {file}: it is no Snapshot")
+
+
+def test_more_volcano_tasks_than_pod_sets_are_an_error(gpuconsole: Line, tmp_path: Path) -> None:
+    file = tmp_path / "saved.json"
+    assert gpuconsole("snapshot", "save", file, "policies-volcano", "--until", "1m").status == 0
+    document = json.loads(file.read_bytes())
+    [job, *_] = [thing for thing in document["objects"] if thing.get("volcano")]
+    job["volcano"].setdefault("tasks", []).extend([{}] * 5)
+    file.write_text(json.dumps(document))
+    result = gpuconsole("shares", "--snapshot", file)
+    assert (result.status, result.out) == (2, "")
+    assert f"{job['name']} volcano.tasks: " in result.err

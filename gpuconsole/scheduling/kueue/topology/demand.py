@@ -70,15 +70,16 @@ def is_requested(pod_set: PodSet, rules: QueueRules) -> bool:
 
 def requested_level(demand: Demand, domains: Domains) -> str:
     """The level whose domains are to hold the pods together, or nothing."""
-    return level_of(demand.request, domains) or (domains.levels[-1] if demand.implied else "")
+    # A Topology may have no levels: its manifest is warned of, and a watched one may come before its spec.
+    return level_of(demand.request, domains) or ("".join(domains.levels[-1:]) if demand.implied else "")
 
 
 def level_of(request: TopologyRequest, domains: Domains) -> str:
     if request.required or request.preferred:
         return request.required or request.preferred
     if slices_of(request):
-        return domains.levels[0]
-    return domains.levels[-1] if request.unconstrained else ""
+        return "".join(domains.levels[:1])
+    return "".join(domains.levels[-1:]) if request.unconstrained else ""
 
 
 def has_levels(request: TopologyRequest, domains: Domains) -> bool:
