@@ -261,3 +261,31 @@ def test_a_fork_and_a_saved_simulation_go_on_alike() -> None:
         ends.append([event for event in one.drain() if isinstance(event, Happened)])
     assert ends[0] == ends[1] == ends[2]
     assert ends[0][-1].what is What.FINISHED
+
+
+def test_a_cron_job_makes_its_job_when_fewer_jobs_are_there() -> None:
+    """Every ten minutes a Job of fifteen, and no more than one at a time by the quota."""
+    cron = {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": manifests.meta("nightly"),
+        "spec": {
+            "schedule": "*/10 * * * *",
+            "successfulJobsHistoryLimit": 0,
+            "jobTemplate": {
+                "metadata": {"annotations": {"gpuconsole.io/duration": "15m"}},
+                "spec": {"template": manifests.pod(restart="Never")},
+            },
+        },
+    }
+    simulation = start([*nodes(1), *manifests.read(quota({"count/jobs.batch": 1}))], UNQUEUED)
+    submit(simulation, *manifests.read(cron))
+    simulation.advance(START + 21 * MINUTE)
+    assert len([job for job in simulation.snapshot().jobs.all() if job.kind == "Job"]) == 1
+    (refused,) = refusals(simulation)
+    assert refused[:3] == (1200, "CronJob/red/nightly", "FailedCreate")
+    assert refused[3].startswith('Error creating job: jobs.batch "nightly-')
+    assert refused[3].endswith("used: count/jobs.batch=1, limited: count/jobs.batch=1")
+    simulation.advance(START + 26 * MINUTE)
+    jobs = [job for job in simulation.snapshot().jobs.all() if job.kind == "Job" and not job.ended]
+    assert len(jobs) == 1

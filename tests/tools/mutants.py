@@ -504,6 +504,41 @@ MUTANTS: tuple[Mutant, ...] = (
         "- spread.least > spread.constraint.max_skew + 1:",
         KUBE_TESTS,
     ),
+    Mutant(
+        "a ResourceQuota lets every pod be created",
+        f"{CONTROLLERS}/quotas.py",
+        "if refusal is not None:",
+        "if False:",
+        ("tests/sim/test_resource_quotas.py",),
+    ),
+    Mutant(
+        "who was refused by a ResourceQuota never tries again",
+        f"{CONTROLLERS}/quotas.py",
+        "_let_try_again(world, namespace)",
+        "pass",
+        ("tests/sim/test_resource_quotas.py",),
+    ),
+    Mutant(
+        "a ResourceQuota counts pods outside its scopes",
+        "gpuconsole/model/resource_quota.py",
+        "_in_scope(scope, template, priority_class) for scope in quota.scopes",
+        "True for scope in quota.scopes",
+        ("tests/sim/test_resource_quotas.py",),
+    ),
+    Mutant(
+        "all replicas of a Workload's pod group are one gang",
+        "gpuconsole/model/documents/pods.py",
+        '(workload, group, replica))), f"',
+        '(workload, group))), f"',
+        ("tests/sim/test_scheduling_groups.py",),
+    ),
+    Mutant(
+        "pods of a group of scheduling.k8s.io start one by one",
+        f"{KUBE}/pod_groups.py",
+        "name = name or pod.template.scheduling_group",
+        "name = name or ''",
+        ("tests/sim/test_scheduling_groups.py",),
+    ),
 )
 
 

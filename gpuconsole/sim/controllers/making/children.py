@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from gpuconsole.model.events import What
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import CronRules, GroupRules, MemberRules
 from gpuconsole.model.jobs.naming import LWS_GROUP, POD
@@ -9,7 +10,7 @@ from gpuconsole.model.jobs.workloads import workload_of
 from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.controllers import endings, jobs
+from gpuconsole.sim.controllers import endings, jobs, pods, quotas
 from gpuconsole.sim.controllers.making import cron
 from gpuconsole.sim.kernel import CronDue
 from gpuconsole.sim.world import World
@@ -66,9 +67,16 @@ def _make_due(world: World, job: Job, rules: CronRules, children: list[Job]) -> 
         return
     for earlier in cron.replaced(rules, active):
         delete(world, earlier)
-    world.put(cron.noted(job, rules, scheduled))
     name = f"{rules.makes}/{job.namespace}/{job.name}-{scheduled}"
-    jobs.create_job(world, cron.job_for(job, rules, scheduled, uid=world.uid(rules.makes, name), now=world.now))
+    made = cron.job_for(job, rules, scheduled, uid=world.uid(rules.makes, name), now=world.now)
+    refusal = quotas.refusal_of(world, made)
+    if refusal:
+        # Its time stays open: it is tried again when one of its Jobs has ended or gone.
+        message = f"Error creating job: {refusal}"
+        world.tell(What.PENDING, workload=job.key, reason=pods.FAILED_CREATE, message=message)
+        return
+    world.put(cron.noted(job, rules, scheduled))
+    jobs.create_job(world, made)
 
 
 def _has_pods(world: World, job: Job) -> bool:
