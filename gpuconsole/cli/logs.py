@@ -5,7 +5,6 @@ from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-from gpuconsole.errors import ConsoleError
 from gpuconsole.store.private import make_private_file, make_private_folder
 
 LARGEST = 5_000_000
@@ -23,16 +22,22 @@ class PrivateLog(RotatingFileHandler):
         """Say nothing: the terminal belongs to the console, and a disk that is full stays full for the next line."""
 
 
-def log_to(file: Path, level: str) -> None:
-    """Send all logging from a level on to a file, which is rotated at 5 MB. Raises ConsoleError."""
+def log_to(file: Path, level: str) -> str:
+    """Send all logging from a level on to a file, which is rotated at 5 MB.
+
+    Returns why no log is kept, with the user's next step; empty where one is.
+    """
+    problem = ""
+    handler: logging.Handler = logging.NullHandler()
     try:
         make_private_folder(file.parent)
         handler = PrivateLog(file, maxBytes=LARGEST, backupCount=KEPT, encoding="utf-8")
     except OSError as error:
-        raise ConsoleError(f"{file}: {error.strerror}; set GPUCONSOLE_STATE_DIR to a folder of yours") from error
+        problem = f"No log is kept: {file}: {error.strerror}; set GPUCONSOLE_STATE_DIR to a folder of yours"
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     for old in root.handlers[:]:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level.upper())
+    return problem

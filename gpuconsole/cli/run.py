@@ -52,9 +52,10 @@ def command(request: Request, speed: float | None, **options: Any) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the console needs a terminal; `gpuconsole simulate` runs without one")
     request, settings = configured(request, speed=speed, **options)
-    log_to(settings.log_file, settings.log_level)
+    unlogged = log_to(settings.log_file, settings.log_level)
     _leave_on_signals()
     console = _live(request, settings) if request.live else _simulated(request, settings)
+    console.notices += (unlogged,) if unlogged else ()
     contexts = _contexts(request, settings) if request.live else None
     try:
         return _show(console, settings, request.namespace, contexts)

@@ -45,7 +45,12 @@ def serve(pipe: Connection, parents: Connection, log_file: Path | None) -> None:
 
 def _write_to(log_file: Path | None) -> None:
     """Send what this process prints to the log, for the terminal belongs to the console."""
-    target = os.open(log_file or os.devnull, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    try:
+        target = os.open(log_file or os.devnull, flags, 0o600)
+    except OSError:
+        # Nothing can be written there; the console says so.
+        target = os.open(os.devnull, flags)
     os.dup2(target, 1)
     os.dup2(target, 2)
     os.close(target)

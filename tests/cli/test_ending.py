@@ -64,6 +64,17 @@ def test_a_closed_terminal_ends_the_console_like_a_quit(console: PtyConsole, tmp
     assert ended(tmp_path) == ["sent"]
 
 
+def test_the_console_opens_also_where_neither_history_nor_log_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    environment = {"GPUCONSOLE_STATE_DIR": str(tmp_path / "file" / "state"), "XDG_CONFIG_HOME": str(tmp_path)}
+    with PtyConsole([sys.executable, "-m", "gpuconsole"], 160, 50, environment) as console:
+        console.wait("NO HISTORY")
+        os.kill(console.pid, signal.SIGTERM)
+        painted, status = console.end(PATIENCE)
+    assert status == 0
+    assert b"Traceback" not in painted
+
+
 def ended(state: Path) -> list[str]:
     """Check that the only session was closed with all that happened in it; returns what the audit says."""
     with closing(sqlite3.connect(state / "history.db")) as db:
