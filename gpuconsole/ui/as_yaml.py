@@ -86,6 +86,7 @@ API_VERSIONS: Mapping[str, str] = {
 _KINDS = {
     "VolcanoQueue": "Queue",
     "KaiQueue": "Queue",
+    "SchedulingWorkload": "Workload",
     "KaiPodGroup": "PodGroup",
     "StoredTemplate": "PodTemplate",
     "VolcanoCronJob": "CronJob",

@@ -23,7 +23,9 @@ from gpuconsole.model.jobs.kubeflow import ALL as KUBEFLOW
 from gpuconsole.model.jobs.kubeflow import Replicas
 from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, MAX_EXECUTION, PRIORITY_CLASS, QUEUE
 from gpuconsole.model.jobs.naming import LWS_GROUP, POD_GROUP, SUSPENDED_BY
+from gpuconsole.model.jobs.spark import COPIED
 from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.model.workloads import Workload
 from gpuconsole.ui.pod_yaml import Fields, amounts, asked_topology, present, template_fields, toleration_fields
 from gpuconsole.ui.volcano_yaml import volcano_job_spec
@@ -102,6 +104,10 @@ def job_spec(job: Job) -> Fields:
             return _replicas(job)
         case "LeaderWorkerSet" if isinstance(job.rules, GroupRules):
             return _groups(job, job.rules)
+        case "SparkApplication" if len(job.pod_sets) == 2:
+            return _spark(job)
+        case "AppWrapper":
+            return {**_suspended(job), "components": _components(job)}
         case "TrainJob" if isinstance(job.rules, TrainRules):
             return {**_suspended(job), **_train(job.rules)}
         case _:
@@ -135,6 +141,55 @@ def _spec_of(written: Fields) -> Fields:
 
 def _main(job: Job, restart: str) -> Fields:
     return _pod(job.pod_sets[0] if job.pod_sets else PodSet(), restart)
+
+
+def _spark(job: Job) -> Fields:
+    """A SparkApplication; what Kueue does not count of it is not known."""
+    driver, executor = job.pod_sets
+    retries = {"type": "OnFailure", "onFailureRetries": job.backoff_limit} if job.backoff_limit else {"type": "Never"}
+    return {
+        **_suspended(job),
+        "type": "Scala",
+        "mode": "cluster",
+        "restartPolicy": retries,
+        "driver": _spark_role(driver),
+        "executor": {"instances": executor.count, **_spark_role(executor)},
+    }
+
+
+def _spark_role(pods: PodSet) -> Fields:
+    """A driver or an executor: what its own container asks for, and what its pods need besides."""
+    written = template_fields(pods.template)
+    spec, (main, *sidecars) = written["spec"], written["spec"]["containers"]
+    resources = main.get("resources", {})
+    requests, limits = resources.get("requests", {}), resources.get("limits", {})
+    gpu = next((name for name in limits if name not in (CPU, MEMORY)), "")
+    return present(
+        coreRequest=requests.get(CPU),
+        coreLimit=limits.get(CPU),
+        memory=requests.get(MEMORY),
+        memoryLimit=limits.get(MEMORY),
+        gpu={"name": gpu, "quantity": int(limits[gpu])} if gpu else {},
+        sidecars=sidecars,
+        labels=dict(pods.template.labels),
+        annotations={**pods.template.annotations, **asked_topology(pods)},
+        **{key: spec[key] for key in COPIED if key in spec},
+    )
+
+
+def _components(job: Job) -> list[Fields]:
+    """Components that make the pods of an AppWrapper: a JobSet, or Deployments for what serves."""
+    if isinstance(job.rules, ReplicaRules):
+        return [
+            {"template": _inner("apps/v1", "Deployment", pods.name, {"replicas": pods.count, **_pod(pods)})}
+            for pods in job.pod_sets
+        ]
+    spec = {"replicatedJobs": [_replicated(pods) for pods in job.pod_sets]}
+    return [{"template": _inner("jobset.x-k8s.io/v1alpha2", "JobSet", job.name, spec)}]
+
+
+def _inner(version: str, kind: str, name: str, spec: Fields) -> Fields:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 def _replicated(pods: PodSet) -> Fields:

@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 
 from gpuconsole.model.autoscaling import DEFAULT_BUDGETS, Budget, NodePool
 from gpuconsole.model.clock import HOUR, format_exactly, format_time
-from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.cluster import Node, Pod, ResourceQuota
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue, KaiTopology, QueueResource
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import AdmissionCheck, Topology
+from gpuconsole.model.resource_quota import written
+from gpuconsole.model.scheduling_groups import SchedulingWorkload
 from gpuconsole.model.volcano import GroupAffinity, NetworkTopology, PodGroup, SubGroupPolicy, VolcanoQueue
 from gpuconsole.ui.pod_yaml import Fields, amounts, present, selector_fields, spec_fields, taint_fields
 
@@ -33,6 +35,11 @@ def parts_of(thing: Object) -> Parts | None:
             return _node(thing)
         case Pod():
             return _pod(thing)
+        case ResourceQuota():
+            return _quota(thing)
+        case SchedulingWorkload(groups=groups):
+            policies = {name: {"gang": {"minCount": least}} for name, least in groups.items()}
+            return Parts({"podGroups": [{"name": name, "policy": policy} for name, policy in policies.items()]})
         case Topology(levels=levels):
             return Parts({"levels": [{"nodeLabel": level} for level in levels]})
         case AdmissionCheck():
@@ -54,6 +61,15 @@ def parts_of(thing: Object) -> Parts | None:
             return _kai_group(thing)
         case _:
             return None
+
+
+def _quota(quota: ResourceQuota) -> Parts:
+    """Scopes are written as selectors, which say of every one what `scopes` says of most."""
+    scopes = [present(scopeName=one.scope, operator=one.operator, values=list(one.values)) for one in quota.scopes]
+    hard = {name: written(name, amount) for name, amount in quota.hard.items()}
+    used = {name: written(name, amount) for name, amount in quota.used.items()}
+    status = {"hard": hard, "used": used} if used else {}
+    return Parts(present(hard=hard, scopeSelector=present(matchExpressions=scopes)), status)
 
 
 def owner_reference(owner: str, versions: Mapping[str, str]) -> list[Fields]:

@@ -64,6 +64,15 @@ def template_fields(template: PodTemplate, *, labels: Mapping[str, str] | None =
     return {**present(metadata=meta), "spec": spec_fields(template, restart=restart)}
 
 
+def _scheduling_group(template: PodTemplate) -> Fields:
+    """The group of scheduling.k8s.io that it starts with: by its PodGroup, or by the Workload (v1alpha1)."""
+    name, (workload, _, group) = template.scheduling_group, template.scheduling_workload.partition("/")
+    if not workload:
+        return {"schedulingGroup": present(podGroupName=name)}
+    replica = name.removeprefix(f"{workload}-{group}").removeprefix("-")
+    return {"workloadRef": present(name=workload, podGroup=group, podGroupReplicaKey=replica)}
+
+
 def spec_fields(template: PodTemplate, *, restart: str = "", node: str = "") -> Fields:
     """The spec of a pod; `node` is the one that it is bound to."""
     affinity = present(
@@ -87,6 +96,7 @@ def spec_fields(template: PodTemplate, *, restart: str = "", node: str = "") -> 
         runtimeClassName=template.runtime_class,
         hostname=template.hostname,
         subdomain=template.subdomain,
+        **_scheduling_group(template),
         schedulingGates=[{"name": name} for name in template.scheduling_gates],
         nodeSelector=dict(template.node_selector),
         affinity=affinity,

@@ -1,7 +1,9 @@
 """The YAML of an object is a manifest of its kind: the API server's rules accept it, and it reads back as the same."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 import yaml
@@ -11,7 +13,7 @@ from gpuconsole.cli.options import Request
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.model.autoscaling import NodeGroup
 from gpuconsole.model.clock import HOUR, MINUTE
-from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.cluster import Node, Pod, QuotaScope, ResourceQuota
 from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector, Taint
@@ -21,6 +23,7 @@ from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import CheckRule, ClusterQueue
+from gpuconsole.model.scheduling_groups import SchedulingWorkload
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.volcano import VolcanoQueue
@@ -109,6 +112,7 @@ def test_what_the_files_of_the_default_fixture_say_reads_back_as_the_same() -> N
         assert load_text(as_yaml(thing)).objects == (thing,)
 
 
+INNER = {"spec": {"restartPolicy": "Never", "containers": [{"name": "m", "resources": {"limits": {GPU: "1"}}}]}}
 ODD: list[Object] = [
     Node(
         name="n",
@@ -133,7 +137,49 @@ ODD: list[Object] = [
         preemption_gates=(PreemptionGate(name="a"), PreemptionGate(name="b", open=True, since=MINUTE)),
     ),
     Pod(name="p", template=PodTemplate(containers=(Container(limits={GPU: 1}),)), deleted=MINUTE, node="n"),
+    ResourceQuota(
+        name="q",
+        hard={"requests.cpu": 1500, "limits.memory": 2**30, f"requests.{GPU}": 4},
+        used={f"requests.{GPU}": 1},
+        scopes=(QuotaScope("BestEffort"), QuotaScope("PriorityClass", "In", ("high",))),
+    ),
+    SchedulingWorkload(name="w", groups={"workers": 4, "driver": 1}),
+    *(
+        Pod(
+            name="p",
+            template=PodTemplate(
+                containers=(Container(limits={GPU: 1}),), scheduling_group=group, scheduling_workload=of
+            ),
+            gang=group,
+        )
+        for group, of in (("g", ""), ("w-g", "w/g"), ("w-g-0", "w/g"))
+    ),
 ]
+WRAPPED = {
+    "apiVersion": "jobset.x-k8s.io/v1alpha2",
+    "kind": "JobSet",
+    "spec": {"replicatedJobs": [{"name": "w", "template": {"spec": {"template": INNER}}}]},
+}
+APPLICATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "SparkApplication": (
+        "sparkoperator.k8s.io/v1beta2",
+        {
+            "driver": {"coreRequest": "1", "memory": "1g"},
+            "executor": {"instances": 2, "memory": "2g", "coreLimit": "2", "gpu": {"name": GPU, "quantity": 1}},
+            "restartPolicy": {"type": "OnFailure", "onFailureRetries": 3},
+        },
+    ),
+    "AppWrapper": ("workload.codeflare.dev/v1beta2", {"components": [{"template": WRAPPED}]}),
+}
+
+
+@pytest.mark.parametrize("kind", APPLICATIONS)
+def test_applications_read_back_as_the_same(kind: str) -> None:
+    version, spec = APPLICATIONS[kind]
+    document = {"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "spec": spec}
+    (job,) = load_text(json.dumps(document), strict=True).objects
+    shown = load_text(as_yaml(job), strict=True)
+    assert (shown.objects, shown.findings) == ((job,), ())
 
 
 @pytest.mark.parametrize("thing", ODD, ids=lambda thing: type(thing).__name__)

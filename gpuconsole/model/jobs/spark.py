@@ -18,7 +18,7 @@ _TYPES = ("Java", "Python", "R", "Scala")
 _MODES = ("cluster", "client", "in-cluster-client")
 _RESTARTS = ("Never", "OnFailure", "Always")
 _JAVA_UNITS = {"k": "Ki", "m": "Mi", "g": "Gi", "t": "Ti", "p": "Pi"}
-_COPIED = ("initContainers", "nodeSelector", "affinity", "tolerations", "priorityClassName")
+COPIED = ("initContainers", "nodeSelector", "affinity", "tolerations", "priorityClassName")
 """Fields that driver and executor have as pods have them."""
 _PHASES: Mapping[str, JobPhase] = {
     "COMPLETED": JobPhase.SUCCEEDED,
@@ -70,7 +70,7 @@ def _template(spec: Mapping[str, Any], said: Mapping[str, Any], role: str) -> di
     resources = {key: _given(part) for key, part in (("requests", requests), ("limits", limits)) if _given(part)}
     sidecars = said.get("sidecars")
     containers = [{"name": _CONTAINERS[role], "resources": resources}]
-    pod: dict[str, Any] = {key: said[key] for key in _COPIED if said.get(key) is not None}
+    pod: dict[str, Any] = {key: said[key] for key in COPIED if said.get(key) is not None}
     if "nodeSelector" not in pod and spec.get("nodeSelector") is not None:
         pod["nodeSelector"] = spec["nodeSelector"]
     pod["containers"] = [*containers, *(sidecars if isinstance(sidecars, list) else [])]
