@@ -18,7 +18,7 @@ from tests.live.api import PATIENCE, until
 
 BEAT = 0.04
 """Seconds between polls, about as the loop has it."""
-BRISK = Pace(shortest=0.1, longest=1.0, silence=2.0)
+BRISK = Pace(shortest=0.1, longest=1.0, proof=0.5, silence=2.0)
 """Patience for tests, which pause servers for seconds where a network would be away for minutes."""
 
 

@@ -1,7 +1,7 @@
 """What an API server can answer instead of what was asked for: who answered, what is wrong, what would help."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -10,6 +10,9 @@ from gpuconsole.errors import ClusterError
 from gpuconsole.model.text import clean
 
 LONGEST_RETRY = 120.0
+OK = 200
+
+Decoded = TypeVar("Decoded")
 
 
 class Unreachable(ClusterError):
@@ -17,18 +20,27 @@ class Unreachable(ClusterError):
 
 
 class Cut(Unreachable):
-    """An answer began, and broke off."""
+    """An answer broke off, or the connection was closed before it began."""
 
 
 class Refused(ClusterError):
     """The server answered with a status that is not success. `reason` is Kubernetes' own word for it."""
 
     def __init__(self, where: str, code: int, reason: str, message: str, retry_after: float = 0.0) -> None:
-        super().__init__(f"{where}: {message or reason or f'HTTP {code}'}{_ADVICE.get(code, '')}")
+        self.said = _said(code, message or reason, retry_after)
+        """The message and the HTTP status, without who said it."""
+        super().__init__(f"{where}: {self.said}")
         self.code = code
         self.reason = reason
         self.message = message
         self.retry_after = retry_after
+
+
+class Unreadable(Refused):
+    """The server answered with success, but not with what the API answers: a login page, half of a JSON, nothing."""
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(where, OK, "Unreadable", f"{why}; is it a Kubernetes API server, and is a proxy in between?")
 
 
 class Unauthorized(Refused):
@@ -53,8 +65,9 @@ class Busy(Refused):
 
 
 _ADVICE = {
-    401: " (HTTP 401: the credentials are not accepted; log in anew, or name another --context)",
-    403: " (HTTP 403: ask for a role that allows it; README has ready ones)",
+    401: "the credentials are not accepted; log in anew, or name another --context",
+    403: "ask for a role that allows it; README has ready ones",
+    **dict.fromkeys((301, 302, 303, 307, 308), "redirections are not followed; is a proxy in between?"),
 }
 _KINDS: Mapping[int, type[Refused]] = {
     401: Unauthorized,
@@ -82,10 +95,36 @@ class Status(Struct, frozen=True):
 _STATUS = msgspec.json.Decoder(Status)
 
 
+def decoded(body: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[Decoded]) -> Decoded:
+    """Decode JSON that a server sent. Raises msgspec.DecodeError for whatever cannot be decoded."""
+    try:
+        return decoder.decode(body)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError("it is not UTF-8") from error
+    except RecursionError as error:
+        raise msgspec.DecodeError("it is nested too deeply") from error
+
+
+def page_in(body: bytes) -> str:
+    """What an answer is that was made for a browser; nothing of another one."""
+    return "a web page" if body.lstrip()[:1] == b"<" else ""
+
+
+def _text(body: bytes) -> str:
+    """What a body without a Status says."""
+    return page_in(body) or body[:200].decode(errors="replace")
+
+
+def _said(code: int, message: str, retry_after: float) -> str:
+    advice = _ADVICE.get(code, f"try again in {retry_after:g} s" if retry_after else "")
+    status = f"HTTP {code}{f': {advice}' if advice else ''}" if code else ""
+    return f"{message} ({status})" if message and status else message or status
+
+
 def status_in(body: bytes) -> Status:
     """The Status in an answer; an empty one where there is none."""
     try:
-        return _STATUS.decode(body)
+        return decoded(body, _STATUS)
     except msgspec.DecodeError:
         return Status()
 
@@ -96,7 +135,7 @@ def refused(where: str, code: int, body: bytes, retry_after: str = "") -> Refuse
     kind = _KINDS.get(code, Refused)
     if kind is Refused and status.reason in ("Expired", "Gone"):
         kind = Gone
-    message = clean(status.message or body[:200].decode(errors="replace"), 1000)
+    message = clean(status.message or _text(body), 1000)
     return kind(where, code, clean(status.reason, 100), message, _seconds(retry_after, status))
 
 

@@ -21,6 +21,7 @@ from gpuconsole.backends.kube.kueue_health import KueueHealth
 from gpuconsole.backends.kube.news import News, Outcome
 from gpuconsole.backends.kube.orders import CLUSTER_QUEUE, Known
 from gpuconsole.backends.kube.pace import Pace
+from gpuconsole.backends.kube.retrying import with_retries
 from gpuconsole.backends.kube.rights import Rights
 from gpuconsole.backends.kube.settings import engines_of, policy_of
 from gpuconsole.backends.kube.target import Place, Target, ask_nobody
@@ -114,7 +115,7 @@ class KubeBackend:
         """
         connection = self._connection = Connection(self._target, self._budget, place=self._place)
         gate = self._gate = Gate(connection, reopened=self._watches.reopen, quiet=self._quiet)
-        served = discover(connection)
+        served = with_retries(partial(discover, connection))
         self.engines = engines_of(served)
         self._watches.begin(connection, gate, served)
         self._visibility = Visibility(connection, wall)

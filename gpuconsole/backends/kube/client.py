@@ -5,17 +5,27 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 from msgspec import Struct
 
 from gpuconsole import __version__
-from gpuconsole.backends.kube.answers import Busy, Cut, Refused, Unauthorized, Unreachable, refused
+from gpuconsole.backends.kube.answers import (
+    Busy,
+    Cut,
+    Refused,
+    Unauthorized,
+    Unreachable,
+    Unreadable,
+    decoded,
+    page_in,
+    refused,
+)
 from gpuconsole.backends.kube.budget import Budget
-from gpuconsole.backends.kube.target import Place, Target, find
-from gpuconsole.errors import ConsoleError
+from gpuconsole.backends.kube.target import Place, PluginError, Target, find
+from gpuconsole.errors import ClusterError, ConsoleError
 from gpuconsole.model.text import clean
 
 LOG = logging.getLogger(__name__)
@@ -24,22 +34,51 @@ CONNECT = 5.0
 READ = 30.0
 """Seconds to wait for the next bytes of an answer."""
 CHUNK = 65_536
+LONGEST_LINE = 64 * 2**20
+"""Bytes of a line; etcd stores objects of 1.5 MiB at most."""
 RENEW_EVERY = 5.0
 """Seconds between two tries to read the credentials anew."""
 JSON = "application/json"
 AGENT = f"gpuconsole/{__version__}"
 
 Query = Mapping[str, str | int]
+Decoded = TypeVar("Decoded")
 
 
 class Answer(Struct, frozen=True):
-    """What came back."""
+    """What came back. All of it is decoded here, so that what cannot be decoded is one error."""
 
     code: int
     body: bytes
+    where: str = ""
+    """Who answered what, for errors."""
 
-    def json(self) -> Any:
-        return msgspec.json.decode(self.body)
+    def decode(self, type: type[Decoded]) -> Decoded:
+        """The JSON as a type. Raises Unreadable."""
+        return self.decode_with(msgspec.json.Decoder(type))
+
+    def decode_with(self, decoder: msgspec.json.Decoder[Decoded]) -> Decoded:
+        """As `decode`, with a decoder that is at hand. Raises Unreadable."""
+        try:
+            return decoded(self.body, decoder)
+        except msgspec.DecodeError as error:
+            raise self.unreadable(str(error)) from error
+
+    def document(self) -> dict[str, Any]:
+        """The object that was asked for; its metadata have a name and a resourceVersion. Raises Unreadable."""
+        document = self.decode(dict[str, Any])
+        metadata = document.get("metadata")
+        known = metadata if isinstance(metadata, dict) else {}
+        if not (isinstance(known.get("name"), str) and isinstance(known.get("resourceVersion"), str)):
+            raise self.unreadable("it is no object with a name and a resourceVersion")
+        return document
+
+    def unreadable(self, why: str) -> Unreadable:
+        """The error for an answer that is not what the API answers."""
+        if not self.body.strip():
+            return Unreadable(self.where, "the answer is empty")
+        page = page_in(self.body)
+        return Unreadable(self.where, f"the answer is {page}" if page else f"the answer cannot be read: {clean(why)}")
 
 
 class Stream:
@@ -51,12 +90,18 @@ class Stream:
 
     def lines(self) -> Iterator[list[bytes]]:
         """Whole lines, as many as came at once. A line that was cut is left out; raises Cut."""
-        rest = b""
-        while True:
-            chunk = self._read()
-            if not chunk:
-                return
-            *whole, rest = (rest + chunk).split(b"\n")
+        rest: list[bytes] = []
+        size = 0
+        while chunk := self._read():
+            first, *others = chunk.split(b"\n")
+            rest.append(first)
+            size += len(first)
+            whole: list[bytes] = []
+            if others and size <= LONGEST_LINE:
+                whole = [b"".join(rest), *others[:-1]]
+                rest, size = [others[-1]], len(others[-1])
+            if size > LONGEST_LINE:
+                raise Cut(f"{self._where}: a line is longer than {LONGEST_LINE // 2**20} MiB")
             yield [line for line in whole if line]
 
     def close(self) -> None:
@@ -95,7 +140,7 @@ class Connection:
         self.budget = budget or Budget()
         self.place = place or find(target)
         self.heard = 0.0
-        """When the server last said anything, by the clock; 0 = never."""
+        """When the server last said anything that could be read, by the clock; 0 = never."""
 
     def get(self, path: str, query: Query | None = None, *, accept: str = JSON, read: float = READ) -> Answer:
         """GET. Raises Unreachable, Refused."""
@@ -115,14 +160,28 @@ class Connection:
         """Ask something, and read the whole answer. Raises Unreachable, Refused."""
         response = self._open(method, path, query, body, content, accept, read)
         with _released(response):
-            return Answer(response.status, self._body(response))
+            answer = Answer(response.status, self._body(response), f"{self.place.name}: {method} {path}")
+        if answer.body.strip() and not page_in(answer.body):
+            self.note_heard()
+        return answer
+
+    def note_heard(self) -> None:
+        """The server said something that can be read."""
+        self.heard = self._clock()
 
     @contextmanager
-    def stream(self, path: str, query: Query | None = None, *, patience: float) -> Iterator[Stream]:
-        """GET something that goes on; `patience` is how many seconds may pass without a byte."""
-        response = self._open("GET", path, query, None, JSON, JSON, patience)
+    def stream(
+        self, path: str, query: Query | None = None, *, patience: float, begin: float | None = None
+    ) -> Iterator[Stream]:
+        """GET something that goes on; `patience` is how many seconds may pass without a byte, `begin` how many before
+        it begins, where that is less.
+
+        Who reads it notes when the server is heard: bytes alone say nothing.
+        """
+        response = self._open("GET", path, query, None, JSON, JSON, patience if begin is None else begin)
+        _wait_for_bytes(response, patience)
         try:
-            yield Stream(_Heard(response, self), self.place.name)
+            yield Stream(response, self.place.name)
         finally:
             # What is left of a watch is not read to its end, so that its connection cannot be used again.
             response.close()
@@ -146,22 +205,26 @@ class Connection:
 
         self.budget.take()
         client = self.place.client
+        headers = self._headers(method, accept, content)
         try:
             response = client.rest_client.pool_manager.request(
                 method,
                 f"{client.configuration.host}{path}{f'?{urlencode(query)}' if query else ''}",
-                headers=self._headers(method, accept, content),
+                headers=headers,
                 body=body,
                 timeout=urllib3.Timeout(connect=CONNECT, read=read),
                 preload_content=False,
                 redirect=False,
             )
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            raise Unreachable(
-                f"{self.place.name}: {_plain(error)}; is the server up, and reachable from here?"
-            ) from error
-        self.heard = self._clock()
+            said = f"{self.place.name}: {_plain(error)}; is the server up, and reachable from here?"
+            # A connection that was kept open may have been closed at the other end: it is not the server that is gone.
+            dropped = isinstance(_innermost(error), ConnectionError) and not isinstance(
+                error, urllib3.exceptions.NewConnectionError
+            )
+            raise (Cut if dropped else Unreachable)(said) from error
         if response.status >= 300:
+            self.note_heard()
             raise self._refusal(response)
         return response
 
@@ -177,7 +240,10 @@ class Connection:
         headers = {"Accept": accept, "User-Agent": AGENT}
         if method != "GET":
             headers["Content-Type"] = content
-        self.place.client.update_params_for_auth(headers, [], ["BearerToken"], "", method, None)
+        try:
+            self.place.client.update_params_for_auth(headers, [], ["BearerToken"], "", method, None)
+        except ClusterError as error:
+            raise Unreachable(str(error)) from error
         return {name: value for name, value in headers.items() if value is not None}
 
     def _body(self, response: Any) -> bytes:
@@ -196,27 +262,21 @@ class Connection:
             self._renewed = self._clock()
             try:
                 self.place = find(self._target)
+            except PluginError as error:
+                raise Unreachable(str(error)) from error
             except ConsoleError as error:
                 LOG.warning("The credentials could not be read anew: %s", error)
                 return False
             return True
 
 
-class _Heard:
-    """A response that notes when bytes come."""
-
-    def __init__(self, response: Any, connection: Connection) -> None:
-        self._response = response
-        self._connection = connection
-
-    def read1(self, size: int) -> bytes | None:
-        data: bytes | None = self._response.read1(size)
-        if data:
-            self._connection.heard = self._connection._clock()
-        return data
-
-    def shutdown(self) -> None:
-        self._response.shutdown()
+def _wait_for_bytes(response: Any, seconds: float) -> None:
+    """Let a read of a response wait so long. urllib3 2 has one limit for the head and the body of an answer, and keeps
+    the socket only as the owner of the method that shuts it down.
+    """
+    shutdown = getattr(response, "_sock_shutdown", None)
+    if shutdown is not None:
+        shutdown.__self__.settimeout(seconds)
 
 
 @contextmanager
@@ -228,13 +288,27 @@ def _released(response: Any) -> Iterator[None]:
         response.release_conn()
 
 
-def _plain(error: Exception) -> str:
-    """The heart of an error of urllib3, which wraps them several times."""
+def _plain(error: BaseException) -> str:
+    """The heart of an error of urllib3, which wraps them several times, also as arguments of each other."""
+    import http.client
+
     import urllib3
 
-    reason = getattr(error, "reason", None)
-    inner = reason if isinstance(reason, Exception) else error
-    if isinstance(inner, urllib3.exceptions.ReadTimeoutError):
+    error = _innermost(error)
+    unreachable = urllib3.exceptions.NewConnectionError
+    if isinstance(error, urllib3.exceptions.TimeoutError | TimeoutError) and not isinstance(error, unreachable):
         return "it does not answer in time"
-    text = str(inner).rpartition(": ")[2] if "Errno" in str(inner) else str(inner)
-    return clean(text or type(inner).__name__, 300)
+    if isinstance(error, http.client.IncompleteRead):
+        return "the connection ended in the middle of the answer"
+    if isinstance(error, OSError) and error.strerror:
+        return clean(error.strerror, 300)
+    text = str(error.args[-1]) if len(error.args) > 1 else str(error)
+    text = text.rpartition(": ")[2] if "Errno" in text else text
+    return clean(text or type(error).__name__, 300)
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """The error that others only pass on."""
+    inner = (getattr(error, "reason", None), *error.args)
+    passed_on = next((one for one in inner if isinstance(one, Exception)), None)
+    return error if passed_on is None else _innermost(passed_on)

@@ -5,10 +5,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
+from msgspec import Struct
 
 from gpuconsole.backends.kube.answers import Busy, Refused
 from gpuconsole.backends.kube.client import Answer, Connection
@@ -43,6 +45,32 @@ LOOK = 1.0
 CREATED, CONFLICT = 201, 409
 _LEFT = ("DaemonSet", "Node")
 """Owners of pods that a drain leaves where they are."""
+
+
+class _Owner(Struct, frozen=True):
+    kind: str = ""
+
+
+class _Meta(Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    owner_references: list[_Owner] | None = None
+
+
+class _Object(Struct, frozen=True):
+    metadata: _Meta
+
+
+class _PodStatus(Struct, frozen=True):
+    phase: str = ""
+
+
+class _Pod(_Object, frozen=True):
+    status: _PodStatus = _PodStatus()
+
+
+class _Pods(Struct, frozen=True):
+    items: list[_Pod] | None
 
 
 class Hands:
@@ -149,8 +177,8 @@ class Hands:
     def _rehearsed(self, order: Order) -> str:
         """A dry run: created or changed, with the names that the server chose, or what it says against it."""
         answer = self._send(order, rehearsal=True)
-        meta = answer.json().get("metadata", {})
-        name = "/".join(filter(None, (meta.get("namespace"), meta.get("name") or order.name)))
+        meta = answer.decode(_Object).metadata
+        name = "/".join(filter(None, (meta.namespace, meta.name or order.name)))
         what = "created" if answer.code == CREATED else "changed"
         return clean(f"{order.source[1]} {name} would be {what}", 300)
 
@@ -169,8 +197,7 @@ class Hands:
     def _set_quota(self, command: SetQuota) -> str:
         """Change one quota in the list that holds it, unless somebody else changed the queue meanwhile."""
         path = self._kind(CLUSTER_QUEUE).path("", quote(command.cluster_queue))
-        found = self._connection.get(path).json()
-        change = with_quota(found, command)
+        change = _changed(self._connection.get(path), partial(with_quota, command=command))
         query = {"fieldManager": MANAGER}
         self._connection.send("PATCH", path, query, msgspec.json.encode(change), content=MERGE)
         return f"sets the quota of {command.resource} in {command.flavor} of {command.cluster_queue}"
@@ -178,7 +205,7 @@ class Hands:
     def _set_taint(self, command: SetTaint) -> str:
         """Add or remove one taint in the list that a node has, unless somebody else changed the node meanwhile."""
         path = self.path(NODE, "", command.node)
-        change = with_taint(self._connection.get(path).json(), command)
+        change = _changed(self._connection.get(path), partial(with_taint, command=command))
         self._connection.send("PATCH", path, {"fieldManager": MANAGER}, msgspec.json.encode(change), content=MERGE)
         taint = format_taint(Taint(command.key, command.value, command.effect))
         return f"removes taint {taint} from {command.node}" if command.removed else f"taints {command.node} {taint}"
@@ -188,26 +215,26 @@ class Hands:
         node = command.node
         self._send_all(orders(Cordon(node, True), self._known))
         pods = self._kind(POD)
-        listed = self._connection.get(pods.path(), {"fieldSelector": f"spec.nodeName={node}"}).json()
+        answer = self._connection.get(pods.path(), {"fieldSelector": f"spec.nodeName={node}"})
         gone, spared, refused = 0, 0, []
-        for pod in listed.get("items", ()):
+        for pod in answer.decode(_Pods).items or ():
             if not _leaves(pod):
                 continue
-            if command.sparing and not pod["metadata"].get("ownerReferences"):
+            if command.sparing and not pod.metadata.owner_references:
                 spared += 1
                 continue
             try:
-                self._evict(pods, pod["metadata"], command)
+                self._evict(pods, pod.metadata, command)
                 gone += 1
             except Busy as error:
-                refused.append(f"{pod['metadata']['name']}: {error.message}")
+                refused.append(f"{pod.metadata.name}: {error.message}")
         if refused:
             raise NotHere(f"{node}: {gone} pods were told to go, {len(refused)} may not: {refused[0]}")
         left = f", {spared} stay that nobody would make again" if spared else ""
         return f"drains {node}: {gone} pods were told to go{left}"
 
-    def _evict(self, pods: Served, meta: dict[str, Any], how: Drain) -> None:
-        path = pods.path(quote(meta["namespace"]), quote(meta["name"]))
+    def _evict(self, pods: Served, meta: _Meta, how: Drain) -> None:
+        path = pods.path(quote(meta.namespace), quote(meta.name))
         options = {} if how.grace is None else {"gracePeriodSeconds": how.grace}
         if how.forced:
             self._connection.send("DELETE", path, body=msgspec.json.encode(options))
@@ -215,16 +242,24 @@ class Hands:
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
-            "metadata": {"name": meta["name"], "namespace": meta["namespace"]},
+            "metadata": {"name": meta.name, "namespace": meta.namespace},
             **({"deleteOptions": options} if options else {}),
         }
         self._connection.send("POST", f"{path}/eviction", body=msgspec.json.encode(body))
 
 
-def _leaves(pod: dict[str, Any]) -> bool:
-    owners = pod.get("metadata", {}).get("ownerReferences") or ()
-    ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-    return not ended and not any(owner.get("kind") in _LEFT for owner in owners)
+def _changed(answer: Answer, change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    """The patch of an object that was read. Raises NotHere, Unreadable."""
+    document = answer.document()
+    try:
+        return change(document)
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise answer.unreadable(f"it is not of the kind that was asked for: {error}") from error
+
+
+def _leaves(pod: _Pod) -> bool:
+    ended = pod.status.phase in ("Succeeded", "Failed")
+    return not ended and not any(owner.kind in _LEFT for owner in pod.metadata.owner_references or ())
 
 
 def _subject(command: Command) -> dict[str, str]:

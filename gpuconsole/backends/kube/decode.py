@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpuconsole.backends.kube.answers import decoded
 from gpuconsole.backends.kube.attribution import concerns_us, is_part, job_of, wants_gpus
 from gpuconsole.backends.kube.discovery import EVENT, Served
 from gpuconsole.backends.kube.wire import FORMS, Thing
@@ -76,13 +77,14 @@ class Line(Struct, frozen=True):
 
 
 class _ListMeta(Struct, frozen=True):
-    resourceVersion: str = ""
+    resourceVersion: str
     continue_: str = msgspec.field(default="", name="continue")
 
 
 class _Pages(Struct, frozen=True):
-    metadata: _ListMeta = _ListMeta()
-    items: list[msgspec.Raw] | None = None
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None
+    kind: str = "List"
 
 
 class _Lines(Struct, frozen=True):
@@ -132,34 +134,40 @@ class Decoder:
         self._version = f"{served.group}/{served.version}" if served.group else served.version
 
     def page(self, body: bytes, now: Time) -> Page:
-        """Read a page of a list. Raises msgspec.DecodeError for what is no list."""
-        page = _PAGES.decode(body)
+        """Read a page of a list. Raises msgspec.DecodeError for what is no list: of one that is empty that is said."""
+        page = decoded(body, _PAGES)
+        if not page.metadata.resourceVersion or not page.kind.endswith("List"):
+            raise msgspec.DecodeError(f"a {clean(page.kind, 100)} is no list with a resourceVersion")
         items = [self.item(raw, now) for raw in page.items or ()]
         return Page(items, page.metadata.resourceVersion, page.metadata.continue_)
 
     def line(self, text: bytes, now: Time) -> Line:
         """Read a line of a watch. Raises msgspec.DecodeError for what is none."""
-        line = _LINES.decode(text)
+        line = decoded(text, _LINES)
         if line.type == BOOKMARK:
-            meta = _MARKS.decode(line.object).metadata
+            meta = decoded(line.object, _MARKS).metadata
             return Line(BOOKMARK, version=meta.resourceVersion, end=INITIAL_EVENTS_END in (meta.annotations or ()))
         if line.type == ERROR:
-            failure = _FAILURES.decode(line.object)
+            failure = decoded(line.object, _FAILURES)
             return Line(ERROR, code=failure.code, reason=clean(failure.reason), message=clean(failure.message))
+        if line.type not in (ADDED, MODIFIED, DELETED):
+            raise msgspec.DecodeError(f"an event of type {clean(line.type, 100)}")
         item = self.item(line.object, now)
         return Line(line.type, item, item.version)
 
     def item(self, raw: msgspec.Raw | bytes, now: Time) -> Item:
         """Read one object; what cannot be read is told, never raised."""
         try:
-            document = self._form.decode(raw)
+            document = decoded(raw, self._form)
             meta = document["metadata"]
             name, version = f"{meta.get('namespace') or ''}/{meta['name']}", str(meta.get("resourceVersion", ""))
         except (msgspec.DecodeError, KeyError, TypeError):
             return _nameable(raw)
+        if not isinstance(meta["name"], str) or not meta["name"]:
+            return _nameable(raw)
         try:
             thing = self._thing(document, now)
-        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError):
+        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError):
             # The readers never raise for what a document holds; should one do, its object is missing, and that is said.
             return Item(name, version, None, unread=True)
         key = "" if thing is None or isinstance(thing, Told) else thing.key
@@ -190,10 +198,11 @@ class Decoder:
 def _nameable(raw: msgspec.Raw | bytes) -> Item:
     """Which object it is that cannot be read, as far as even that can be said."""
     try:
-        meta = _NAMED.decode(raw).metadata
+        meta = decoded(raw, _NAMED).metadata
     except msgspec.DecodeError:
         return Item("", "", None, unread=True)
-    return Item(f"{meta.namespace}/{meta.name}", meta.resourceVersion, None, unread=True)
+    name = f"{meta.namespace}/{meta.name}" if meta.name else ""
+    return Item(name, meta.resourceVersion, None, unread=True)
 
 
 def _attributed(pod: Pod, document: dict[str, Any]) -> Pod:

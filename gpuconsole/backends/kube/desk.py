@@ -1,8 +1,9 @@
 """A live cluster's desk: manifests to edit, dry runs, Events, logs, and kubectl for what needs a terminal."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from gpuconsole.backends.desk import Access, Manifest, Said
 from gpuconsole.backends.kube.client import Connection
@@ -19,6 +20,27 @@ MOST_EVENTS = 500
 NEVER = "1970-01-01T00:00:00Z"
 _SERVERS = ("managedFields", "uid", "creationTimestamp", "generation", "resourceVersion", "selfLink", "ownerReferences")
 """Of metadata: what an editor must not change."""
+
+
+class _Series(Struct, frozen=True, rename="camel"):
+    count: int | None = None
+    last_observed_time: str | None = None
+
+
+class _Event(Struct, frozen=True, rename="camel"):
+    """core/v1 Event"""
+
+    series: _Series | None = None
+    last_timestamp: str | None = None
+    event_time: str | None = None
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    count: int | None = None
+
+
+class _Events(Struct, frozen=True):
+    items: list[_Event] | None
 
 
 class KubeDesk:
@@ -39,8 +61,8 @@ class KubeDesk:
         return self._hands.rehearse(documents)
 
     def manifest(self, table: str, key: str) -> Manifest:
-        document = self._connection.get(self._hands.path(*object_of(table, key))).json()
-        version = str(document["metadata"]["resourceVersion"])
+        document = self._connection.get(self._hands.path(*object_of(table, key))).document()
+        version = document["metadata"]["resourceVersion"]
         metadata = {name: value for name, value in document["metadata"].items() if name not in _SERVERS}
         kept = {name: value for name, value in document.items() if name != "status"}
         return Manifest(kept | {"metadata": metadata}, version)
@@ -60,8 +82,11 @@ class KubeDesk:
         inside = f"/namespaces/{quote(namespace)}" if namespace else ""
         selector = f"involvedObject.kind={source[1]},involvedObject.name={name}"
         answer = self._connection.get(f"/api/v1{inside}/events", {"fieldSelector": selector, "limit": MOST_EVENTS})
-        for event in answer.json().get("items") or ():
-            yield _said(event, f"{source[1]} {name}")
+        for event in answer.decode(_Events).items or ():
+            try:
+                yield _said(event, f"{source[1]} {name}")
+            except (ValueError, OverflowError) as error:
+                raise answer.unreadable(f"the time of an Event: {error}") from error
 
     def logs(self, pods: Sequence[str], *, previous: bool) -> KubeLogs:
         logs = KubeLogs(self._connection, pods, previous=previous)
@@ -80,16 +105,14 @@ class KubeDesk:
             logs.close()
 
 
-def _said(event: dict[str, Any], about: str) -> Said:
-    series = event.get("series") or {}
-    moment = next(
-        filter(None, (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))), NEVER
-    )
+def _said(event: _Event, about: str) -> Said:
+    series = event.series or _Series()
+    moment = series.last_observed_time or event.last_timestamp or event.event_time or NEVER
     return Said(
-        time=parse_time(str(moment)),
-        warning=event.get("type") == "Warning",
-        reason=clean(str(event.get("reason") or ""), 100),
-        message=clean(str(event.get("message") or "")),
-        count=int(series.get("count") or event.get("count") or 1),
+        time=parse_time(moment),
+        warning=event.type == "Warning",
+        reason=clean(event.reason, 100),
+        message=clean(event.message),
+        count=series.count or event.count or 1,
         about=clean(about, 300),
     )

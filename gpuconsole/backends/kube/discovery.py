@@ -5,12 +5,14 @@ groups, and one for each group that has kinds of ours.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct, field
 
 from gpuconsole.backends.kube.answers import Refused
-from gpuconsole.backends.kube.client import JSON, Connection
+from gpuconsole.backends.kube.client import JSON, Answer, Connection
+from gpuconsole.errors import ClusterError
 from gpuconsole.model.manifests.kinds import DECODERS, VERSIONS
 from gpuconsole.model.text import clean
 
@@ -101,6 +103,7 @@ class _OldGroup(Struct, frozen=True):
 class _OldGroups(Struct, frozen=True):
     """metav1.APIGroupList"""
 
+    kind: str = ""
     groups: tuple[_OldGroup, ...] = ()
 
 
@@ -114,25 +117,43 @@ class _OldResource(Struct, frozen=True):
 class _OldResources(Struct, frozen=True):
     """metav1.APIResourceList"""
 
+    kind: str = ""
     resources: tuple[_OldResource, ...] = field(default_factory=tuple)
 
 
 _GROUPS = msgspec.json.Decoder(_Groups)
 _OLD_GROUPS = msgspec.json.Decoder(_OldGroups)
 _OLD_RESOURCES = msgspec.json.Decoder(_OldResources)
+_AGGREGATED_KIND = "APIGroupDiscoveryList"
+PATIENCE = 10.0
+"""Seconds to wait for the next bytes of an answer: the server has these at hand."""
 _WANTED: frozenset[str] = frozenset(group for group, _ in SOURCES)
 
 
 def discover(connection: Connection) -> tuple[Served, ...]:
     """What of ours is served, each kind in one version, in the order of `SOURCES`. Raises Unreachable, Refused."""
-    core = connection.get("/api", accept=f"{AGGREGATED},{JSON}")
-    groups = _GROUPS.decode(core.body)
-    if groups.kind == "APIGroupDiscoveryList":
-        named = _GROUPS.decode(connection.get("/apis", accept=f"{AGGREGATED},{JSON}").body)
+    accept = f"{AGGREGATED},{JSON}"
+    groups = _listed(connection.get("/api", accept=accept, read=PATIENCE), _GROUPS, _AGGREGATED_KIND, "APIVersions")
+    if groups.kind == _AGGREGATED_KIND:
+        named = _listed(connection.get("/apis", accept=accept, read=PATIENCE), _GROUPS, _AGGREGATED_KIND)
         found = [served for group in (*groups.items, *named.items) for served in _aggregated(group)]
     else:
         found = list(_one_by_one(connection))
-    return choose(found)
+    chosen = choose(found)
+    if not chosen:
+        raise ClusterError(f"{connection.place.name}: it serves no Node, Pod or queue; is it a Kubernetes API server?")
+    return chosen
+
+
+_List = TypeVar("_List", _Groups, _OldGroups, _OldResources)
+
+
+def _listed(answer: Answer, decoder: msgspec.json.Decoder[_List], *kinds: str) -> _List:
+    """A list of one of these kinds. Raises Unreadable for anything else: every object has a kind."""
+    listed = answer.decode_with(decoder)
+    if listed.kind not in kinds:
+        raise answer.unreadable(f"its kind is {listed.kind or 'missing'}, not {' or '.join(kinds)}")
+    return listed
 
 
 def choose(found: Iterable[Served]) -> tuple[Served, ...]:
@@ -166,7 +187,7 @@ def _aggregated(group: _Group) -> Iterable[Served]:
 def _one_by_one(connection: Connection) -> Iterable[Served]:
     """Discovery as older servers offer it."""
     yield from _resources(connection, "", "v1", "/api/v1")
-    for group in _OLD_GROUPS.decode(connection.get("/apis").body).groups:
+    for group in _listed(connection.get("/apis", read=PATIENCE), _OLD_GROUPS, "APIGroupList").groups:
         if group.name not in _WANTED:
             continue
         for version in group.versions:
@@ -175,7 +196,7 @@ def _one_by_one(connection: Connection) -> Iterable[Served]:
 
 def _resources(connection: Connection, group: str, version: str, path: str) -> Iterable[Served]:
     try:
-        listed = _OLD_RESOURCES.decode(connection.get(path).body).resources
+        listed = _listed(connection.get(path, read=PATIENCE), _OLD_RESOURCES, "APIResourceList").resources
     except Refused as error:
         if error.code in (404, 503):
             return  # An aggregated API whose server is gone.

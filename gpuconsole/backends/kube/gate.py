@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from gpuconsole.backends.kube.answers import Refused, Unauthorized, Unreachable
+from gpuconsole.backends.kube.answers import Refused, Unauthorized, Unreachable, page_in
 from gpuconsole.backends.kube.client import Connection
 from gpuconsole.errors import ClusterError
 
@@ -56,8 +56,8 @@ class Gate:
         if self._open.is_set():
             LOG.warning("The cluster is out of reach: %s", error)
             self._since = self._clock()
-            self.problem = str(error)
-            self._open.clear()
+        self.problem = str(error)
+        self._open.clear()
         self._wake.set()
 
     def wait(self) -> None:
@@ -98,12 +98,15 @@ class Gate:
     def _probe(self) -> bool:
         """Ask the server whether it is ready. One that refuses to say is there."""
         try:
-            self._connection.get(READY, read=PATIENCE)
+            answer = self._connection.get(READY, read=PATIENCE)
+            if page_in(answer.body):
+                # A login page: whatever answers, it is not the API server.
+                raise answer.unreadable("")
         except (Unreachable, Unauthorized) as error:
             self.report(error)
             return False
         except Refused as error:
-            if error.code >= 500:
+            if error.code < 300 or error.code >= 500:
                 self.report(error)
                 return False
         return True

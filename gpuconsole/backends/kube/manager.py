@@ -6,7 +6,6 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
 from msgspec import Struct
 
 from gpuconsole.backends.kube.answers import Forbidden, Refused
@@ -100,7 +99,7 @@ class _Deployment(Struct, frozen=True):
 
 
 class _Deployments(Struct, frozen=True):
-    items: list[_Deployment] = []
+    items: list[_Deployment] | None
 
 
 def manager_of(connection: Connection) -> tuple[Manager | None, str]:
@@ -109,7 +108,7 @@ def manager_of(connection: Connection) -> tuple[Manager | None, str]:
         found = _managers(connection)
     except Forbidden:
         return None, f"Deployment {NAMESPACE}/{NAME} may not be read"
-    except (Refused, msgspec.DecodeError) as error:
+    except Refused as error:
         return None, f"Deployment {NAMESPACE}/{NAME} could not be read: {clean(str(error), 200)}"
     managers = [manager for manager in map(_manager, found) if manager is not None]
     if not managers:
@@ -120,12 +119,11 @@ def manager_of(connection: Connection) -> tuple[Manager | None, str]:
 def _managers(connection: Connection) -> Sequence[_Deployment]:
     """By their labels in all namespaces; who may not list them all may still read the one of the usual name."""
     try:
-        body = connection.get("/apis/apps/v1/deployments", {"labelSelector": LABELS}).body
-        return msgspec.json.decode(body, type=_Deployments).items
+        return connection.get("/apis/apps/v1/deployments", {"labelSelector": LABELS}).decode(_Deployments).items or ()
     except Forbidden:
         path = f"/apis/apps/v1/namespaces/{quote(NAMESPACE)}/deployments/{quote(NAME)}"
         try:
-            return [msgspec.json.decode(connection.get(path).body, type=_Deployment)]
+            return [connection.get(path).decode(_Deployment)]
         except Refused as error:
             if error.code == NOT_FOUND:
                 return ()

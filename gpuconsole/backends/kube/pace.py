@@ -21,14 +21,36 @@ class Pace(Struct, frozen=True, kw_only=True):
     silence: float = 150.0
     """Without a byte, bookmarks included, where the server sends bookmarks at all."""
     shortest: float = 0.5
-    longest: float = 30.0
+    longest: float = 6.0
     """Between tries after failures, growing, with a jitter."""
+    proof: float = 3.0
+    """A stream after one that said nothing has to stay open so long, or to say something, to be believed."""
     eager: float = 2.0
     """The longest between tries just after an outage."""
     doubt: float = 60.0
     """How long what was allowed may be forbidden before that is believed."""
+    soon: float = 4.0
     again: float = 600.0
-    """Between tries of what is forbidden or absent."""
+    """Between tries of what is forbidden, absent or unreadable: soon at first, then ever less often."""
+
+
+class Doubt:
+    """How long to wait until something odd is looked at again: a third of the time that it lasts. Mutates."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._since: float | None = None
+
+    @property
+    def wait(self) -> float:
+        """Seconds, with a jitter; the first question begins the doubt."""
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        seconds = min(self._pace.again, max(self._pace.soon, (now - self._since) / 3))
+        return seconds * random.uniform(0.8, 1.2)
+
+    def end(self) -> None:
+        self._since = None
 
 
 class Rests:
@@ -38,6 +60,7 @@ class Rests:
         self._pace = pace
         self._failures = 0
         self._eager_until = 0.0
+        self._given_up = Doubt(pace)
         self._ended = threading.Event()
         self._wake = threading.Event()
 
@@ -81,4 +104,10 @@ class Rests:
 
     def give_up(self) -> None:
         """Wait as long as one does before what is forbidden or absent is tried again."""
-        self._ended.wait(self._pace.again * random.uniform(0.8, 1.2))
+        self._wake.clear()
+        if not self.ended:
+            self._wake.wait(self._given_up.wait)
+
+    def found(self) -> None:
+        """It is allowed and there, so that it is tried soon when that ends."""
+        self._given_up.end()

@@ -28,6 +28,10 @@ class Roster:
         """Objects that are there, and cannot be read."""
         return len(self._unreadable) + self._nameless
 
+    def is_unreadable(self, name: str) -> bool:
+        """True for an object of which it is known that it cannot be read."""
+        return name in self._unreadable
+
     def begin(self) -> None:
         """A list begins: those without a name are counted anew."""
         self._nameless = 0
@@ -63,7 +67,9 @@ class Roster:
             yield Drop(self._wall(), known[0], known[1])
 
     def keep(self, names: Collection[str]) -> list[News]:
-        """Only these are there: all others were deleted meanwhile."""
+        """Only these are there: all others were deleted meanwhile, unless some of what is there has not even a name."""
+        if self._nameless:
+            return []
         self._unreadable.intersection_update(names)
         gone = [name for name in self._names if name not in names]
         known = [self._names.pop(name) for name in gone]

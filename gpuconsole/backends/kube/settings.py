@@ -4,11 +4,10 @@ import logging
 from collections.abc import Sequence
 from urllib.parse import quote
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.backends.kube.answers import Refused
+from gpuconsole.backends.kube.answers import Refused, Unreadable
 from gpuconsole.backends.kube.client import Connection
 from gpuconsole.backends.kube.discovery import Served
 from gpuconsole.backends.kube.manager import NOT_FOUND, Manager, Place, manager_of
@@ -37,7 +36,7 @@ ENGINE = "0.19"
 
 
 class _ConfigMap(Struct, frozen=True):
-    data: dict[str, str] = {}
+    data: dict[str, str] | None = None
 
 
 def policy_of(
@@ -99,14 +98,15 @@ def _configuration(connection: Connection, place: Place) -> tuple[KueueConfig | 
     where = clean(f"ConfigMap {place.namespace}/{place.name}", 200)
     path = f"/api/v1/namespaces/{quote(place.namespace)}/configmaps/{quote(place.name)}"
     try:
-        body = connection.get(path).body
-        text = msgspec.json.decode(body, type=_ConfigMap).data.get(place.key) if place.key else body.decode()
+        answer = connection.get(path)
+        data = answer.decode(_ConfigMap).data or {}
+        text = data.get(place.key) if place.key else answer.body.decode()
+    except Unreadable:
+        return None, _assumed(f"{where} could not be understood")
     except ClusterError as error:
         LOG.info("Kueue's Configuration cannot be read: %s", error)
         why = "is not there" if isinstance(error, Refused) and error.code == NOT_FOUND else "may not be read"
         return None, _assumed(f"{where} {why if isinstance(error, Refused) else 'could not be read'}")
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None, _assumed(f"{where} could not be understood")
     if text is None:
         return None, _assumed(f"{where} has no {clean(place.key, 100)}")
     loaded = load_text(text, place.name)

@@ -7,6 +7,9 @@ only, and only when a live cluster is asked for.
 import io
 import os
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +28,13 @@ CONNECTIONS = 128
 IN_CLUSTER = "in-cluster"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SERVICE = "KUBERNETES_SERVICE_HOST"
+PLUGIN_AGAIN = 5.0
+"""Seconds in which an exec plugin that failed is not run again: each request would run it."""
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+class PluginError(ClusterError):
+    """The exec plugin of a kubeconfig gave no credentials."""
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -125,7 +134,7 @@ def _from_file(target: Target) -> Place:
         if chosen is None:
             offered = ", ".join(clean(str(context.get("name")), 100) for context in contexts[:12])
             raise UsageError(f"{path}: there is no context {clean(str(name), 100)}; there are {offered or 'none'}")
-        config.load_kube_config(path, name, configuration, persist_config=False)
+        _load(path, str(name), configuration)
     except (config.ConfigException, *_UNREADABLE) as error:
         raise UsageError(f"--live: {path} cannot be used: {clean(str(error))}") from error
     if not configuration.verify_ssl and not target.insecure:
@@ -134,6 +143,83 @@ def _from_file(target: Target) -> Place:
             " certificate-authority, or name --insecure-skip-tls-verify to accept that"
         )
     return _place(clean(str(name), 200), clean(str(chosen["context"].get("namespace") or "default"), 63), configuration)
+
+
+def _load(path: str, context: str, configuration: Any) -> None:
+    """As `kubernetes.config.load_kube_config`, which goes on without credentials where an exec plugin fails.
+
+    Raises PluginError, and what the library raises for a file that is no kubeconfig.
+    """
+    library = _untyped()
+    merged = library.KubeConfigMerger(path).config
+    loader = library.KubeConfigLoader(config_dict=merged, active_context=context, config_base_path=None)
+    loader._load_from_exec_plugin = _Plugin(loader, context)
+    loader.load_and_set(configuration)
+
+
+def _untyped() -> Any:
+    """kubernetes.config.kube_config, which has no types."""
+    from kubernetes.config import kube_config
+
+    return kube_config
+
+
+class _Plugin:
+    """Runs the exec plugin of a context, one thread at a time. Mutates: remembers its last failure.
+
+    Stands for `KubeConfigLoader._load_from_exec_plugin` of kubernetes 37, which logs a failure and returns None.
+    """
+
+    def __init__(self, loader: Any, context: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._loader = loader
+        self._context = context
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failure: PluginError | None = None
+        self._failed_at = 0.0
+
+    def __call__(self) -> bool | None:
+        """Put its credentials into the loader; None where the user has no plugin. Raises PluginError."""
+        if "exec" not in self._loader._user:
+            return None
+        with self._lock:
+            if self._failure is not None and self._clock() - self._failed_at < PLUGIN_AGAIN:
+                raise self._failure
+            self._failure = None
+            try:
+                self._take(self._run())
+            except Exception as error:
+                self._failure, self._failed_at = self._error(error), self._clock()
+                raise self._failure from error
+        return True
+
+    def _run(self) -> Any:
+        base = self._loader._get_base_path(self._loader._cluster.path)
+        return _untyped().ExecProvider(self._loader._user["exec"], base, self._loader._cluster).run()
+
+    def _take(self, status: Any) -> None:
+        """Kubernetes: ExecCredentialStatus. Raises ValueError where it has no credentials."""
+        library = _untyped()
+        if isinstance(status, dict) and status.get("token"):
+            self._loader.token = f"Bearer {status['token']}"
+        elif isinstance(status, dict) and status.get("clientCertificateData") and status.get("clientKeyData"):
+            for name, key in (("cert_file", "clientCertificateData"), ("key_file", "clientKeyData")):
+                made = library.FileOrData(status, None, data_key_name=key, file_base_path="", base64_file_content=False)
+                setattr(self._loader, name, made.as_file())
+        else:
+            raise ValueError("its answer has neither a token nor a client certificate with its key")
+        if status.get("expirationTimestamp"):
+            self._loader.expiry = library.parse_rfc3339(status["expirationTimestamp"])
+
+    def _error(self, error: Exception) -> PluginError:
+        settings = self._loader._user["exec"].value
+        command = clean(str(settings.get("command") or "without a command"), 200)
+        if isinstance(error, FileNotFoundError | PermissionError):
+            why, help = f"it cannot be run: {error.strerror}", settings.get("installHint") or "install it"
+        else:
+            why, help = str(error).removeprefix("exec: "), "run it by hand, or log in anew"
+        said = f"{why}; {help}"
+        return PluginError(f"context {self._context}: the exec plugin {command} failed: {clean(said, 1000)}")
 
 
 def _contexts(path: str) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:

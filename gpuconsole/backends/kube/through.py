@@ -1,7 +1,8 @@
 """A service inside the cluster, reached through the API server: for those who may, and only where it was asked for."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+
+from msgspec import Struct
 
 from gpuconsole.backends.kube.client import Connection
 from gpuconsole.errors import ClusterError, TelemetryError, UsageError
@@ -14,6 +15,31 @@ _HTTPS = "https:"
 """Before the name of a service to which the API server is to speak TLS."""
 _NAMES = ("prometheus", "thanos-query", "vmselect", "vmsingle", "mimir-query")
 _PORTS = (9090, 10902, 9009, 8481, 8429, 8428)
+
+
+class _Port(Struct, frozen=True):
+    port: int = 0
+
+
+class _Spec(Struct, frozen=True):
+    ports: list[_Port] | None = None
+
+
+class _Meta(Struct, frozen=True):
+    namespace: str = ""
+    name: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Service(Struct, frozen=True):
+    """core/v1 Service, as far as it says what it is for."""
+
+    metadata: _Meta = _Meta()
+    spec: _Spec = _Spec()
+
+
+class _Services(Struct, frozen=True):
+    items: list[_Service] | None
 
 
 class Service:
@@ -38,7 +64,7 @@ class Service:
 
     def _find(self) -> None:
         """Look through the services of all namespaces, those first that are named most like it."""
-        items = self._connection().get("/api/v1/services").json().get("items") or []
+        items = self._connection().get("/api/v1/services").decode(_Services).items or []
         found = sorted(rank for item in items if (rank := _rank(item)) is not None)
         if not found:
             raise TelemetryError("no service of the cluster looks like a Prometheus; name it with --prometheus URL")
@@ -47,17 +73,16 @@ class Service:
         self._path = _path(namespace, name, str(port))
 
 
-def _rank(item: Any) -> tuple[int, str, str, int] | None:
+def _rank(item: _Service) -> tuple[int, str, str, int] | None:
     """How little a service looks like a Prometheus, with its place; None for one that does not."""
-    about, spec = item.get("metadata") or {}, item.get("spec") or {}
-    name = str(about.get("name") or "")
-    label = str((about.get("labels") or {}).get("app.kubernetes.io/name") or "")
-    ports = [port.get("port") for port in spec.get("ports") or [] if port.get("port") in _PORTS]
+    name = item.metadata.name
+    label = (item.metadata.labels or {}).get("app.kubernetes.io/name", "")
+    ports = [port.port for port in item.spec.ports or () if port.port in _PORTS]
     named = [place for place, word in enumerate(_NAMES) if word in (name, label) or name.endswith(f"-{word}")]
     named += [place + len(_NAMES) for place, word in enumerate(_NAMES) if word in name]
     if not ports or not named or "operator" in name or "alertmanager" in name or "exporter" in name:
         return None
-    return min(named), str(about.get("namespace")), name, ports[0]
+    return min(named), item.metadata.namespace, name, ports[0]
 
 
 def _parts(address: str) -> tuple[str, str, str]:

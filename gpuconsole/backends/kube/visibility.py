@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
 import msgspec
@@ -88,7 +88,7 @@ class Visibility:
                 return self._read(queue, path)
             except Forbidden as error:
                 trouble = clean(str(error))
-            except (ClusterError, msgspec.DecodeError) as error:
+            except ClusterError as error:
                 LOG.info("Kueue does not say who waits for %s: %s", queue, error)
                 return Standings(queue=queue, trouble=_ABSENT if self._absent else clean(str(error)))
         return Standings(queue=cluster_queue, trouble=trouble)
@@ -98,21 +98,20 @@ class Visibility:
         for version in (self._version,) if self._version else VERSIONS:
             where = f"{GROUP}/{version}/{path}/pendingworkloads"
             try:
-                body = self._connection.get(where, {"limit": MOST}, read=PATIENCE).body
+                answer = self._connection.get(where, {"limit": MOST}, read=PATIENCE)
             except Refused as error:
                 if error.code not in _GONE:
                     raise
                 refused = error
                 continue
             self._version = version
-            return self._understood(queue, version, body)
+            return self._understood(queue, version, answer.decode(_Summary).items)
         if not self._version:
             self._absent_until = self._clock() + AGAIN
         assert refused is not None, "one version at least was asked for"
         raise refused
 
-    def _understood(self, queue: str, version: str, body: bytes) -> Standings:
-        items = msgspec.json.decode(body, type=_Summary).items
+    def _understood(self, queue: str, version: str, items: Sequence[_Pending]) -> Standings:
         places = {
             clean(f"{one.metadata.namespace}/{one.metadata.name}"): Place(
                 one.position_in_cluster_queue + 1, one.position_in_local_queue + 1

@@ -17,12 +17,22 @@ from enum import StrEnum
 import msgspec
 
 from gpuconsole.backends.base import Missing
-from gpuconsole.backends.kube.answers import Busy, Cut, Forbidden, Gone, Refused, Unauthorized, Unreachable, refused
-from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.answers import (
+    Busy,
+    Cut,
+    Forbidden,
+    Gone,
+    Refused,
+    Unauthorized,
+    Unreachable,
+    Unreadable,
+    refused,
+)
+from gpuconsole.backends.kube.client import Connection, Stream
 from gpuconsole.backends.kube.decode import BOOKMARK, DELETED, ERROR, Decoder, Item, Line
 from gpuconsole.backends.kube.gate import Gate
 from gpuconsole.backends.kube.news import News, Tell
-from gpuconsole.backends.kube.pace import Pace, Rests
+from gpuconsole.backends.kube.pace import Doubt, Pace, Rests
 from gpuconsole.backends.kube.roster import Roster
 from gpuconsole.model.clock import Time
 
@@ -32,6 +42,8 @@ NOT_OFFERED = (400, 404, 405, 415, 422)
 _INITIAL = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 GRACE = 15.0
 """Seconds by which a stream may outlast what was asked for."""
+BEGIN = 5.0
+"""Seconds until a watch begins to answer: the API server sends the head of its answer at once."""
 MISTAKEN = 15.0
 """Seconds in which it forbids everything at most, as it has not read its own roles yet."""
 
@@ -49,6 +61,10 @@ class Phase(StrEnum):
 
 
 _SEEN = (Phase.CURRENT, Phase.CATCHING_UP)
+
+
+class _Doubtful(Exception):
+    """An event about an object that cannot be read: only a new list says how things are."""
 
 
 class Watch:
@@ -70,10 +86,7 @@ class Watch:
         """`selector` is a field selector; `streaming` tries sendInitialEvents."""
         self.decoder = decoder
         self.namespace = namespace
-        self.phase = Phase.WAITING
         self.missing: Missing | None = None
-        self.problem = ""
-        """What goes wrong time and again, in a sentence."""
         self.synced = threading.Event()
         """Set when everything was read once, or cannot be."""
         self._connection = connection
@@ -87,8 +100,21 @@ class Watch:
         self._version = ""
         self._roster = Roster(self.label, wall)
         self._bookmarks = False
-        self._denied_since: float | None = None
+        self._phase = Phase.WAITING
+        self._problem = ""
+        self._quiet_since: float | None = None
+        """When a stream was opened of which no byte came yet, by the monotonic clock; None = there is none."""
+        self._silent_streams = 0
+        """Streams in a row that ended without anything that could be read."""
+        self._lost_since: float | None = None
+        """Since when it is forbidden or absent."""
         self._rests = Rests(pace)
+        self._unclear = Doubt(pace)
+        self._anew = False
+        """List everything anew, as some of what is there could not be read."""
+        self._timer = threading.Timer(0.0, _nothing)
+        self._opened, self._said, self._stood = 0.0, False, False
+        """Of the stream that is read, or was read last: since when, and whether it said anything and stayed open."""
         self._close: Callable[[], None] = _nothing
 
     @property
@@ -100,6 +126,21 @@ class Watch:
     def unread(self) -> int:
         """Objects that are there, and cannot be read."""
         return self._roster.unread
+
+    @property
+    def phase(self) -> Phase:
+        """How it does now. A watch that was down and stays open in silence is that of a quiet cluster: current."""
+        return Phase.CURRENT if self._phase is Phase.CATCHING_UP and self._is_quiet else self._phase
+
+    @property
+    def problem(self) -> str:
+        """What goes wrong time and again, in a sentence; it ends with its cause."""
+        return "" if self._is_quiet else self._problem
+
+    @property
+    def _is_quiet(self) -> bool:
+        since = self._quiet_since
+        return since is not None and time.monotonic() - since >= self._pace.proof
 
     def stop(self) -> None:
         self._rests.end()
@@ -117,7 +158,7 @@ class Watch:
                 self._turn()
             except Exception:
                 LOG.exception("The watch of %s failed", self.label)
-                self.problem = f"{self.label}: an error of the console itself; the log has it"
+                self._behind(f"{self.label}: an error of the console itself; the log has it")
                 self._rests.rest()
 
     # One turn: list if need be, then watch until the stream ends
@@ -131,7 +172,11 @@ class Watch:
                 self._follow()
             else:
                 self._list()
-            self.problem = ""
+        except _Doubtful as error:
+            LOG.info("%s: %s cannot be read, listing again", self.label, error)
+            self._behind(f"{self.label}: {error} cannot be read")
+            self._version = ""
+            self._rests.rest()
         except Gone:
             LOG.info("%s: what is known of it is too old, listing again", self.label)
             self._behind()
@@ -140,57 +185,74 @@ class Watch:
         except Forbidden as error:
             self._denied(error)
         except Busy as error:
-            self._behind()
-            self.problem = f"{self.label}: the server is busy: {error.message}"
+            self._behind(f"{self.label}: the server is busy: {error.said}")
             self._rests.rest(error.retry_after)
         except Cut as error:
-            LOG.info("%s: %s", self.label, error)
-            self._behind()
-            self._rests.rest()
+            if not self._anew:
+                LOG.info("%s: %s", self.label, error)
+                self._behind(f"{self.label}: {error}")
+                self._rests.rest()
         except (Unauthorized, Unreachable) as error:
-            self._behind()
+            self._behind(f"{self.label}: {error}")
             self._gate.report(error)
+            # The server may be there, and refuse only this; then the gate opens at once.
+            self._rests.rest()
         except Refused as error:
             self._odd(error)
+        if self._anew:
+            self._anew = False
+            self._version = ""
 
     def _denied(self, error: Forbidden) -> None:
         """It is forbidden. Of what was allowed before that is believed only after a while.
 
         A server that was just restarted says it of everything until it has read its own roles.
         """
-        now = time.monotonic()
-        self._denied_since = now if self._denied_since is None else self._denied_since
-        if self.phase in _SEEN and now - self._denied_since < self._pace.doubt:
-            self._behind()
-            self.problem = f"{self.label}: {error.message}"
-            if now - self._denied_since > MISTAKEN:
-                self._rests.long()
-            self._rests.rest()
+        if self._doubted(error):
             return
         verb = "watch" if self._version or self._streaming else "list"
         self.missing = Missing(verb, self.decoder.served.resource, self.namespace)
-        self.problem = ""
         self._give_up(Phase.FORBIDDEN)
+
+    def _doubted(self, error: Refused) -> bool:
+        """True where what is said to be forbidden or absent was there a while ago; then it is asked for again."""
+        now = time.monotonic()
+        self._lost_since = now if self._lost_since is None else self._lost_since
+        if self._phase not in _SEEN or now - self._lost_since >= self._pace.doubt:
+            return False
+        self._behind(f"{self.label}: {error.said}")
+        if now - self._lost_since > MISTAKEN:
+            self._rests.long()
+        self._rests.rest()
+        return True
 
     def _odd(self, error: Refused) -> None:
         if self._streaming and not self._version and error.code in NOT_OFFERED:
             self._streaming = False
         elif error.code == 404:
-            self._give_up(Phase.ABSENT)
+            if not self._doubted(error):
+                self._give_up(Phase.ABSENT)
         else:
-            self._behind()
-            self.problem = f"{self.label}: {error.message or error.reason}"
+            self._behind(f"{self.label}: {error.said}")
+            # What is no answer of the API is no server that has just begun.
+            self._rests.long()
             self._rests.rest()
 
-    def _behind(self) -> None:
-        if self.phase is Phase.CURRENT:
-            self.phase = Phase.CATCHING_UP
+    def _behind(self, problem: str = "") -> None:
+        current = self.phase is Phase.CURRENT
+        self._quiet_since = None
+        self._problem = problem
+        if current:
+            self._phase = Phase.CATCHING_UP
             self._rests.short()
 
     def _give_up(self, phase: Phase) -> None:
         """Forget what was read, and try again much later."""
-        self.phase = phase
+        self._phase = phase
+        self._problem = ""
+        self._quiet_since = None
         self._version = ""
+        self._roster.begin()
         self._tell(self._roster.keep(frozenset()))
         self.synced.set()
         self._rests.give_up()
@@ -210,7 +272,7 @@ class Watch:
             try:
                 page = self.decoder.page(answer.body, self._wall())
             except msgspec.DecodeError as error:
-                raise Refused(self._path, 200, "Unreadable", f"its list cannot be read: {error}") from error
+                raise answer.unreadable(str(error)) from error
             self._tell([news for item in page.items for news in self._seen(item, seen)])
             token = page.more
             if not token:
@@ -220,18 +282,21 @@ class Watch:
     def _begin(self) -> None:
         self.missing = None
         self._roster.begin()
-        self.phase = Phase.CATCHING_UP if self.synced.is_set() else Phase.READING
+        self._phase = Phase.CATCHING_UP if self.synced.is_set() else Phase.READING
 
     def _complete(self, seen: Collection[str], version: str) -> None:
         self._tell(self._roster.keep(seen))
         self._version = version
-        self._rests.begin_anew()
         self._current()
         self.synced.set()
 
     def _current(self) -> None:
-        self.phase = Phase.CURRENT
-        self._denied_since = None
+        self._phase = Phase.CURRENT
+        self._problem = ""
+        self._lost_since = None
+        self._rests.found()
+        if not self.unread:
+            self._unclear.end()
 
     # Watches
 
@@ -242,19 +307,76 @@ class Watch:
         if seen is not None:
             self._begin()
         patience = self._pace.silence if self._bookmarks else lasting + GRACE
-        heard = False
-        with self._connection.stream(self._path, self._query(lasting), patience=patience) as stream:
+        begin = min(BEGIN, patience)
+        with self._connection.stream(self._path, self._query(lasting), patience=patience, begin=begin) as stream:
             self._close = stream.close
-            if seen is None:
+            if seen is None and not self._silent_streams:
                 self._current()
-            for lines in stream.lines():
+            try:
+                seen = self._read(stream, seen)
+            finally:
+                self._ended()
+        if self._anew or (seen is None and not self._silent_streams and self._stood):
+            return
+        if seen is not None or self._silent_streams:
+            self._behind(f"{self.label}: its watch ends and says nothing")
+            if self._silent_streams > 1:
+                self._rests.long()
+        # A server that ends every stream at once is not to be asked all the time.
+        self._rests.rest()
+
+    def _read(self, stream: Stream, seen: set[str] | None) -> set[str] | None:
+        """Read a stream to its end; returns what is missing of its initial events, None where they are over."""
+        self._opened, self._said, self._stood = time.monotonic(), False, False
+        self._quiet_since = self._opened if seen is None else None
+        waiting: float | None = None
+        self._look_again_later(seen)
+        for lines in stream.lines():
+            if lines:
+                self._end_of_silence()
                 seen = self._take(lines, seen)
-                self._rests.begin_anew()
-                heard = True
+                self._said, waiting = True, None
+                self._connection.note_heard()
+                if seen is None:
+                    self._current()
+                self._look_again_later(seen)
+                continue
+            self._end_of_silence()
+            waiting = time.monotonic() if waiting is None else waiting
+            if time.monotonic() - waiting > 2 * self._pace.proof:
+                self._said = False
+                raise Unreadable(self.label, "its watch sends bytes, but no event")
+        return seen
+
+    def _end_of_silence(self) -> None:
+        """Something comes, or the stream ends: what was current for its silence is current for good."""
+        if self._is_quiet:
+            self._said = True
+            self._current()
+        self._quiet_since = None
+
+    def _ended(self) -> None:
+        """A stream ended, in whatever way."""
         self._close = _nothing
-        if seen is not None or not heard:
-            # It ended too early; a server that ends every stream at once is not to be asked all the time.
-            self._rests.rest()
+        self._end_of_silence()
+        self._timer.cancel()
+        self._silent_streams = 0 if self._said else self._silent_streams + 1
+        self._stood = time.monotonic() - self._opened >= self._pace.proof
+        if self._said and self._stood:
+            self._rests.begin_anew()
+
+    def _look_again_later(self, seen: set[str] | None) -> None:
+        """List all objects anew after a while, where some could not be read: they may be mended without an event."""
+        if not self.unread or seen is not None or self._timer.is_alive():
+            return
+        self._timer = threading.Timer(self._unclear.wait, self._look_again)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _look_again(self) -> None:
+        if self.unread:
+            self._anew = True
+            self._close()
 
     def _query(self, lasting: float) -> dict[str, str | int]:
         start = {"resourceVersion": self._version} if self._version else _INITIAL
@@ -264,28 +386,39 @@ class Watch:
     def _take(self, lines: Sequence[bytes], seen: set[str] | None) -> set[str] | None:
         """Take in lines; returns the names seen so far while the initial events are not over."""
         news: list[News] = []
-        for text in lines:
-            line = self._line(text)
-            if line.type == BOOKMARK:
-                self._bookmarks = True
-                if seen is not None and line.end:
-                    self._tell(news)
-                    self._complete(seen, line.version)
-                    news, seen = [], None
-            elif line.item is not None:
-                news += self._seen(line.item, seen) if line.type != DELETED else self._roster.gone(line.item)
-            if seen is None:
-                self._version = line.version or self._version
-        if news:
-            self._tell(news)
+        try:
+            for text in lines:
+                line = self._line(text)
+                if line.type == BOOKMARK:
+                    self._bookmarks = True
+                    if seen is not None and line.end:
+                        self._tell(news)
+                        news = []
+                        self._complete(seen, line.version)
+                        seen = None
+                elif line.item is not None:
+                    self._check(line, line.item, seen)
+                    news += self._seen(line.item, seen) if line.type != DELETED else self._roster.gone(line.item)
+                if seen is None:
+                    self._version = line.version or self._version
+        finally:
+            # What came before a line that cannot be read is taken in.
+            if news:
+                self._tell(news)
         return seen
 
+    def _check(self, line: Line, item: Item, seen: set[str] | None) -> None:
+        """Raises _Doubtful for an event that does not say how an object is now, if a list may say it."""
+        known = bool(item.name) and (line.type == DELETED or self._roster.is_unreadable(item.name))
+        if item.unread and seen is None and not known:
+            raise _Doubtful(item.name or "an object without a name")
+
     def _line(self, text: bytes) -> Line:
-        """Read a line. Raises Refused for one that says that the watch failed, Cut for one that says nothing."""
+        """Read a line. Raises Refused for one that says that the watch failed, or that cannot be read."""
         try:
             line = self.decoder.line(text, self._wall())
         except msgspec.DecodeError as error:
-            raise Cut(f"{self.label}: a line of the watch cannot be read: {error}") from error
+            raise Unreadable(self.label, f"a line of its watch cannot be read: {error}") from error
         if line.type == ERROR:
             raise refused(self._path, line.code, msgspec.json.encode({"message": line.message, "reason": line.reason}))
         return line

@@ -208,7 +208,7 @@ class Watches:
     def unread(self) -> Iterable[str]:
         """What is there and could not be read, a sentence each."""
         for watch in self._all:
-            if watch.problem:
-                yield watch.problem
+            if problem := watch.problem:
+                yield problem
             if watch.unread:
                 yield f"{watch.unread} of {watch.label} could not be read"

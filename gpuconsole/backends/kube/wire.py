@@ -29,8 +29,8 @@ class Thing(TypedDict, total=False):
     """Kinds that are small or few: only their metadata are cut down."""
 
     metadata: Meta
-    spec: Any
-    status: Any
+    spec: dict[str, Any] | None
+    status: dict[str, Any] | None
     # Kinds that have no spec.
     value: Any
     globalDefault: Any
@@ -150,7 +150,7 @@ class WorkloadSpec(TypedDict, total=False):
 class WorkloadWire(TypedDict, total=False):
     metadata: Meta
     spec: WorkloadSpec
-    status: Any
+    status: dict[str, Any] | None
 
 
 class JobSpec(TypedDict, total=False):
@@ -172,7 +172,7 @@ class JobSpec(TypedDict, total=False):
 class JobWire(TypedDict, total=False):
     metadata: Meta
     spec: JobSpec
-    status: Any
+    status: dict[str, Any] | None
 
 
 class InvolvedObject(TypedDict, total=False):

@@ -6,13 +6,18 @@ against the real one.
 
 import json
 import queue
+import re
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.backends.kube.faults import Fault
 
 Document = dict[str, Any]
 KINDS: dict[str, tuple[str, str, str, bool]] = {
@@ -35,6 +40,8 @@ class ApiServer:
 
     def __init__(self, folder: Path) -> None:
         self.objects: dict[str, dict[str, Document]] = {plural: {} for plural in KINDS}
+        self.deleted: list[tuple[str, Document]] = []
+        """Resource and last state of what was deleted: a watch that is taken up hears of it."""
         self.version = 100
         self.oldest = 0
         """A watch from before this is too old: 410."""
@@ -52,19 +59,25 @@ class ApiServer:
         """(part of the path, status, headers)"""
         self.says = "not now"
         """With a mood."""
+        self.faults: list[tuple[str, Fault]] = []
+        """(pattern of `VERB path`, what is done instead of answering), until `heal`."""
+        self.healed = threading.Event()
+        """Set while there are no faults."""
         self.broken: set[str] = set()
         """Resources whose watches are cut in the middle of their next line."""
         self.watchers: list[tuple[str, queue.SimpleQueue[bytes | None]]] = []
         self.lock = threading.RLock()
+        self.connections: set[socket.socket] = set()
+        self.healed.set()
         server = self
 
         class Handler(_Handler):
             api = server
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
-        threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
-        self.port = self._http.server_address[1]
+        self._handler = Handler
+        self._http: ThreadingHTTPServer | None = None
+        self.port = 0
+        self.listen()
         self.kubeconfig = folder / "kubeconfig"
         self.write_kubeconfig()
 
@@ -79,10 +92,52 @@ class ApiServer:
         }
         self.kubeconfig.write_text(json.dumps(config))
 
-    def close(self) -> None:
+    def listen(self) -> None:
+        """Accept connections, again at the same port after `hang_up`."""
+        self._http = ThreadingHTTPServer(("127.0.0.1", self.port), self._handler)
+        self._http.daemon_threads = True
+        self.port = self._http.server_address[1]
+        threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
+
+    def hang_up(self) -> None:
+        """Refuse connections, and break those that stand."""
         self.cut()
-        self._http.shutdown()
-        self._http.server_close()
+        if self._http is not None:
+            self._http.shutdown()
+            self._http.server_close()
+            self._http = None
+        for connection in tuple(self.connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.heal()
+        self.cut()
+        if self._http is not None:
+            self._http.shutdown()
+            self._http.server_close()
+
+    # Faults
+
+    def misbehave(self, fault: Fault, match: str = "") -> None:
+        """From now on do this instead of answering what matches (a pattern of `VERB path`), and end watches that do."""
+        with self.lock:
+            self.faults.append((match, fault))
+            self.healed.clear()
+            for kind, watcher in self.watchers:
+                if re.search(match, f"watch {kind}"):
+                    watcher.put(None)
+
+    def heal(self) -> None:
+        """Behave again."""
+        with self.lock:
+            self.faults.clear()
+            self.healed.set()
+
+    def fault(self, request: str) -> Fault | None:
+        """What is done instead of answering a request (`VERB path`)."""
+        with self.lock:
+            return next((fault for match, fault in self.faults if re.search(match, request)), None)
 
     # Objects
 
@@ -106,6 +161,7 @@ class ApiServer:
             self.version += 1
             document["metadata"]["resourceVersion"] = str(self.version)
             if not silently:
+                self.deleted.append((plural, document))
                 self._tell(plural, {"type": "DELETED", "object": document})
 
     def bookmark(self, plural: str) -> None:
@@ -132,6 +188,10 @@ class ApiServer:
                 watcher.put(line)
 
 
+def _version(document: Document) -> int:
+    return int(document["metadata"]["resourceVersion"])
+
+
 def _mark(version: int, *, end: bool = False) -> Document:
     notes = {"annotations": {"k8s.io/initial-events-end": "true"}} if end else {}
     return {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(version), **notes}}}
@@ -141,8 +201,20 @@ class _Handler(BaseHTTPRequestHandler):
     api: ApiServer
     protocol_version = "HTTP/1.1"
 
+    def handle(self) -> None:
+        with suppress(ConnectionError):
+            super().handle()
+
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
+
+    def setup(self) -> None:
+        super().setup()
+        self.api.connections.add(self.connection)
+
+    def finish(self) -> None:
+        self.api.connections.discard(self.connection)
+        super().finish()
 
     def do_GET(self) -> None:
         path, query = self._arrived()
@@ -191,6 +263,15 @@ class _Handler(BaseHTTPRequestHandler):
         """Path and query; None where the answer was given already."""
         url = urlsplit(self.path)
         self.api.agents.add(self.headers.get("User-Agent", ""))
+        fault = self.api.fault(f"{self._verb(url.path, url.query)} {url.path}")
+        if fault is not None:
+            # What was sent is read first: a connection that is closed before loses the answer.
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            with self.api.lock:
+                self.api.asked["faults"] += 1
+            fault(self, self.api.healed)
+            self.close_connection = True
+            return None, {}
         for mood in self.api.moods:
             if mood[0] in self.path:
                 self.api.moods.remove(mood)
@@ -200,6 +281,15 @@ class _Handler(BaseHTTPRequestHandler):
             self._status(401, "Unauthorized", "Unauthorized")
             return None, {}
         return url.path, {key: values[0] for key, values in parse_qs(url.query).items()}
+
+    def _verb(self, path: str, query: str) -> str:
+        """As RBAC calls it."""
+        if self.command != "GET":
+            return {"POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}[self.command]
+        if "watch=" in query:
+            return "watch"
+        plural, _, name = _parts(path)
+        return "list" if plural in KINDS and not name else "get"
 
     def _body(self) -> Document:
         size = int(self.headers.get("Content-Length") or 0)
@@ -232,9 +322,11 @@ class _Handler(BaseHTTPRequestHandler):
                     watcher.put(json.dumps({"type": "ADDED", "object": document}).encode() + b"\n")
                 watcher.put(json.dumps(_mark(self.api.version, end=True)).encode() + b"\n")
             else:
-                for document in self._found(plural, namespace):
-                    if int(document["metadata"]["resourceVersion"]) > int(query["resourceVersion"]):
-                        watcher.put(json.dumps({"type": "MODIFIED", "object": document}).encode() + b"\n")
+                gone = [("DELETED", document) for kind, document in self.api.deleted if kind == plural]
+                there = [("MODIFIED", document) for document in self._found(plural, namespace)]
+                for type, document in sorted((*gone, *there), key=lambda event: _version(event[1])):
+                    if _version(document) > int(query["resourceVersion"]):
+                        watcher.put(json.dumps({"type": type, "object": document}).encode() + b"\n")
             self.api.watchers.append((plural, watcher))
         try:
             self._chunks(self._lines(plural, watcher))

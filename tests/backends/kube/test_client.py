@@ -1,6 +1,7 @@
 """Requests to an API server: credentials that were rotated are read anew, and errors say what would help."""
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_a_token_that_was_rotated_is_read_anew_and_the_request_is_sent_again(
     rotate(api)
     api.write_kubeconfig("rotated")
     clock.now += RENEW_EVERY
-    assert connection.get(NODES).json()["items"] == []
+    assert connection.get(NODES).decode(dict[str, Any])["items"] == []
     assert api.asked["list nodes"] == 2
 
 

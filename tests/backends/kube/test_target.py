@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from gpuconsole.backends.kube.answers import Unreachable
+from gpuconsole.backends.kube.client import Connection
 from gpuconsole.backends.kube.target import Target, find
 from gpuconsole.errors import ClusterError, UsageError
 
@@ -116,3 +118,73 @@ def test_in_a_pod_its_service_account_is_used(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     with pytest.raises(UsageError, match="mount a service account, or give --kubeconfig"):
         find(Target())
+
+
+TOKEN = """#!/bin/sh
+echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": STATUS}'
+"""
+PLUGINS = {
+    "it ends with an error": (
+        "#!/bin/sh\necho 'the SSO session has expired; run sso login' >&2\nexit 3\n",
+        "process returned 3. the SSO session has expired; run sso login",
+    ),
+    "it says nothing": ("#!/bin/sh\n", "failed to decode process output"),
+    "it says something else": ("#!/bin/sh\necho '<html>'\n", "failed to decode process output"),
+    "its answer is a list": ("#!/bin/sh\necho '[]'\n", "malformed response. missing key 'apiVersion'"),
+    "no status": (TOKEN.replace("STATUS", "null"), "its answer has neither a token nor a client certificate"),
+    "an empty status": (TOKEN.replace("STATUS", "{}"), "its answer has neither a token nor a client certificate"),
+    "an empty token": (TOKEN.replace("STATUS", '{"token": ""}'), "its answer has neither a token nor a client"),
+    "no key": (TOKEN.replace("STATUS", '{"clientCertificateData": "x"}'), "its answer has neither a token nor a"),
+    "another version": (TOKEN.replace("/v1", "/v9").replace("STATUS", '{"token": "t"}'), "plugin api version"),
+}
+
+
+def with_plugin(folder: Path, text: str | None, **settings: Any) -> Target:
+    """A kubeconfig whose user is `get-token`, a script with this text; without one it is not there."""
+    path = folder / "get-token"
+    if text is not None:
+        path.write_text(text)
+        path.chmod(0o755)
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path), **settings}
+    file = Path(kubeconfig(folder))
+    document = json.loads(file.read_text())
+    document["users"] = [{"name": "u", "user": {"exec": plugin}}]
+    file.write_text(json.dumps(document))
+    return Target(kubeconfig=str(file))
+
+
+@pytest.mark.parametrize(("text", "says"), PLUGINS.values(), ids=PLUGINS)
+def test_an_exec_plugin_that_fails_is_an_error_that_names_it_and_the_context(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    with pytest.raises(ClusterError) as error:
+        find(with_plugin(tmp_path, text))
+    assert str(error.value).startswith(f"context one: the exec plugin {tmp_path}/get-token failed: {says}")
+
+
+def test_an_exec_plugin_that_is_not_there_is_an_error_with_how_to_install_it(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError) as error:
+        find(with_plugin(tmp_path, None, installHint="brew install get-token"))
+    assert str(error.value) == (
+        f"context one: the exec plugin {tmp_path}/get-token failed: it cannot be run: No such file or directory;"
+        " brew install get-token"
+    )
+
+
+def test_the_token_of_an_exec_plugin_is_used_until_it_expires(tmp_path: Path) -> None:
+    status = '{"token": "t", "expirationTimestamp": "2000-01-01T00:00:00Z"}'
+    configuration = find(with_plugin(tmp_path, TOKEN.replace("STATUS", status))).client.configuration
+    assert configuration.api_key["BearerToken"] == "Bearer t"
+    status = '{"token": "new", "expirationTimestamp": "2999-01-01T00:00:00Z"}'
+    with_plugin(tmp_path, TOKEN.replace("STATUS", status))
+    assert configuration.get_api_key_with_prefix("BearerToken") == "Bearer new"
+
+
+def test_an_exec_plugin_that_fails_when_its_token_expires_is_told_and_not_run_for_each_request(tmp_path: Path) -> None:
+    status = '{"token": "t", "expirationTimestamp": "2000-01-01T00:00:00Z"}'
+    connection = Connection(with_plugin(tmp_path, TOKEN.replace("STATUS", status)))
+    with_plugin(tmp_path, f"#!/bin/sh\necho run >> {tmp_path}/runs\necho too late >&2\nexit 1\n")
+    for _ in range(3):
+        with pytest.raises(Unreachable, match=r"context one: the exec plugin .*/get-token failed: .* too late; run it"):
+            connection.get("/api")
+    assert (tmp_path / "runs").read_text() == "run\n"

@@ -85,3 +85,31 @@ def test_a_new_list_is_counted_anew(api: ApiServer, sight: Callable[..., Sight])
     api.expire()
     api.cut("nodes")
     see.until(lambda s: "n2" in s.nodes and see.backend.health.unread == ("1 of nodes could not be read",))
+
+
+def test_a_list_of_which_nothing_has_a_name_takes_nothing_away(api: ApiServer, sight: Callable[..., Sight]) -> None:
+    api.put("nodes", documents.node("n1"))
+    see = sight()
+    see.loaded()
+    kept = dict(api.objects["nodes"])
+    api.objects["nodes"] = {"/nameless": {"metadata": {}}}
+    api.expire()
+    api.cut("nodes")
+    assert "n1" in see.until(lambda _: see.backend.health.unread == ("1 of nodes could not be read",)).nodes
+    api.objects["nodes"] = kept
+    assert "n1" in see.until(lambda _: see.backend.health.unread == ()).nodes
+
+
+def test_what_is_mended_without_an_event_is_read_again_before_long(api: ApiServer, sight: Callable[..., Sight]) -> None:
+    for name in ("n1", "n2"):
+        api.put("nodes", odd(name))
+    see = sight()
+    see.loaded()
+    assert see.backend.health.unread == ("2 of nodes could not be read",)
+    for name in ("n1", "n2"):
+        version = api.objects["nodes"][f"/{name}"]["metadata"]["resourceVersion"]
+        mended = documents.node(name)
+        mended["metadata"]["resourceVersion"] = version
+        api.objects["nodes"][f"/{name}"] = mended
+    snapshot = see.until(lambda _: see.backend.health.unread == ())
+    assert sorted(snapshot.nodes) == ["n1", "n2"]

@@ -1,0 +1,45 @@
+"""What is tried again at the start: a server that is busy, or whose answer broke off, may answer a moment later."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from gpuconsole.backends.kube.answers import Busy, Cut, Refused
+
+LOG = logging.getLogger(__name__)
+PATIENCE = 30.0
+"""Seconds in which a server that is busy may become ready."""
+RESTS = (0.5, 1.5)
+"""Seconds between tries of what else may heal."""
+LONGEST = 8.0
+"""The most seconds between two tries of a busy server that does not say how long it wants to be left alone."""
+
+Found = TypeVar("Found")
+
+
+def with_retries(work: Callable[[], Found]) -> Found:
+    """Do something that asks the server, again where that may help. Raises what the last try raised."""
+    deadline = time.monotonic() + PATIENCE
+    busy, rests = RESTS[0], iter(RESTS)
+    while True:
+        try:
+            return work()
+        except Busy as error:
+            wait = max(error.retry_after, busy)
+            busy = min(LONGEST, 2 * busy)
+            if time.monotonic() + wait > deadline:
+                raise
+            LOG.info("Trying again in %g s: %s", wait, error)
+        except (Cut, Refused) as error:
+            rest = next(rests, None) if _may_heal(error) else None
+            if rest is None:
+                raise
+            wait = rest
+            LOG.info("Trying again in %g s: %s", wait, error)
+        time.sleep(wait)
+
+
+def _may_heal(error: Cut | Refused) -> bool:
+    """True for what a server or a proxy says that has just begun, or is overloaded."""
+    return isinstance(error, Cut) or error.code < 300 or error.code >= 500

@@ -1,0 +1,181 @@
+"""An API server that misbehaves: errors that name it, marks while it lasts, and the truth again when it ends."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.backends.base import Health
+from gpuconsole.backends.kube import retrying
+from gpuconsole.backends.kube.pace import Pace
+from gpuconsole.errors import ClusterError
+from gpuconsole.model.snapshot import Snapshot
+from tests.backends.kube import documents
+from tests.backends.kube.apiserver import ApiServer
+from tests.backends.kube.conftest import EAGER, Sight
+from tests.backends.kube.faults import ANSWERS, WATCHES, Fault, silence
+
+Make = Callable[..., Sight]
+TRUSTING = replace(EAGER, doubt=60.0)
+"""What is forbidden, or gone, is doubted for longer than a test takes."""
+HEALED = 10.0
+"""Seconds in which everything is right again after a fault ends."""
+WATCHED_OR_ANY = {**{f"watch: {name}": fault for name, fault in {**ANSWERS, **WATCHES}.items()}, **ANSWERS}
+"""Faults of watches only, by `watch: NAME`, and of every request."""
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tried again at the start is tried again at once."""
+    monkeypatch.setattr(retrying, "RESTS", (0.01, 0.01))
+    monkeypatch.setattr(retrying, "PATIENCE", 1.5)
+
+
+@pytest.fixture(params=[True, False], ids=["streaming lists", "pages"])
+def served(request: pytest.FixtureRequest, api: ApiServer) -> ApiServer:
+    """A small cluster, on a server which offers streaming lists or does not."""
+    api.streaming = request.param
+    fill(api)
+    return api
+
+
+def fill(api: ApiServer) -> None:
+    """Three nodes, a queue, and a Workload in it."""
+    for n in range(3):
+        api.put("nodes", documents.node(f"n{n}"))
+    api.put("clusterqueues", documents.cluster_queue("cq"))
+    api.put("localqueues", documents.local_queue("lq", "cq"))
+    api.put("workloads", documents.workload("wl"))
+
+
+def change(api: ApiServer) -> None:
+    """A node comes, one goes, one changes, and so does a queue."""
+    api.put("nodes", documents.node("n9"))
+    api.put("nodes", documents.node("n1", gpus=4))
+    api.delete("nodes", "/n0")
+    api.put("clusterqueues", documents.cluster_queue("cq2"))
+
+
+def is_changed(snapshot: Snapshot) -> bool:
+    nodes = {name: node.gpus for name, node in snapshot.nodes.items()}
+    queues, workloads = sorted(snapshot.cluster_queues), list(snapshot.workloads)
+    return (nodes, queues, workloads) == ({"n1": 4, "n2": 8, "n9": 8}, ["cq", "cq2"], ["team/wl"])
+
+
+def is_sound(health: Health) -> bool:
+    return (health.lost, health.unread, health.missing, health.seen.gaps) == ("", (), (), ())
+
+
+def assert_right_again(see: Sight) -> None:
+    """Everything is right, and nothing is complained of any more."""
+    deadline = time.monotonic() + HEALED
+    while not (is_changed(see.look()) and is_sound(see.backend.health)):
+        assert time.monotonic() < deadline, see.backend.health
+        time.sleep(0.02)
+
+
+@contextmanager
+def no_error_of_our_own(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    with caplog.at_level(logging.INFO, logger="gpuconsole"):
+        yield
+    assert [record.getMessage() for record in caplog.records if record.exc_info or record.levelno > 30] == []
+
+
+def look_for(see: Sight, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        see.look()
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("fault", ANSWERS.values(), ids=ANSWERS)
+def test_a_server_that_does_not_answer_at_the_start_is_an_error_that_names_it(
+    api: ApiServer, sight: Make, fault: Fault
+) -> None:
+    api.misbehave(fault)
+    with pytest.raises(ClusterError, match=rf"^context test \(http://127.0.0.1:{api.port}\): ") as error:
+        sight()
+    assert not str(error.value).partition("): ")[2].startswith("(")
+    assert "('" not in str(error.value)
+
+
+@pytest.mark.parametrize("fault", ANSWERS.values(), ids=ANSWERS)
+@pytest.mark.parametrize("match", ["/nodes$", "^(list|watch) ", "accessreviews"], ids=["nodes", "reads", "reviews"])
+def test_a_fault_of_some_paths_at_the_start_ends_without_a_trace(
+    served: ApiServer, sight: Make, caplog: pytest.LogCaptureFixture, fault: Fault, match: str
+) -> None:
+    if match == "accessreviews" and fault is ANSWERS["cut connection"]:
+        pytest.skip("without an answer to it there is no cluster")
+    with no_error_of_our_own(caplog):
+        served.misbehave(fault, match)
+        see = sight(pace=TRUSTING)
+        look_for(see, 0.3)
+        change(served)
+        served.heal()
+        assert_right_again(see)
+
+
+@pytest.mark.parametrize("name", WATCHED_OR_ANY)
+def test_a_fault_in_the_middle_is_marked_leaves_what_is_known_and_ends_without_a_trace(
+    served: ApiServer, sight: Make, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    see = sight(quiet=0.5, pace=TRUSTING)
+    see.loaded()
+    with no_error_of_our_own(caplog):
+        served.misbehave(WATCHED_OR_ANY[name], "^watch " if name.startswith("watch: ") else "")
+        snapshot = see.until(lambda _: see.backend.health.lost or see.backend.health.unread)
+        assert (sorted(snapshot.nodes), list(snapshot.workloads)) == (["n0", "n1", "n2"], ["team/wl"])
+        assert not any("('" in text for text in (see.backend.health.lost, *see.backend.health.unread))
+        change(served)
+        look_for(see, 0.3)
+        served.heal()
+        assert_right_again(see)
+
+
+def test_connections_that_are_refused_for_a_while_end_without_a_trace(
+    served: ApiServer, sight: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    see = sight(quiet=0.5, pace=TRUSTING)
+    see.loaded()
+    with no_error_of_our_own(caplog):
+        served.hang_up()
+        see.until(lambda _: "Connection refused" in see.backend.health.lost)
+        change(served)
+        served.listen()
+        assert_right_again(see)
+
+
+def test_silence_for_a_while_ends_without_a_trace(
+    served: ApiServer, sight: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    see = sight(quiet=0.5, pace=TRUSTING)
+    see.loaded()
+    with no_error_of_our_own(caplog):
+        served.misbehave(silence)
+        see.until(lambda _: see.backend.health.lost)
+        change(served)
+        look_for(see, 1.0)
+        served.heal()
+        assert_right_again(see)
+
+
+@pytest.mark.parametrize("name", ["empty body", "login page", *WATCHES])
+def test_watches_that_bring_nothing_are_stale_and_asked_for_ever_less_often(
+    api: ApiServer, sight: Make, name: str
+) -> None:
+    fill(api)
+    see = sight(pace=replace(Pace(), proof=0.5))
+    see.loaded()
+    api.misbehave({**ANSWERS, **WATCHES}[name], "^watch ")
+    see.until(lambda _: see.backend.health.lost)
+    before = api.asked["faults"]
+    look_for(see, 1.0)
+    assert api.asked["faults"] - before <= 10, "nine kinds, of which each rests a second or more by now"
+
+
+def test_between_two_tries_and_the_proof_of_the_second_less_than_ten_seconds_pass() -> None:
+    pace = Pace()
+    assert pace.longest + pace.proof < HEALED

@@ -1,0 +1,63 @@
+"""Commands on a cluster whose API server misbehaves: exit status 2 and an error that names it, or the right answer."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuconsole.backends.kube import retrying
+from tests.backends.kube import documents
+from tests.backends.kube.apiserver import ApiServer
+from tests.backends.kube.faults import ANSWERS, status
+from tests.cli.line import Line
+
+QUESTIONS = (("why", "team/wl"), ("slots",), ("snapshot", "save", "s.json"))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(retrying, "RESTS", (0.01, 0.01))
+    monkeypatch.setattr(retrying, "PATIENCE", 1.5)
+    api = ApiServer(tmp_path)
+    api.put("nodes", documents.node("n0"))
+    api.put("clusterqueues", documents.cluster_queue("cq"))
+    api.put("localqueues", documents.local_queue("lq", "cq"))
+    api.put("workloads", documents.workload("wl"))
+    yield api
+    api.close()
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question[0])
+@pytest.mark.parametrize("fault", ANSWERS)
+def test_a_server_without_an_answer_is_one_line_and_status_2(
+    gpuconsole: Line, cluster: ApiServer, fault: str, question: tuple[str, ...]
+) -> None:
+    cluster.misbehave(ANSWERS[fault])
+    result = gpuconsole(*question, "--live", "--kubeconfig", cluster.kubeconfig)
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith(f"gpuconsole: context test (http://127.0.0.1:{cluster.port}): ")
+    assert (result.err.count("\n"), "Traceback" in result.err, "('" in result.err) == (1, False, False)
+    if fault.partition(" ")[0].isdigit():
+        assert f"HTTP {fault.partition(' ')[0]}" in result.err
+
+
+@pytest.mark.parametrize("fault", ["429 with Retry-After", "500", "empty body", "half of a JSON", "cut connection"])
+def test_what_heals_soon_after_the_start_is_tried_again(gpuconsole: Line, cluster: ApiServer, fault: str) -> None:
+    asked: list[str] = []
+
+    def once(handler: object, healed: object) -> None:
+        asked.append(fault)
+        cluster.heal()
+        ANSWERS[fault](handler, cluster.healed)  # type: ignore[arg-type]
+
+    cluster.misbehave(once)
+    result = gpuconsole("snapshot", "save", "s.json", "--live", "--kubeconfig", cluster.kubeconfig)
+    assert (result.status, asked) == (0, [fault])
+
+
+def test_a_server_that_wants_to_be_left_alone_for_longer_is_told_at_once(gpuconsole: Line, cluster: ApiServer) -> None:
+    cluster.misbehave(status(429, Retry_After="90"))
+    result = gpuconsole("slots", "--live", "--kubeconfig", cluster.kubeconfig)
+    assert result.status == 2
+    assert result.err.endswith(": the fault says 429 (HTTP 429: try again in 90 s)\n")
