@@ -14,7 +14,7 @@ from gpuconsole.insight.volcano_limits import beyond, takers
 from gpuconsole.insight.volcano_refusals import refused
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job, JobPhase
-from gpuconsole.model.job_rules import CronRules
+from gpuconsole.model.job_rules import CronRules, FlowRules, TemplateRules
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.queue_names import VOLCANO_DEFAULT, group_key
@@ -141,6 +141,10 @@ def explain_podless(snapshot: Snapshot, job: Job) -> Explanation:
         return fine(job.key, "It is finished." if job.phase is JobPhase.SUCCEEDED else "It failed.")
     if isinstance(job.rules, CronRules):
         return fine(job.key, f"It waits for nothing: it makes a Job at each time of {job.rules.schedule}.")
+    if isinstance(job.rules, TemplateRules):
+        return fine(job.key, "It waits for nothing: JobFlows make Jobs of it.")
+    if isinstance(job.rules, FlowRules):
+        return fine(job.key, "It has no pods itself: it makes Jobs, each when those that it depends on are completed.")
     names = (f"{job.namespace}/{name}" for name in (f"{job.name}-{job.uid}", job.name))
     groups = [snapshot.pod_groups.get(name) for name in names]
     refusal = refused(snapshot, job, next((group.queue for group in groups if group is not None), ""))

@@ -9,8 +9,8 @@ from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.job import Job, JobPhase
-from gpuconsole.model.job_rules import CronRules
-from gpuconsole.model.jobs.naming import CRON_KINDS
+from gpuconsole.model.job_rules import CronRules, FlowRules, TemplateRules
+from gpuconsole.model.jobs.naming import MAKERS
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Condition, Workload
@@ -69,7 +69,8 @@ def pods_of(snapshot: Snapshot, job: str) -> frozenset[str]:
 
 
 def _stands_for_itself(job: Job) -> bool:
-    return not isinstance(job.rules, CronRules) and job.owner.partition("/")[0] in ("", *CRON_KINDS)
+    makes = isinstance(job.rules, CronRules | TemplateRules | FlowRules)
+    return not makes and job.owner.partition("/")[0] in ("", *MAKERS)
 
 
 def _queues(snapshot: Snapshot) -> tuple[dict[str, str], dict[str, Code]]:

@@ -12,10 +12,12 @@ from gpuconsole.model.job_rules import (
     BatchRules,
     BatchStatus,
     CronRules,
+    FlowRules,
     GroupRules,
     JobRules,
     MemberRules,
     ReplicaRules,
+    TemplateRules,
 )
 from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.pod_sets import PodSet
@@ -86,12 +88,12 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     @property
     def endless(self) -> bool:
         """True if it goes on until it is deleted."""
-        return isinstance(self.rules, ReplicaRules | GroupRules | MemberRules | CronRules)
+        return isinstance(self.rules, ReplicaRules | GroupRules | MemberRules | CronRules | TemplateRules)
 
     @property
     def makes_jobs(self) -> bool:
         """True if it has no pods of its own, but makes jobs that have."""
-        return isinstance(self.rules, GroupRules | CronRules)
+        return isinstance(self.rules, GroupRules | CronRules | TemplateRules | FlowRules)
 
 
 def again(job: Job, name: str) -> Job:

@@ -162,4 +162,29 @@ class CronRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="cron
     """When it made a Job last."""
 
 
-JobRules = Union[BatchRules, ReplicaRules, GroupRules, MemberRules, LaunchRules, TrainRules, CronRules]
+class TemplateRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="template"):
+    """A JobTemplate of Volcano: it runs nothing itself; JobFlows make Volcano Jobs of it."""
+
+    volcano: VolcanoSpec
+
+
+class Flow(Struct, frozen=True, omit_defaults=True):
+    """One Job of a JobFlow."""
+
+    template: str
+    """Name of its JobTemplate."""
+    targets: tuple[str, ...] = ()
+    """Flows that are completed before it begins."""
+
+
+class FlowRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="flow"):
+    """A JobFlow of Volcano: the Jobs that it makes, each when those that it depends on are completed."""
+
+    flows: tuple[Flow, ...] = ()
+    deletes: bool = False
+    """Once all are completed it deletes them (jobRetainPolicy: delete)."""
+
+
+JobRules = Union[
+    BatchRules, ReplicaRules, GroupRules, MemberRules, LaunchRules, TrainRules, CronRules, TemplateRules, FlowRules
+]

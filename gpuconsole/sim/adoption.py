@@ -8,7 +8,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.events import What
 from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import CronRules, MemberRules
+from gpuconsole.model.job_rules import CronRules, FlowRules, MemberRules
 from gpuconsole.model.jobs.naming import POD
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.pieces import Pieces, whole
@@ -147,7 +147,7 @@ def _whole(world: World, key: str) -> str:
     for _ in range(MOST_OWNERS):
         job = world.job(key)
         owner = world.job(job.owner) if job is not None and not isinstance(job.rules, MemberRules) else None
-        if owner is None or isinstance(owner.rules, CronRules):
+        if owner is None or isinstance(owner.rules, CronRules | FlowRules):
             break
         key = owner.key
     return key

@@ -68,6 +68,7 @@ API_VERSIONS: Mapping[str, str] = {
     "CronJob": "batch/v1",
     "RayCronJob": "ray.io/v1",
     "VolcanoCronJob": "batch.volcano.sh/v1alpha1",
+    **dict.fromkeys(("JobTemplate", "JobFlow"), "flow.volcano.sh/v1alpha1"),
     "VolcanoJob": "batch.volcano.sh/v1alpha1",
     "SparkApplication": "sparkoperator.k8s.io/v1beta2",
     "AppWrapper": "workload.codeflare.dev/v1beta2",

@@ -12,10 +12,13 @@ from gpuconsole.model.job_rules import (
     BatchStatus,
     CronRules,
     FailureRule,
+    Flow,
+    FlowRules,
     GroupRules,
     LaunchRules,
     PodPatch,
     ReplicaRules,
+    TemplateRules,
     TrainRules,
 )
 from gpuconsole.model.jobs.batch import MIN_PARALLELISM
@@ -89,6 +92,11 @@ def job_spec(job: Job) -> Fields:
                 **_history(job.rules),
                 "jobTemplate": _template(job.rules, spec),
             }
+        case "JobTemplate" if isinstance(job.rules, TemplateRules):
+            return volcano_job_spec(job.rules.volcano, job.pod_sets)
+        case "JobFlow" if isinstance(job.rules, FlowRules):
+            retain = {"jobRetainPolicy": "delete"} if job.rules.deletes else {}
+            return {"flows": [_flow(flow) for flow in job.rules.flows], **retain}
         case "JobSet":
             restarts = present(failurePolicy=present(maxRestarts=job.backoff_limit or None))
             return {**_suspended(job), **restarts, "replicatedJobs": [_replicated(pods) for pods in job.pod_sets]}
@@ -346,6 +354,10 @@ def _failure_rule(rule: FailureRule) -> Fields:
 def _cron(job: Job, rules: CronRules) -> Fields:
     spec = {**_backoff(job, 6), **_batch(job, rules.batch), **_main(job, "Never")}
     return {**_times(rules), **_history(rules), "jobTemplate": _template(rules, spec)}
+
+
+def _flow(flow: Flow) -> Fields:
+    return {"name": flow.template, **present(dependsOn=present(targets=list(flow.targets)))}
 
 
 def _times(rules: CronRules) -> Fields:

@@ -24,6 +24,7 @@ LEFT_ALONE = frozenset(
         *(("storage.k8s.io", "StorageClass"), ("storage.k8s.io", "CSINode")),
         # What they make is watched itself; a Deployment's ReplicaSets would be shown beside it.
         *(("apps", "ReplicaSet"), ("ray.io", "RayCronJob"), ("batch.volcano.sh", "CronJob")),
+        *(("flow.volcano.sh", "JobTemplate"), ("flow.volcano.sh", "JobFlow")),
     }
 )
 """Many objects, of which no screen shows any. Without the claims nobody looks at the volumes of pods either."""

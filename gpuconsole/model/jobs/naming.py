@@ -23,6 +23,8 @@ GROUPS = {
 
 CRON_KINDS = ("CronJob", "RayCronJob", "VolcanoCronJob")
 """Kinds that make jobs on a schedule; the last is the CronJob of batch.volcano.sh."""
+MAKERS = (*CRON_KINDS, "JobFlow")
+"""Kinds whose jobs are asked for themselves, and are no part of what made them."""
 _SUSPENDABLE = ("Job", "JobSet", "RayJob", "RayCluster", "TrainJob", *CRON_KINDS, "SparkApplication", "AppWrapper")
 SUSPENDED_BY = {
     **dict.fromkeys(_SUSPENDABLE, ("suspend",)),

@@ -7,7 +7,7 @@ from gpuconsole.model.cluster import SYSTEM_PRIORITIES, Namespace, PriorityClass
 from gpuconsole.model.documents.findings import Path, Severity
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import CronRules
+from gpuconsole.model.job_rules import CronRules, FlowRules
 from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.labels import NAMESPACE_NAME
@@ -24,6 +24,8 @@ from gpuconsole.model.queues import ClusterQueue, Cohort, LocalQueue, ResourceFl
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Workload
 
+_VOLCANO = ("VolcanoJob", "VolcanoCronJob", "JobTemplate")
+"""Kinds whose pods Kueue does not manage: they go to a queue of Volcano."""
 Names = Mapping[str, Mapping[str, Entry]]
 """Table → key → entry."""
 
@@ -145,6 +147,9 @@ def _check_local_queue(queue: LocalQueue, place: Reader, names: Names) -> None:
 
 
 def _check_job(job: Job, place: Reader, names: Names) -> None:
+    if isinstance(job.rules, FlowRules):
+        _check_flow(job, job.rules, place, names)
+        return
     rules = job.rules if isinstance(job.rules, CronRules) else None
     above: Path = ("spec", "jobTemplate") if rules is not None else ()
     queue, priority = (rules.queue, rules.priority_class) if rules else (job.queue, job.workload_priority_class)
@@ -153,7 +158,7 @@ def _check_job(job: Job, place: Reader, names: Names) -> None:
         effect = "the job waits until it exists"
         key = f"{job.namespace}/{queue}"
         _defined(key, "local_queues", "LocalQueue", names, place, path, effect, _severity_of_queue(names))
-    elif job.kind != "VolcanoJob" and _is_unqueued(job, names):
+    elif job.kind not in _VOLCANO and _is_unqueued(job, names):
         problem = "it has no queue-name label: Kueue does not manage it, its pods start at once"
         path = (*above, "metadata", "labels")
         place.report.note(place.at(*path), problem, f"add the label {QUEUE} to queue it", "no-queue")
@@ -171,6 +176,14 @@ def _check_job(job: Job, place: Reader, names: Names) -> None:
         check_queue_of_job(place, known_queues(names.get("volcano_queues", {})))
     for name in dict.fromkeys(pods.template.priority_class for pods in job.pod_sets):
         _check_priority(name, place, names)
+
+
+def _check_flow(flow: Job, rules: FlowRules, place: Reader, names: Names) -> None:
+    """JobFlows name JobTemplates of their namespace."""
+    for number, one in enumerate(rules.flows):
+        key = f"JobTemplate/{flow.namespace}/{one.template}"
+        effect = "the flow stops there until it exists"
+        _defined(key, "jobs", "JobTemplate", names, place, ("spec", "flows", number, "name"), effect)
 
 
 def _severity_of_queue(names: Names) -> Severity:

@@ -7,7 +7,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.job import Job
-from gpuconsole.model.jobs import apps, appwrapper, batch, cronjob, kubeflow, podgroup, ray, spark, train
+from gpuconsole.model.jobs import apps, appwrapper, batch, cronjob, jobflow, kubeflow, podgroup, ray, spark, train
 from gpuconsole.model.jobs import volcano as volcano_jobs
 from gpuconsole.model.manifests import (
     capacity,
@@ -38,6 +38,8 @@ JOBS: Mapping[tuple[str, str], Decoder] = {
     ("batch", "CronJob"): cronjob.cron_job,
     ("batch.volcano.sh", "CronJob"): cronjob.volcano_cron_job,
     ("ray.io", "RayCronJob"): cronjob.ray_cron_job,
+    ("flow.volcano.sh", "JobTemplate"): jobflow.job_template,
+    ("flow.volcano.sh", "JobFlow"): jobflow.job_flow,
     ("apps", "Deployment"): apps.deployment,
     ("apps", "ReplicaSet"): apps.replica_set,
     ("apps", "StatefulSet"): apps.stateful_set,
@@ -116,6 +118,7 @@ VERSIONS: Mapping[str, tuple[str, ...]] = {
     "workload.codeflare.dev": ("v1beta2",),
     "leaderworkerset.x-k8s.io": ("v1",),
     "batch.volcano.sh": ("v1alpha1",),
+    "flow.volcano.sh": ("v1alpha1",),
     "scheduling.volcano.sh": ("v1beta1",),
     "topology.volcano.sh": ("v1alpha1",),
     "nodeinfo.volcano.sh": ("v1alpha1",),

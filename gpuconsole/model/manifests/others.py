@@ -7,7 +7,6 @@ _UNSIMULATED: Mapping[str, tuple[str, ...]] = {
     "": ("ReplicationController",),
     "sparkoperator.k8s.io": ("ScheduledSparkApplication",),
     "argoproj.io": ("CronWorkflow", "Workflow"),
-    "flow.volcano.sh": ("JobFlow", "JobTemplate"),
     "config.kueue.x-k8s.io": ("Configuration",),
     "karpenter.sh": ("NodeClaim",),
     "scheduling.run.ai": ("PodGroup",),

@@ -8,7 +8,6 @@ from gpuconsole.model.documents.findings import Report, Severity
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.manifests.kinds import DECODERS, VERSIONS
 from gpuconsole.model.manifests.others import has_no_effect, is_unsimulated, likely_meant
-from gpuconsole.model.manifests.volcano_checks import check_unread
 from gpuconsole.model.text import clean
 
 _MOST_NAMES = 8
@@ -70,7 +69,6 @@ def say_unread(place: Reader, group: str, kind: str, name: str) -> Unread:
     if is_unsimulated(group, kind):
         problem = f"{kind} is known, but not simulated yet: it is left out"
         report.warning(path, problem, "to see its pods here, write it as a Job or JobSet", "not-simulated")
-        check_unread(place, group, kind)
         return Unread.UNSIMULATED
     meant = likely_meant(group, kind, DECODERS)
     severity = Severity.WARNING if meant else Severity.NOTE

@@ -1,14 +1,13 @@
 """What Volcano's webhooks say of queues and jobs among the others of a file."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gpuconsole.model.apiserver.volcano import hierarchy, jobs
-from gpuconsole.model.apiserver.volcano.flows import check_job_flow
 from gpuconsole.model.apiserver.volcano.groups import check_group_queue
-from gpuconsole.model.apiserver.volcano.objections import Objection, report
+from gpuconsole.model.apiserver.volcano.objections import report
 from gpuconsole.model.apiserver.volcano.queues import check_hierarchy
-from gpuconsole.model.apiserver.volcano.shapes import JOB_FLOW, QUEUE, fits
+from gpuconsole.model.apiserver.volcano.shapes import QUEUE, fits
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.manifests.loaded import Entry
 
@@ -16,19 +15,6 @@ Document = Mapping[str, Any]
 BUILT_IN: Mapping[str, Document] = {
     name: {"metadata": {"name": name}, "status": {"state": "Open"}} for name in ("default", "root")
 }
-
-
-_UNREAD: Mapping[tuple[str, str], tuple[Any, Callable[[Document], Iterator[Objection]]]] = {
-    ("flow.volcano.sh", "JobFlow"): (JOB_FLOW, check_job_flow),
-}
-"""Kinds that nothing simulates: (shape, check)."""
-
-
-def check_unread(place: Reader, group: str, kind: str) -> None:
-    """What Volcano's webhooks say of an object that is left out."""
-    shape, check = _UNREAD.get((group, kind), (None, None))
-    if check is not None and fits(place.value, shape):
-        report(place.report, place.path, check(place.value))
 
 
 def known_queues(entries: Mapping[str, Entry]) -> dict[str, Document]:

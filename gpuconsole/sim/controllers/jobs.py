@@ -66,7 +66,7 @@ def _in_default_queue(world: World, job: Job) -> Job:
 
 
 def makes_jobs(world: World, job: Job) -> bool:
-    """True if jobs stand for its parts: a CronJob's Jobs, groups of leaders and workers, replicas in a queue."""
+    """True if jobs stand for its parts: those of CronJobs and flows, groups of leaders and workers, queued replicas."""
     return job.makes_jobs or (job.kind == "Deployment" and managed(world, job))
 
 

@@ -1,17 +1,17 @@
-"""Jobs that make jobs: replicas that Kueue admits one by one, groups of leaders and workers, the Jobs of a CronJob."""
+"""Jobs that make jobs: replicas that Kueue admits one by one, groups of leaders and workers, CronJobs, JobFlows."""
 
 from msgspec.structs import replace
 
 from gpuconsole.model.events import What
 from gpuconsole.model.job import Job, JobPhase
-from gpuconsole.model.job_rules import CronRules, GroupRules, MemberRules
+from gpuconsole.model.job_rules import CronRules, FlowRules, GroupRules, MemberRules, TemplateRules
 from gpuconsole.model.jobs.naming import LWS_GROUP, POD
 from gpuconsole.model.jobs.workloads import workload_of
 from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.controllers import endings, jobs, pods, quotas
-from gpuconsole.sim.controllers.making import cron
+from gpuconsole.sim.controllers.making import cron, flows
 from gpuconsole.sim.kernel import CronDue
 from gpuconsole.sim.world import World
 
@@ -28,6 +28,13 @@ def look(world: World, key: str) -> None:
         world.children.pop(key, None)
     elif isinstance(job.rules, CronRules):
         _make_due(world, job, job.rules, children)
+    elif isinstance(job.rules, FlowRules):
+        _advance(world, job, job.rules, children)
+    elif isinstance(job.rules, TemplateRules):
+        # Flows that came before it have waited.
+        for other in world.state.table("jobs").all():
+            if isinstance(other.rules, FlowRules) and other.namespace == job.namespace and not other.ended:
+                world.parents[other.key] = None
     elif jobs.makes_jobs(world, job):
         # A live LeaderWorkerSet made StatefulSets, which are none of those parts that stand here for its groups.
         members = [child for child in children if isinstance(child.rules, MemberRules)]
@@ -69,14 +76,36 @@ def _make_due(world: World, job: Job, rules: CronRules, children: list[Job]) -> 
         delete(world, earlier)
     name = f"{rules.makes}/{job.namespace}/{job.name}-{scheduled}"
     made = cron.job_for(job, rules, scheduled, uid=world.uid(rules.makes, name), now=world.now)
-    refusal = quotas.refusal_of(world, made)
-    if refusal:
-        # Its time stays open: it is tried again when one of its Jobs has ended or gone.
-        message = f"Error creating job: {refusal}"
-        world.tell(What.PENDING, workload=job.key, reason=pods.FAILED_CREATE, message=message)
+    # Its time stays open where a quota refuses it: it is tried again when one of its Jobs has ended or gone.
+    if _is_refused(world, job, made):
         return
     world.put(cron.noted(job, rules, scheduled))
     jobs.create_job(world, made)
+
+
+def _is_refused(world: World, parent: Job, child: Job) -> bool:
+    """True if a ResourceQuota has no room for a job that is to be made; its maker says so."""
+    refusal = quotas.refusal_of(world, child)
+    if refusal:
+        message = f"Error creating job: {refusal}"
+        world.tell(What.PENDING, workload=parent.key, reason=pods.FAILED_CREATE, message=message)
+    return bool(refusal)
+
+
+def _advance(world: World, job: Job, rules: FlowRules, children: list[Job]) -> None:
+    """Make the Jobs whose time in the flow has come, and say how far it is."""
+    if job.ended:
+        return
+    for child in flows.ready(world, job, rules, children):
+        if not _is_refused(world, job, child):
+            jobs.create_job(world, child)
+            children.append(child)
+    current = flows.noted(job, rules, children, world.now)
+    if current != job:
+        world.put(current)
+    if current.phase is JobPhase.SUCCEEDED and rules.deletes:
+        for child in children:
+            delete(world, child)
 
 
 def _has_pods(world: World, job: Job) -> bool:
