@@ -193,8 +193,8 @@ class WorkloadRows:
         self._view: View[Workload] | None = None
         self._others: dict[int, WorkloadRow] = {}
         self._seen = EVERYTHING
-        self._placed: dict[int, tuple[WorkloadRow, Pods]] = {}
-        """Rows of admitted workloads, whose phase their pods decide, with the pods that decided it."""
+        self._placed: dict[int, tuple[WorkloadRow, str, Pods]] = {}
+        """Rows of admitted workloads, whose phase their pods decide, with their keys and the pods that decided it."""
 
     def update(self, snapshot: Snapshot, namespaces: frozenset[str] = frozenset()) -> Listing:
         """All workloads (of these namespaces, if any are named): pending ones first, by their position."""
@@ -222,17 +222,17 @@ class WorkloadRows:
         if snapshot.workloads is not self._view:
             self._known = _rows(self._known, ((workload, "") for workload in snapshot.workloads.all()), snapshot)
             self._view = snapshot.workloads
-            placed = {key: row for key, row in self._known.items() if row.phase in PLACED}
-            before = self._placed
-            self._placed = {
-                key: old if (old := before.get(key)) is not None and old[0] is row else (row, where.of(row.key))
-                for key, row in placed.items()
-            }
-        for key, (row, pods) in self._placed.items():
-            now = where.of(row.key)
+            before, self._placed = self._placed, {}
+            for id_, row in self._known.items():
+                if row.phase in PLACED:
+                    old = before.get(id_)
+                    same = old is not None and old[0] is row
+                    self._placed[id_] = old if old is not None and same else (row, row.key, where.of(row.key))
+        for id_, (row, key, pods) in self._placed.items():
+            now = where.of(key)
             if now is not pods:
-                row = self._known[key] = make_row(row.workload, "", snapshot)
-                self._placed[key] = row, now
+                row = self._known[id_] = make_row(row.workload, "", snapshot)
+                self._placed[id_] = row, key, now
 
 
 def _rows(
