@@ -50,6 +50,7 @@ def command(asked: Asked, runs: int | None, horizon: Span, chance: int) -> Answe
         horizon=horizon,
         found=found,
         effort=EFFORT if runs is None else None,
+        clock=time.process_time,
     )
     answer = _told(pieces, runs or RUNS)
     return Answer(kind="Risk", body=_body(answer), lines=risk_lines(answer), version=VERSION)

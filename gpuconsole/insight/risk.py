@@ -7,7 +7,7 @@ search (see `ledger`).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,10 @@ EFFORT = 18_000
 """Steps of the simulation that all runs may take together; one takes 0.1 to 0.2 ms at any size of the cluster."""
 FEWEST = 8
 """The first run may take no larger part of the effort than one of so many; how far it comes, all others look ahead."""
+LIMIT = 5.0
+"""CPU seconds of all runs together, where a clock is given: a step of some schedulers takes far longer than others."""
+_OVERTIME = 1.3
+"""A run that has begun may end as long as so many times the budget is not spent."""
 _STEP: Span = MINUTE
 """A run goes on so far before what happened in it is looked at."""
 _LOOK: Span = 15 * MINUTE
@@ -130,7 +134,7 @@ class Foreboding(Struct, frozen=True, kw_only=True):
     risk: Risk | None = None
     """Of the runs that are over; only where one has just ended."""
     last: bool = False
-    """No run follows."""
+    """No run follows; the answer is that of the piece before."""
 
 
 class _Fall(Struct, frozen=True):
@@ -171,8 +175,12 @@ def foreboding(
     horizon: Span = HORIZON,
     found: Standing | None = None,
     effort: int | None = EFFORT,
+    clock: Callable[[], float] | None = None,
 ) -> Iterator[Foreboding]:
-    """The same piece by piece, with an answer after each run: who stops asking gives up."""
+    """The same piece by piece, with an answer after each run: who stops asking gives up.
+
+    With a `clock` of CPU seconds the runs end by it, too (see `LIMIT`); then another time gives another answer.
+    """
     standing = found or standing_of(simulation)
     snapshot = standing.snapshot
     chances = _Chances(simulation, snapshot, list(lines))
@@ -181,14 +189,17 @@ def foreboding(
     at_once = _at_once(simulation, running) if found is not None else {}
     falls: dict[str, list[_Fall]] = {}
     turns = _turns(standing)
-    end, spent, over = snapshot.time + horizon, 0, 0
-    while over < runs and (effort is None or over < 1 or spent < effort):
-        life = chances.life(draw(seed, "risk", over).getrandbits(48), end)
+    budget = _Budget(effort, clock)
+    end, over = snapshot.time + horizon, 0
+    answer: Risk | None = None
+    while over < runs and (answer is None or budget.spent() < 1):
+        life = chances.life(draw(seed, "risk", over).getrandbits(48), end, budget)
         # The first run says how far all of them can look.
-        most = effort // min(runs, FEWEST) if effort is not None and not over else None
-        for reached in life.advancing(most):
+        for reached in life.advancing(1 / min(runs, FEWEST) if answer is None else _OVERTIME):
             yield Foreboding(runs=over, reached=reached - snapshot.time)
-        end, spent, over = min(end, life.reached), spent + life.steps, over + 1
+        if answer is not None and life.reached < end:
+            break
+        end, over = life.reached, over + 1
         for key, fall in {**at_once, **_falls(life.told, keys, snapshot.time)}.items():
             falls.setdefault(key, []).append(fall)
         dangers = [_danger(one, falls.get(one.key, ()), over, turns.get(one.key, ())) for one in running]
@@ -202,8 +213,27 @@ def foreboding(
             dangers=tuple(dangers),
             assumptions=chances.assumptions,
         )
-        last = over == runs or (effort is not None and spent >= effort)
-        yield Foreboding(runs=over, reached=0, risk=answer, last=last)
+        yield Foreboding(runs=over, reached=0, risk=answer)
+    yield Foreboding(runs=over, reached=0, risk=answer, last=True)
+
+
+class _Budget:
+    """What all runs together may take, in steps of the simulation and in CPU seconds. Mutates by `step`."""
+
+    def __init__(self, effort: int | None, clock: Callable[[], float] | None) -> None:
+        self._effort, self._clock = effort, clock
+        self._began = clock() if clock is not None else 0.0
+        self._steps = 0
+
+    def step(self) -> None:
+        self._steps += 1
+
+    def spent(self) -> float:
+        """The part that is spent; 1 is all of it."""
+        if self._effort is None:
+            return 0.0
+        seconds = self._clock() - self._began if self._clock is not None else 0.0
+        return max(self._steps / self._effort, seconds / LIMIT)
 
 
 class _Chances:
@@ -223,12 +253,12 @@ class _Chances:
             SETTINGS,
         )
 
-    def life(self, seed: int, end: Time) -> "_Life":
+    def life(self, seed: int, end: Time, budget: _Budget) -> "_Life":
         """One run of the cluster until `end`."""
         twin = self._simulation.estimating(self._run_times, seed, redraw=True)
         for time, node in self._spot.sample(seed, twin.now, end):
             twin.schedule(time, InterruptSpot(node))
-        return _Life(twin, again(self._known, end, seed) if not self._streams else iter(()), end)
+        return _Life(twin, again(self._known, end, seed) if not self._streams else iter(()), end, budget)
 
     def _arrivals(self, now: Time) -> str:
         """Where new work comes from, in words."""
@@ -258,25 +288,30 @@ def _stream_runs(snapshot: Snapshot, streams: Sequence[Stream]) -> Iterator[Run]
 class _Life:
     """One run of the cluster. Mutates by `advancing`."""
 
-    def __init__(self, twin: "Simulation", coming: Iterator[Arrival], end: Time) -> None:
-        self._twin, self._coming, self._end = twin, coming, end
-        self.reached = twin.now
-        self.steps = 0
+    def __init__(self, twin: "Simulation", coming: Iterator[Arrival], end: Time, budget: _Budget) -> None:
+        self._twin, self._coming, self._end, self._budget = twin, coming, end, budget
+        self._begun = self.reached = twin.now
         self.told: list[Happened] = []
         """What happened up to `reached`."""
 
-    def advancing(self, most: int | None) -> Iterator[Time]:
-        """Go on to the end, or for about `most` steps; yields now and then how far it is."""
+    def advancing(self, most: float) -> Iterator[Time]:
+        """Go on to the end, or until so much of the budget is spent; yields now and then how far it is.
+
+        The first minute is always run: without it there is no answer.
+        """
         due = next(self._coming, None)
-        looked = self.reached
-        while self.reached < self._end and (most is None or self.steps < most):
+        looked, steps = self.reached, 0
+        while self.reached < self._end:
             ahead = min(self._end, self.reached + _STEP)
             while due is not None and due.time <= ahead:
                 self._twin.schedule(due.time, Submit((due.workload,)))
                 due = next(self._coming, None)
             for _ in self._twin.advancing(ahead):
-                self.steps += 1
-                if self.steps % _LOOK_STEPS == 0:
+                self._budget.step()
+                steps += 1
+                if self.reached > self._begun and self._budget.spent() >= most:
+                    return
+                if steps % _LOOK_STEPS == 0:
                     yield self.reached
             self.told += [event for event in self._twin.drain() if isinstance(event, Happened)]
             self.reached = ahead

@@ -1,6 +1,7 @@
 """Answers from forks of the cluster: what comes, and what would come; by the worker process, or here without one."""
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -132,7 +133,11 @@ class Answers:
         backend = self._forkable()
         return self._pieces(
             lambda worker, seen: worker.risk(seen),
-            lambda: foreboding(backend.fork(), found=self.standing() if self._live is not None else None),
+            lambda: foreboding(
+                backend.fork(),
+                found=self.standing() if self._live is not None else None,
+                clock=time.process_time,
+            ),
         )
 
     def ahead(self, workload: str) -> Iterator[Ahead]:

@@ -1,6 +1,7 @@
 """The worker's side: a process that keeps a replica of the simulation, or of a live cluster, and answers from it."""
 
 import logging
+import time
 from collections.abc import Iterator
 from typing import assert_never
 
@@ -94,7 +95,7 @@ def pieces(simulation: Simulation, question: Long, found: Snapshot | None) -> It
             return map(Planned, planning(simulation.fork(), question.commands, question.wanted))
         case AskRisk():
             standing = standing_on(found, simulation.policy) if found is not None else None
-            return map(Foreboded, foreboding(simulation.fork(), found=standing))
+            return map(Foreboded, foreboding(simulation.fork(), found=standing, clock=time.process_time))
         case AskAhead():
             return map(Foretold, looking(simulation.fork(), question.workload, found=found))
         case AskStarts():

@@ -51,7 +51,7 @@ def test_where_much_happens_fewer_runs_are_told_one_by_one_and_the_answer_says_s
     assert said is not None
     runs, ahead = int(said[1]), said[2]
     assert [line.partition(":")[2].partition(":")[0] for line in progress] == [
-        f" run {number} of 20 at most" for number in range(1, runs)
+        f" run {number} of 20 at most" for number in range(1, runs + 1)
     ]
     assert all(line.endswith(f" workloads may be evicted within {ahead}") for line in progress)
     assert provenance == "gpuconsole: simulated default as of 2026-01-05T08:31:00Z"

@@ -1,9 +1,11 @@
 """Preemption risk against what then happens: arrivals and spot interruptions are drawn, and the work is bounded."""
 
+from itertools import count
+
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.risk import foreboding, risk
+from gpuconsole.insight.risk import Risk, foreboding, risk
 from gpuconsole.insight.spot_interruptions import spot_interruptions
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Node
@@ -183,11 +185,28 @@ def test_effort_bounds_the_runs_and_the_answer_says_how_far_it_looked() -> None:
     pieces = [piece.risk for piece in foreboding(simulation, effort=300) if piece.risk is not None]
     last = pieces[-1]
     assert 2 <= last.runs < 20
-    assert [one.runs for one in pieces] == list(range(1, last.runs + 1)), "an answer after each run"
+    assert [one.runs for one in pieces] == [*range(1, last.runs + 1), last.runs], "an answer after each run"
     assert {one.horizon for one in pieces} == {last.horizon}
     assert START + 2 * HOUR < last.horizon < last.wanted_horizon == START + 8 * HOUR
     assert last.wanted_runs == 20
     assert last == risk(simulation, effort=300), "the same again"
+
+
+def test_a_clock_bounds_the_runs_as_well_and_a_run_that_it_cuts_off_does_not_count() -> None:
+    simulation = busy(2)
+
+    def bounded(seconds_a_step: float) -> Risk:
+        ticks = count()
+        *_, piece = foreboding(simulation, clock=lambda: next(ticks) * seconds_a_step)
+        assert piece.last
+        assert piece.risk is not None
+        return piece.risk
+
+    quick, slow = bounded(0.0), bounded(0.01)
+    assert (quick.runs, quick.horizon) == (20, START + 8 * HOUR)
+    assert 1 <= slow.runs < 20
+    assert START + 2 * HOUR < slow.horizon < START + 8 * HOUR
+    assert bounded(1000.0).horizon == START + 2 * HOUR + MINUTE, "the first minute is always run"
 
 
 def test_without_a_bound_all_runs_look_to_the_horizon() -> None:
