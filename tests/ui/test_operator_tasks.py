@@ -1,0 +1,349 @@
+"""Ten tasks of an operator, by keys that the screen names at that moment; the answers are counted in the Snapshot."""
+
+import re
+from dataclasses import dataclass
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Namespace, Node
+from gpuconsole.model.commands import SetQuota, Submit
+from gpuconsole.model.events import What
+from gpuconsole.model.job import Job
+from gpuconsole.model.labels import LabelSelector
+from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import Container, PodTemplate
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.queues import (
+    ClusterQueue,
+    Cohort,
+    FlavorQuotas,
+    LocalQueue,
+    Preemption,
+    PreemptionPolicy,
+    Quota,
+    ResourceFlavor,
+    ResourceGroup,
+    WorkloadPriorityClass,
+)
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.services.console import Console
+from gpuconsole.ui.keymap import spell
+from gpuconsole.ui.names import called
+from gpuconsole.ui.screens.base import ConsoleScreen
+from gpuconsole.ui.screens.help import HelpScreen
+from gpuconsole.ui.screens.submit import SubmitScreen
+from gpuconsole.ui.screens.whatif import WhatIfScreen
+from gpuconsole.ui.templates import TEMPLATES
+from gpuconsole.ui.widgets.confirm import Choice, Confirm
+from tests.ui.stage import Stage, staged
+from tests.ui.worlds import a_job, simulated
+
+SIZE = (160, 50)
+MIG = "nvidia.com/mig-1g.10gb"
+FLAVOR = "a100-80gb"
+
+
+@dataclass(frozen=True)
+class Org:
+    """research borrows from prod, in whole GPUs or in MIG instances."""
+
+    resource: str
+    each: int
+    """How many of them a node has; research has as much quota as one node, prod as two."""
+
+    @property
+    def jobs(self) -> list[tuple[str, int, str, str]]:
+        """(name, how many it requests, namespace, priority class), in the order in which they come."""
+        return [
+            ("tune", 4, "research", "research-default"),
+            ("embed", 2, "research", "research-default"),
+            ("serve", self.each, "prod", "production"),
+            ("rlhf", self.each - 2, "research", "research-default"),
+        ]
+
+    def objects(self, reclaim: PreemptionPolicy) -> list[Object]:
+        preemption = Preemption(PreemptionPolicy.LOWER_PRIORITY, reclaim)
+        return [
+            *(Namespace(name=name, labels={"kubernetes.io/metadata.name": name}) for name in ("research", "prod")),
+            WorkloadPriorityClass(name="research-default", value=500),
+            WorkloadPriorityClass(name="production", value=10_000),
+            *(self.node(f"node-{n}") for n in (1, 2, 3)),
+            ResourceFlavor(name=FLAVOR, node_labels={"accelerator": FLAVOR}),
+            Cohort(name="org"),
+            *(
+                ClusterQueue(
+                    name=f"cq-{name}",
+                    cohort="org",
+                    namespace_selector=LabelSelector(),
+                    resource_groups=(
+                        ResourceGroup((self.resource,), (FlavorQuotas(FLAVOR, {self.resource: Quota(nominal)}),)),
+                    ),
+                    preemption=preemption,
+                )
+                for name, nominal in (("research", self.each), ("prod", 2 * self.each))
+            ),
+            *(
+                LocalQueue(namespace=name, name=f"lq-{name}", cluster_queue=f"cq-{name}")
+                for name in ("research", "prod")
+            ),
+        ]
+
+    def node(self, name: str) -> Node:
+        room = {"cpu": 128_000, "memory": 2**40, "pods": 110, self.resource: self.each}
+        labels = {
+            "kubernetes.io/hostname": name,
+            "accelerator": FLAVOR,
+            "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB",
+        }
+        return Node(name=name, labels=labels, capacity=room, allocatable=room)
+
+    def job(self, name: str, count: int, namespace: str, rank: str, pods: int = 1) -> Job:
+        request = {self.resource: count}
+        template = PodTemplate(containers=(Container(requests=request, limits=request),), restart_policy="Never")
+        return replace(a_job(name, count, namespace, rank), pod_sets=(PodSet(count=pods, template=template),))
+
+    def console(self, *more: tuple[str, int, str, str], reclaim: PreemptionPolicy = PreemptionPolicy.NEVER) -> Console:
+        console = simulated(self.objects(reclaim))
+        for name, count, namespace, rank in (*self.jobs, *more):
+            console.submit(Submit((self.job(name, count, namespace, rank),)))
+            for _ in range(10):
+                console.tick(1.0)
+        return console
+
+
+WHOLE, INSTANCES = Org(GPU, 8), Org(MIG, 7)
+LATE = "late"
+
+
+def late(org: Org) -> tuple[str, int, str, str]:
+    """A job that needs a whole node, and has priority."""
+    return (LATE, org.each, "prod", "production")
+
+
+async def use(stage: Stage, *keys: str) -> None:
+    """Press keys, each of which the footer, the line of views, the help or the dialog names at that moment."""
+    for key in keys:
+        shown = spell(key)
+        named = f" {shown} " in f" {stage.lines[-1]} " or (key.isdigit() and f" {key} " in f" {stage.lines[1]} ")
+        if not isinstance(stage.app.screen, ConsoleScreen):
+            if isinstance(stage.app.screen, Choice):
+                assert key == "enter" or re.search(rf"[│▌] +{re.escape(key)} ", stage.text), f"{key} is no choice"
+            else:
+                assert key in ("tab", "enter", "escape"), f"{key} means nothing in a dialog"
+        elif not named:
+            await stage.press("f1")
+            entries = stage.screen(HelpScreen).grid
+            assert entries is not None
+            assert key in {one for row in entries.rows for one in row.action.keys}, f"nothing names {key}"
+            await stage.press("escape")
+        await stage.press(key)
+
+
+async def appears(stage: Stage, words: str) -> None:
+    """Wait until an answer that is computed in the background has come, half a minute at most."""
+    for _ in range(150):
+        if words in stage.text:
+            return
+        await stage.wait(0.2)
+    raise AssertionError(f"{words} never appeared in\n{stage.text}")
+
+
+def used(snapshot: Snapshot, org: Org, queue: str) -> int:
+    return sum(
+        given.usage.get(org.resource, 0)
+        for workload in snapshot.workloads.all()
+        if workload.admission is not None and workload.admission.cluster_queue == queue
+        for given in workload.admission.pod_sets
+    )
+
+
+def nominal(snapshot: Snapshot, org: Org, queue: str) -> int:
+    (group,) = snapshot.cluster_queues[queue].resource_groups
+    return group.flavors[0].resources[org.resource].nominal
+
+
+def free_by_node(snapshot: Snapshot, org: Org) -> dict[str, int]:
+    free = {node.name: node.allocatable[org.resource] for node in snapshot.nodes.all()}
+    for pod in snapshot.pods.all():
+        if pod.node and not pod.done:
+            free[pod.node] -= pod.template.requests.get(org.resource, 0)
+    return free
+
+
+BOTH = pytest.mark.parametrize("org", [WHOLE, INSTANCES], ids=["whole GPUs", "MIG only"])
+
+
+@BOTH
+async def test_which_queue_is_starved_and_why(org: Org) -> None:
+    async with staged(org.console(late(org)), SIZE) as stage:
+        snapshot = stage.app.cluster.snapshot
+        await use(stage, "1")
+        queues = [queue.name for queue in snapshot.cluster_queues.all()]
+        over = {name: used(snapshot, org, name) - nominal(snapshot, org, name) for name in queues}
+        (starved,) = (name for name, amount in over.items() if amount < 0)
+        (borrower,) = (name for name, amount in over.items() if amount > 0)
+        said = stage.line(f"{starved} is starved")
+        assert "1 pending" in said
+        assert f"uses {used(snapshot, org, starved)} of its {nominal(snapshot, org, starved)} {FLAVOR}" in said
+        assert f"while {borrower} borrows {over[borrower]}" in said
+        assert "starved" in stage.line(f"▸ {starved}")
+        assert "starved" not in stage.line(f"▸ {borrower}")
+
+
+@BOTH
+async def test_who_borrows_from_whom(org: Org) -> None:
+    async with staged(org.console(), SIZE) as stage:
+        snapshot = stage.app.cluster.snapshot
+        await use(stage, "2")
+        borrowed = used(snapshot, org, "cq-research") - nominal(snapshot, org, "cq-research")
+        assert borrowed > 0
+        assert re.search(rf" {borrowed} +– ", stage.line("▾ cq-research"))
+        assert re.search(rf" – +{borrowed} ", stage.line("▾ cq-prod"))
+        if org is WHOLE:
+            await use(stage, "b")
+            await appears(stage, "LENDER")
+            assert stage.line("cq-prod cq-research").split()[1:5] == ["cq-prod", "cq-research", FLAVOR, str(borrowed)]
+
+
+@BOTH
+async def test_why_a_workload_is_pending_and_what_would_admit_it(org: Org) -> None:
+    async with staged(org.console(late(org)), SIZE) as stage:
+        snapshot = stage.app.cluster.snapshot
+        await use(stage, "3", "x")
+        await appears(stage, "changes were tried")
+        whole = sum(nominal(snapshot, org, queue) for queue in ("cq-prod", "cq-research"))
+        free = whole - sum(used(snapshot, org, queue) for queue in ("cq-prod", "cq-research"))
+        assert f"needs {org.each}, gets {free} · {org.each - free} short" in stage.text
+        nodes, lines = free_by_node(snapshot, org), stage.lines
+        for name, count, namespace, _ in org.jobs:
+            told = [n for n, text in enumerate(lines) if f"✓ {namespace}/{name} ends" in text]
+            (pod,) = (pod for pod in snapshot.pods.all() if pod.job == f"Job/{namespace}/{name}")
+            if free + count < org.each:
+                assert told == [], f"the end of {name} frees too little quota"
+            elif told:
+                fits = nodes[pod.node] + count >= org.each
+                assert ("no node" not in lines[told[0] + 1]) is fits, f"{name} leaves room on its node: {fits}"
+        assert stage.line("✓ research/rlhf ends")
+
+
+async def test_eight_gpus_are_submitted_and_admitted() -> None:
+    org = WHOLE
+    console = simulated(org.objects(PreemptionPolicy.NEVER))
+    async with staged(console, SIZE) as stage:
+        await use(stage, "n", "ctrl+t")
+        await use(stage, str([template.id for template in TEMPLATES].index("training") + 1))
+        await stage.wait(0.3)
+        values = stage.screen(SubmitScreen).form.values
+        assert values["gpus"] == "8"
+        await use(stage, "ctrl+s")
+        stage.screen(Confirm)
+        await use(stage, "tab", "enter")
+        await stage.tick(times=5)
+        (workload,) = console.snapshot.workloads.all()
+        assert (workload.admitted, workload.gpus, workload.owner) == (
+            True,
+            8,
+            f"Job/{values['namespace']}/{values['name']}",
+        )
+        assert f"{values['namespace']}/{values['name']}" in stage.line("● running")
+        await use(stage, "escape", "3")
+        assert "running" in stage.line(values["name"])
+
+
+@BOTH
+async def test_who_was_preempted_in_the_last_hour_by_whom(org: Org) -> None:
+    async with staged(org.console(late(org), reclaim=PreemptionPolicy.ANY), SIZE) as stage:
+        lines = [row for row in stage.app.cluster.snapshot.recent if row.what is What.PREEMPTED]
+        await use(stage, "6")
+        assert [(called(row.workload), called(row.by)) for row in lines] == [("research/rlhf", "prod/late")]
+        for row in lines:
+            assert f"← {called(row.by)}" in stage.line(f"✖ {called(row.workload)}")
+        assert f"{len(lines)} in the last hour" in stage.text
+
+
+async def test_a_job_of_high_priority_is_rehearsed() -> None:
+    """A copy of prod/serve: what it preempts in the rehearsal is what it preempts when it is submitted."""
+    org = WHOLE
+    console = org.console(reclaim=PreemptionPolicy.ANY)
+    async with staged(console, SIZE) as stage:
+        await use(stage, "3", "/")
+        await stage.write("serve")
+        await stage.press("enter")
+        await use(stage, "D")
+        await stage.wait(0.3)
+        values = stage.screen(SubmitScreen).form.values
+        assert (values["gpus"], values["priority"]) == ("8", "production")
+        await use(stage, "ctrl+o")
+        stage.screen(WhatIfScreen)
+        await use(stage, "enter")
+        await appears(stage, "preempts")
+        rehearsed = stage.text
+    real = org.console((values["name"], 8, "prod", "production"), reclaim=PreemptionPolicy.ANY)
+    victims = {called(row.workload) for row in real.snapshot.recent if row.what is What.PREEMPTED}
+    assert victims == {"research/rlhf"}
+    verdict = next(line for line in rehearsed.splitlines() if "preempts" in line)
+    assert all(victim in verdict for victim in victims)
+
+
+@BOTH
+async def test_fragmentation_and_the_largest_gang(org: Org) -> None:
+    async with staged(org.console(), SIZE) as stage:
+        snapshot = stage.app.cluster.snapshot
+        await use(stage, "F")
+        await appears(stage, "LARGEST GANG")
+        free = free_by_node(snapshot, org).values()
+        gangs = [(size * sum(room // size for room in free), size) for size in (1, 2, 4, 8)]
+        total, size = max(gangs)
+        assert f" {total // size} × {size} " in stage.line(f"▌ {FLAVOR}")
+        assert f" {sum(free)} " in stage.line(f"▌ {FLAVOR}")
+        if org is WHOLE:
+            pods = [count for _, count, _, _ in org.jobs]
+            fragments = sum(room for room in free for pod in pods if pod > room) / len(pods)
+            assert f"{fragments:.1f} of {sum(free)} idle GPUs are fragments" in stage.text
+
+
+async def test_the_mig_layout_of_the_node_of_a_workload() -> None:
+    async with staged(INSTANCES.console(), SIZE) as stage:
+        (pod,) = (pod for pod in stage.app.cluster.snapshot.pods.all() if pod.job == "Job/research/tune")
+        await use(stage, "3", "/")
+        await stage.write("tune")
+        await stage.press("enter")
+        await use(stage, "enter")
+        assert pod.node in stage.line("tune-0")
+        await use(stage, "4", "/")
+        await stage.write(pod.node)
+        await stage.press("enter")
+        await use(stage, "enter")
+        rows = [line for line in stage.lines if "1g.10gb" in line and re.search(r"[▣▲○] (in|borrowed|idle)", line)]
+        assert sum("research/tune" in line for line in rows) == len(pod.slices) == 4
+        assert sum("○ idle" in line for line in rows) == free_by_node(stage.app.cluster.snapshot, INSTANCES)[pod.node]
+
+
+@BOTH
+async def test_a_quota_is_changed_in_a_what_if(org: Org) -> None:
+    """More quota for prod admits its job, and moves the wait to the nodes: none of them has room for it."""
+    async with staged(org.console(late(org)), SIZE) as stage:
+        await use(stage, "2", "j", "i", "e", "enter")
+        await stage.press("ctrl+u")
+        await stage.write(str(3 * org.each))
+        await use(stage, "enter")
+        stage.screen(WhatIfScreen)
+        await use(stage, "enter")
+        await appears(stage, "VERDICT")
+        assert f"{2 * org.each} → {3 * org.each}" in stage.text
+        waits = [stage.line(words).split()[-3:] for words in ("wait for quota", "for nodes")]
+        assert nominal(stage.app.cluster.snapshot, org, "cq-prod") == 2 * org.each, "the cluster itself stays as it is"
+    found = []
+    for change in ((), (SetQuota("cq-prod", FLAVOR, org.resource, 3 * org.each),)):
+        console = org.console(late(org))
+        for command in change:
+            console.submit(command)
+        for _ in range(10):
+            console.tick(1.0)
+        snapshot = console.snapshot
+        pending = sum(not workload.reserved for workload in snapshot.workloads.all())
+        found.append((pending, sum(not pod.node for pod in snapshot.pods.all())))
+    (quota, nodes), (less, more) = found
+    assert waits == [[str(quota), str(less), "-1"], [str(nodes), str(more), "+1"]]
