@@ -8,6 +8,7 @@ _UNSIMULATED: Mapping[str, tuple[str, ...]] = {
     "sparkoperator.k8s.io": ("ScheduledSparkApplication",),
     "argoproj.io": ("CronWorkflow", "Workflow"),
     "config.kueue.x-k8s.io": ("Configuration",),
+    "kai.scheduler": ("SchedulingShard",),
     "karpenter.sh": ("NodeClaim",),
     "scheduling.run.ai": ("PodGroup",),
 }

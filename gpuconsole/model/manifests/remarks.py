@@ -6,6 +6,7 @@ from typing import Any
 
 from gpuconsole.model.documents.findings import Report, Severity
 from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.manifests.kai_checks import SHARD, check_shard
 from gpuconsole.model.manifests.kinds import DECODERS, VERSIONS
 from gpuconsole.model.manifests.others import has_no_effect, is_unsimulated, likely_meant
 from gpuconsole.model.text import clean
@@ -68,7 +69,11 @@ def say_unread(place: Reader, group: str, kind: str, name: str) -> Unread:
         return Unread.NO_EFFECT
     if is_unsimulated(group, kind):
         problem = f"{kind} is known, but not simulated yet: it is left out"
-        report.warning(path, problem, "to see its pods here, write it as a Job or JobSet", "not-simulated")
+        remedy = "to see its pods here, write it as a Job or JobSet"
+        if (group, kind) == SHARD:
+            check_shard(place)
+            remedy = "simulate the nodes, queues and pods of one shard at a time"
+        report.warning(path, problem, remedy, "not-simulated")
         return Unread.UNSIMULATED
     meant = likely_meant(group, kind, DECODERS)
     severity = Severity.WARNING if meant else Severity.NOTE
