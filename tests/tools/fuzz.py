@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -46,7 +47,7 @@ Command = tuple[str, ...]
 
 QUESTIONS: tuple[Command, ...] = (
     ("shares",), ("slots",), ("ledger",), ("antipatterns",), ("risk",), ("mig", "--help"), ("forecast",), ("preemptions",),
-    ("eta", "team/job"), ("why", "team/job"), ("plan", "-f", "{folder}/job.yaml"),
+    ("eta", "{subject}"), ("why", "{subject}"), ("plan", "-f", "{folder}/job.yaml"),
     ("forecast", "--check", "--for", "1m"), ("snapshot", "save", "{folder}/saved.json"),
 )  # fmt: skip
 """What can be asked of any cluster."""
@@ -58,6 +59,8 @@ ODD: tuple[Any, ...] = (
 """Values that stand where others are expected."""
 TOKENS = (b"\x00", b"\xff", b"\xfe\xff", b"\xef\xbb\xbf", b"\t", b"\r", b"---\n", b"...", b"*a", b"&a ", b"<<: ", b"!!python",
           b"{", b"}", b"[", b"]", b":", b"- ", b"'", b'"', b"%", b"#", b"\xf0\x9f", b"9" * 40, b"-", b"\x85", b"|")  # fmt: skip
+_SUBJECT = re.compile(r"\b[a-z][a-z0-9-]*/[a-z][a-z0-9-]*\b")
+"""What looks like `namespace/name`."""
 JOB = """\
 apiVersion: batch/v1
 kind: Job
@@ -111,15 +114,17 @@ def _parts(document: Any) -> Sequence[Any]:
 
 def kinds(scratch: Path) -> dict[str, Kind]:
     """All kinds of files. Those that the program writes itself are written into `scratch` first."""
-    drills = [path.read_bytes() for path in sorted(DRILLS.glob("*.yaml"))]
+    beside = str(ROOT / "fixtures" / "clusters").encode()
+    drills = [path.read_bytes().replace(b"../clusters", beside) for path in sorted(DRILLS.glob("*.yaml"))]
     manifests = [yaml.safe_dump(document, sort_keys=False).encode() for document in DOCUMENTS.values()]
     clusters = [_manifests_of(data) for data in drills]
-    of_manifests = [(*question, "{file}") for question in QUESTIONS]
+    of_manifests = [(*question, "{file}", *until) for question in QUESTIONS for until in ((), ("--until", "20m"))]
+    of_manifests = [command for command in of_manifests if not ("--help" in command and "--until" in command)]
     checks: list[Command] = [("validate", "{file}"), ("validate", "--strict", "{file}"), ("lint", "{file}"),
                              ("simulate", "{file}", "--until", "10m"), ("validate", "-o", "json", "{file}")]  # fmt: skip
     steps: list[Command] = [("simulate", "{file}", "--until", "30m"), ("drill", "run", "{file}"), ("validate", "{file}"),
                             ("simulate", "{file}", "--until", "20m", "-o", "jsonl")]  # fmt: skip
-    small = str(DRILLS / "three-nodes.yaml")
+    small, queued = str(DRILLS / "three-nodes.yaml"), str(DRILLS / "org-cohort.yaml")
     autoscaled = str(DRILLS / "burst-karpenter.yaml")
     saved: list[Command] = [*((*question, "--snapshot", "{file}") for question in QUESTIONS),
                             ("simulate", "--snapshot", "{file}", "--until", "10m"),
@@ -137,7 +142,7 @@ def kinds(scratch: Path) -> dict[str, Kind]:
         "bare scenario": Kind(bare, "bare.jsonl", [("simulate", "--cycles", "{file}")], as_json),
         "Kueue's Configuration": Kind(
             [_KUEUE.encode()], "kueue.yaml",
-            [("simulate", small, "--until", "5m", "--kueue-config", "{file}"), ("shares", small, "--kueue-config", "{file}"),
+            [("simulate", queued, "--until", "5m", "--kueue-config", "{file}"), ("shares", queued, "--until", "10m", "--kueue-config", "{file}"),
              ("validate", "{file}")], as_yaml),
         "volcano-scheduler.conf": Kind(
             _confs("Volcano"), "volcano-scheduler.conf",
@@ -154,17 +159,17 @@ def kinds(scratch: Path) -> dict[str, Kind]:
             [("simulate", str(DRILLS / "spot-fallback.yaml"), "--until", "10m", "--catalogue", "{file}"),
              ("simulate", "{folder}/pool.yaml", "--until", "10m", "--catalogue", "{file}"),
              ("plan", autoscaled, "-f", "{folder}/job.yaml", "--catalogue", "{file}")], as_yaml),
-        "nodes": Kind(clusters, "nodes.yaml", [("slots", small, "--nodes", "{file}")], as_yaml),
+        "nodes": Kind([data for data in clusters if b"kind: Node" in data], "nodes.yaml", [("slots", small, "--nodes", "{file}")], as_yaml),
         "saved simulation": Kind(_saved(scratch), "saved.json", saved, as_json),
         "history": Kind(
             [_history(scratch)], "history.db",
-            [("preemptions", "--history"), ("forecast", "--check", "--history"), ("preemptions", "team/job", "--history"),
+            [("preemptions", "--history"), ("forecast", "--check", "--history"), ("preemptions", "{subject}", "--history"),
              ("preemptions", "--history", "-o", "json")], None, {"GPUCONSOLE_STATE_DIR": "{folder}"}),
         "config.yaml": Kind(
             [_CONFIG.encode()], "config.yaml", [("shares", small), ("--help",), ("forecast", "--check", "--history")],
             as_yaml, {"GPUCONSOLE_CONFIG": "{file}"}),
         "changes": Kind(
-            [_CHANGES.encode(), *(data for data in drills if b"commands:" in data)], "changes.yaml",
+            [_CHANGES.encode(), *map(_changes, drills)], "changes.yaml",
             [("whatif", small, "-f", "{file}", "--horizon", "10m"),
              ("whatif", small, "-f", "{folder}/job.yaml", "--against", "{file}", "--horizon", "10m"),
              ("plan", small, "-f", "{file}")], as_yaml),
@@ -185,6 +190,13 @@ def _bare(scenario: bytes) -> dict[str, Any]:
     create = [thing for thing in DOCUMENTS.values() if thing["kind"] == "Workload"]
     steps = [{"advanceSeconds": 1, "create": create, "maxCycles": 3, "finish": ["team/w"]}]
     return {"name": "bare", "start": "2026-01-05T08:00:00Z", "objects": document.get("objects", []), "steps": steps}
+
+
+def _changes(scenario: bytes) -> bytes:
+    """The steps of a scenario as changes of another cluster."""
+    steps = yaml.safe_load(scenario).get("steps") or []
+    kept = [{name: value for name, value in step.items() if name != "expect"} for step in steps]
+    return as_yaml({"horizon": "10m", "steps": json.loads(json.dumps(kept, default=str))})
 
 
 def _confs(engine: str) -> list[bytes]:
@@ -213,7 +225,7 @@ def _saved(scratch: Path) -> list[bytes]:
 def _history(scratch: Path) -> bytes:
     """A history with all kinds of lines, in one file."""
     recorder = Recorder(scratch / "h.db", Opening(version="1", mode="LIVE", source="here"), wall=lambda: 0)
-    told = (Announcement("team/job", "Preempted", "for another"),)
+    told = (Announcement("{subject}", "Preempted", "for another"),)
     lines = [
         Happened(time=n, what=what, workload=f"team/job-{n % 5}", by="team/other", gpus=8, queue="q", told=told)
         for n, what in enumerate([*What, *[What.PREEMPTED] * 40, *[What.EVICTED] * 20])
@@ -307,13 +319,16 @@ def cases(seed: int, count: int, made: Mapping[str, Kind]) -> Iterator[Case]:
         chance = random.Random(f"{seed}/{number}")
         name = names[number % len(names)]
         kind = made[name]
-        data = mutate(chance, chance.choice(kind.samples), kind.structured)
-        yield Case(number, name, kind.name, data, chance.choice(kind.commands), kind.environment)
+        sample = chance.choice(kind.samples)
+        data = mutate(chance, sample, kind.structured)
+        subject = chance.choice(_SUBJECT.findall(sample.decode("utf-8", "replace")) or ["team/job"])
+        command = tuple(part.replace("{subject}", subject) for part in chance.choice(kind.commands))
+        yield Case(number, name, kind.name, data, command, kind.environment)
 
 
 def mutate(chance: random.Random, data: bytes, structured: Callable[[Any], bytes] | None) -> bytes:
     """A file with a few mutations: of its values, where it is a document, or of its bytes."""
-    times = chance.randint(1, MOST_MUTATIONS)
+    times = chance.choice((1, 1, 1, chance.randint(2, MOST_MUTATIONS)))
     if structured is not None and chance.random() < 0.7:
         document = _decoded(data, structured)
         for _ in range(times):
@@ -348,7 +363,7 @@ def _with_odd_value(chance: random.Random, document: Any) -> Any:
     place = document
     for key in path[:-1]:
         place = place[key]
-    match chance.randrange(6):
+    match chance.randrange(9):
         case 0:
             del place[path[-1]]
         case 1 if isinstance(place, dict):
@@ -360,9 +375,35 @@ def _with_odd_value(chance: random.Random, document: Any) -> Any:
             for key in chance.choice(paths):
                 other = other[key]
             place[path[-1]] = deepcopy(other)
+        case 4 | 5 | 6:
+            place[path[-1]] = _near(chance, place[path[-1]], document)
         case _:
             place[path[-1]] = deepcopy(chance.choice(ODD))
     return document
+
+
+def _near(chance: random.Random, value: Any, document: Any) -> Any:
+    """Another value that could stand there, too."""
+    match value:
+        case bool():
+            return not value
+        case int() | float():
+            return chance.choice((0, 1, -value, value + 1, value - 1, value * 2, value * 1000, value / 2, str(value)))
+        case str():
+            texts = sorted({text for text in _leaves(document) if isinstance(text, str)})
+            return chance.choice([*texts, "", f"{value}x", value[:-1], value.upper(), value * 20])
+        case list():
+            return chance.choice((value[1:], value * 2, value[::-1], []))
+        case _:
+            return deepcopy(chance.choice(ODD))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(inner)
+    else:
+        yield value
 
 
 def _damage(chance: random.Random, data: bytearray) -> None:
