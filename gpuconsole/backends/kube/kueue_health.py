@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 
 from gpuconsole.backends.kube.client import Connection
-from gpuconsole.backends.kube.manager import NO_DEPLOYMENT, Manager, manager_of
+from gpuconsole.backends.kube.manager import FORBIDDEN, NO_DEPLOYMENT, Manager, manager_of
 from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
 from gpuconsole.errors import ClusterError
 from gpuconsole.insight.kueue_liveness import KueueProblem
@@ -14,6 +14,8 @@ from gpuconsole.insight.tables import counted
 LOG = logging.getLogger(__name__)
 INTERVAL = 15.0
 """Seconds between two looks."""
+AGAIN = 20
+"""After so many looks a Deployment that may not be read is asked for again."""
 NO_METRICS = "Kueue's metrics are gone"
 
 
@@ -27,6 +29,8 @@ class KueueHealth:
         """The manager that was seen last; what was never seen cannot be gone."""
         self._measured = ""
         """The ClusterQueue of which metrics were there."""
+        self._left_out = 0
+        """So many looks more leave the Deployment out."""
         self._stopped = threading.Event()
         self.problems: tuple[KueueProblem, ...] = ()
 
@@ -48,6 +52,9 @@ class KueueHealth:
         self.problems = tuple(one for one in found if one is not None)
 
     def _deployment(self) -> KueueProblem | None:
+        if self._left_out:
+            self._left_out -= 1
+            return None
         try:
             manager, why = manager_of(self._connection)
         except ClusterError:
@@ -55,6 +62,7 @@ class KueueHealth:
             return None
         if manager is None:
             known = self._known
+            self._left_out = AGAIN if why == FORBIDDEN else 0
             if known is None or why != NO_DEPLOYMENT:
                 return None
             return KueueProblem("Kueue is gone", f"Kueue's Deployment {known.name} is gone: nothing is admitted")

@@ -16,6 +16,7 @@ NAMESPACE, NAME, CONFIG_MAP = "kueue-system", "kueue-controller-manager", "kueue
 LABELS = "app.kubernetes.io/name=kueue,control-plane=controller-manager"
 """On the Deployment of Kueue's manifests, and on that of its chart."""
 NOT_FOUND = 404
+FORBIDDEN = f"Deployment {NAMESPACE}/{NAME} may not be read"
 NO_DEPLOYMENT = "no Deployment of it was found"
 _VERSION = re.compile(r":v?(\d+\.\d+)(?:\.\d+)?(?:[-@+]|$)")
 
@@ -107,7 +108,7 @@ def manager_of(connection: Connection) -> tuple[Manager | None, str]:
     try:
         found = _managers(connection)
     except Forbidden:
-        return None, f"Deployment {NAMESPACE}/{NAME} may not be read"
+        return None, FORBIDDEN
     except Refused as error:
         return None, f"Deployment {NAMESPACE}/{NAME} could not be read: {clean(str(error), 200)}"
     managers = [manager for manager in map(_manager, found) if manager is not None]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.backends.kube.kueue_health import NO_METRICS, KueueHealth
+from gpuconsole.backends.kube.kueue_health import AGAIN, NO_METRICS, KueueHealth
 from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
 from gpuconsole.errors import TelemetryError
 from gpuconsole.insight.kueue_liveness import KueueProblem
@@ -87,6 +87,10 @@ def test_a_deployment_that_may_not_be_read_is_no_problem(cluster: Kueue) -> None
     looking.look()
     cluster.answers = {DEPLOYMENTS: FORBIDDEN, USUAL: FORBIDDEN}
     assert after(looking) == []
+    cluster.answers, asked = {DEPLOYMENTS: replicas(0)}, len(cluster.asked)
+    assert [after(looking) for _ in range(AGAIN)] == [[]] * AGAIN
+    assert len(cluster.asked) == asked, "it is not asked for again and again"
+    assert [one.mark for one in after(looking)] == ["Kueue is not ready"]
 
 
 class Knower:
