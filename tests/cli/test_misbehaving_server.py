@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.backends.kube import retrying
+from gpuconsole.backends.kube import discovery, retrying
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer
-from tests.backends.kube.faults import ANSWERS, status
+from tests.backends.kube.faults import ANSWERS, silence, status
 from tests.cli.line import Line
 
 QUESTIONS = (("why", "team/wl"), ("slots",), ("snapshot", "save", "s.json"))
@@ -61,3 +61,13 @@ def test_a_server_that_wants_to_be_left_alone_for_longer_is_told_at_once(gpucons
     result = gpuconsole("slots", "--live", "--kubeconfig", cluster.kubeconfig)
     assert result.status == 2
     assert result.err.endswith(": the fault says 429 (HTTP 429: try again in 90 s)\n")
+
+
+def test_a_server_that_says_nothing_is_given_up_after_a_while(
+    gpuconsole: Line, cluster: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "PATIENCE", 0.3)
+    cluster.misbehave(silence)
+    result = gpuconsole("slots", "--live", "--kubeconfig", cluster.kubeconfig)
+    said = f"gpuconsole: context test (http://127.0.0.1:{cluster.port}): it does not answer in time; is the server up"
+    assert (result.status, result.err.startswith(said)) == (2, True)
