@@ -133,8 +133,8 @@ def _unit(lost: LostWork) -> str:
     return " GPU-h" if lost.unknown < lost.times else ""
 
 
-def summary(bill: Bill) -> tuple[Cell, ...]:
-    """What it costs, what of that is idle, what spot saves, what was lost."""
+def summary(bill: Bill, window: str) -> tuple[Cell, ...]:
+    """What it costs, what of that is idle, what spot saves, what was lost and in which `window`."""
     now: Painted = ((f" {fmt.money(bill.hourly)}", "strong"), ("/h now", ""))
     idle = ((f"○ {fmt.money(bill.idle_hourly)}/h idle, {fmt.percent(bill.idle_hourly, bill.hourly)}", "pending"),)
     spent = (("so far ", "dim"), (fmt.money(bill.spent), "")) if bill.spent else ""
@@ -145,7 +145,7 @@ def summary(bill: Bill) -> tuple[Cell, ...]:
     told = f"{cost} of lost work, {gone}{_unit(bill.lost)}"
     if cost == "unknown":
         told = "lost work unknown" if gone == "unknown" else f"lost work {gone} GPU-h, cost unknown"
-    lost: Painted = ((f" {GLYPHS['victim']} {told}", "victim"),)
+    lost: Painted = ((f" {GLYPHS['victim']} {told}", "victim"), (f" {window}", "dim"))
     if not bill.lost.times:
-        lost = ((" no work lost", "dim"),)
+        lost = ((f" no work lost {window}", "dim"),)
     return (join([now, idle if bill.idle_hourly else "", spent], "  ·  "), join([lost, saved, taken], "  ·  "))

@@ -107,3 +107,9 @@ def test_a_simulation_that_was_saved_knows_the_end_of_its_past_only(recorder: Re
     found = console.last_hour()
     assert (found.since, found.admitted, window(found)[:6]) == (lines[0].time, KEPT, "Since ")
     console.stop()
+
+
+async def test_lost_work_on_the_cost_screen_names_its_window(recorder: Recorder) -> None:
+    async with staged(live(BusyCluster(busy_hour()), recorder=recorder), (160, 50)) as stage:
+        await stage.press("9")
+        assert stage.line("of lost work").rstrip().endswith("in this session")

@@ -31,6 +31,10 @@ class Target(NamedTuple):
     at: str = ""
 
 
+AT_HAND = "by the newest events"
+"""Of which lost work is, where no history can be read."""
+
+
 class CostScreen(ObjectScreen):
     """Pools above, whose cost it is below; B goes from queues to teams to workloads."""
 
@@ -40,6 +44,8 @@ class CostScreen(ObjectScreen):
         super().__init__()
         self._by = By.QUEUE
         self._bill: Bill | None = None
+        self._window = AT_HAND
+        """Of the lost work."""
         self._bills = Background(self, self._sum_up, self._show_bill, reads=True)
 
     def body(self) -> ComposeResult:
@@ -51,16 +57,17 @@ class CostScreen(ObjectScreen):
         self._bills.ask(snapshot)
 
     def _sum_up(self, snapshot: Snapshot) -> Bill:
+        self._window = "in this session" if self.console.keeps_history else AT_HAND
         try:
             lost = self.console.losses()
         except ConsoleError:
             # The header says why no history is kept; the newest lines are here all the same.
-            lost = lost_by(snapshot.recent)
+            lost, self._window = lost_by(snapshot.recent), AT_HAND
         return bill(snapshot, self.console.prices, lost)
 
     def _show_bill(self, found: Bill) -> None:
         self._bill = found
-        self.query_one("#bill", Lines).lines = summary(found)
+        self.query_one("#bill", Lines).lines = summary(found, self._window)
         self._pools.show(found.pools)
         self._show_shares()
 
