@@ -26,6 +26,7 @@ from gpuconsole.insight.spot_interruptions import spot_interruptions
 from gpuconsole.insight.standing import Standing, standing_of
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import HOUR, MINUTE, Span, Time, format_span
+from gpuconsole.model.cluster import NODE_LOST
 from gpuconsole.model.commands import InterruptSpot, Submit
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.resources import gpus
@@ -33,9 +34,8 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import PLACED, phase
 from gpuconsole.sim import arrivals
 from gpuconsole.sim.arrivals import Stream
-from gpuconsole.sim.autoscaling.spot import REASON
+from gpuconsole.sim.autoscaling.policy import SPOT_INTERRUPTION
 from gpuconsole.sim.chance import draw
-from gpuconsole.sim.controllers.nodes import NODE_LOST
 from gpuconsole.sim.run_times import Kind, Run, learn
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ STREAM_RUN_TIMES = (
     "new work takes as long as its arrival stream draws; what runs already, as such work and past work of its owner, "
     "queue and size, and longer than it has so far"
 )
-_REASONS = {REASON: "spot interruption", NODE_LOST: "node lost"}
+_REASONS = {SPOT_INTERRUPTION: "spot interruption", NODE_LOST: "node lost"}
 """Reasons of evictions that no scheduler decided, in words."""
 
 

@@ -11,9 +11,7 @@ from gpuconsole.model.clock import HOUR, Span, Time, format_span
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.prices import is_spot
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.sim.autoscaling.machines import MONTH
-from gpuconsole.sim.autoscaling.policy import FixedCapacity
-from gpuconsole.sim.autoscaling.spot import INTERRUPTED
+from gpuconsole.sim.autoscaling.policy import INTERRUPTED, MONTH, FixedCapacity
 from gpuconsole.sim.chance import draw
 from gpuconsole.sim.policy import SimPolicy
 

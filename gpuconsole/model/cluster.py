@@ -58,6 +58,10 @@ class PodPhase(StrEnum):
     FAILED = "Failed"
 
 
+NODE_LOST = "NodeLost"
+"""The reason of a pod that failed because its node did."""
+
+
 class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A pod, as the API server would show it."""
 

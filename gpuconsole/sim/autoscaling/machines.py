@@ -15,12 +15,12 @@ from gpuconsole.model.autoscaling import (
     NodePool,
 )
 from gpuconsole.model.catalogue import Catalogue, Offering
-from gpuconsole.model.clock import HOUR, Time
+from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import What
 from gpuconsole.model.labels import NO_LABELS, Taint
 from gpuconsole.sim.autoscaling.evictions import DO_NOT_DISRUPT, Allowances, annotated
-from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, FixedCapacity, KarpenterPolicy
+from gpuconsole.sim.autoscaling.policy import MONTH, AutoscalerPolicy, FixedCapacity, KarpenterPolicy
 from gpuconsole.sim.autoscaling.rooms import node_of, tainted
 from gpuconsole.sim.chance import draw
 from gpuconsole.sim.controllers import nodes
@@ -29,7 +29,6 @@ from gpuconsole.sim.world import World
 
 DISRUPTED = Taint("karpenter.sh/disrupted")
 TO_BE_DELETED = Taint("ToBeDeletedByClusterAutoscaler")
-MONTH = 730 * HOUR
 NO_CATALOGUE = Catalogue()
 
 

@@ -8,9 +8,16 @@ from msgspec import Struct
 
 from gpuconsole.model.autoscaling import ON_DEMAND
 from gpuconsole.model.catalogue import Catalogue
-from gpuconsole.model.clock import MINUTE, SECOND, Span
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.labels import NO_LABELS, Taint
 from gpuconsole.sim.chance import Spread
+
+MONTH = 730 * HOUR
+"""In which a part of the spot machines is interrupted, as catalogues say it."""
+INTERRUPTED = "SpotInterrupted"
+"""The reason of the line of history that tells of it."""
+SPOT_INTERRUPTION = "SpotInterruption"
+"""Why pods of such a machine are evicted."""
 
 
 class SpotPolicy(Struct, frozen=True, kw_only=True):

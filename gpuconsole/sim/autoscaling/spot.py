@@ -11,15 +11,13 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.events import What
 from gpuconsole.model.prices import is_spot
 from gpuconsole.sim.autoscaling.machines import DISRUPTED, change, evict, find, leave
-from gpuconsole.sim.autoscaling.policy import KarpenterPolicy
+from gpuconsole.sim.autoscaling.policy import INTERRUPTED, SPOT_INTERRUPTION, KarpenterPolicy
 from gpuconsole.sim.autoscaling.rooms import tainted
 from gpuconsole.sim.controllers import nodes
 from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
 from gpuconsole.sim.kernel import Act, Capacity
 from gpuconsole.sim.world import World
 
-INTERRUPTED = "SpotInterrupted"
-REASON = "SpotInterruption"
 WARNING = "Spot interruption warning was triggered"
 
 
@@ -53,14 +51,14 @@ def notify(world: World, node: Node) -> None:
     if found is not None:
         instance = found[1]
         fleet.shunned[f"{instance.type}/{instance.zone}/spot"] = world.now + spot.shun
-        change(world, replace(instance, leaving=world.now, reason=REASON))
+        change(world, replace(instance, leaving=world.now, reason=SPOT_INTERRUPTION))
     _remember_critical(world, node.name)
     if isinstance(world.policy.capacity, KarpenterPolicy):
         world.put(tainted(node, DISRUPTED))
         fleet.draining[node.name] = None
     else:
         nodes.cordon(world, node, True)
-    evict(world, node.name, REASON, deadline)
+    evict(world, node.name, SPOT_INTERRUPTION, deadline)
     world.kernel.at(deadline, Capacity(Act.GONE, node.name, node.uid))
 
 

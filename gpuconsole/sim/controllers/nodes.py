@@ -5,14 +5,13 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span
-from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.cluster import NODE_LOST, Node, Pod
 from gpuconsole.model.events import What
 from gpuconsole.sim.controllers import endings, pods, standing, watching, work
 from gpuconsole.sim.controllers.solo import running
 from gpuconsole.sim.crews import crew_key
 from gpuconsole.sim.world import World
 
-NODE_LOST = "NodeLost"
 DELETED = "Deleted"
 
 
