@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from gpuconsole.insight.gpumap import dra_devices
 from gpuconsole.insight.holdings import Holding, holdings, queue_of
 from gpuconsole.insight.losses import NOTHING_LOST, Losses, LostWork
 from gpuconsole.insight.pools import Pool, pools
@@ -32,6 +33,7 @@ class Cost(Struct, frozen=True, kw_only=True):
 
     name: str
     gpus: int = 0
+    """GPUs; of who has none, MIG instances or DRA devices."""
     hourly: float = 0.0
     """USD an hour, of the machines' prices."""
     lost: LostWork = NOTHING_LOST
@@ -102,18 +104,18 @@ def _fixed_prices(snapshot: Snapshot, prices: Prices, machines: Mapping[str, Ins
     """What nodes cost that no autoscaler bought; kept while no node changes."""
     if _priced and _priced[0][0] is snapshot.nodes and _priced[0][1] is prices and _priced[0][2] == machines:
         return _priced[0][3]
-    found = {node.name: _price(node, prices) for node in snapshot.nodes.all() if node.name not in machines}
+    found = {node.name: _price(snapshot, node, prices) for node in snapshot.nodes.all() if node.name not in machines}
     _priced[:] = [(snapshot.nodes, prices, machines, found)]
     return found
 
 
-def _price(node: Node, prices: Prices) -> float:
+def _price(snapshot: Snapshot, node: Node, prices: Prices) -> float:
     """USD an hour for a node that no autoscaler bought: by its annotation, else by the price table of its GPUs."""
     said = machine_hourly(node)
     if said is not None:
         return said
     division = division_of(node.allocatable, node.labels, node.annotations)
-    gpus = division.gpus if division is not None else node.gpus
+    gpus = division.gpus if division is not None else node.gpus or dra_devices(snapshot, node.name)
     return gpus * prices.hourly(node.labels)
 
 
@@ -203,14 +205,14 @@ def _shares(
         for one in pods:
             part = one.part or each
             left -= part
-            if part or one.gpus:
+            if part or one.gpus or one.devices:
                 cost = price * part
                 for row in (
                     queues.row(queue_of(snapshot, one) or "(no queue)"),
                     teams.row(one.namespace),
                     owners.row(one.owner),
                 ):
-                    row[0] += one.gpus
+                    row[0] += one.gpus or one.devices
                     row[1] += cost
         nobody += price * left if left > 1e-9 else 0.0
     for sums, name in ((queues, 0), (teams, 1), (owners, 2)):

@@ -5,13 +5,15 @@ from itertools import repeat
 
 from msgspec import Struct
 
-from gpuconsole.insight.demand import held, pod_gpus
+from gpuconsole.insight.demand import held, pod_accelerators, pod_gpus
 from gpuconsole.insight.unsaved import Unsaved, gpu_time, unsaved_now
 from gpuconsole.insight.whereabouts import whereabouts
+from gpuconsole.model.autoscaling import machine_hourly
 from gpuconsole.model.clock import HOUR
-from gpuconsole.model.cluster import Node
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.gpus.instances import division_of, part_of_gpu
 from gpuconsole.model.prices import Prices, gpu_hourly, gpu_type
-from gpuconsole.model.resources import is_gpu
+from gpuconsole.model.resources import is_gpu, is_mig
 from gpuconsole.model.scan import different
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
@@ -32,7 +34,11 @@ UNKNOWN = Loss(None, None)
 
 
 def node_hourly(node: Node, prices: Prices) -> float:
-    """USD an hour for all GPUs of a node, used or not."""
+    """USD an hour for all GPUs of a node, used or not; GPUs that are divided into MIG instances count as a whole."""
+    division = division_of(node.allocatable, node.labels, node.annotations)
+    machine = machine_hourly(node)
+    if division is not None:
+        return machine if machine is not None else division.gpus * prices.hourly(node.labels)
     return node.gpus * gpu_hourly(node, prices)
 
 
@@ -73,9 +79,16 @@ def hourly(snapshot: Snapshot, workload: Workload, prices: Prices) -> float:
         node = snapshot.nodes.get(pod.node)
         if node is not None:
             own = len(pod.gpus) or pod_gpus(pod.template)
-            placed += own * gpu_hourly(node, prices)
+            placed += own * gpu_hourly(node, prices) + _instances_hourly(pod, node, prices)
             gpus += own
     return placed + total * max(0, quota - gpus) / quota if quota else placed
+
+
+def _instances_hourly(pod: Pod, node: Node, prices: Prices) -> float:
+    """USD an hour for the MIG instances of a pod, each as its part of a GPU."""
+    requests = pod_accelerators(pod.template)
+    price = prices.hourly(node.labels)
+    return sum(price * amount * part_of_gpu(name, node.labels) for name, amount in requests.items() if is_mig(name))
 
 
 def loss_if_evicted(snapshot: Snapshot, workload: Workload, prices: Prices) -> Loss:

@@ -146,6 +146,14 @@ def gpu_rows(snapshot: Snapshot) -> tuple[GpuRow, ...]:
     return gpu_map(snapshot).rows
 
 
+def dra_devices(snapshot: Snapshot, node: str) -> int:
+    """How many DRA devices a node has."""
+    if not len(snapshot.resource_slices):
+        return 0
+    row = gpu_map(snapshot).by_node.get(node)
+    return sum(cell.unit == DRA_DEVICE for cell in row.devices) if row is not None else 0
+
+
 class GpuMap:
     """The map of one Snapshot, with what it was drawn from."""
 

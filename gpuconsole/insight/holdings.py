@@ -7,8 +7,10 @@ from msgspec import Struct
 
 from gpuconsole.insight.demand import pod_gpus
 from gpuconsole.insight.device_demand import pod_units
+from gpuconsole.insight.gpumap import dra_devices
 from gpuconsole.insight.whereabouts import Pods, whereabouts
 from gpuconsole.model.cluster import Node, Pod, PodPhase
+from gpuconsole.model.device_units import DRA_DEVICE
 from gpuconsole.model.gpus.instances import division_of
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.queue_names import group_key, own_queue, queue_by
@@ -73,12 +75,12 @@ def _holding(snapshot: Snapshot, pod: Pod, node: Node | None, sharers: Mapping[i
         queue=own_queue(pod),
         gpus=gpus,
         devices=sum(pod_units(snapshot, pod).values()),
-        part=_part(pod, node, gpus),
+        part=_part(snapshot, pod, node, gpus),
     )
 
 
-def _part(pod: Pod, node: Node | None, gpus: float) -> float:
-    """The part of the machine's GPUs that a pod holds; an instance counts by its compute slices."""
+def _part(snapshot: Snapshot, pod: Pod, node: Node | None, gpus: float) -> float:
+    """The part of the machine's GPUs that a pod holds; an instance counts by its compute slices, a device as one."""
     if node is None:
         return 0.0
     division = division_of(node.allocatable, node.labels, node.annotations)
@@ -86,7 +88,10 @@ def _part(pod: Pod, node: Node | None, gpus: float) -> float:
         slices = division.geometry.compute
         held = sum(division.geometry.by_name[one.profile].compute / slices for one in pod.slices)
         return min(1.0, held / max(1, division.gpus))
-    return min(1.0, gpus / node.gpus) if node.gpus else 0.0
+    if node.gpus:
+        return min(1.0, gpus / node.gpus)
+    devices = dra_devices(snapshot, node.name)
+    return min(1.0, pod_units(snapshot, pod).get(DRA_DEVICE, 0) / devices) if devices else 0.0
 
 
 def queue_of(snapshot: Snapshot, holding: Holding) -> str:

@@ -38,6 +38,9 @@ _MODEL = re.compile(
     r"|v100|p100|p40|p4|t4|mi\d{3}[a-z]?)(?![a-z0-9.])"
 )
 _MEMORY = re.compile(r"(?<![a-z0-9.])(\d{2,3})gb(?![a-z0-9])")
+_MIG_PRODUCT = re.compile(r"-MIG-([1-9])g\.(\d{1,3})gb")
+_FEW_SLICES = {"a30": 4}
+"""Compute slices of the models that have no seven."""
 _SIZES = {"a100": (40, 80), "h100": (80, 94)}
 """GB of the models that are priced by size; the first where no label tells (GKE's `nvidia-tesla-a100` has 40)."""
 _INSTANCES = (
@@ -118,6 +121,17 @@ def is_spot(labels: Mapping[str, str]) -> bool:
     return any(labels[key].lower() == _SPOT_LABELS.get(key.lower()) for key in labels if key.lower() in _SPOT_LABELS)
 
 
+def _mig_part(labels: Mapping[str, str]) -> float:
+    """Which part of a GPU is offered as one: an instance under the MIG strategy `single`, by its product's label."""
+    found = _MIG_PRODUCT.search(labels.get("nvidia.com/gpu.product", ""))
+    if found is None or labels.get("nvidia.com/mig.strategy") != "single":
+        return 1.0
+    kind = gpu_type(labels)
+    memory = re.search(r"-(\d+)gb$", kind)
+    fit = (_FEW_SLICES.get(kind, 7)) // max(1, int(found[1]))
+    return 1.0 / max(1, min(fit, int(memory[1]) // max(1, int(found[2]))) if memory is not None else fit)
+
+
 class Prices(Struct, frozen=True, kw_only=True):
     """A price table, in USD per GPU-hour."""
 
@@ -129,8 +143,11 @@ class Prices(Struct, frozen=True, kw_only=True):
     """Part of the price that a spot GPU costs."""
 
     def hourly(self, labels: Mapping[str, str], name: str = "") -> float:
-        """USD per GPU-hour on a node (or in a flavor of that `name`) with these labels; of a shared GPU, for a turn."""
-        price = self.gpu_hour.get(gpu_type(labels, name), self.other) / replicas(labels)
+        """USD per GPU-hour on a node (or in a flavor of that `name`) with these labels; of a shared GPU, for a replica.
+
+        Of a node with the MIG strategy `single`, for an instance.
+        """
+        price = self.gpu_hour.get(gpu_type(labels, name), self.other) / replicas(labels) * _mig_part(labels)
         return price * self.spot if is_spot(labels) else price
 
     def cost(self, gpu_seconds: float, labels: Mapping[str, str], name: str = "") -> float:

@@ -10,6 +10,7 @@ from gpuconsole.insight.topology import HOST, Domain
 from gpuconsole.model.device_units import described
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
+from gpuconsole.ui.gpu_look import IN_USE, WORDS
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join
 from gpuconsole.ui.widgets.bars import share
@@ -143,8 +144,9 @@ def about(row: DomainRow) -> tuple[Cell, ...]:
 
 
 def _states(domain: Domain) -> Painted:
+    queued = any(cell.queue for row in domain.rows for cell in row.all_cells)
     words = {
-        GpuState.OWN: "in own quota",
+        GpuState.OWN: WORDS[GpuState.OWN] if queued else IN_USE,
         GpuState.BORROWED: "borrowed",
         GpuState.HELD: "held",
         GpuState.FAULT: "faulty",

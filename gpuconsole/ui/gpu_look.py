@@ -198,6 +198,11 @@ class Look:
         return IN_USE if state is GpuState.OWN and not self._queued else WORDS[state]
 
 
+def word_of(cell: GpuCell) -> str:
+    """The word for the state of one cell: what no queue manages is in use, and in nobody's quota."""
+    return IN_USE if cell.state is GpuState.OWN and not cell.queue else WORDS[cell.state]
+
+
 def heat(telemetry: NodeTelemetry | None, temperature: bool) -> dict[int, float]:
     """The temperature of each GPU of a node, or how busy it is in percent; a divided one is as busy as its busiest."""
     found: dict[int, float] = {}

@@ -8,7 +8,7 @@ from gpuconsole.insight.trends import Trends
 from gpuconsole.model.gpus.wiring import Groups
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
-from gpuconsole.ui.gpu_look import GLYPHS, WORDS
+from gpuconsole.ui.gpu_look import GLYPHS, word_of
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell, Painted, Piece, join
 from gpuconsole.ui.telemetry_text import NO_TRENDS, NOT_MEASURED, Measured, measured_columns
@@ -81,7 +81,7 @@ def _pod(unit: Unit) -> str:
 
 
 def _state(unit: Unit) -> Cell:
-    return ((f"{GLYPHS[unit.cell.state]} {WORDS[unit.cell.state]}", str(unit.cell.state)),)
+    return ((f"{GLYPHS[unit.cell.state]} {word_of(unit.cell)}", str(unit.cell.state)),)
 
 
 def spans(unit: Unit, slices: int) -> Painted:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from gpuconsole.insight.basis import Bound
+from gpuconsole.insight.bill import By, bill
+from gpuconsole.insight.cost import hourly, node_hourly
 from gpuconsole.insight.gpumap import gpu_rows
 from gpuconsole.insight.overview import dashboard
 from gpuconsole.insight.slots import slots
@@ -14,6 +16,7 @@ from gpuconsole.insight.topology import domains
 from gpuconsole.insight.trouble import Trouble
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.device_units import described
+from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.scenario import build, load_scenario
 from gpuconsole.ui.answers.slots import slots_lines
@@ -239,3 +242,29 @@ def test_slots_count_devices_of_every_kind(name: str) -> None:
     assert gang is not None
     assert (gang.pods, gang.gpus, gang.unit, gang.by_nodes, gang.by_quota) == (2, 1, kind.unit, 2, 2)
     assert f"a100         1  {kind.unit}" in "\n".join(slots_lines(answer, starts))
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "DRA"])
+def test_a_node_costs_what_its_gpus_do_however_they_are_divided_or_shared(name: str) -> None:
+    """Two halves of an A100 cost what the whole one does, and each pod has a half."""
+    snapshot, prices = cluster(KINDS[name], kueue=True, jobs=2), Prices()
+    whole = prices.gpu_hour["a100-80gb"]
+    (node,) = snapshot.nodes.all()
+    assert node_hourly(node, prices) == pytest.approx(whole)
+    assert [hourly(snapshot, one, prices) for one in snapshot.workloads.all()] == pytest.approx([whole / 2] * 2)
+    found = bill(snapshot, prices, {})
+    assert found.hourly == pytest.approx(whole)
+    teams = {one.name: (one.gpus, round(one.hourly, 6)) for one in found.by[By.TEAM] if one.name}
+    # By compute slices an instance 3g is three sevenths of its GPU; of the seventh, nobody is charged.
+    part = 6 / 7 if name == "MIG mixed" else 1.0
+    assert teams == {"team": (2, round(whole * part, 6))}
+
+
+def test_dra_devices_are_billed_to_those_who_claim_them() -> None:
+    found = bill(cluster(KINDS["DRA"], kueue=True, jobs=1), Prices(), {})
+    price = Prices().gpu_hour["a100-80gb"]
+    assert found.hourly == pytest.approx(2 * price)
+    assert [(one.name, one.gpus, round(one.hourly, 6)) for one in found.by[By.TEAM]] == [
+        ("", 0, round(price, 6)),
+        ("team", 1, round(price, 6)),
+    ]

@@ -61,6 +61,16 @@ def division_of(allocatable: Resources, labels: Mapping[str, str], annotations: 
     return Division(geometry, made[-1].gpu + 1, made)
 
 
+def part_of_gpu(resource: str, labels: Mapping[str, str]) -> float:
+    """Which part of a GPU a MIG instance of this resource is: of seven that fit on one, a seventh; 1 if unknown."""
+    geometry = _geometry({resource: 1}, labels)
+    profile_found = geometry.profile_of(resource) if geometry is not None else None
+    if geometry is None or profile_found is None:
+        return 1.0
+    fit = 1 if profile_found.media else min(len(profile_found.starts), geometry.compute // profile_found.compute)
+    return 1.0 / max(1, fit)
+
+
 def written(gpus: Iterable[Layout | None]) -> str:
     """The annotation for GPUs that are divided so; None is a whole one."""
     return " | ".join("-" if layout is None else " ".join(map(str, layout)) for layout in gpus)

@@ -15,7 +15,7 @@ from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, added, counted_
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.gpu_look import GLYPHS as GLYPHS_OF
-from gpuconsole.ui.gpu_look import IN_USE, WORDS
+from gpuconsole.ui.gpu_look import word_of
 from gpuconsole.ui.layout_rows import LAYOUT, LayoutRow, layout_rows
 from gpuconsole.ui.messages import FilterChanged
 from gpuconsole.ui.names import called
@@ -271,7 +271,7 @@ def _run(cells: Sequence[GpuCell]) -> Cell:
     who = ((called(name), "strong"), (f"  {cells[0].queue or 'no queue'}  {cells[0].pod}", "dim")) if name else ()
     unit = cells[0].unit
     name_of_unit = "GPU" if unit == WHOLE_GPU else unit.short
-    word = WORDS[state] if cells[0].queue or state not in (GpuState.OWN,) else IN_USE
+    word = word_of(cells[0])
     return ((f"   {name_of_unit} {numbers:<5} ", "dim"), (f"{GLYPHS_OF[state]} {word:<13}", str(state)), *who)
 
 
