@@ -7,6 +7,7 @@ from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.insight.overview import Waiting
 from gpuconsole.insight.reasons import Code
 from gpuconsole.model.commands import Submit
+from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue
 from gpuconsole.services.console import Console
@@ -42,7 +43,9 @@ def admitted(stage: Stage) -> list[bool]:
 
 def test_the_parts_of_who_waits_add_up_to_the_number_above_them() -> None:
     codes = {Code.QUOTA: 9, Code.EXCEEDS_MAX: 1, Code.QUEUED: 2, Code.NODES: 1}
-    found = Waiting(workloads=12, gpus=40, oldest="", oldest_since=0, codes=codes, checking=3, by_nodes=1)
+    found = Waiting(
+        workloads=12, gpus=40, units={WHOLE_GPU: 40}, oldest="", oldest_since=0, codes=codes, checking=3, by_nodes=1
+    )
     lines = ["".join(text for text, _ in painted(cell)) for cell in waiting_lines(found, 0)]
     assert lines == [
         "◐ 16 workloads for 40 GPUs",
