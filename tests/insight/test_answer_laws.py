@@ -198,7 +198,8 @@ def _the_books_balance(snapshot: Snapshot) -> None:
     queues = [one for one in snapshot.cluster_queues.all() if one.cohort]
     used: Counter[str] = Counter()
     for holder in snapshot.workloads.all():
-        if holder.reserved and not holder.finished:
+        # Kueue no longer counts what was stopped, also while its pods end.
+        if holder.active and holder.reserved and not holder.finished:
             used[holder.cluster_queue] += holder.gpus
     owned = {one.name: sum(quota.nominal for quota in one.quotas().values()) for one in queues}
     borrowed = {name: max(0, used[name] - own) for name, own in owned.items()}
