@@ -16,5 +16,6 @@ class Leaving(MessagePump):
     _pruning: bool
 
     async def on_event(self, event: events.Event) -> None:
-        if not (self._pruning and isinstance(event, (events.Mount, events.ScreenResume))):
+        left = self._pruning or not self.is_attached
+        if not (left and isinstance(event, (events.Mount, events.ScreenResume))):
             await super().on_event(event)

@@ -59,7 +59,10 @@ def test_an_operator_reads_logs_edits_and_goes_elsewhere(plane: ControlPlane, cl
         console.insist("", "Done")
         console.insist(":ctx reader\r", "Connected to reader")
         console.insist("2", "cq-a")
-        console.insist("js", "you may not patch")
+        console.write("j")
+        # What a reader may do with the queue is asked for as soon as the cursor is on it.
+        console.settle(1.0)
+        console.insist("s", "you may not patch")
     log = (tmp_path / "gpuconsole.log").read_text()
     assert "Traceback" not in log
     assert "done  edits" in log or "edits ClusterQueue" in log, "what became of it is in the audit"

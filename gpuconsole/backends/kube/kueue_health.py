@@ -12,10 +12,10 @@ from gpuconsole.insight.kueue_liveness import KueueProblem
 from gpuconsole.insight.tables import counted
 
 LOG = logging.getLogger(__name__)
-INTERVAL = 15.0
-"""Seconds between two looks."""
-AGAIN = 20
-"""After so many looks a Deployment that may not be read is asked for again."""
+INTERVAL = 30.0
+"""Seconds between two looks: two requests a minute."""
+AGAIN = 10
+"""After so many looks a Deployment that may not be read, or was never found, is looked for again."""
 NO_METRICS = "Kueue's metrics are gone"
 
 
@@ -56,13 +56,13 @@ class KueueHealth:
             self._left_out -= 1
             return None
         try:
-            manager, why = manager_of(self._connection)
+            manager, why = manager_of(self._connection, self._known.name if self._known is not None else "")
         except ClusterError:
             # That the API server does not answer is said elsewhere.
             return None
         if manager is None:
             known = self._known
-            self._left_out = AGAIN if why == FORBIDDEN else 0
+            self._left_out = AGAIN if known is None or why == FORBIDDEN else 0
             if known is None or why != NO_DEPLOYMENT:
                 return None
             return KueueProblem("Kueue is gone", f"Kueue's Deployment {known.name} is gone: nothing is admitted")

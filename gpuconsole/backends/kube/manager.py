@@ -103,10 +103,13 @@ class _Deployments(Struct, frozen=True):
     items: list[_Deployment] | None
 
 
-def manager_of(connection: Connection) -> tuple[Manager | None, str]:
-    """Kueue's manager, wherever it runs, or why it is not known. Raises ClusterError where nobody answers."""
+def manager_of(connection: Connection, known: str = "") -> tuple[Manager | None, str]:
+    """Kueue's manager, wherever it runs, or why it is not known. Raises ClusterError where nobody answers.
+
+    `known` is the `namespace/name` of its Deployment where it was found before: while it is there, nothing is listed.
+    """
     try:
-        found = _managers(connection)
+        found = (_named(connection, *known.split("/", 1)) if known else ()) or _managers(connection)
     except Forbidden:
         return None, FORBIDDEN
     except Refused as error:
@@ -122,13 +125,18 @@ def _managers(connection: Connection) -> Sequence[_Deployment]:
     try:
         return connection.get("/apis/apps/v1/deployments", {"labelSelector": LABELS}).decode(_Deployments).items or ()
     except Forbidden:
-        path = f"/apis/apps/v1/namespaces/{quote(NAMESPACE)}/deployments/{quote(NAME)}"
-        try:
-            return [connection.get(path).decode(_Deployment)]
-        except Refused as error:
-            if error.code == NOT_FOUND:
-                return ()
-            raise
+        return _named(connection, NAMESPACE, NAME)
+
+
+def _named(connection: Connection, namespace: str, name: str) -> Sequence[_Deployment]:
+    """The Deployment of this name, if it is there."""
+    try:
+        path = f"/apis/apps/v1/namespaces/{quote(namespace)}/deployments/{quote(name)}"
+        return [connection.get(path).decode(_Deployment)]
+    except Refused as error:
+        if error.code == NOT_FOUND:
+            return ()
+        raise
 
 
 def _manager(deployment: _Deployment) -> Manager | None:

@@ -81,6 +81,23 @@ def test_a_deployment_that_was_there_and_is_deleted_is_gone(cluster: Kueue) -> N
     assert [one.mark for one in after(looking)] == ["Kueue is gone"]
 
 
+def test_a_deployment_that_is_known_is_read_by_its_name_and_nothing_is_listed(cluster: Kueue) -> None:
+    looking = health(cluster)
+    cluster.answers = {DEPLOYMENTS: replicas(1), USUAL: (200, replicas(0)[1]["items"][0])}
+    assert after(looking) == []
+    asked = len(cluster.asked)
+    assert [one.mark for one in after(looking)] == ["Kueue is not ready"]
+    assert [path.split("?")[0] for path in cluster.asked[asked:]] == [USUAL]
+
+
+def test_a_cluster_without_a_deployment_is_asked_for_it_only_now_and_then(cluster: Kueue) -> None:
+    looking = health(cluster)
+    cluster.answers = {DEPLOYMENTS: (200, {"items": []})}
+    for _ in range(AGAIN + 1):
+        assert after(looking) == []
+    assert len(cluster.asked) == 1
+
+
 def test_a_deployment_that_may_not_be_read_is_no_problem(cluster: Kueue) -> None:
     looking = health(cluster)
     cluster.answers = {DEPLOYMENTS: replicas(1)}
