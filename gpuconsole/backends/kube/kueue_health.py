@@ -35,12 +35,13 @@ class KueueHealth:
         self.problems: tuple[KueueProblem, ...] = ()
 
     def watch(self) -> None:
-        """Look until `stop`."""
-        while not self._stopped.wait(INTERVAL):
+        """Look at once, and then until `stop`."""
+        while not self._stopped.is_set():
             try:
                 self.look()
             except Exception:
                 LOG.exception("Kueue's health could not be read")
+            self._stopped.wait(INTERVAL)
 
     def stop(self) -> None:
         """End; a look that is under way is not waited for."""
