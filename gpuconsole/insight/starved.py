@@ -51,12 +51,13 @@ def starved_queues(snapshot: Snapshot) -> Mapping[str, StarvedQueue]:
     Only resources count that a pending workload of the queue requests, or claims (DRA).
     """
     found = capacity(snapshot)
+    borrowers = _Borrowers(found)
     starved = []
     for name in found.tree.queues:
         book = books(snapshot).book(name)
         if not book.count.pending or found.tree.parent[found.tree.queues[name]] < 0:
             continue
-        quotas = tuple(one for one in _below_nominal(snapshot, found, name) if one.borrowers)
+        quotas = tuple(one for one in _below_nominal(snapshot, found, name, borrowers) if one.borrowers)
         wanted = _requested(book.queue) if quotas else frozenset()
         quotas = tuple(one for one in quotas if one.resource in wanted or CLAIM in wanted)
         if quotas:
@@ -80,7 +81,7 @@ def _requested(workloads: Iterable[Workload]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _below_nominal(snapshot: Snapshot, found: Capacity, queue: str) -> Iterable[StarvedQuota]:
+def _below_nominal(snapshot: Snapshot, found: Capacity, queue: str, borrowers: "_Borrowers") -> Iterable[StarvedQuota]:
     tree, node = found.tree, found.tree.queues[queue]
     for (flavor, resource), quota in snapshot.cluster_queues[queue].quotas().items():
         column = tree.numbers.get((flavor, resource))
@@ -90,17 +91,30 @@ def _below_nominal(snapshot: Snapshot, found: Capacity, queue: str) -> Iterable[
                 resource=resource,
                 used=found.usage.used(node, column),
                 nominal=quota.nominal,
-                borrowers=borrowing(found, tree.root(node), column),
+                borrowers=borrowers.below(tree.root(node), column),
             )
 
 
-def borrowing(found: Capacity, root: int, column: int) -> tuple[tuple[str, int], ...]:
-    """(ClusterQueue, what it uses beyond its nominal quota) below a root of the tree, the largest first."""
-    tree = found.tree
-    over = {
-        tree.names[node]: found.usage.used(node, column) - tree.nominal[node * tree.width + column]
-        for node in tree.subtree_queues(root)
-    }
-    return tuple(
-        sorted(((name, amount) for name, amount in over.items() if amount > 0), key=lambda one: (-one[1], one[0]))
-    )
+class _Borrowers:
+    """Who borrows in each cohort tree, counted once for all its queues. Mutates by `below`."""
+
+    def __init__(self, found: Capacity) -> None:
+        self._found = found
+        self._known: dict[tuple[int, int], tuple[tuple[str, int], ...]] = {}
+
+    def below(self, root: int, column: int) -> tuple[tuple[str, int], ...]:
+        """(ClusterQueue, what it uses beyond its nominal quota) below a root of the tree, the largest first."""
+        known = self._known.get((root, column))
+        if known is None:
+            known = self._known[root, column] = self._count(root, column)
+        return known
+
+    def _count(self, root: int, column: int) -> tuple[tuple[str, int], ...]:
+        tree, usage = self._found.tree, self._found.usage
+        over = {
+            tree.names[node]: usage.used(node, column) - tree.nominal[node * tree.width + column]
+            for node in tree.subtree_queues(root)
+        }
+        return tuple(
+            sorted(((name, amount) for name, amount in over.items() if amount > 0), key=lambda one: (-one[1], one[0]))
+        )
