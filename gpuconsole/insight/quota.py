@@ -1,6 +1,5 @@
 """The quota tree of a Snapshot: cohorts → ClusterQueues → LocalQueues, each with what is below it."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +8,7 @@ from msgspec.structs import asdict, replace
 from gpuconsole.insight.books import Book, Books, books
 from gpuconsole.insight.capacity import Capacity, capacity, circle
 from gpuconsole.insight.device_demand import claimed, quota_accelerators, quota_unit
+from gpuconsole.insight.doors import local_queues_by_cluster_queue
 from gpuconsole.insight.once import once
 from gpuconsole.insight.pages import Count
 from gpuconsole.insight.phases import running
@@ -50,9 +50,7 @@ class _Builder:
         self.books: Books = books(snapshot)
         self.running = running(snapshot).count
         self.accelerators = quota_accelerators(snapshot)
-        self.doors: dict[str, list[LocalQueue]] = defaultdict(list)
-        for door in snapshot.local_queues.all():
-            self.doors[door.cluster_queue].append(door)
+        self.doors = local_queues_by_cluster_queue(snapshot)
 
     def roots(self) -> tuple[QuotaNode, ...]:
         tree = self.capacity.tree

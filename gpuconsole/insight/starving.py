@@ -7,7 +7,7 @@ from msgspec import Struct
 from gpuconsole.insight.capacity import capacity
 from gpuconsole.insight.demand import wanted_accelerators
 from gpuconsole.insight.device_demand import quota_accelerators
-from gpuconsole.insight.doors import closed
+from gpuconsole.insight.doors import closed, local_queues_by_cluster_queue
 from gpuconsole.insight.positions import pending
 from gpuconsole.insight.starved import starved_queues
 from gpuconsole.model.queues import LocalQueue, PreemptionPolicy
@@ -88,7 +88,7 @@ def admits_nobody(snapshot: Snapshot, session: Session, queue: str) -> str:
     if not ready.active:
         return f"it is inactive ({ready.reason})"
     all_seen = snapshot.seen.all_of(LocalQueue)
-    if all_seen and not any(door.cluster_queue == queue for door in snapshot.local_queues.all()):
+    if all_seen and queue not in local_queues_by_cluster_queue(snapshot):
         return "it has no LocalQueue, so that nobody comes to it"
     return closed(snapshot, snapshot.cluster_queues[queue])
 
