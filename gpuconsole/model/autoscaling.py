@@ -32,6 +32,8 @@ class Budget(Struct, frozen=True, omit_defaults=True):
 
 
 DEFAULT_BUDGETS = (Budget(),)
+EXPIRE_AFTER = 720 * HOUR
+"""How long nodes live where their pool does not say it."""
 
 
 class NodePool(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
@@ -53,7 +55,7 @@ class NodePool(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     consolidation_policy: str = "WhenEmptyOrUnderutilized"
     consolidate_after: str = ""
     """A duration since a pod came or went, or `Never`; empty is at once."""
-    expire_after: Span | None = 720 * HOUR
+    expire_after: Span | None = EXPIRE_AFTER
     """Nodes live for this long; None for ever."""
     termination_grace: Span | None = None
     """How long a drain may take before the node goes with what is left on it; None for ever."""

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpuconsole.model.autoscaling import DEFAULT_BUDGETS, Budget, NodePool
-from gpuconsole.model.clock import HOUR, format_exactly, format_time
+from gpuconsole.model.autoscaling import DEFAULT_BUDGETS, EXPIRE_AFTER, Budget, NodePool
+from gpuconsole.model.clock import format_exactly, format_time
 from gpuconsole.model.cluster import Node, Pod, ResourceQuota
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue, KaiTopology, QueueResource
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
@@ -12,12 +12,18 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import AdmissionCheck, Topology
 from gpuconsole.model.resource_quota import written
 from gpuconsole.model.scheduling_groups import SchedulingWorkload
-from gpuconsole.model.volcano import GroupAffinity, NetworkTopology, PodGroup, SubGroupPolicy, VolcanoQueue
-from gpuconsole.ui.pod_yaml import Fields, amounts, present, selector_fields, spec_fields, taint_fields
-
-_EXPIRE_AFTER = 720 * HOUR
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+from gpuconsole.model.volcano import GroupAffinity, PodGroup, SubGroupPolicy, VolcanoQueue
+from gpuconsole.ui.pod_yaml import (
+    PREFERRED,
+    REQUIRED,
+    Fields,
+    amounts,
+    present,
+    selector_fields,
+    spec_fields,
+    taint_fields,
+)
+from gpuconsole.ui.volcano_yaml import network_topology_fields
 
 
 @dataclass(frozen=True)
@@ -169,7 +175,7 @@ def _node_pool(pool: NodePool) -> Parts:
 def _expiry(pool: NodePool) -> str:
     if pool.expire_after is None:
         return "Never"
-    return "" if pool.expire_after == _EXPIRE_AFTER else format_exactly(pool.expire_after)
+    return "" if pool.expire_after == EXPIRE_AFTER else format_exactly(pool.expire_after)
 
 
 def _budget(budget: Budget) -> Fields:
@@ -197,8 +203,8 @@ def _volcano_queue(queue: VolcanoQueue) -> Parts:
 
 
 def _group_affinity(asked: GroupAffinity) -> Fields:
-    near = present(**{_REQUIRED: list(asked.required), _PREFERRED: list(asked.preferred)})
-    far = present(**{_REQUIRED: list(asked.anti_required), _PREFERRED: list(asked.anti_preferred)})
+    near = present(**{REQUIRED: list(asked.required), PREFERRED: list(asked.preferred)})
+    far = present(**{REQUIRED: list(asked.anti_required), PREFERRED: list(asked.anti_preferred)})
     return present(nodeGroupAffinity=near, nodeGroupAntiAffinity=far)
 
 
@@ -221,18 +227,12 @@ def _pod_group(group: PodGroup) -> Parts:
                 queue=group.queue,
                 priorityClassName=group.priority_class,
                 minResources=None if group.min_resources is None else amounts(group.min_resources),
-                networkTopology=_nearness(group.network_topology),
+                networkTopology=network_topology_fields(group.network_topology),
                 subGroupPolicy=[_sub_group(one) for one in group.sub_groups],
             ),
         },
         present(phase=group.phase, conditions=conditions),
     )
-
-
-def _nearness(asked: NetworkTopology | None) -> Fields:
-    if asked is None:
-        return {}
-    return present(mode=asked.mode, highestTierAllowed=asked.highest_tier, highestTierName=asked.highest_tier_name)
 
 
 def _sub_group(one: SubGroupPolicy) -> Fields:
@@ -241,7 +241,7 @@ def _sub_group(one: SubGroupPolicy) -> Fields:
         **present(
             subGroupSize=one.size,
             minSubGroups=one.least,
-            networkTopology=_nearness(one.network_topology),
+            networkTopology=network_topology_fields(one.network_topology),
             matchLabelKeys=list(one.match_label_keys),
         ),
         **({} if one.selector is None else {"labelSelector": selector_fields(one.selector)}),

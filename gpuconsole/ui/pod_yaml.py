@@ -22,8 +22,8 @@ from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.resources import Resources
 
 Fields = dict[str, Any]
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _GRACE = 30 * SECOND
 _SCHEDULER = "default-scheduler"
 
@@ -197,14 +197,14 @@ def _node_affinity(template: PodTemplate) -> Fields:
     required = template.affinity
     preferred = [{"weight": one.weight, "preference": _node_term(one.term)} for one in template.preferred]
     terms = None if required is None else {"nodeSelectorTerms": [_node_term(term) for term in required]}
-    return present(**{_REQUIRED: terms, _PREFERRED: preferred})
+    return present(**{REQUIRED: terms, PREFERRED: preferred})
 
 
 def _pod_affinity(wanted: PodAffinity | None) -> Fields:
     if wanted is None:
         return {}
     preferred = [{"weight": weight, "podAffinityTerm": _pod_term(term)} for weight, term in wanted.preferred]
-    return present(**{_REQUIRED: [_pod_term(term) for term in wanted.required], _PREFERRED: preferred})
+    return present(**{REQUIRED: [_pod_term(term) for term in wanted.required], PREFERRED: preferred})
 
 
 def _pod_term(term: PodTerm) -> Fields:

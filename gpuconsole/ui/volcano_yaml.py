@@ -42,7 +42,7 @@ def _spec(spec: VolcanoSpec) -> dict[str, Any]:
         minSuccess=spec.min_success,
         maxRetry=spec.max_retry,
         ttlSecondsAfterFinished=None if spec.ttl is None else spec.ttl // SECOND,
-        networkTopology=_topology(spec.network_topology),
+        networkTopology=network_topology_fields(spec.network_topology),
         plugins={name: list(arguments) for name, arguments in spec.plugins.items()},
         policies=[_policy(policy) for policy in spec.policies],
     )
@@ -86,11 +86,12 @@ def _partition(policy: PartitionPolicy | None) -> dict[str, Any]:
         totalPartitions=policy.total,
         partitionSize=policy.size,
         minPartitions=policy.least,
-        networkTopology=_topology(policy.network_topology),
+        networkTopology=network_topology_fields(policy.network_topology),
     )
 
 
-def _topology(asked: NetworkTopology | None) -> dict[str, Any]:
+def network_topology_fields(asked: NetworkTopology | None) -> dict[str, Any]:
+    """A networkTopology, of a job, a partition or a PodGroup; none where nothing is asked for."""
     if asked is None:
         return {}
     return present(mode=asked.mode, highestTierAllowed=asked.highest_tier, highestTierName=asked.highest_tier_name)

@@ -2,8 +2,8 @@
 
 import re
 
-from gpuconsole.model.autoscaling import DEFAULT_BUDGETS, Budget, NodePool
-from gpuconsole.model.clock import HOUR, Span, Time
+from gpuconsole.model.autoscaling import DEFAULT_BUDGETS, EXPIRE_AFTER, Budget, NodePool
+from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cron import parse_cron
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata
@@ -14,7 +14,6 @@ POLICIES = ("WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced")
 OLD_POLICY = "WhenUnderutilized"
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte")
 REASONS = ("Underutilized", "Empty", "Drifted")
-EXPIRE_AFTER = 720 * HOUR
 _NODES = re.compile(r"(100|[0-9]{1,2})%|[0-9]{1,9}")
 
 Requirement = tuple[str, str, tuple[str, ...]]
