@@ -6,6 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from gpuconsole.model.gpus.sharing import SharingKind, replicas
+from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.quantity import MIG_PREFIX
 from gpuconsole.model.resources import GPU_RESOURCES, is_mig
 
@@ -47,7 +48,6 @@ WHOLE_GPU = DeviceUnit(UnitKind.GPU)
 DRA_DEVICE = DeviceUnit(UnitKind.DRA)
 Units = Mapping[DeviceUnit, int]
 NO_UNITS: Units = {}
-NO_NODE: Mapping[str, str] = {}
 
 
 def is_counted(resource: str) -> bool:
@@ -55,7 +55,7 @@ def is_counted(resource: str) -> bool:
     return resource in GPU_RESOURCES or is_mig(resource)
 
 
-def unit_of(resource: str, labels: Mapping[str, str] = NO_NODE) -> DeviceUnit:
+def unit_of(resource: str, labels: Mapping[str, str] = NO_LABELS) -> DeviceUnit:
     """Return what one unit of an accelerator resource is on a node with these labels.
 
     The labels are those of NVIDIA's GPU feature discovery: under the MIG strategy `single` instances are offered as

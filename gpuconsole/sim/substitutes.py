@@ -114,14 +114,13 @@ def load_of(snapshot: Snapshot, policy: SimPolicy, seed: int) -> Scenario:
 
 
 def _fresh(snapshot: Snapshot) -> Iterator[Object]:
-    owned = {workload.key for workload in snapshot.workloads.all() if workload.owner}
     for thing in snapshot.objects():
         match thing:
             case Job() if thing.ended or thing.owner:
                 pass
             case Job():
                 yield again(thing, thing.name)
-            case Workload() if not thing.owner and not thing.finished and thing.key not in owned:
+            case Workload() if not thing.owner and not thing.finished:
                 yield Workload(
                     namespace=thing.namespace,
                     name=thing.name,

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuconsole.model.cluster import Node
+from gpuconsole.model.documents.names import LONGEST_LABEL
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
@@ -14,7 +15,6 @@ GPUS_PER_NODE = 8
 _CPU_A_GPU, _MEMORY_A_GPU = 32_000, 256 * GIB
 _CPU_NODE, _MEMORY_NODE = 64_000, 512 * GIB
 _MOST_NODES = 10_000
-_LONGEST_LABEL = 63
 
 
 def complete(objects: Iterable[Object], *, gpus_per_node: int = GPUS_PER_NODE) -> tuple[Object, ...]:
@@ -73,7 +73,7 @@ def _nodes(flavor: ResourceFlavor, levels: Sequence[str], total: dict[str, int],
         if count and resource not in capacity:
             capacity[resource] = -(-amount // count)
     capacity = {PODS: 250, EPHEMERAL_STORAGE: 1000 * GIB, **capacity}
-    domain = flavor.name[:_LONGEST_LABEL].rstrip("-.")
+    domain = flavor.name[:LONGEST_LABEL].rstrip("-.")
     labels = {**dict.fromkeys(levels, domain), **flavor.node_labels}
     return [_node(flavor, labels, number, capacity) for number in range(1, min(count, _MOST_NODES) + 1)]
 

@@ -1,6 +1,6 @@
 """workload.codeflare.dev AppWrapper: jobs and whatever belongs to them, admitted as one, as Kueue 0.19 counts them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gpuconsole.model.apiserver.jobs.wrapped import (
@@ -40,9 +40,9 @@ def app_wrapper(reader: Reader, now: Time) -> Job:
     spec.only("components", "managedBy", "suspend")
     components = list(spec.items("components", 1000))
     name = reader.mapping("metadata").text("name")
-    pod_sets = tuple(_pod_sets(components, name))
-    kinds = [kind_of(component.value) for component in components if _pods(component.value)]
-    serves = bool(kinds) and all(kind in SERVICES for kind in kinds)
+    found = [(component, pods) for component in components for pods in _pods(component.value)]
+    pod_sets = tuple(_pod_set(component, pods, f"{name}-{number}") for number, (component, pods) in enumerate(found))
+    serves = bool(found) and all(kind_of(component.value) in SERVICES for component, _ in found)
     suspended = spec.flag("suspend")
     state = _PHASES.get(reader.mapping("status").text("phase"))
     return job(
@@ -74,12 +74,10 @@ def _is_there(component: Mapping[str, Any], path: str) -> bool:
     return True
 
 
-def _pod_sets(components: list[Reader], name: str) -> Iterator[PodSet]:
-    found = [(component, pods) for component in components for pods in _pods(component.value)]
-    for number, (component, pods) in enumerate(found):
-        place, count = _place(component, pods.path), min(pods.replicas, MOST_PODS)
-        request = topology_request(place, count, index=pods.index, subgroup=pods.subgroup, subgroups=pods.subgroups)
-        yield PodSet(name=f"{name}-{number}", count=count, template=pod_template(place), topology=request)
+def _pod_set(component: Reader, pods: WrappedPods, name: str) -> PodSet:
+    place, count = _place(component, pods.path), min(pods.replicas, MOST_PODS)
+    request = topology_request(place, count, index=pods.index, subgroup=pods.subgroup, subgroups=pods.subgroups)
+    return PodSet(name=name, count=count, template=pod_template(place), topology=request)
 
 
 def _place(component: Reader, path: str) -> Reader:
