@@ -1,7 +1,7 @@
 """Laws that hold whoever admits, places, provides nodes and shares GPUs: owners, room, gangs, books, forks, saves."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -70,8 +70,9 @@ def check_room(snapshot: Snapshot) -> None:
         assert all(asked[name] <= node.allocatable.get(name, 0) for name in asked), (node.name, asked)
 
 
-def check_gangs(snapshot: Snapshot, bound: set[str]) -> None:
+def check_gangs(snapshot: Snapshot, events: Sequence[Event]) -> None:
     """Whenever a pod of a gang gets its node, as many as the gang needs have theirs or are done."""
+    bound, evicted = _bound_and_evicted_later(events)
     groups = {group.name: group.min_member for group in snapshot.pod_groups.all()}
     gangs: dict[tuple[str, int], list[Pod]] = defaultdict(list)
     for pod in snapshot.pods.all():
@@ -82,17 +83,41 @@ def check_gangs(snapshot: Snapshot, bound: set[str]) -> None:
             gangs[group, groups[group]].append(pod)
     for (gang, least), pods in gangs.items():
         if any(pod.key in bound and not pod.done and not pod.deleted for pod in pods):
-            there = sum(bool(pod.node) and not pod.deleted for pod in pods)
+            there = sum(bool(pod.node) and (not pod.deleted or pod.key in evicted) for pod in pods)
             assert there >= least, (gang, there, least)
+
+
+def _bound_and_evicted_later(events: Sequence[Event]) -> tuple[set[str], set[str]]:
+    """The pods that got a node, and those that were told to go after the last one of their gang got its node.
+
+    A scheduler may bind a gang and evict one of its pods in one moment: the gang was whole when it was bound.
+    """
+    bound: set[str] = set()
+    told: set[str] = set()
+    evicted: dict[str, set[str]] = defaultdict(set)
+    gangs: dict[str, str] = {}
+    for event in events:
+        match event:
+            case Applied(object=Pod() as pod):
+                gangs[pod.key] = pod.gang
+                if pod.deleted == event.time and pod.key not in told:
+                    told.add(pod.key)
+                    evicted[pod.gang].add(pod.key)
+            case Happened(what=What.POD_BOUND, pod=key):
+                bound.add(key)
+                evicted[gangs[key]].clear()
+            case _:
+                pass
+    return bound, {key for keys in evicted.values() for key in keys}
 
 
 def check(simulation: Simulation) -> None:
     """All laws of a moment, for what happened since the last check."""
-    lines = [event for event in simulation.drain() if isinstance(event, Happened)]
+    events = simulation.drain()
     snapshot = simulation.snapshot()
     check_owners(snapshot)
     check_room(snapshot)
-    check_gangs(snapshot, {line.pod for line in lines if line.what is What.POD_BOUND})
+    check_gangs(snapshot, events)
 
 
 KINDS = [
@@ -136,6 +161,20 @@ def test_engines_of_every_make_keep_the_laws_at_every_moment(make: Make) -> None
         ran = ran or any(pod.phase is PodPhase.RUNNING for pod in simulation.snapshot().pods.all())
         simulation.advance(min(end, simulation.next_time or end))
     assert ran
+
+
+def test_a_gang_of_which_volcano_reclaims_a_pod_in_the_moment_it_started_was_whole() -> None:
+    """Where gang spares everybody, the next tier decides alone, and proportion lets go of a pod (Volcano's tiers)."""
+    make = Make(admission="none", placement="Volcano", capacity="karpenter", sharing="whole")
+    simulation = fresh(make)
+    common = {"name": "a", "team": "red", "gpus": 1, "minutes": 3, "checkpoint": 0, "priority": "low", "least": 1}
+    send(make, Asked(kind="PyTorchJob", pods=2, **common))(simulation)
+    send(make, Asked(kind="VolcanoJob", pods=1, **common))(simulation)
+    end = simulation.now + 90 * SECOND
+    while simulation.now < end:
+        simulation.advance(min(end, simulation.next_time or end))
+        check(simulation)
+    assert simulation.snapshot().jobs["VolcanoJob/red/a"].phase is JobPhase.RUNNING
 
 
 @law
