@@ -31,7 +31,7 @@ def command(asked: Asked, wanted: Path, wait: Span, horizon: Span = HOUR) -> Ans
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. Each candidate was tried in
     a fork of the cluster; nothing is changed. Exits with 1 if none is enough, not even for a while.
     """
-    changes = changes_in(wanted, asked.simulation.now)
+    changes = changes_in(wanted, asked.simulation.now, asked.simulation.snapshot())
     if lacking := unforeseeable(asked.simulation.snapshot(), *PLACES):
         return nothing_said("Plan", lacking, VERSION)
     assumed = run_times(asked.simulation.policy) if asked.found is not None else ()

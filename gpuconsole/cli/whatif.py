@@ -1,5 +1,6 @@
 """`gpuconsole whatif`: a list of changes in a fork, and what would come of them."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ from gpuconsole.insight.basis import PLACES, run_times, unforeseeable
 from gpuconsole.insight.whatif import WhatIf, looks, what_if
 from gpuconsole.insight.whatif_verdict import verdict
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_time
+from gpuconsole.model.documents.generated_names import GeneratedNames
 from gpuconsole.model.manifests import Severity, load
+from gpuconsole.model.manifests.kinds import is_name_taken
+from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.sim.changes import Changes, read_changes
 from gpuconsole.sim.policy import Substitute
 from gpuconsole.sim.scenario_form import ScenarioError
@@ -90,9 +94,9 @@ def command(
     if change is None:
         raise UsageError("give changes (--file) or engines (--engine) to compare with")
     now = asked.simulation.now
-    wanted = changes_in(change, now)
-    other = changes_in(against, now).commands if against is not None else ()
     snapshot = asked.simulation.snapshot()
+    wanted = changes_in(change, now, snapshot)
+    other = changes_in(against, now, snapshot).commands if against is not None else ()
     if lacking := unforeseeable(snapshot):
         return nothing_said("WhatIf", lacking, VERSION)
     blind = snapshot.seen.lacking(*PLACES)
@@ -111,14 +115,18 @@ def command(
     )
 
 
-def changes_in(file: Path, now: Time) -> Changes:
-    """Read a list of changes, with manifests that stand in the same file. Raises FindingsError with every problem."""
-    loaded = load([str(file)], now=now)
+def changes_in(file: Path, now: Time, beside: Snapshot = EMPTY) -> Changes:
+    """Read a list of changes, with manifests that stand in the same file. Raises FindingsError with every problem.
+
+    Objects with a generateName get names that no object of `beside` has.
+    """
+    names = GeneratedNames(str(now), partial(is_name_taken, beside))
+    loaded = load([str(file)], now=now, names=names)
     errors = [as_line(finding) for finding in loaded.findings if finding.severity is Severity.ERROR]
     if errors:
         raise FindingsError("\n".join(errors))
     try:
-        return read_changes(loaded.scenario, str(file), now, objects=loaded.objects)
+        return read_changes(loaded.scenario, str(file), now, objects=loaded.objects, names=names)
     except ScenarioError as error:
         raise FindingsError(placed(error, str(file), loaded.lines)) from error
 

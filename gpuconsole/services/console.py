@@ -24,8 +24,10 @@ from gpuconsole.insight.trends import Trends
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.decisions import Pending
+from gpuconsole.model.documents.generated_names import GeneratedNames
 from gpuconsole.model.events import Happened
 from gpuconsole.model.manifests import Loaded, load_text
+from gpuconsole.model.manifests.kinds import is_name_taken
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.seen import KEPT
 from gpuconsole.model.snapshot import Snapshot
@@ -98,6 +100,8 @@ class Console:
         """What can be asked of forks of the cluster."""
         self.notices: tuple[str, ...] = tuple(notices)
         """What the start has to say to people, such as what was recovered."""
+        self.generated_names = GeneratedNames("submitted", lambda *name: is_name_taken(self.snapshot, *name))
+        """Names for objects with a generateName: each that is checked, and maybe submitted, gets one of its own."""
         self.prices = prices
         """What machines cost that do not say it themselves."""
         backend.open()
@@ -292,7 +296,7 @@ class Console:
 
     def check(self, text: str) -> Loaded:
         """Read manifests from a text and say what is wrong with them; changes nothing."""
-        return load_text(text, now=self.snapshot.time)
+        return load_text(text, now=self.snapshot.time, names=self.generated_names)
 
     def _engines(self) -> Engines:
         return self._about.engines if self._live is None else self._live.engines

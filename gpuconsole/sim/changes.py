@@ -44,10 +44,18 @@ class Changes(Struct, frozen=True, kw_only=True):
     horizon: Span | None = None
 
 
-def read_changes(documents: Sequence[Document], source: str, now: Time, *, objects: Sequence[Object] = ()) -> Changes:
+def read_changes(
+    documents: Sequence[Document],
+    source: str,
+    now: Time,
+    *,
+    objects: Sequence[Object] = (),
+    names: GeneratedNames | None = None,
+) -> Changes:
     """Read a list of changes. `objects` are manifests that stand beside it: they are created, or applied, first.
 
-    Objects that it creates are created at `now`. Raises ScenarioError that names every wrong key of `source`.
+    `names` are those that objects with a generateName got elsewhere, such as `objects`. What it creates is created at
+    `now`. Raises ScenarioError that names every wrong key of `source`.
     """
     if len(documents) > 1:
         raise ScenarioError(f"{source}: there are {len(documents)} lists of changes; give one")
@@ -62,7 +70,7 @@ def read_changes(documents: Sequence[Document], source: str, now: Time, *, objec
             for number, step in enumerate(form.steps)
             if step.expect
         )
-        for step in read_steps(form.steps, now, problems, GeneratedNames(str(now))):
+        for step in read_steps(form.steps, now, problems, names or GeneratedNames(str(now))):
             asked += (command if step.at == now else Later(step.at - now, command) for command in step.commands)
             places += step.places
         horizon = _horizon(form.horizon, problems)

@@ -11,9 +11,8 @@ from gpuconsole.model import commands
 from gpuconsole.model.clock import LONGEST, SECOND, Time
 from gpuconsole.model.commands import Command, Delete, Finish, InCluster, Submit
 from gpuconsole.model.documents.generated_names import GeneratedNames
-from gpuconsole.model.jobs.naming import POD_GROUP
 from gpuconsole.model.manifests import decode_objects
-from gpuconsole.model.manifests.kinds import JOBS
+from gpuconsole.model.manifests.kinds import JOB_NAMES
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.text import clean
 from gpuconsole.sim.closed import convert
@@ -51,8 +50,6 @@ _WITHIN = "in-cluster"
 COMMANDS = (*_FORMS, _WITHIN)
 """The types of commands that a step may give."""
 _KINDS = {kind.__name__: table for kind, table in TABLES.items()}
-_JOBS = frozenset({"VolcanoJob", POD_GROUP, *(kind for _, kind in JOBS)})
-"""Kinds by which jobs are named."""
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -166,7 +163,7 @@ def camel(name: str) -> str:
 
 def _deletion(name: str, path: str, problems: list[str]) -> Iterator[Command]:
     kind, _, key = name.partition("/")
-    if kind in _JOBS and "/" in key:
+    if kind in JOB_NAMES and "/" in key:
         yield Delete("jobs", name)
     elif kind in _KINDS and key:
         yield Delete(_KINDS[kind], key)

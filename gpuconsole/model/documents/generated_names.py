@@ -6,7 +6,7 @@ in which no name of one prefix comes twice.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha1
 from typing import Any
 
@@ -30,11 +30,19 @@ def generated_name(prefix: str, number: int = 0, salt: str = "") -> str:
     return prefix + suffix
 
 
-class GeneratedNames:
-    """Stateful. Names one document after another, so that two with one generateName are two objects."""
+def _never(namespace: str, name: str) -> bool:
+    return False
 
-    def __init__(self, salt: str = "") -> None:
+
+class GeneratedNames:
+    """Stateful. Names one document after another, so that two with one generateName are two objects.
+
+    `is_taken(namespace, name)` says which names objects have already: the API server, too, tries another one then.
+    """
+
+    def __init__(self, salt: str = "", is_taken: Callable[[str, str], bool] = _never) -> None:
         self._salt = salt
+        self._is_taken = is_taken
         self._given: Counter[tuple[str, str, str, str]] = Counter()
 
     def named(self, document: Mapping[str, Any], scope: str = "") -> Mapping[str, Any]:
@@ -45,7 +53,14 @@ class GeneratedNames:
         prefix = meta.get("generateName")
         if not isinstance(prefix, str) or not prefix:
             return document
-        key = scope, str(document.get("kind")), str(meta.get("namespace") or "default"), prefix[:LONGEST_PREFIX]
+        namespace = str(meta.get("namespace") or "default")
+        key = scope, str(document.get("kind")), namespace, prefix[:LONGEST_PREFIX]
+        name = self._next(key, prefix)
+        while self._is_taken(namespace, name):
+            name = self._next(key, prefix)
+        return {**document, "metadata": {**meta, "name": name}}
+
+    def _next(self, key: tuple[str, str, str, str], prefix: str) -> str:
         name = generated_name(prefix, self._given[key], self._salt)
         self._given[key] += 1
-        return {**document, "metadata": {**meta, "name": name}}
+        return name

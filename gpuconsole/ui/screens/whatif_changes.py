@@ -169,7 +169,13 @@ class ChangeScreen(ConsoleScreen):
             self.app.call_from_thread(self.flash, f"{path}: {problem}", "error")
         elif loaded.scenario:
             try:
-                changes = read_changes(loaded.scenario, Path(path).name, self.snapshot.time, objects=loaded.objects)
+                changes = read_changes(
+                    loaded.scenario,
+                    Path(path).name,
+                    self.snapshot.time,
+                    objects=loaded.objects,
+                    names=self.console.generated_names,
+                )
             except ScenarioError as error:
                 self.app.call_from_thread(self.flash, str(error).splitlines()[0], "error")
             else:
