@@ -132,10 +132,46 @@ def test_a_device_stands_in_the_form_of_its_version() -> None:
     assert errors_and_warnings(newer) == [("error", "spec.devices[0].basic", "unknown-field")]
 
 
-def test_a_version_that_is_no_longer_served_is_pointed_to_the_newest() -> None:
-    text = claim("v1alpha3", {"name": "gpus", "deviceClassName": "c"})
-    (finding,) = load_text(text, strict=True).findings
-    assert (finding.code, finding.remedy) == ("old-version", "write apiVersion: resource.k8s.io/v1")
-    (thing,) = load_text(text).objects
+KINDS: dict[str, Manifest] = {
+    "ResourceClaim": {"devices": {"requests": []}},
+    "ResourceClaimTemplate": {"spec": {"devices": {"requests": []}}},
+    "DeviceClass": {},
+    "ResourceSlice": {"driver": "d", "allNodes": True, "pool": {"name": "p"}, "devices": []},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_removed_alpha_says_in_whose_form_it_is_read_and_which_versions_are(kind: str) -> None:
+    (finding,) = load_text(document("v1alpha3", kind, KINDS[kind]), strict=True).findings
+    known = "(known are v1beta1, v1beta2 and v1)"
+    said = f"version v1alpha3 of {kind} was removed in Kubernetes 1.34 {known}; it is read in the form of v1beta1"
+    assert (finding.code, finding.problem) == ("old-version", said)
+    assert finding.remedy == "write apiVersion: resource.k8s.io/v1beta1"
+
+
+def test_the_removed_alpha_is_read_in_the_form_in_which_it_was_written() -> None:
+    (thing,) = load_text(claim("v1alpha3", {"name": "gpus", "deviceClassName": "c"})).objects
     assert isinstance(thing, ResourceClaim)
     assert [asked.device_class for asked in thing.requests] == ["c"]
+
+
+OLDER = {
+    "scheduling.k8s.io/v1beta1 PriorityClass": "scheduling.k8s.io/v1",
+    "ray.io/v1beta1 RayCluster": "ray.io/v1",
+    "scheduling.run.ai/v1 Queue": "scheduling.run.ai/v2",
+    "scheduling.run.ai/v2alpha1 PodGroup": "scheduling.run.ai/v2alpha2",
+    "kubeflow.org/v1alpha2 MPIJob": "kubeflow.org/v2beta1",
+    "kubeflow.org/v1beta2 PyTorchJob": "kubeflow.org/v1",
+    "kubeflow.org/v1 TrainJob": "kubeflow.org/v2alpha1",
+    "autoscaling.x-k8s.io/v1alpha1 ProvisioningRequest": "autoscaling.x-k8s.io/v1",
+    "apps/v1beta1 Deployment": "apps/v1",
+}
+
+
+@pytest.mark.parametrize(("old", "new"), OLDER.items(), ids=OLDER)
+def test_an_older_version_is_pointed_to_the_newest_one_of_its_kind(old: str, new: str) -> None:
+    version, kind = old.split()
+    meta = {"name": "a", "namespace": "n"}
+    loaded = load_text(json.dumps({"apiVersion": version, "kind": kind, "metadata": meta, "spec": {}}))
+    remedies = [finding.remedy for finding in loaded.findings if finding.code == "old-version"]
+    assert remedies == [f"write apiVersion: {new}"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpuconsole.model.documents.findings import Key
 from gpuconsole.model.manifests import Loaded, decode_object, load_text
-from gpuconsole.model.manifests.kinds import DECODERS, VERSIONS
+from gpuconsole.model.manifests.kinds import DECODERS, versions_of
 from gpuconsole.model.objects import Object
 from tests.model.samples import DOCUMENTS
 
@@ -51,7 +51,7 @@ def damaged(draw: st.DrawFn) -> dict[str, Any]:
 def invented(draw: st.DrawFn) -> dict[str, Any]:
     """A document of a known kind in which anything may stand."""
     group, kind = draw(st.sampled_from(list(DECODERS)))
-    version = VERSIONS[group][-1]
+    version = versions_of(group, kind)[-1]
     body = draw(st.dictionaries(st.sampled_from(["metadata", "spec", "status", "value", "items"]), VALUES, max_size=4))
     return {"apiVersion": f"{group}/{version}" if group else version, "kind": kind, **body}
 

@@ -4,7 +4,7 @@ Two requests where the server answers in the aggregated form (Kubernetes 1.27 an
 groups, and one for each group that has kinds of ours.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TypeVar
 
 import msgspec
@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from gpuconsole.backends.kube.answers import Refused
 from gpuconsole.backends.kube.client import JSON, Answer, Connection
 from gpuconsole.errors import ClusterError
-from gpuconsole.model.manifests.kinds import DECODERS, VERSIONS
+from gpuconsole.model.manifests.kinds import DECODERS, versions_of
 from gpuconsole.model.text import clean
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -167,8 +167,12 @@ def choose(found: Iterable[Served]) -> tuple[Served, ...]:
 
 
 def _favourite(versions: list[Served]) -> Served:
-    known: Mapping[str, tuple[str, ...]] = VERSIONS
-    return next((served for served in versions if served.version in known.get(served.group, ())), versions[0])
+    return next((one for one in versions if one.version in _known_versions(one)), versions[0])
+
+
+def _known_versions(served: Served) -> tuple[str, ...]:
+    """The versions of a kind that are read as they stand; none of an Event, which is read in any."""
+    return versions_of(*served.source) if served.source in DECODERS else ()
 
 
 def _aggregated(group: _Group) -> Iterable[Served]:

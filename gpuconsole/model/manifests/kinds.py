@@ -9,6 +9,7 @@ from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.job import Job
 from gpuconsole.model.jobs import apps, appwrapper, batch, cronjob, jobflow, kubeflow, podgroup, ray, spark, train
 from gpuconsole.model.jobs import volcano as volcano_jobs
+from gpuconsole.model.jobs.naming import CRON_KINDS, POD_GROUP
 from gpuconsole.model.manifests import (
     capacity,
     core,
@@ -25,6 +26,7 @@ from gpuconsole.model.manifests import (
     workload,
 )
 from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.snapshot import Snapshot
 
 Decoder = Callable[[Reader, Time], Object]
 
@@ -54,6 +56,9 @@ JOBS: Mapping[tuple[str, str], Decoder] = {
     ("workload.codeflare.dev", "AppWrapper"): appwrapper.app_wrapper,
 }
 """Kinds that become jobs of the table `jobs`."""
+
+JOB_NAMES = frozenset({"VolcanoJob", POD_GROUP, *CRON_KINDS, *(kind for _, kind in JOBS)})
+"""Kinds by which jobs are named in their keys."""
 
 DECODERS: Mapping[tuple[str, str], Decoder] = {
     **JOBS,
@@ -105,13 +110,13 @@ VERSIONS: Mapping[str, tuple[str, ...]] = {
     "": ("v1",),
     "node.k8s.io": ("v1",),
     "storage.k8s.io": ("v1",),
-    "scheduling.k8s.io": ("v1", "v1alpha1", "v1alpha2", "v1alpha3"),
+    "scheduling.k8s.io": ("v1alpha1", "v1alpha2", "v1alpha3"),
     KUEUE: ("v1beta1", "v1beta2"),
     DEVICES: ("v1beta1", "v1beta2", "v1"),
     "batch": ("v1",),
     "jobset.x-k8s.io": ("v1alpha2",),
-    "ray.io": ("v1", "v1alpha1"),
-    "kubeflow.org": ("v2alpha1", "v2beta1", "v1"),
+    "ray.io": ("v1alpha1", "v1"),
+    "kubeflow.org": ("v1",),
     TRAINER: ("v1alpha1",),
     "apps": ("v1",),
     "sparkoperator.k8s.io": ("v1beta2",),
@@ -123,18 +128,40 @@ VERSIONS: Mapping[str, tuple[str, ...]] = {
     "topology.volcano.sh": ("v1alpha1",),
     "nodeinfo.volcano.sh": ("v1alpha1",),
     "scheduling.x-k8s.io": ("v1alpha1",),
-    "scheduling.run.ai": ("v2", "v2alpha2"),
+    "scheduling.run.ai": ("v2alpha2",),
     "kai.scheduler": ("v1alpha1",),
     "karpenter.sh": ("v1",),
     "policy": ("v1",),
-    "autoscaling.x-k8s.io": ("v1", "v1beta1"),
+    "autoscaling.x-k8s.io": ("v1beta1", "v1"),
 }
-"""Versions that are served today; an older one is read all the same, and reported."""
+"""API group → versions that are served today, the newest last; an older one is read all the same, and reported."""
+_VERSIONS_OF_KINDS: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("scheduling.k8s.io", "PriorityClass"): ("v1",),
+    ("scheduling.run.ai", "Queue"): ("v2",),
+    ("kubeflow.org", "MPIJob"): ("v1", "v2beta1"),
+    **{("kubeflow.org", kind): ("v2alpha1",) for kind in ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime")},
+}
+"""The same for kinds that are served in other versions than the rest of their group."""
+LAST_ALPHA = (DEVICES, "v1alpha3")
+"""The version of dynamic resource allocation that has the form of v1beta1; Kubernetes 1.34 took its kinds away."""
+
+
+def versions_of(group: str, kind: str) -> tuple[str, ...]:
+    """The versions that a known kind is served in, the newest last."""
+    return _VERSIONS_OF_KINDS.get((group, kind), VERSIONS[group])
 
 
 def table_of(source: tuple[str, str]) -> str:
     """The table that objects of a known (group, kind) are in."""
     return TABLES[Job if source in JOBS else get_type_hints(DECODERS[source])["return"]]
+
+
+def is_name_taken(snapshot: Snapshot, namespace: str, name: str) -> bool:
+    """True if an object of any kind has this name, in this namespace or in none."""
+    key = f"{namespace}/{name}"
+    if any(f"{kind}/{key}" in snapshot.jobs for kind in JOB_NAMES):
+        return True
+    return any(key in getattr(snapshot, table) or name in getattr(snapshot, table) for table in TABLES.values())
 
 
 def kind_of_document(document: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -19,7 +19,7 @@ from gpuconsole.model.manifests.checks import check
 from gpuconsole.model.manifests.groups import fold_groups
 from gpuconsole.model.manifests.includes import included, is_same_file
 from gpuconsole.model.manifests.judging import Judge
-from gpuconsole.model.manifests.kinds import VERSIONS, decoder_of, kind_of_document
+from gpuconsole.model.manifests.kinds import decoder_of, kind_of_document, versions_of
 from gpuconsole.model.manifests.loaded import Entry, Loaded, last_of_each
 from gpuconsole.model.manifests.remarks import Unread, say_fragment, say_ignored, say_unread, say_version
 from gpuconsole.model.manifests.unfold import first_objects, is_scenario, is_snapshot, label, later_objects, objects_in
@@ -69,9 +69,10 @@ def load_text(
     now: Time = 0,
     admit_all_namespaces: bool = False,
     gates: Gates = NO_GATES,
+    names: GeneratedNames | None = None,
 ) -> Loaded:
     """Read manifests from a text; see `load`."""
-    loading = _Loading(strict, now, gates)
+    loading = _Loading(strict, now, gates, names)
     loading.read(from_text(text, name))
     return loading.finish(admit_all_namespaces)
 
@@ -224,7 +225,7 @@ class _Loading:
             self._judge.refusals_of_job(place, scope, anew=later)
             self._not_read(place, group, kind)
             return
-        if version not in VERSIONS[group]:
+        if version not in versions_of(group, kind):
             say_version(place, group, version, kind)
         thing = self._judge.read(place, decoder, self._now, scope, anew=later)
         if thing.name:

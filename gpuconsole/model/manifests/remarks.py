@@ -7,7 +7,7 @@ from typing import Any
 from gpuconsole.model.documents.findings import Report, Severity
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.manifests.kai_checks import SHARD, check_shard
-from gpuconsole.model.manifests.kinds import DECODERS, VERSIONS
+from gpuconsole.model.manifests.kinds import DECODERS, LAST_ALPHA, versions_of
 from gpuconsole.model.manifests.others import has_no_effect, is_unsimulated, likely_meant
 from gpuconsole.model.text import clean
 
@@ -39,12 +39,17 @@ def say_ignored(report: Report, files: Sequence[str]) -> None:
 
 
 def say_version(place: Reader, group: str, version: str, kind: str) -> None:
-    """A version that is read as the newest one."""
-    newest = VERSIONS[group][-1]
+    """Report a version that is not served, and in whose form the document is read."""
+    served = versions_of(group, kind)
+    form = "v1beta1" if (group, version) == LAST_ALPHA else served[-1]
+    problem = f"{kind} is not served in version {clean(version, 60)}"
+    if (group, version) == LAST_ALPHA:
+        problem = f"version {version} of {kind} was removed in Kubernetes 1.34"
+    known = f" (known are {', '.join(served[:-1])} and {served[-1]})" if len(served) > 1 else ""
     place.report.refused(
         place.at("apiVersion"),
-        f"{kind} is not served in version {clean(version, 60)}; it is read as {newest}",
-        f"write apiVersion: {group}{'/' if group else ''}{newest}",
+        f"{problem}{known}; it is read in the form of {form}",
+        f"write apiVersion: {group}{'/' if group else ''}{form}",
         "old-version",
     )
 
