@@ -52,7 +52,7 @@ def _with_hami(config: KueueConfig, objects: Iterable[Object]) -> KueueConfig:
         return config
     names = " and ".join(sorted(transformations))
     click.echo(
-        f"gpuconsole: no Configuration of Kueue is given; {names} count as Kueue documents it for HAMi"
+        f"gpuconsole: no Kueue Configuration is given; {names} count as Kueue documents it for HAMi"
         " (multiplied by nvidia.com/gpu)",
         err=True,
     )

@@ -24,7 +24,7 @@ PATIENCE = 2.0
 @click.option(
     "--runs",
     type=click.IntRange(1, 1000),
-    help=f"Run it so many times in full. Default: {RUNS}, fewer and shorter where much happens.",
+    help=f"Number of full runs. Default: {RUNS}, fewer and shorter on a busy cluster.",
 )
 @click.option("--horizon", type=Duration(least=MINUTE), default="6h", show_default=True, help="Look so far ahead.")
 @click.option("--chance", type=int, default=0, show_default=True, help="The seed of the runs.")

@@ -51,7 +51,7 @@ def _decoded(file: Path, data: bytes) -> SnapshotFile:
     except UnicodeDecodeError as error:
         raise _not_utf_8(file, data) from error
     except (msgspec.DecodeError, RecursionError) as error:
-        why = "its values lie too deep in each other" if isinstance(error, RecursionError) else str(error)
+        why = "its values are nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise SourceError(str(file), f"it is no Snapshot: {why}; {REMEDY}") from error
 
 

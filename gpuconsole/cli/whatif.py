@@ -68,7 +68,7 @@ OF_NODES = (
     help="Compare the same jobs under this engine; all but kueue replace Kueue. Several are allowed.",
 )
 @click.option("--conf", type=_FILE, help="volcano-scheduler.conf for --engine volcano (default: the Helm chart's).")
-@click.option("--horizon", type=Duration(), help="How far to look ahead; 1h (24h with --engine) where nothing says it.")
+@click.option("--horizon", type=Duration(), help="How far to look ahead. Default: 1h, or 24h with --engine.")
 @answering
 def command(
     asked: Asked,

@@ -29,9 +29,9 @@ def as_text(answer: WhatIf, against: str = "", *, of_nodes: bool = True) -> list
     if answer.in_vain or answer.empty:
         return lines
     lines += _evicted("DIRECT VICTIMS", answer.victims, answer.time)
-    lines += _evicted("EVICTIONS OF ITS OWN", answer.own_evictions, answer.time)
+    lines += _evicted("EVICTED ITSELF", answer.own_evictions, answer.time)
     lines += _evicted("KNOCK-ON EVICTIONS", answer.knock_on, answer.time)
-    lines += _evicted("EVICTED WITHOUT IT ONLY", answer.spared, answer.time)
+    lines += _evicted("EVICTED ONLY WITHOUT IT", answer.spared, answer.time)
     lines += _shifts(answer.shifts, answer.time)
     return [*lines, "", *_numbers(answer, against, of_nodes)]
 
@@ -83,7 +83,7 @@ def _evicted(title: str, workloads: tuple[EvictedWorkload, ...], start: Time) ->
         )
         for one in workloads
     ]
-    head = (title, "QUEUE", "GPUS", "TIMES", "FIRST", "BY", "RULE", "LOST GPU-H", "USD", "BACK")
+    head = (title, "QUEUE", "GPUS", "TIMES", "FIRST", "BY", "RULE", "LOST GPU-H", "USD", "RESTART")
     return ["", *_table(head, rows)]
 
 

@@ -128,7 +128,7 @@ def _idle(snapshot: Snapshot, rows: list[GpuRow], waiting: int) -> Iterator[Atte
     """Idle nodes by name while they are few, as one line when they are many."""
     total, units = sum(len(row.all_cells) for row in rows), described(added(*(row.units for row in rows)))
     if waiting and total:
-        text = f"{units} on {counted(len(rows), 'node')} idle while {waiting} are wanted"
+        text = f"{units} on {counted(len(rows), 'node')} idle while {waiting} are requested"
         yield Attention(trouble=Trouble.IDLE_GPUS, text=text, table="nodes", key=rows[0].node, gpus=total)
         return
     if len(rows) > IDLE_NODES_LISTED:

@@ -48,5 +48,5 @@ def admits_none(snapshot: Snapshot, queue: QuotaNode) -> str:
     head = pending(snapshot, own.name, limit=1) if own.queueing_strategy is QueueingStrategy.STRICT_FIFO else []
     if head:
         first = head[0].workload
-        return f"it is StrictFIFO, and {first.owner.partition('/')[2] or first.key} waits at its head"
+        return f"it is StrictFIFO, and {first.owner.partition('/')[2] or first.key} at its head blocks it"
     return ""

@@ -184,7 +184,7 @@ def _not_running(snapshot: Snapshot, workload: Workload, pods: Sequence[Pod]) ->
         return Code.NOT_WAITING, "; whether its pods run there is not known."
     there = whereabouts(snapshot).succeeded.get(workload.key, 0) + sum(not pod.deleted for pod in pods)
     if not there and workload.owner and workload.owner not in snapshot.jobs:
-        return Code.NOT_WAITING, "; whether its pods run is not known: none is known as its own."
+        return Code.NOT_WAITING, "; whether its pods run is not known: no pod is known to be its own."
     return Code.NO_PODS, f"; {there} of its {count} pods exist." if there else ", and has no pods."
 
 

@@ -142,9 +142,11 @@ def explain_podless(snapshot: Snapshot, job: Job) -> Explanation:
     if isinstance(job.rules, CronRules):
         return fine(job.key, f"It waits for nothing: it makes a Job at each time of {job.rules.schedule}.")
     if isinstance(job.rules, TemplateRules):
-        return fine(job.key, "It waits for nothing: JobFlows make Jobs of it.")
+        return fine(job.key, "It is a template: JobFlows create Jobs from it.")
     if isinstance(job.rules, FlowRules):
-        return fine(job.key, "It has no pods itself: it makes Jobs, each when those that it depends on are completed.")
+        return fine(
+            job.key, "It has no pods of its own: it creates Jobs, each when the Jobs that it depends on are completed."
+        )
     names = (f"{job.namespace}/{name}" for name in (f"{job.name}-{job.uid}", job.name))
     groups = [snapshot.pod_groups.get(name) for name in names]
     refusal = refused(snapshot, job, next((group.queue for group in groups if group is not None), ""))

@@ -39,7 +39,11 @@ def explain_refused(
         return None
     there = sum(not pod.done for pod in pods)
     quota = f"ResourceQuota {refusal.quota.name} of namespace {owner.namespace}"
-    why = f"{quota} has no room for them" if refusal.resource else f"{quota} wants their containers to say more"
+    why = (
+        f"{quota} would be exceeded"
+        if refusal.resource
+        else f"{quota} requires requests or limits that their containers do not set"
+    )
     return Explanation(
         subject=key,
         code=Code.RESOURCE_QUOTA,
@@ -84,11 +88,12 @@ def _parts(owner: Workload | Job) -> list[PodSet]:
 def _remedy(refusal: PodRefusal, missing: Sequence[PodTemplate], default_class: str) -> str:
     quota, resource = refusal.quota, refusal.resource
     if not resource:
-        return "requests and limits in every container, or a LimitRange that defaults them"
+        return "set requests and limits in every container, or add a LimitRange with defaults"
     more = sum(
         pod_usage(template).get(resource, 0)
         for template in missing
         if counts(quota, template, template.priority_class or default_class)
     )
     enough = written(resource, quota.used.get(resource, 0) + more)
-    return f"raise {resource} of ResourceQuota {quota.key} to {enough} or more, or let pods of {quota.namespace} end"
+    wait = f"wait for pods of {quota.namespace} to end"
+    return f"raise {resource} of ResourceQuota {quota.key} to {enough} or more, or {wait}"

@@ -48,9 +48,9 @@ def starving(snapshot: Snapshot, session: Session) -> Iterator[Starving]:
             wants = wanted_accelerators(head).get(quota.resource, 0)
             node, column = found.tree.queues[name], found.tree.numbers[quota.flavor, quota.resource]
             if wants > quota.unused:
-                text = f"its first workload wants {wants}, more than the {quota.unused} that are left of its own quota"
+                text = f"its head requests {wants}; only {quota.unused} of its nominal quota are unused"
             elif wants <= found.usage.available(node, column):
-                text = f"quota for the {wants} that its first workload wants is available"
+                text = f"quota for the {wants} that its head requests is available"
             else:
                 text = _why_it_waits(snapshot, session, head, name, quota.flavor, quota.resource, wants)
             yield Starving(

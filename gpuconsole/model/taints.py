@@ -13,14 +13,14 @@ FORM = "key=value:Effect or key:Effect, such as dedicated=ml:NoSchedule"
 
 
 class TaintError(InputError):
-    """A text that is no taint, or a taint that the API server refuses."""
+    """A text that is not a taint, or a taint that the API server refuses."""
 
 
 def parse_taint(text: str) -> Taint:
     """Read `key=value:Effect` or `key:Effect` (kubectl taint: parseTaint). Raises TaintError."""
     head, colon, effect = text.strip().partition(":")
     if not colon or ":" in effect:
-        raise TaintError(f"{_shown(text)} is no taint; write {FORM}")
+        raise TaintError(f"{_shown(text)} is not a taint; write {FORM}")
     key, _, value = head.partition("=")
     taint = Taint(key, value, effect)
     if problem := taint_problem(taint):
@@ -39,16 +39,16 @@ def taint_problem(taint: Taint) -> str:
         return "the key of a taint cannot be empty"
     if not _is_qualified(taint.key):
         return (
-            f"{_shown(taint.key)} is no valid key of a taint: an optional domain and '/', "
+            f"{_shown(taint.key)} is not a valid key of a taint: an optional domain and '/', "
             f"then at most {LONGEST_LABEL} letters, digits, '-', '_' and '.'"
         )
     if not is_label_value(taint.value):
         return (
-            f"{_shown(taint.value)} is no valid value of a taint: at most {LONGEST_LABEL} letters, digits, "
+            f"{_shown(taint.value)} is not a valid value of a taint: at most {LONGEST_LABEL} letters, digits, "
             "'-', '_' and '.', with a letter or digit first and last"
         )
     if taint.effect not in EFFECTS:
-        return f"{_shown(taint.effect)} is no effect of a taint; write {', '.join(EFFECTS[:-1])} or {EFFECTS[-1]}"
+        return f"{_shown(taint.effect)} is not an effect of a taint; write {', '.join(EFFECTS[:-1])} or {EFFECTS[-1]}"
     return ""
 
 

@@ -87,7 +87,7 @@ def _run_line(line: str | bytes, objections: Callable[[Document], Iterable[str]]
     except UnicodeDecodeError as error:
         problem = f"the line is not UTF-8: {error.reason} at position {error.start}"
     except RecursionError:
-        problem = "the line's values lie too deep in each other"
+        problem = "the line's values are nested too deeply"
     except KeyError as error:
         problem = f"the scenario lacks {error}"
     except (ValueError, TypeError, AttributeError) as error:

@@ -37,8 +37,8 @@ def about(row: TreeRow, quotas: Sequence[UsableQuota] = (), now: Time = 0) -> tu
     only = f" · {fmt.amount(resource, reserved)} only reserved" if reserved else ""
     first: Cell = ((f" {kind} ", "dim"), (node.name, "strong"), (f"  {fmt.resource(resource)}: {could}{only}", ""))
     second: Cell = ((f" {_limits(row)}", "dim"),)
-    wait = f" {node.pending} wait for {counted(node.pending_gpus, node.unit)}" if node.pending else " nobody waits"
-    third: Cell = ((wait + (f", {node.parked} of them parked" if node.parked else ""), "dim"),)
+    wait = f" {node.pending} pending ({counted(node.pending_gpus, node.unit)})" if node.pending else " none pending"
+    third: Cell = ((wait + (f", {node.parked} inadmissible" if node.parked else ""), "dim"),)
     problem: tuple[Cell, ...] = (((f" ⚠ {node.problem}", "fault"),),) if node.problem else ()
     starved: tuple[Cell, ...] = ()
     if node.starved is not None:

@@ -58,9 +58,9 @@ def result_lines(result: WhatIf, names: tuple[str, str] = ALONE, within: str = "
         lines += [line((f"{names[0]}:", "dim")), *_outcome(outcome, result.time, within)]
     only = "without it" if names == ALONE else f"in {names[0]}"
     lines += _evicted("Direct victims", result.victims, result.time, within)
-    lines += _evicted("Evictions of its own", result.own_evictions, result.time, within)
+    lines += _evicted("Evicted itself", result.own_evictions, result.time, within)
     lines += _evicted("Knock-on evictions", result.knock_on, result.time, within)
-    lines += _evicted(f"Evicted {only} only", result.spared, result.time, within, "good")
+    lines += _evicted(f"Evicted only {only}", result.spared, result.time, within, "good")
     lines += [BLANK, *_table(result, names)]
     if result.shifts:
         lines += [BLANK, heading(f"Others whose admission moves: {len(result.shifts)}")]
@@ -108,7 +108,7 @@ def _evicted_line(one: EvictedWorkload, start: Time, within: str, role: str) -> 
     cost = f"{fmt.gpus(one.gpus)}{times}, {one.lost_gpu_hours:.1f} GPU-h lost ({fmt.money(one.cost)})"
     more = f" and {len(one.by) - 1} more" if len(one.by) > 1 else ""
     by = f" by {called(one.by[0])}{more}" if one.by else ""
-    back = f"back at {_at(one.returns, start)}" if one.returns is not None else f"not back {within}"
+    back = f"restarts at {_at(one.returns, start)}" if one.returns is not None else f"does not restart {within}"
     why = f"{one.rules[0]}{by}; {back}"
     return line((f"{GLYPHS['victim']} ", role), (called(one.workload), "strong"), f"  {cost}, {why}")
 

@@ -63,7 +63,7 @@ def test_snapshots_one_after_another_are_a_recording(gpuconsole: Line, snapshots
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [(b'{"format": 1, "obj', "Input data was truncated"), (b'{"a":' * 20_000, "its values lie too deep in each other")],
+    [(b'{"format": 1, "obj', "Input data was truncated"), (b'{"a":' * 20_000, "its values are nested too deeply")],
     ids=["cut off", "nested without end"],
 )
 def test_a_file_that_is_no_snapshot_is_told_as_by_every_other_command(

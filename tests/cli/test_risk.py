@@ -46,7 +46,8 @@ def test_where_much_happens_fewer_runs_are_told_one_by_one_and_the_answer_says_s
     result = gpuconsole("risk", "--until", "31m")
     *progress, provenance = result.err.splitlines()
     said = re.fullmatch(
-        r"Much happens here: (\d+) of 20 runs, (\w+) of 6h ahead. --runs 20 runs all of them.", result.lines[-1]
+        r"The cluster is busy: only (\d+) of 20 runs, each (\w+) of 6h ahead; --runs 20 runs all in full.",
+        result.lines[-1],
     )
     assert said is not None
     runs, ahead = int(said[1]), said[2]

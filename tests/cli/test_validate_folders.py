@@ -33,7 +33,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 
 def ignored(folder: Path, *names: str) -> str:
-    what = "1 file is no Kubernetes manifest and is" if len(names) == 1 else f"{len(names)} files are no Kubernetes"
+    what = "1 file is not a Kubernetes manifest and is" if len(names) == 1 else f"{len(names)} files are not Kubernetes"
     rest = "" if len(names) == 1 else " manifests and are"
     return f"{folder}:1: note: {what}{rest} ignored: {', '.join(names)}; name a file itself to have it checked"
 
@@ -49,7 +49,7 @@ def test_many_ignored_files_are_counted_after_the_first_eight(gpuconsole: Line, 
     (line, *_) = gpuconsole("validate", tmp_path).lines
     names = ", ".join(f"v{number:02}.yaml" for number in range(8))
     assert line.startswith(
-        f"{tmp_path}:1: note: 11 files are no Kubernetes manifests and are ignored: {names} and 3 more;"
+        f"{tmp_path}:1: note: 11 files are not Kubernetes manifests and are ignored: {names} and 3 more;"
     )
 
 

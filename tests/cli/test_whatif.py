@@ -132,7 +132,7 @@ def test_the_victim_of_a_rehearsed_job_stands_apart_from_what_follows_from_it(gp
     assert max(knock_on.values()) > 1
     assert not [one for one in answer["victims"] + answer["knock_on"] if "serve-extra" in one["workload"]]
     titles = [line.split("  ")[0] for line in lines if line.split("  ")[0].isupper()]
-    assert titles[:3] == ["DIRECT VICTIMS", "KNOCK-ON EVICTIONS", "EVICTED WITHOUT IT ONLY"]
+    assert titles[:3] == ["DIRECT VICTIMS", "KNOCK-ON EVICTIONS", "EVICTED ONLY WITHOUT IT"]
     assert sum("knock" not in line and "vision/detect-13" in line for line in lines) <= 3
 
 

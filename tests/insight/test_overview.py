@@ -255,7 +255,7 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
     ),
     "GPUs are idle while somebody wants them": (
         [*ORG_QUEUES, node("n"), waits("w", "prod/lq", 2)],
-        [(Trouble.IDLE_GPUS, "8 GPUs on 1 node idle while 2 are wanted")],
+        [(Trouble.IDLE_GPUS, "8 GPUs on 1 node idle while 2 are requested")],
     ),
     "someone waits for long": (
         [*ORG_QUEUES, waits("w", "prod/lq", 2, minutes_ago=95)],

@@ -80,7 +80,7 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
             waiting("big", "r/lq", 16),
         ),
         {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
-        "by quota nothing: it is StrictFIFO, and r/big waits at its head",
+        "by quota nothing: it is StrictFIFO, and r/big at its head blocks it",
     ),
     "a StrictFIFO in which nobody waits": (
         (cluster_queue("cq", quota=Quota(8), queueing_strategy=QueueingStrategy.STRICT_FIFO), node("n1")),

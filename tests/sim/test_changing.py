@@ -53,12 +53,12 @@ REFUSED: dict[str, tuple[Command, str]] = {
     "a taint without a key": (SetTaint("n1", ""), "the key of a taint cannot be empty"),
     "a taint whose key is no label": (
         SetTaint("n1", "a b"),
-        "'a b' is no valid key of a taint: an optional domain and '/', "
+        "'a b' is not a valid key of a taint: an optional domain and '/', "
         "then at most 63 letters, digits, '-', '_' and '.'",
     ),
     "a taint whose value is no label": (
         SetTaint("n1", "a", "b c"),
-        "'b c' is no valid value of a taint: at most 63 letters, digits, '-', '_' and '.', "
+        "'b c' is not a valid value of a taint: at most 63 letters, digits, '-', '_' and '.', "
         "with a letter or digit first and last",
     ),
     "preempting in the queue whatever its priority": (

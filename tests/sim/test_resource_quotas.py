@@ -63,7 +63,7 @@ def test_of_a_job_of_eight_pods_a_quota_of_four_lets_four_be_created() -> None:
     answer = explain(simulation.snapshot(), "Job/red/train")
     assert (answer.code, answer.headline, answer.text) == (
         Code.RESOURCE_QUOTA,
-        "4 of 8 pods cannot be created: ResourceQuota q of namespace red has no room for them.",
+        "4 of 8 pods cannot be created: ResourceQuota q of namespace red would be exceeded.",
         text.removeprefix("Error creating: "),
     )
 
@@ -112,12 +112,12 @@ def test_an_admitted_workload_whose_pods_are_refused_says_so() -> None:
     answer = explain(simulation.snapshot(), key)
     assert (answer.code, answer.headline, answer.source, answer.text) == (
         Code.RESOURCE_QUOTA,
-        "2 of 3 pods cannot be created: ResourceQuota q of namespace red has no room for them.",
+        "2 of 3 pods cannot be created: ResourceQuota q of namespace red would be exceeded.",
         "kube-apiserver",
         'pods "train-1" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1',
     )
     assert [remedy.text for remedy in answer.remedies] == [
-        "raise pods of ResourceQuota red/q to 3 or more, or let pods of red end"
+        "raise pods of ResourceQuota red/q to 3 or more, or wait for pods of red to end"
     ]
 
 

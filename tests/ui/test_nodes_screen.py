@@ -188,7 +188,7 @@ async def test_a_taint_is_typed_and_checked_as_the_api_server_checks_it() -> Non
         await stage.press("4", "t")
         stage.screen(Prompt)
         assert "key=value:Effect" in stage.text
-        for wrong, said in (("dedicated", "is no taint"), ("=a:b c", "the key of a taint cannot be empty")):
+        for wrong, said in (("dedicated", "is not a taint"), ("=a:b c", "the key of a taint cannot be empty")):
             await stage.write(wrong)
             assert said in stage.text
             await stage.press("enter")

@@ -352,7 +352,7 @@ async def test_who_is_evicted_in_one_of_two_lists_is_told_by_their_names() -> No
         await stage.press("b")
         await _added(stage, plan.stop(rlhf(stage)))
         await stage.press("enter")
-        assert stage.line("Evicted in A only:").strip() == evicted.replace("Direct victims", "Evicted in A only")
+        assert stage.line("Evicted only in A:").strip() == evicted.replace("Direct victims", "Evicted only in A")
 
 
 async def test_a_refusal_names_its_change() -> None:

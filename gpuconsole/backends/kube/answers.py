@@ -40,7 +40,9 @@ class Unreadable(Refused):
     """The server answered with success, but not with what the API answers: a login page, half of a JSON, nothing."""
 
     def __init__(self, where: str, why: str) -> None:
-        super().__init__(where, OK, "Unreadable", f"{why}; is it a Kubernetes API server, and is a proxy in between?")
+        super().__init__(
+            where, OK, "Unreadable", f"{why}; is it a Kubernetes API server, or is there a proxy in between?"
+        )
 
 
 class Unauthorized(Refused):
@@ -65,9 +67,9 @@ class Busy(Refused):
 
 
 _ADVICE = {
-    401: "the credentials are not accepted; log in anew, or name another --context",
+    401: "the credentials are not accepted; log in again, or name another --context",
     403: "ask for a role that allows it; README has ready ones",
-    **dict.fromkeys((301, 302, 303, 307, 308), "redirections are not followed; is a proxy in between?"),
+    **dict.fromkeys((301, 302, 303, 307, 308), "redirects are not followed; is there a proxy in between?"),
 }
 _KINDS: Mapping[int, type[Refused]] = {
     401: Unauthorized,

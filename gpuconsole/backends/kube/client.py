@@ -70,7 +70,7 @@ class Answer(Struct, frozen=True):
         metadata = document.get("metadata")
         known = metadata if isinstance(metadata, dict) else {}
         if not (isinstance(known.get("name"), str) and isinstance(known.get("resourceVersion"), str)):
-            raise self.unreadable("it is no object with a name and a resourceVersion")
+            raise self.unreadable("it is not an object with a name and a resourceVersion")
         return document
 
     def unreadable(self, why: str) -> Unreadable:

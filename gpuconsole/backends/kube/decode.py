@@ -137,7 +137,7 @@ class Decoder:
         """Read a page of a list. Raises msgspec.DecodeError for what is no list: of one that is empty that is said."""
         page = decoded(body, _PAGES)
         if not page.metadata.resourceVersion or not page.kind.endswith("List"):
-            raise msgspec.DecodeError(f"a {clean(page.kind, 100)} is no list with a resourceVersion")
+            raise msgspec.DecodeError(f"a {clean(page.kind, 100)} is not a list with a resourceVersion")
         items = [self.item(raw, now) for raw in page.items or ()]
         return Page(items, page.metadata.resourceVersion, page.metadata.continue_)
 

@@ -89,4 +89,4 @@ class KueueHealth:
             self._measured = queue
         if not trouble or self._measured != queue:
             return None
-        return KueueProblem(NO_METRICS, f"{NO_METRICS}, though they were there before: {trouble}")
+        return KueueProblem(NO_METRICS, f"{NO_METRICS}: {trouble}")

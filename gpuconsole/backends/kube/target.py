@@ -217,7 +217,7 @@ class _Plugin:
         if isinstance(error, FileNotFoundError | PermissionError):
             why, help = f"it cannot be run: {error.strerror}", settings.get("installHint") or "install it"
         else:
-            why, help = str(error).removeprefix("exec: "), "run it by hand, or log in anew"
+            why, help = str(error).removeprefix("exec: "), "run it by hand, or log in again"
         said = f"{why}; {help}"
         return PluginError(f"context {self._context}: the exec plugin {command} failed: {clean(said, 1000)}")
 

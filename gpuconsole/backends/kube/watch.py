@@ -158,7 +158,7 @@ class Watch:
                 self._turn()
             except Exception:
                 LOG.exception("The watch of %s failed", self.label)
-                self._behind(f"{self.label}: an error of the console itself; the log has it")
+                self._behind(f"{self.label}: an internal error of the console; see its log")
                 self._rests.rest()
 
     # One turn: list if need be, then watch until the stream ends
@@ -319,7 +319,7 @@ class Watch:
         if self._anew or (seen is None and not self._silent_streams and self._stood):
             return
         if seen is not None or self._silent_streams:
-            self._behind(f"{self.label}: its watch ends and says nothing")
+            self._behind(f"{self.label}: its watch ended without an event")
             if self._silent_streams > 1:
                 self._rests.long()
         # A server that ends every stream at once is not to be asked all the time.

@@ -38,7 +38,7 @@ def unoffered(facts: Facts, work: Work, queue: ClusterQueue) -> Iterator[Finding
                 object=work.object,
                 path=work.template_path,
                 problem=f"no flavor of ClusterQueue {queue.name} offers nodes with {labels}: Kueue admits"
-                f" the pods of {pod_set.name} without looking at it, and they wait unless such a node is there",
+                f" the pods of {pod_set.name} all the same, and they stay unschedulable without such a node",
                 evidence={"flavors": ", ".join(_shown(flavor) for flavor in flavors)},
                 fix="correct nodeSelector or node affinity, or add the label to the nodeLabels of a flavor",
             )

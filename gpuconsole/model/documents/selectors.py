@@ -51,7 +51,7 @@ def _taint(place: Reader) -> Taint:
     if not is_label_value(value):
         place.report.refused(
             place.at("value"),
-            f"{shown(value)} is no valid value of a taint",
+            f"{shown(value)} is not a valid value of a taint",
             "write it as a label's value",
             "bad-label",
         )

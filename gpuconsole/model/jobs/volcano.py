@@ -72,7 +72,7 @@ def job_parts(place: Reader, name: str = "") -> tuple[tuple[PodSet, ...], Volcan
         report(place.report, place.path, own)
     volcano = volcano_spec(spec, tasks)
     if tasks and not _minds_failures(volcano):
-        problem = "no policy says what to do when a pod fails: it is not made again, and the others wait for it"
+        problem = "no policy says what to do when a pod fails: it is not recreated, and the others wait for it"
         remedy = "add the policy {event: PodFailed, action: RestartJob}, or RestartTask or RestartPod"
         spec.report.note(spec.at("policies"), problem, remedy, "no-failure-policy")
     return with_priority_class(tasks, volcano.priority_class), volcano

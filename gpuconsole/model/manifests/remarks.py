@@ -33,7 +33,9 @@ def say_ignored(report: Report, files: Sequence[str]) -> None:
     more = f" and {len(files) - _MOST_NAMES} more" if len(files) > _MOST_NAMES else ""
     one = len(files) == 1
     what = (
-        "1 file is no Kubernetes manifest and is" if one else f"{len(files)} files are no Kubernetes manifests and are"
+        "1 file is not a Kubernetes manifest and is"
+        if one
+        else f"{len(files)} files are not Kubernetes manifests and are"
     )
     report.note((), f"{what} ignored: {names}{more}", "name a file itself to have it checked", "ignored-files")
 

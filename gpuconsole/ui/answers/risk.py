@@ -60,7 +60,9 @@ def _bounded(answer: Risk) -> list[str]:
         return []
     far, wanted = (format_span(end - answer.time) for end in (answer.horizon, answer.wanted_horizon))
     runs = f"{answer.runs} of {counted(answer.wanted_runs, 'run')}"
-    return [f"Much happens here: {runs}, {far} of {wanted} ahead. --runs {answer.wanted_runs} runs all of them."]
+    return [
+        f"The cluster is busy: only {runs}, each {far} of {wanted} ahead; --runs {answer.wanted_runs} runs all in full."
+    ]
 
 
 def _row(one: Danger, runs: int) -> Row:

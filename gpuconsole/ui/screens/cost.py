@@ -31,7 +31,7 @@ class Target(NamedTuple):
     at: str = ""
 
 
-AT_HAND = "by the newest events"
+AT_HAND = "in the newest events"
 """Of which lost work is, where no history can be read."""
 
 

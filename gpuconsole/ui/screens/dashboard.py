@@ -107,7 +107,7 @@ class DashboardScreen(ConsoleScreen):
         try:
             return self.console.last_hour()
         except ConsoleError as error:
-            LOG.warning("The last hour is counted by the newest events alone: %s", error)
+            LOG.warning("The last hour is counted over the newest events only: %s", error)
             return last_hour(snapshot.recent, snapshot.time)
 
     def _show_hour(self, hour: LastHour) -> None:

@@ -51,7 +51,7 @@ class Confirm(Dialog[bool]):
             yield Lines(classes="dialog-title")
             yield Lines(classes="dialog-text")
             if question.word:
-                yield Static(f"Type {self._word} to go on, then Enter:", markup=False)
+                yield Static(f"Type {self._word} and press Enter to confirm:", markup=False)
                 yield Input(compact=True, id="word")
             with Horizontal(classes="buttons"):
                 yield Button("Cancel", id="no")

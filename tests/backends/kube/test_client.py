@@ -64,7 +64,7 @@ def test_credentials_that_are_not_accepted_are_told_and_not_read_all_the_time(
 ) -> None:
     rotate(api)
     clock.now += waited
-    with pytest.raises(Unauthorized, match="the credentials are not accepted; log in anew"):
+    with pytest.raises(Unauthorized, match="the credentials are not accepted; log in again"):
         connection.get(NODES)
     sent = connection.budget.last_minute
     assert sent == (2 if waited == RENEW_EVERY else 1), "it is tried again with what was read anew only"

@@ -129,7 +129,7 @@ def test_metrics_that_were_there_and_are_gone_are_a_problem(cluster: Kueue) -> N
     looking = KueueHealth(cluster.connection, KueueMetrics(knower, lambda: 0), lambda: "cq")
     assert after(looking) == []
     knower.gone = True
-    text = f"{NO_METRICS}, though they were there before: http://kueue: connection refused"
+    text = f"{NO_METRICS}: http://kueue: connection refused"
     assert after(looking) == [KueueProblem(NO_METRICS, text)]
     knower.gone = False
     assert after(looking) == []
