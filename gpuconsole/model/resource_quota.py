@@ -1,21 +1,30 @@
-"""ResourceQuotas as the API server enforces them: what pods use of them, which pods they count, what they refuse.
+"""ResourceQuotas as the API server enforces them: what objects use of them, which they count, what they refuse.
 
-Kubernetes: pkg/quota/v1/evaluator/core/pods.go, apiserver/pkg/admission/plugin/resourcequota/controller.go.
+Kubernetes: pkg/quota/v1/evaluator/core (pods.go, persistent_volume_claims.go, resource_claims.go), generic object
+counts, apiserver/pkg/admission/plugin/resourcequota/controller.go.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import assert_never
 
 from msgspec import Struct
 
 from gpuconsole.model.cluster import Pod, QuotaScope, ResourceQuota
+from gpuconsole.model.devices import EXACT_COUNT, DeviceRequest, ResourceClaim
 from gpuconsole.model.documents.amounts import is_extended
 from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.naming import GROUPS
 from gpuconsole.model.labels import Requirement
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, format_quantity
-from gpuconsole.model.resources import Resources, add, exceeding
+from gpuconsole.model.resources import EMPTY, Resources, add, exceeding, largest
+from gpuconsole.model.storage import PersistentVolumeClaim
+from gpuconsole.model.workloads import Workload
+
+Counted = Pod | Job | Workload | PersistentVolumeClaim | ResourceClaim
+"""Objects of a namespace that quotas count."""
+COUNTED = (Pod, Job, Workload, PersistentVolumeClaim, ResourceClaim)
 
 COUNT_PODS = "count/pods"
 _REQUESTS, _LIMITS, _HUGE = "requests.", "limits.", "hugepages-"
@@ -26,6 +35,13 @@ _NAMED = frozenset(
 )
 _REQUIRED = frozenset((CPU, MEMORY, *(f"{part}{name}" for part in (_REQUESTS, _LIMITS) for name in (CPU, MEMORY))))
 """What each container has to name where a quota tracks it."""
+_CLAIMS, _STORAGE = "persistentvolumeclaims", "requests.storage"
+_OF_STORAGE_CLASS = ".storageclass.storage.k8s.io/"
+_OF_DEVICE_CLASS = ".deviceclass.resource.k8s.io/devices"
+_COUNT_RESOURCE_CLAIMS = "count/resourceclaims.resource.k8s.io"
+_COUNT_WORKLOADS = "count/workloads.kueue.x-k8s.io"
+_MOST_DEVICES = 32
+"""How many devices a request for all of them is counted as (resource.k8s.io AllocationResultsMaxSize)."""
 
 
 def pod_usage(template: PodTemplate, *, done: bool = False) -> dict[str, int]:
@@ -95,17 +111,74 @@ def _looks_elsewhere(template: PodTemplate) -> bool:
     return any(term.namespaces or term.namespace_selector is not None for term in terms)
 
 
-def counted(quota: ResourceQuota, pods: Iterable[Pod], jobs: Iterable[Job], default_class: str) -> dict[str, int]:
-    """How much of a quota these pods and jobs of its namespace use (quota controller: UsageStats)."""
-    total = dict.fromkeys((name for name in quota.hard if _is_of_pods(name)), 0)
-    for pod in pods:
-        if counts(quota, pod.template, pod.template.priority_class or default_class):
-            usage = pod_usage(pod.template, done=pod.done)
-            total = add(total, {name: amount for name, amount in usage.items() if name in quota.hard})
-    if not _JOB_COUNTS.isdisjoint(quota.hard):
-        kinds = Counter(f"count/{resource_of(job)}" for job in jobs)
-        total |= {name: kinds[name] for name in quota.hard if name in _JOB_COUNTS}
+def used_by(quota: ResourceQuota, thing: Counted, default_class: str) -> Resources:
+    """How much of a quota one object uses, by the quota's resources (the evaluators' Usage).
+
+    `default_class` is the name of the global default priority class. Scopes select pods; nothing else is in them.
+    """
+    if isinstance(thing, Pod):
+        template = thing.template
+        inside = counts(quota, template, template.priority_class or default_class)
+        usage = pod_usage(template, done=thing.done) if inside else EMPTY
+    else:
+        usage = EMPTY if quota.scopes else object_usage(thing)
+    return {name: amount for name, amount in usage.items() if name in quota.hard}
+
+
+def object_usage(thing: Job | Workload | PersistentVolumeClaim | ResourceClaim) -> dict[str, int]:
+    """What an object that is no pod uses of quotas, by their names."""
+    match thing:
+        case Job():
+            return {f"count/{resource_of(thing)}": 1}
+        case Workload():
+            return {_COUNT_WORKLOADS: 1}
+        case PersistentVolumeClaim():
+            usage = {_CLAIMS: 1, f"count/{_CLAIMS}": 1, _STORAGE: thing.storage}
+            if thing.storage_class:
+                usage[f"{thing.storage_class}{_OF_STORAGE_CLASS}{_CLAIMS}"] = 1
+                usage[f"{thing.storage_class}{_OF_STORAGE_CLASS}{_STORAGE}"] = thing.storage
+            return usage
+        case ResourceClaim():
+            return add({_COUNT_RESOURCE_CLAIMS: 1}, *map(_devices, thing.requests))
+        case _:
+            assert_never(thing)
+
+
+def _devices(request: DeviceRequest) -> Resources:
+    """The devices that a request may get of each class: of alternatives, the most of any one."""
+    if request.alternatives:
+        return largest(*map(_devices, request.options))
+    if not request.device_class:
+        return EMPTY
+    count = request.count if request.mode == EXACT_COUNT else _MOST_DEVICES
+    return {f"{request.device_class}{_OF_DEVICE_CLASS}": count}
+
+
+def counted(
+    quota: ResourceQuota, things: Mapping[type[Counted], Iterable[Counted]], default_class: str
+) -> dict[str, int]:
+    """How much of a quota the objects of its namespace use (quota controller: UsageStats).
+
+    `things` holds the kinds all of whose objects are known; of what others use the quota's status tells.
+    """
+    total = {name: 0 for name in quota.hard if _counts_of(name) in things}
+    for thing in chain.from_iterable(things.values()):
+        for name, amount in used_by(quota, thing, default_class).items():
+            total[name] = total.get(name, 0) + amount
     return total
+
+
+def _counts_of(name: str) -> type[Counted] | None:
+    """The kind whose objects a resource of a quota counts; None for others (Services, ConfigMaps …)."""
+    if _is_of_pods(name):
+        return Pod
+    if name in _JOBS:
+        return Job
+    if name in (_CLAIMS, f"count/{_CLAIMS}", _STORAGE) or _OF_STORAGE_CLASS in name:
+        return PersistentVolumeClaim
+    if name == _COUNT_RESOURCE_CLAIMS or name.endswith(_OF_DEVICE_CLASS):
+        return ResourceClaim
+    return Workload if name == _COUNT_WORKLOADS else None
 
 
 def resource_of(job: Job) -> str:
@@ -118,7 +191,7 @@ def _resource(kind: str) -> str:
     return f"{kind.lower()}s.{group}".removesuffix(".")
 
 
-_JOB_COUNTS = frozenset(f"count/{_resource(kind)}" for kind in (*GROUPS, "CronJob") if kind != "Pod")
+_JOBS = frozenset(f"count/{_resource(kind)}" for kind in (*GROUPS, "CronJob") if kind != "Pod")
 
 
 class PodRefusal(Struct, frozen=True):
@@ -150,15 +223,25 @@ def pod_refusal(
     return None
 
 
-def job_refusal(quotas: Iterable[ResourceQuota], job: Job) -> str:
-    """Why the API server does not create a job where jobs are counted (`count/jobs.batch`); empty if it does."""
-    resource = resource_of(job)
-    usage = {f"count/{resource}": 1}
-    unscoped = [quota for quota in quotas if not quota.scopes]
-    for quota in unscoped:
-        if over := _over(quota, usage):
-            return _exceeded(quota, usage, over, resource, job.name)
+def object_refusal(quotas: Iterable[ResourceQuota], thing: Job | PersistentVolumeClaim | ResourceClaim) -> str:
+    """Why the API server does not create an object that quotas count; empty if it does."""
+    usage = object_usage(thing)
+    for quota in quotas:
+        if not quota.scopes and (over := _over(quota, usage)):
+            return _exceeded(quota, usage, over, _resource_of(thing), thing.name)
     return ""
+
+
+def _resource_of(thing: Job | PersistentVolumeClaim | ResourceClaim) -> str:
+    match thing:
+        case Job():
+            return resource_of(thing)
+        case PersistentVolumeClaim():
+            return _CLAIMS
+        case ResourceClaim():
+            return _COUNT_RESOURCE_CLAIMS.removeprefix("count/")
+        case _:
+            assert_never(thing)
 
 
 def _unnamed(quota: ResourceQuota, template: PodTemplate) -> str:
@@ -188,4 +271,6 @@ def _written(amounts: Resources, names: Sequence[str]) -> str:
 
 def written(name: str, amount: int) -> str:
     """An amount of a quota's resource as a quantity, in the units of what is requested or limited."""
+    if name.endswith(_STORAGE):
+        return format_quantity(MEMORY, amount)
     return format_quantity(name.removeprefix(_REQUESTS).removeprefix(_LIMITS), amount)

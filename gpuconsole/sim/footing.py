@@ -128,6 +128,7 @@ class Footing:
 
 
 def _tell(world: World, event: Applied | Deleted) -> None:
+    world.quota_usage.forget()
     if isinstance(event, Applied):
         world.state.apply(event)
         world.introduce(event.object)

@@ -13,11 +13,12 @@ from msgspec.structs import replace
 from gpuconsole.model.autoscaling import NodeGroup
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, ResourceQuota
-from gpuconsole.model.devices import ResourceClaimTemplate
+from gpuconsole.model.devices import ResourceClaim, ResourceClaimTemplate
 from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, QueueingStrategy, ResourceFlavor, Topology
+from gpuconsole.model.resource_quota import COUNTED
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.volcano import PodGroup
@@ -34,6 +35,7 @@ from gpuconsole.sim.engines import placement_engine
 from gpuconsole.sim.kernel import Kernel
 from gpuconsole.sim.members import Dispatch, Member
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.quota_usage import QuotaUsage
 
 STORED = (PersistentVolume, PersistentVolumeClaim, StorageClass)
 VOLCANO_JOB = "VolcanoJob/"
@@ -75,6 +77,7 @@ class World:
         "placement",
         "placement_due",
         "policy",
+        "quota_usage",
         "refusals",
         "requests",
         "sample_at",
@@ -144,6 +147,8 @@ class World:
         self.uncounted: dict[str, bool] = {}
         """Namespaces the usage of whose ResourceQuotas is to be counted before this moment is over; True where a quota
         itself changed."""
+        self.quota_usage = QuotaUsage()
+        """What is used of ResourceQuotas: a cache, which is not saved."""
         self.children: dict[str, dict[str, None]] = {}
         """Job → the jobs that it made."""
         self.parents: dict[str, None] = {}
@@ -161,7 +166,8 @@ class World:
             self._note_flavors(thing)
         if isinstance(thing, Pod | PodGroup):
             self._note_change(thing)
-        self._note_usage(thing)
+        if self.has_quotas or isinstance(thing, ResourceQuota):
+            self._note_usage(thing)
         event = Applied(self.now, thing)
         self.state.apply(event)
         self.out.append(event)
@@ -173,14 +179,15 @@ class World:
         return bool(self.state.table("resource_quotas"))
 
     def _note_usage(self, thing: Object) -> None:
-        """What pods and jobs use of the quotas of their namespace is counted anew."""
-        match thing:
-            case Pod(namespace=namespace) | Job(namespace=namespace) if self.has_quotas:
-                self.uncounted.setdefault(namespace, False)
-            case ResourceQuota(namespace=namespace):
-                known = self.state.get(ResourceQuota, thing.key)
-                if known is None or (known.hard, known.scopes) != (thing.hard, thing.scopes):
-                    self.uncounted[namespace] = True
+        """What objects use of the quotas of their namespace is written down before this moment is over."""
+        known = self.state.get(type(thing), thing.key)
+        self.quota_usage.change(type(thing), known, thing)
+        if isinstance(thing, COUNTED):
+            self.uncounted.setdefault(thing.namespace, False)
+        elif isinstance(thing, ResourceQuota) and (
+            known is None or (known.hard, known.scopes) != (thing.hard, thing.scopes)
+        ):
+            self.uncounted[thing.namespace] = self.unclaimed = self.unprovided = True
 
     def _note_change(self, thing: Pod | PodGroup) -> None:
         if isinstance(thing, PodGroup) or thing.job.startswith(VOLCANO_JOB):
@@ -310,9 +317,8 @@ class World:
     def drop(self, kind: type[Object], key: str) -> None:
         """Delete an object."""
         table = TABLES[kind]
-        if kind in (Pod, Job, ResourceQuota) and self.has_quotas:
-            namespace = key.rsplit("/", 2)[-2]
-            self.uncounted[namespace] = kind is ResourceQuota or self.uncounted.get(namespace, False)
+        if self.has_quotas:
+            self._note_gone(kind, key)
         gone = self.workload(key) if kind is Workload and self.broods else None
         pod = self.pod(key) if kind is Pod else None
         if pod is not None and pod.job.startswith(VOLCANO_JOB):
@@ -329,6 +335,14 @@ class World:
         if gone is not None:
             self.families[gone.parent or key] = None
             self.broods.get(gone.parent, {}).pop(key, None)
+
+    def _note_gone(self, kind: type[Object], key: str) -> None:
+        self.quota_usage.change(kind, self.state.get(kind, key), None)
+        if kind in COUNTED or kind is ResourceQuota:
+            namespace = key.rsplit("/", 2)[-2]
+            self.uncounted[namespace] = kind is ResourceQuota or self.uncounted.get(namespace, False)
+        if kind in (ResourceClaim, ResourceQuota):
+            self.unclaimed = self.unprovided = True
 
     def withdraw(self, table: str, key: str) -> None:
         """Show the schedulers that an object is gone; `table` as in `objects.TABLES`."""
@@ -438,6 +452,7 @@ class World:
         twin.children = {owner: jobs.copy() for owner, jobs in self.children.items()}
         twin.parents = self.parents.copy()
         twin.unchecked, twin.uncounted = self.unchecked.copy(), self.uncounted.copy()
+        twin.quota_usage = self.quota_usage.fork()
         twin.looks = self.looks.copy()
         twin.changes, twin.requests = self.changes[:], self.requests[:]
         twin.delays = {job: delays.copy() for job, delays in self.delays.items()}

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gpuconsole.insight.losses import lost_by
 from gpuconsole.insight.pools import pools
@@ -167,9 +168,11 @@ def test_a_gang_of_which_volcano_reclaims_a_pod_in_the_moment_it_started_was_who
     """Where gang spares everybody, the next tier decides alone, and proportion lets go of a pod (Volcano's tiers)."""
     make = Make(admission="none", placement="Volcano", capacity="karpenter", sharing="whole")
     simulation = fresh(make)
-    common = {"name": "a", "team": "red", "gpus": 1, "minutes": 3, "checkpoint": 0, "priority": "low", "least": 1}
-    send(make, Asked(kind="PyTorchJob", pods=2, **common))(simulation)
-    send(make, Asked(kind="VolcanoJob", pods=1, **common))(simulation)
+    gang = Asked(
+        name="a", team="red", kind="PyTorchJob", gpus=1, pods=2, minutes=3, checkpoint=0, priority="low", least=1
+    )
+    send(make, gang)(simulation)
+    send(make, replace(gang, kind="VolcanoJob", pods=1))(simulation)
     end = simulation.now + 90 * SECOND
     while simulation.now < end:
         simulation.advance(min(end, simulation.next_time or end))

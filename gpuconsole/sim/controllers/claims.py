@@ -9,20 +9,21 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import Bind
 from gpuconsole.model.devices import ResourceClaim, ResourceClaimTemplate
 from gpuconsole.scheduling.devices.stock import claim_keys
+from gpuconsole.sim.controllers import quotas
 from gpuconsole.sim.world import World
 
 
 def provide(world: World) -> None:
     """Make the claims of pods; claims of pods that are gone go too, and claims that nobody uses give devices back."""
     world.unclaimed = False
-    for pod in list(world.state.table("pods").all()):
-        if pod.template.resource_claims and not pod.done:
-            _make_claims(world, pod)
     for claim in list(world.state.table("resource_claims").all()):
         if claim.pod and world.pod(claim.pod) is None:
             world.drop(ResourceClaim, claim.key)
         elif claim.reserved:
             _release(world, claim)
+    for pod in list(world.state.table("pods").all()):
+        if pod.template.resource_claims and not pod.done:
+            _make_claims(world, pod)
 
 
 def bind_claims(world: World, decision: Bind) -> None:
@@ -45,16 +46,20 @@ def _make_claims(world: World, pod: Pod) -> None:
         template = world.state.get(ResourceClaimTemplate, f"{pod.namespace}/{named.template}")
         if named.claim or template is None or world.state.get(ResourceClaim, key) is not None:
             continue
-        world.put(
-            ResourceClaim(
-                namespace=pod.namespace,
-                name=key.partition("/")[2],
-                uid=world.uid("ResourceClaim", key),
-                requests=template.requests,
-                likenesses=template.likenesses,
-                pod=pod.key,
-            )
+        claim = ResourceClaim(
+            namespace=pod.namespace,
+            name=key.partition("/")[2],
+            uid=world.uid("ResourceClaim", key),
+            requests=template.requests,
+            likenesses=template.likenesses,
+            pod=pod.key,
         )
+        refusal = quotas.refusal_of(world, claim)
+        if refusal:
+            text = f"PodResourceClaim {named.name}: create ResourceClaim: {refusal}"
+            quotas.tell_refused_claim(world, pod, "FailedResourceClaimCreation", text)
+        else:
+            world.put(claim)
 
 
 def _release(world: World, claim: ResourceClaim) -> None:

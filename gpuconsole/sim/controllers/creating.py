@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.devices import ResourceClaim
 from gpuconsole.model.events import What
 from gpuconsole.model.job import Job
 from gpuconsole.model.jobs import pod_name
@@ -10,6 +11,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from gpuconsole.model.scheduling_groups import SchedulingWorkload
+from gpuconsole.model.storage import PersistentVolumeClaim
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.controllers import active_checks, jobs, pod_groups, queues, quotas
 from gpuconsole.sim.controllers.making.training import missing_runtime
@@ -77,6 +79,8 @@ def _configure(world: World, thing: Object) -> Refusal:
         jobs.ensure_namespace(world, thing.namespace)
     known = world.state.get(type(thing), thing.key)
     new = known is None
+    if new and isinstance(thing, PersistentVolumeClaim | ResourceClaim) and (no := quotas.refusal_of(world, thing)):
+        return no
     thing = thing if known is None else _applied(known, thing)
     if thing == known:
         return DONE

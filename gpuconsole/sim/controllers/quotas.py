@@ -1,4 +1,4 @@
-"""ResourceQuotas: which pods and jobs the API server refuses, what is used, and when controllers try again."""
+"""ResourceQuotas: which objects the API server refuses, what is used, and when controllers try again."""
 
 from collections.abc import Sequence
 
@@ -6,9 +6,12 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
 from gpuconsole.model.cluster import Pod, ResourceQuota
+from gpuconsole.model.devices import ResourceClaim
+from gpuconsole.model.events import What
 from gpuconsole.model.job import Job
-from gpuconsole.model.resource_quota import counted, counts, job_refusal, pod_refusal, pod_usage
+from gpuconsole.model.resource_quota import counts, object_refusal, pod_refusal, pod_usage
 from gpuconsole.model.resources import add
+from gpuconsole.model.storage import PersistentVolumeClaim
 from gpuconsole.sim.controllers.limits import defaulted
 from gpuconsole.sim.controllers.priorities import default_class_name
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
@@ -27,7 +30,7 @@ def admitted(world: World, pods: Sequence[Pod]) -> tuple[Sequence[Pod], str]:
 
     Who creates pods tries no more of them after one was refused.
     """
-    quotas = _up_to_date(world, pods[0].namespace) if pods and world.has_quotas else []
+    quotas = world.quota_usage.of(world.state, pods[0].namespace) if pods and world.has_quotas else ()
     if not quotas:
         return pods, ""
     default = default_class_name(world)
@@ -36,39 +39,31 @@ def admitted(world: World, pods: Sequence[Pod]) -> tuple[Sequence[Pod], str]:
         if refusal is not None:
             return pods[:number], refusal.text
         usage = pod_usage(pod.template)
-        quotas = [
+        quotas = tuple(
             replace(quota, used=add(quota.used, {name: usage[name] for name in usage if name in quota.hard}))
             if counts(quota, pod.template, pod.template.priority_class or default)
             else quota
             for quota in quotas
-        ]
+        )
     return pods, ""
 
 
-def refusal_of(world: World, thing: Job | Pod) -> Refusal:
-    """Why a quota lets nobody create a job or a lone pod."""
+def refusal_of(world: World, thing: Job | Pod | PersistentVolumeClaim | ResourceClaim) -> Refusal:
+    """Why a quota lets nobody create a job, a claim or a lone pod."""
     if not world.has_quotas:
         return DONE
-    quotas = _up_to_date(world, thing.namespace)
-    if isinstance(thing, Job):
-        return job_refusal(quotas, thing)
+    quotas = world.quota_usage.of(world.state, thing.namespace)
+    if not isinstance(thing, Pod):
+        return object_refusal(quotas, thing)
     template = defaulted(world, thing.namespace, thing.template)
     refusal = pod_refusal(quotas, template, thing.name, default_class_name(world))
     return DONE if refusal is None else refusal.text
 
 
-def _up_to_date(world: World, namespace: str) -> list[ResourceQuota]:
-    """The quotas of a namespace, by name, with what is used by now."""
-    quotas = [quota for quota in world.state.table("resource_quotas").all() if quota.namespace == namespace]
-    if not quotas:
-        return []
-    pods = [pod for pod in world.state.table("pods").all() if pod.namespace == namespace]
-    jobs = [job for job in world.state.table("jobs").all() if job.namespace == namespace]
-    default = default_class_name(world)
-    return [
-        replace(quota, used={**quota.used, **counted(quota, pods, jobs, default)})
-        for quota in sorted(quotas, key=lambda quota: quota.name)
-    ]
+def tell_refused_claim(world: World, pod: Pod, reason: str, text: str) -> None:
+    """Say, in the moment a pod is created, that a claim of it is not; its controller tries again unseen."""
+    if pod.created == world.now:
+        world.tell(What.PENDING, workload=pod.workload or pod.job or pod.key, pod=pod.key, reason=reason, message=text)
 
 
 def refuse(world: World, crew: Crew, refused: int, message: str) -> Crew:
@@ -83,7 +78,7 @@ def recount(world: World) -> None:
     """Write down what the quotas of a namespace use by now; when that is less, those who were refused try again."""
     namespace = next(iter(world.uncounted))
     changed = world.uncounted.pop(namespace)
-    for quota in _up_to_date(world, namespace):
+    for quota in world.quota_usage.of(world.state, namespace):
         known = world.state.get(ResourceQuota, quota.key)
         if known is not None and known.used != quota.used:
             changed = changed or any(quota.used.get(name, 0) < amount for name, amount in known.used.items())

@@ -21,6 +21,7 @@ from gpuconsole.model.storage import (
 )
 from gpuconsole.scheduling.kube.storage import Storage, claim_name, is_bound
 from gpuconsole.scheduling.kube.volumes import match
+from gpuconsole.sim.controllers import quotas
 from gpuconsole.sim.controllers.volcano import claims as jobs_claims
 from gpuconsole.sim.world import World
 
@@ -41,13 +42,13 @@ REACH: Mapping[str, str] = {
 def provide(world: World) -> None:
     """Make the claims of pods, delete those of pods that are gone, and bind what is to be bound at once."""
     world.unprovided = False
+    for claim in list(world.state.table("persistent_volume_claims").all()):
+        if claim.pod and world.pod(claim.pod) is None:
+            world.drop(PersistentVolumeClaim, claim.key)
     for pod in list(world.state.table("pods").all()):
         if pod.template.volumes and not pod.done:
             _make_claims(world, pod)
     claims = list(world.state.table("persistent_volume_claims").all())
-    for claim in claims:
-        if claim.pod and world.pod(claim.pod) is None:
-            world.drop(PersistentVolumeClaim, claim.key)
     world.requests += jobs_claims.tidy(world)
     _release(world)
     current = (world.state.get(PersistentVolumeClaim, claim.key) for claim in claims)
@@ -78,19 +79,24 @@ def _make_claims(world: World, pod: Pod) -> None:
     for volume in pod.template.volumes:
         name = claim_name(pod, volume)
         key = f"{pod.namespace}/{name}"
-        if not volume.claim and world.state.get(PersistentVolumeClaim, key) is None:
-            world.put(
-                PersistentVolumeClaim(
-                    namespace=pod.namespace,
-                    name=name,
-                    uid=world.uid("PersistentVolumeClaim", key),
-                    created=world.now,
-                    storage_class=volume.storage_class,
-                    storage=volume.storage,
-                    access_modes=volume.access_modes,
-                    pod=pod.key,
-                )
-            )
+        if volume.claim or world.state.get(PersistentVolumeClaim, key) is not None:
+            continue
+        claim = PersistentVolumeClaim(
+            namespace=pod.namespace,
+            name=name,
+            uid=world.uid("PersistentVolumeClaim", key),
+            created=world.now,
+            storage_class=volume.storage_class,
+            storage=volume.storage,
+            access_modes=volume.access_modes,
+            pod=pod.key,
+        )
+        refusal = quotas.refusal_of(world, claim)
+        if refusal:
+            text = f"create PersistentVolumeClaim {name}: {refusal}"
+            quotas.tell_refused_claim(world, pod, "FailedCreate", text)
+        else:
+            world.put(claim)
 
 
 def _release(world: World) -> None:

@@ -1,0 +1,97 @@
+"""What is used of the ResourceQuotas of namespaces, kept up to date with every object that comes, changes or goes."""
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Pod, PriorityClass, ResourceQuota, default_class
+from gpuconsole.model.objects import TABLES
+from gpuconsole.model.resource_quota import COUNTED, Counted, counted, used_by
+from gpuconsole.model.state import ClusterState
+
+
+class QuotaUsage:
+    """Stateful cache: the quotas of namespaces that were asked for, with what is used by now.
+
+    A namespace is counted once, when it is asked for; after that each change of an object adds what it changes. A
+    quota, or a priority class, that changes has its namespace, or all, counted anew.
+    """
+
+    def __init__(self) -> None:
+        self._quotas: dict[str, tuple[ResourceQuota, ...]] = {}
+        self._default_class = ""
+
+    def of(self, state: ClusterState, namespace: str) -> tuple[ResourceQuota, ...]:
+        """The quotas of a namespace by name, with what is used by now."""
+        known = self._quotas.get(namespace)
+        if known is None:
+            self._default_class = default_class(state.table("priority_classes").all())[1]
+            known = self._quotas[namespace] = self._counted(state, namespace)
+        return known
+
+    def change(self, kind: type, old: object, new: object) -> None:
+        """An object comes, changes or goes (old or new is None)."""
+        if not self._quotas:
+            return
+        if kind is ResourceQuota:
+            self._note_quota(old, new)
+        elif kind is PriorityClass:
+            self._quotas.clear()
+        elif kind in COUNTED and not (type(old) is type(new) and _uses_the_same(old, new)):
+            self._add(old, -1)
+            self._add(new, 1)
+
+    def forget(self) -> None:
+        """Count all namespaces anew: objects changed unseen."""
+        self._quotas.clear()
+
+    def fork(self) -> "QuotaUsage":
+        """A cache that starts equal and never touches this one."""
+        twin = QuotaUsage()
+        twin._quotas, twin._default_class = self._quotas.copy(), self._default_class
+        return twin
+
+    def _counted(self, state: ClusterState, namespace: str) -> tuple[ResourceQuota, ...]:
+        quotas = [quota for quota in state.table("resource_quotas").all() if quota.namespace == namespace]
+        things = _things(state, namespace) if quotas else {}
+        return tuple(
+            replace(quota, used={**quota.used, **counted(quota, things, self._default_class)})
+            for quota in sorted(quotas, key=lambda quota: quota.name)
+        )
+
+    def _note_quota(self, old: object, new: object) -> None:
+        namespaces = {quota.namespace for quota in (old, new) if isinstance(quota, ResourceQuota)}
+        for namespace in namespaces:
+            # What was counted here is written down as it is.
+            if new not in self._quotas.get(namespace, ()):
+                self._quotas.pop(namespace, None)
+
+    def _add(self, thing: object, sign: int) -> None:
+        if not isinstance(thing, COUNTED) or not self._quotas.get(thing.namespace):
+            return
+        self._quotas[thing.namespace] = tuple(
+            _with(quota, thing, sign, self._default_class) for quota in self._quotas[thing.namespace]
+        )
+
+
+def _things(state: ClusterState, namespace: str) -> dict[type[Counted], list[Counted]]:
+    """The objects of a namespace that quotas count, of the kinds all of which are seen there."""
+    return {
+        kind: [thing for thing in state.table(TABLES[kind]).all() if thing.namespace == namespace]
+        for kind in COUNTED
+        if state.seen.all_of(kind, within=namespace)
+    }
+
+
+def _uses_the_same(old: object, new: object) -> bool:
+    """True where a change cannot change what an object uses: most changes are of statuses."""
+    if isinstance(old, Pod) and isinstance(new, Pod):
+        return old.template is new.template and old.done == new.done
+    return old == new
+
+
+def _with(quota: ResourceQuota, thing: Counted, sign: int, default_class: str) -> ResourceQuota:
+    usage = used_by(quota, thing, default_class)
+    if not usage:
+        return quota
+    return replace(
+        quota, used={**quota.used, **{name: quota.used.get(name, 0) + sign * n for name, n in usage.items()}}
+    )
