@@ -2,15 +2,17 @@
 
 from msgspec import Struct
 
+from gpuconsole.insight.device_choices import DeviceChoice
+from gpuconsole.insight.device_demand import quota_accelerators
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, queues_below
+from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import StopPolicy
-from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
 
 
 class FlavorHeadroom(Struct, frozen=True):
-    """One flavor's GPUs, as a new workload would see them."""
+    """One kind of accelerator in one flavor, as a new workload would see it."""
 
     flavor: str
     available: int
@@ -19,6 +21,7 @@ class FlavorHeadroom(Struct, frozen=True):
     """Of these, inside the queue's own quota: nobody may reclaim them."""
     potential: int
     """The most that the queue could ever have: a larger request never fits."""
+    resource: str = GPU
 
 
 class Headroom(Struct, frozen=True, kw_only=True):
@@ -37,10 +40,13 @@ class Headroom(Struct, frozen=True, kw_only=True):
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
 
-    @property
-    def best(self) -> int:
-        """GPUs that the roomiest flavor could give now."""
-        return max((flavor.available for flavor in self.flavors), default=0)
+    def of(self, device: DeviceChoice) -> tuple[FlavorHeadroom, ...]:
+        """The flavors with quota of these devices."""
+        return tuple(flavor for flavor in self.flavors if device.counts(flavor.resource))
+
+    def best(self, device: DeviceChoice) -> int:
+        """Devices that the roomiest flavor could give now."""
+        return max((flavor.available for flavor in self.of(device)), default=0)
 
 
 def headroom(snapshot: Snapshot) -> tuple[Headroom, ...]:
@@ -62,9 +68,15 @@ def _headroom(snapshot: Snapshot, door: QuotaNode, queue: QuotaNode | None) -> H
         name=name,
         cluster_queue=snapshot.local_queues[door.name].cluster_queue,
         flavors=tuple(
-            FlavorHeadroom(use.flavor, use.available, min(use.available, max(0, use.nominal - use.used)), use.potential)
+            FlavorHeadroom(
+                use.flavor,
+                use.available,
+                min(use.available, max(0, use.nominal - use.used)),
+                use.potential,
+                use.resource,
+            )
             for use in flavors
-            if is_gpu(use.resource)
+            if use.resource in quota_accelerators(snapshot)
         ),
         pending=queue.pending if queue is not None else door.pending,
         problem=_problem(snapshot, door, queue, namespace),

@@ -3,12 +3,15 @@
 import re
 from collections.abc import Collection, Mapping
 
+from gpuconsole.insight.demand import pod_accelerators
+from gpuconsole.insight.device_choices import DeviceChoice, choice_of, device_choices
 from gpuconsole.insight.headroom import Headroom
 from gpuconsole.model.clock import Span, format_exactly, parse_span
+from gpuconsole.model.device_units import DeviceUnit, counted_units
 from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import Finding, Severity
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import GLYPHS, Painted
 from gpuconsole.ui.template_jobs import Request
 from gpuconsole.ui.templates import BY_ID, TEMPLATES, Template
@@ -18,11 +21,16 @@ from gpuconsole.ui.widgets.textpane import line
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 MOST_GPUS = 100_000
 MOST_PODS = 10_000
+WHOLE_GPUS = DeviceChoice()
 
 
-def read(values: Mapping[str, str], covered: frozenset[str] = frozenset()) -> tuple[Request, dict[str, str]]:
+def read(
+    values: Mapping[str, str], covered: frozenset[str] = frozenset(), device: DeviceChoice = WHOLE_GPUS
+) -> tuple[Request, dict[str, str]]:
     """The request that the fields make, and what is wrong by field id; a wrong field counts as its smallest value."""
     problems: dict[str, str] = {}
+    if device.device_class and values["template"] == "trainjob":
+        problems["device"] = "a TrainJob cannot claim devices"
     name = values["name"].strip()
     if not _NAME.fullmatch(name) or len(name) > 63:
         problems["name"] = "a-z, 0-9 and - only, at most 63" if name else "needed"
@@ -37,6 +45,8 @@ def read(values: Mapping[str, str], covered: frozenset[str] = frozenset()) -> tu
         pods=_number(values, "pods", 1, MOST_PODS, problems),
         duration=_span(values, "duration", problems),
         checkpoint=_span(values, "checkpoint", problems),
+        resource=device.resource,
+        device_class=device.device_class,
         covered=covered,
     )
     return request, problems
@@ -74,9 +84,8 @@ def defaults(template: Template) -> dict[str, str]:
     }
 
 
-def of_job(job: Job) -> dict[str, str]:
+def of_job(snapshot: Snapshot, job: Job) -> dict[str, str]:
     """The fields that would make a job like this one."""
-    main = max(job.pod_sets, key=lambda pod_set: pod_set.template.requests.get("nvidia.com/gpu", 0), default=None)
     kinds = {
         "PyTorchJob": "pytorch",
         "JobSet": "jobset",
@@ -89,19 +98,34 @@ def of_job(job: Job) -> dict[str, str]:
         "TrainJob": "trainjob",
         "CronJob": "nightly",
     }
-    pods = sum(p.count for p in job.pod_sets if p.template.requests.get("nvidia.com/gpu", 0)) or 1
-    gpus = main.template.requests.get("nvidia.com/gpu", 0) if main is not None else 0
-    plain = "training" if pods == 1 and gpus > 1 else "notebook" if pods == 1 else "sweep"
+    asked = [(_devices_of(snapshot, job.namespace, pod_set.template), pod_set.count) for pod_set in job.pod_sets]
+    amounts = [(amount, device) for devices, _ in asked for device, amount in devices.items()]
+    count, device = max(amounts, key=lambda pair: pair[0], default=(0, WHOLE_GPUS.key))
+    pods = sum(pods for devices, pods in asked if device in devices) or 1
+    plain = "training" if pods == 1 and count > 1 else "notebook" if pods == 1 else "sweep"
     return {
         "template": kinds.get(job.kind, plain),
         "namespace": job.namespace,
         "queue": job.queue,
         "priority": job.workload_priority_class,
-        "gpus": str(gpus),
+        "device": device,
+        "gpus": str(count),
         "pods": str(pods),
         "duration": format_exactly(job.duration) if job.duration else "",
         "checkpoint": format_exactly(job.checkpoint_interval) if job.checkpoint_interval else "",
     }
+
+
+def _devices_of(snapshot: Snapshot, namespace: str, template: PodTemplate) -> dict[str, int]:
+    """Key of a device choice → how many of it one pod requests; of alternative devices the best."""
+    found = pod_accelerators(template)
+    for claim in template.resource_claims:
+        made = snapshot.resource_claim_templates.get(f"{namespace}/{claim.template}")
+        for request in made.requests if made is not None else ():
+            chosen = request.options[0] if request.options else request
+            key = choice_of(snapshot, "", chosen.device_class).key
+            found[key] = found.get(key, 0) + chosen.count
+    return found
 
 
 def free_name(snapshot: Snapshot, namespace: str, template: str, sent: Collection[str] = ()) -> str:
@@ -114,8 +138,17 @@ def free_name(snapshot: Snapshot, namespace: str, template: str, sent: Collectio
     return f"{template}-{number}"
 
 
-def template_choices() -> Choices:
-    return [(template.id, template.title) for template in TEMPLATES]
+def template_choices(device: DeviceChoice) -> Choices:
+    """The templates, with their sizes in the unit of the chosen devices."""
+    return [(template.id, template.title_in(device.unit)) for template in TEMPLATES]
+
+
+def device_words(snapshot: Snapshot) -> Choices:
+    """The accelerators that can be requested, with how many the nodes offer: `amd.com/gpu  16 GPUs`."""
+    return [
+        (one.key, f"{one.key}  {counted_units(one.total, one.unit) if one.total else 'on no node'}")
+        for one in device_choices(snapshot)
+    ]
 
 
 def namespace_choices(snapshot: Snapshot) -> Choices:
@@ -125,16 +158,17 @@ def namespace_choices(snapshot: Snapshot) -> Choices:
     return [*((name, name) for name in with_queue), *((name, f"{name}  (no queue)") for name in others)]
 
 
-def queue_choices(rooms: tuple[Headroom, ...], namespace: str) -> Choices:
-    """The namespace's queues with what they could still take, and the choice to use none."""
-    queues = [(room.name, queue_words(room)) for room in rooms if room.namespace == namespace]
+def queue_choices(rooms: tuple[Headroom, ...], namespace: str, device: DeviceChoice) -> Choices:
+    """The namespace's queues with what they could still take of some devices, and the choice to use none."""
+    queues = [(room.name, queue_words(room, device)) for room in rooms if room.namespace == namespace]
     return [*queues, ("", "none: Kueue does not manage the job")]
 
 
-def queue_words(room: Headroom) -> str:
+def queue_words(room: Headroom, device: DeviceChoice) -> str:
     """One line for a queue: `lq-research → cq-research  4 free (0 own) · 1 waits`."""
-    own = max((flavor.own_left for flavor in room.flavors), default=0)
-    free = f"{room.best} free ({own} own)" if not room.problem else f"⚠ {room.problem}"
+    own = max((flavor.own_left for flavor in room.of(device)), default=0)
+    quota = f"{room.best(device)} free ({own} own)" if room.of(device) else f"no quota of {device.key}"
+    free = f"⚠ {room.problem}" if room.problem else quota
     waits = f" · {room.pending} wait" if room.pending else ""
     return f"{room.name} → {room.cluster_queue}  {free}{waits}"
 
@@ -157,36 +191,39 @@ def covered_by(snapshot: Snapshot, room: Headroom | None) -> frozenset[str]:
 
 def prospects(snapshot: Snapshot, request: Request, room: Headroom | None) -> list[Painted]:
     """What would come of it, as far as quota and node sizes tell."""
+    device = choice_of(snapshot, request.resource, request.device_class)
     wanted = request.gpus * request.pods
-    largest = max((node.gpus for node in snapshot.nodes.all()), default=0)
     lines: list[Painted] = []
-    if request.gpus > largest:
-        lines.append(
-            line((f"{GLYPHS['fault']} ", "fault"), f"no node has {fmt.gpus(request.gpus)}: the largest has {largest}")
-        )
+    if request.gpus > device.largest:
+        words = f"no node has {counted_units(request.gpus, device.unit)}: the largest has {device.largest}"
+        lines.append(line((f"{GLYPHS['fault']} ", "fault"), words))
     if room is None:
         return [*lines, line((f"{GLYPHS['held']} ", "held"), "no queue: its pods go to the nodes at once, by priority")]
-    most = max((flavor.potential for flavor in room.flavors), default=0)
+    flavors = room.of(device)
+    most = max((flavor.potential for flavor in flavors), default=0)
     if room.problem:
         lines.append(line((f"{GLYPHS['fault']} ", "fault"), room.problem))
+    elif wanted and not flavors:
+        lines.append(line((f"{GLYPHS['fault']} ", "fault"), f"{room.cluster_queue} has no quota of {device.key}"))
     elif wanted > most:
-        words = f"it asks for {fmt.gpus(wanted)}, and {room.cluster_queue} could never have more than {most}"
+        asked = counted_units(wanted, device.unit)
+        words = f"it asks for {asked}, and {room.cluster_queue} could never have more than {most}"
         lines.append(line((f"{GLYPHS['fault']} ", "fault"), words))
-    elif wanted <= room.best:
-        lines.append(line((f"{GLYPHS['good']} ", "good"), f"{_fitting(wanted)} the quota now"))
+    elif wanted <= room.best(device):
+        lines.append(line((f"{GLYPHS['good']} ", "good"), f"{_fitting(wanted, device.unit)} the quota now"))
     else:
-        words = f"{_fitting(wanted, fit=False)} now; it would wait or preempt (ctrl+o tries it)"
+        words = f"{_fitting(wanted, device.unit, fit=False)} now; it would wait or preempt (ctrl+o tries it)"
         lines.append(line((f"{GLYPHS['pending']} ", "pending"), words))
-    for flavor in room.flavors:
+    for flavor in flavors:
         numbers = f"{flavor.available} free, {flavor.own_left} of them own; {flavor.potential} at most"
         lines.append(line((f"  {flavor.flavor}: ", "dim"), numbers))
     return lines
 
 
-def _fitting(gpus: int, fit: bool = True) -> str:
-    """`1 GPU fits`, `8 GPUs do not fit`."""
-    does = "does" if gpus == 1 else "do"
-    return f"{fmt.gpus(gpus)} {('fits' if gpus == 1 else 'fit') if fit else f'{does} not fit'}"
+def _fitting(count: int, unit: DeviceUnit, fit: bool = True) -> str:
+    """`1 GPU fits`, `8 MIG 1g.10gb instances do not fit`."""
+    does = "does" if count == 1 else "do"
+    return f"{counted_units(count, unit)} {('fits' if count == 1 else 'fit') if fit else f'{does} not fit'}"
 
 
 def finding_lines(findings: tuple[Finding, ...]) -> list[Painted]:

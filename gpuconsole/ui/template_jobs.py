@@ -3,12 +3,15 @@
 A function for each kind, from `Request` to a manifest; `templates` says which of them the form offers.
 """
 
+from math import ceil
 from typing import Any
 
 from msgspec import Struct
 
 from gpuconsole.model.clock import Span, format_exactly
+from gpuconsole.model.gpus.instances import part_of_gpu
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
+from gpuconsole.model.resources import is_mig
 
 Manifest = dict[str, Any]
 
@@ -19,6 +22,8 @@ CHECKPOINT = "gpuconsole.io/checkpoint-interval"
 
 CPU_PER_GPU = 8
 MEMORY_PER_GPU = 64
+CLAIM = "devices"
+"""What a pod calls its claim."""
 _RAY = "rayproject/ray:latest"
 _MPI = "mpioperator/mpi-pi:latest"
 
@@ -33,11 +38,14 @@ class Request(Struct, frozen=True, kw_only=True):
     priority_class: str = ""
     """A WorkloadPriorityClass, or a PriorityClass where there is no queue."""
     gpus: int = 1
-    """GPUs of one pod."""
+    """Devices of one pod: GPUs, or whatever `resource` or `device_class` stands for."""
     pods: int = 1
     duration: Span | None = None
     checkpoint: Span | None = None
     resource: str = GPU
+    """Extended resource that is requested; empty where devices of a class are claimed."""
+    device_class: str = ""
+    """DeviceClass whose devices each pod claims by a ResourceClaimTemplate (resource.k8s.io/v1)."""
     covered: frozenset[str] = frozenset()
 
 
@@ -62,14 +70,36 @@ def _metadata(request: Request) -> Manifest:
 
 def _container(request: Request, name: str, image: str) -> Manifest:
     requests: dict[str, str] = {}
-    units = max(1, request.gpus)
+    units = float(max(1, request.gpus))
+    if is_mig(request.resource):
+        units *= part_of_gpu(request.resource, {})
     if CPU in request.covered:
-        requests[CPU] = str(CPU_PER_GPU * units)
+        requests[CPU] = str(ceil(CPU_PER_GPU * units))
     if MEMORY in request.covered:
-        requests[MEMORY] = f"{MEMORY_PER_GPU * units}Gi"
-    limits = {request.resource: str(request.gpus)} if request.gpus else {}
+        requests[MEMORY] = f"{ceil(MEMORY_PER_GPU * units)}Gi"
+    limits = {request.resource: str(request.gpus)} if request.gpus and request.resource else {}
     requests.update(limits)
-    return {"name": name, "image": image, "resources": {"requests": requests, "limits": limits}}
+    resources: Manifest = {"requests": requests, "limits": limits}
+    if claims_devices(request):
+        resources["claims"] = [{"name": CLAIM}]
+    return {"name": name, "image": image, "resources": resources}
+
+
+def claims_devices(request: Request) -> bool:
+    """True if pods claim devices of a class (DRA) instead of requesting an extended resource."""
+    return bool(request.device_class and request.gpus)
+
+
+def claim_template(request: Request) -> Manifest:
+    """The ResourceClaimTemplate by which each pod of the job claims its devices."""
+    exactly = {"deviceClassName": request.device_class, "count": request.gpus}
+    devices = {"requests": [{"name": CLAIM, "exactly": exactly}]}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": request.name, "namespace": request.namespace},
+        "spec": {"spec": {"devices": devices}},
+    }
 
 
 def _pod(request: Request, name: str, image: str, restart: str = "Never") -> Manifest:
@@ -77,9 +107,16 @@ def _pod(request: Request, name: str, image: str, restart: str = "Never") -> Man
     if not request.queue and request.priority_class:
         spec["priorityClassName"] = request.priority_class
     # GPU nodes are commonly tainted so that only GPU pods land there.
-    spec["tolerations"] = [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}]
+    spec["tolerations"] = [{"key": _taint(request.resource), "operator": "Exists", "effect": "NoSchedule"}]
+    if claims_devices(request):
+        spec["resourceClaims"] = [{"name": CLAIM, "resourceClaimTemplateName": request.name}]
     spec["containers"] = [_container(request, name, image)]
     return {"spec": spec}
+
+
+def _taint(resource: str) -> str:
+    """The key of the taint that keeps other pods off: NVIDIA's is `nvidia.com/gpu`, however GPUs are offered."""
+    return resource if resource and not resource.startswith(GPU.removesuffix("gpu")) else GPU
 
 
 def _job(request: Request, name: str, image: str) -> Manifest:

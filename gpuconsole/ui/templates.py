@@ -9,9 +9,12 @@ import yaml
 from msgspec import Struct
 
 from gpuconsole.model.clock import HOUR, MINUTE, Span
+from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit
 from gpuconsole.ui.template_jobs import (
     Manifest,
     Request,
+    claim_template,
+    claims_devices,
     cron_job,
     deployment,
     inference,
@@ -43,8 +46,13 @@ class Template(Struct, frozen=True, kw_only=True):
     checkpoint: Span | None = None
 
     def text(self, request: Request) -> str:
-        """The manifest as YAML, as the preview shows it."""
-        return yaml.safe_dump(self.build(request), sort_keys=False, allow_unicode=True, width=1000)
+        """The manifest as YAML, as the preview shows it; behind the template of the claims if pods claim devices."""
+        manifests = [claim_template(request)] if claims_devices(request) else []
+        return yaml.safe_dump_all([*manifests, self.build(request)], sort_keys=False, allow_unicode=True, width=1000)
+
+    def title_in(self, unit: DeviceUnit) -> str:
+        """The title where devices are counted in another unit than whole GPUs."""
+        return self.title.replace(WHOLE_GPU.noun, unit.noun)
 
 
 TEMPLATES: tuple[Template, ...] = (

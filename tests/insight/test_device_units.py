@@ -18,6 +18,7 @@ from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.device_units import described
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build, load_scenario
 from gpuconsole.ui.answers.slots import slots_lines
 from gpuconsole.ui.gpu_look import ColourBy, Look
@@ -155,6 +156,11 @@ def text(cell: Cell) -> str:
 
 def cluster(kind: Kind, *, kueue: bool, jobs: int) -> Snapshot:
     """A node with two of a kind after a minute, and jobs that want one each."""
+    return simulation(kind, kueue=kueue, jobs=jobs).snapshot()
+
+
+def simulation(kind: Kind, *, kueue: bool, jobs: int) -> Simulation:
+    """The same, to go on with."""
     engine: Manifest = {"admission": "Kueue" if kueue else "none"}
     if kind.sharing:
         engine["sharing"] = kind.sharing
@@ -171,9 +177,9 @@ def cluster(kind: Kind, *, kueue: bool, jobs: int) -> Snapshot:
         "objects": objects,
         "steps": [{"create": [_job(f"job-{number}", kind, kueue) for number in range(jobs)]}],
     }
-    simulation = build(load_scenario([document]))
-    simulation.advance(simulation.now + MINUTE)
-    return simulation.snapshot()
+    made = build(load_scenario([document]))
+    made.advance(made.now + MINUTE)
+    return made
 
 
 def _words(snapshot: Snapshot) -> dict[str, str]:

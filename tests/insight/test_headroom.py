@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.insight.cost import Loss, hourly, loss_if_evicted, node_hourly
+from gpuconsole.insight.device_choices import DeviceChoice
 from gpuconsole.insight.headroom import FlavorHeadroom, Headroom, headroom
 from gpuconsole.insight.timeline import Moment, timeline
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
@@ -48,7 +49,7 @@ def test_the_picker_has_every_door_and_knows_its_roomiest_flavor() -> None:
     ]
     found = headroom(world(objects))
 
-    assert [(one.key, one.best, [flavor.flavor for flavor in one.flavors]) for one in found] == [
+    assert [(one.key, one.best(DeviceChoice()), [flavor.flavor for flavor in one.flavors]) for one in found] == [
         ("a/lq", 8, ["a100", "l4"]),
         ("b/lq", 8, ["a100", "l4"]),
     ]

@@ -228,25 +228,33 @@ async def test_why_a_workload_is_pending_and_what_would_admit_it(org: Org) -> No
         assert stage.line("✓ research/rlhf ends")
 
 
-async def test_eight_gpus_are_submitted_and_admitted() -> None:
-    org = WHOLE
+SUBMITTED = pytest.mark.parametrize(
+    ("org", "template", "sizes"),
+    [(WHOLE, "training", ("8", "1")), (INSTANCES, "sweep", ("1", "8"))],
+    ids=["whole GPUs", "MIG only"],
+)
+
+
+@SUBMITTED
+async def test_eight_gpus_are_submitted_and_admitted(org: Org, template: str, sizes: tuple[str, str]) -> None:
+    """Eight whole GPUs in one pod, or eight MIG instances: no node has more than seven."""
     console = simulated(org.objects(PreemptionPolicy.NEVER))
     async with staged(console, SIZE) as stage:
         await use(stage, "n", "ctrl+t")
-        await use(stage, str([template.id for template in TEMPLATES].index("training") + 1))
+        await use(stage, str([known.id for known in TEMPLATES].index(template) + 1))
         await stage.wait(0.3)
         values = stage.screen(SubmitScreen).form.values
-        assert values["gpus"] == "8"
+        assert (values["gpus"], values["pods"]) == sizes
+        assert "✓ 8 GPUs fit the quota now" in stage.text or "✓ 8 MIG 1g.10gb instances fit" in stage.text
         await use(stage, "ctrl+s")
         stage.screen(Confirm)
         await use(stage, "tab", "enter")
         await stage.tick(times=5)
-        (workload,) = console.snapshot.workloads.all()
-        assert (workload.admitted, workload.gpus, workload.owner) == (
-            True,
-            8,
-            f"Job/{values['namespace']}/{values['name']}",
-        )
+        snapshot = console.snapshot
+        (workload,) = snapshot.workloads.all()
+        assert (workload.admitted, workload.owner) == (True, f"Job/{values['namespace']}/{values['name']}")
+        assert used(snapshot, org, workload.cluster_queue) == 8
+        assert sum(free_by_node(snapshot, org).values()) == 3 * org.each - 8
         assert f"{values['namespace']}/{values['name']}" in stage.line("● running")
         await use(stage, "escape", "3")
         assert "running" in stage.line(values["name"])
@@ -263,9 +271,9 @@ async def test_who_was_preempted_in_the_last_hour_by_whom(org: Org) -> None:
         assert f"{len(lines)} in the last hour" in stage.text
 
 
-async def test_a_job_of_high_priority_is_rehearsed() -> None:
+@BOTH
+async def test_a_job_of_high_priority_is_rehearsed(org: Org) -> None:
     """A copy of prod/serve: what it preempts in the rehearsal is what it preempts when it is submitted."""
-    org = WHOLE
     console = org.console(reclaim=PreemptionPolicy.ANY)
     async with staged(console, SIZE) as stage:
         await use(stage, "3", "/")
@@ -274,13 +282,13 @@ async def test_a_job_of_high_priority_is_rehearsed() -> None:
         await use(stage, "D")
         await stage.wait(0.3)
         values = stage.screen(SubmitScreen).form.values
-        assert (values["gpus"], values["priority"]) == ("8", "production")
+        assert (values["gpus"], values["priority"]) == (str(org.each), "production")
         await use(stage, "ctrl+o")
         stage.screen(WhatIfScreen)
         await use(stage, "enter")
         await appears(stage, "preempts")
         rehearsed = stage.text
-    real = org.console((values["name"], 8, "prod", "production"), reclaim=PreemptionPolicy.ANY)
+    real = org.console((values["name"], org.each, "prod", "production"), reclaim=PreemptionPolicy.ANY)
     victims = {called(row.workload) for row in real.snapshot.recent if row.what is What.PREEMPTED}
     assert victims == {"research/rlhf"}
     verdict = next(line for line in rehearsed.splitlines() if "preempts" in line)

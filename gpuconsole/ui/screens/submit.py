@@ -7,13 +7,14 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.timer import Timer
 
+from gpuconsole.insight.device_choices import DeviceChoice, device_choices
 from gpuconsole.insight.headroom import Headroom, headroom
 from gpuconsole.model.commands import Submit
+from gpuconsole.model.device_units import WHOLE_GPU, counted_units
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import draft, plan
-from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.as_yaml import as_documents
 from gpuconsole.ui.names import called
@@ -57,15 +58,16 @@ class SubmitScreen(ConsoleScreen):
         self._timer: Timer | None = None
 
     def body(self) -> ComposeResult:
-        first = TEMPLATES[0]
+        first, device = TEMPLATES[0], draft.WHOLE_GPUS
         sizes = draft.defaults(first)
         form = Form(
             [
-                Field("Template", Picker(draft.template_choices(), first.id, id="template")),
+                Field("Template", Picker(draft.template_choices(device), first.id, id="template")),
                 Field("Namespace", Picker([], "", id="namespace")),
                 Field("Queue", Picker([], "", id="queue")),
                 Field("Name", Entry("", id="name")),
                 Field("Priority", Picker([], "", id="priority")),
+                Field("Device", Picker([(device.key, device.key)], device.key, id="device")),
                 Field("GPUs a pod", Entry(sizes["gpus"], number=True, limit=6, id="gpus")),
                 Field("Pods", Entry(sizes["pods"], number=True, limit=6, id="pods")),
                 Field("Runs for", Entry(sizes["duration"], limit=12, empty="as the scenario draws", id="duration")),
@@ -86,25 +88,54 @@ class SubmitScreen(ConsoleScreen):
     def show(self, snapshot: Snapshot) -> None:
         self._rooms = headroom(snapshot)
         self.form.picker("namespace").offer(draft.namespace_choices(snapshot))
+        self.form.picker("device").offer(draft.device_words(snapshot))
         first, self._filled = not self._filled, True
         if first and len(self.namespaces) == 1:
             self.form.put("namespace", next(iter(self.namespaces)))
         self._offer(anew=first)
         if first:
+            self._choose_covered_device()
             self._name_anew()
         self._judge()
 
     def _offer(self, *, anew: bool = False) -> None:
-        """Offer what the chosen namespace and queue leave to choose; `anew` chooses the roomiest queue."""
-        queues = draft.queue_choices(self._rooms, self.form.values["namespace"])
-        self.form.picker("queue").offer(queues, self._roomiest() if anew else None)
+        """Offer what the chosen namespace, queue and device leave to choose; `anew` chooses the roomiest queue."""
+        device = self._device()
+        queues = draft.queue_choices(self._rooms, self.form.values["namespace"], device)
+        self.form.picker("queue").offer(queues, self._roomiest(device) if anew else None)
+        self.form.picker("template").offer(draft.template_choices(device))
         queued = bool(self.form.values["queue"])
         self.form.picker("priority").offer(draft.priority_choices(self.snapshot, queued))
+        whole = device.unit == WHOLE_GPU
+        self.form.fields["gpus"].rename("GPUs a pod" if whole else "Per pod")
+        self.form.fields["device"].display = not whole or len(self.form.picker("device").choices) > 1
 
-    def _roomiest(self) -> str:
+    def _device(self) -> DeviceChoice:
+        """The chosen device; the only one where there is no choice."""
+        choices, chosen = device_choices(self.snapshot), self.form.values.get("device")
+        return next((one for one in choices if one.key == chosen), choices[0])
+
+    def _choose_covered_device(self) -> None:
+        """Choose a device that the chosen queue has quota of, unless it has some of the chosen one."""
+        room, device = self._room(), self._device()
+        if room is not None and not room.of(device):
+            covered = (one for one in device_choices(self.snapshot) if room.of(one))
+            self.form.put("device", next(covered, device).key)
+
+    def _choose_covering_queue(self) -> None:
+        """Choose a queue with quota of the chosen device, unless the chosen one has some."""
+        room, device = self._room(), self._device()
+        roomiest = self._roomiest(device)
+        if room is not None and not room.of(device) and any(r.name == roomiest and r.of(device) for r in self._here()):
+            self.form.put("queue", roomiest)
+
+    def _here(self) -> list[Headroom]:
         namespace = self.form.values["namespace"]
-        rooms = [room for room in self._rooms if room.namespace == namespace]
-        return max(rooms, key=lambda room: (not room.problem, room.best)).name if rooms else ""
+        return [room for room in self._rooms if room.namespace == namespace]
+
+    def _roomiest(self, device: DeviceChoice) -> str:
+        rooms = self._here()
+        return max(rooms, key=lambda room: (not room.problem, room.best(device))).name if rooms else ""
 
     def _name_anew(self) -> None:
         values = self.form.values
@@ -118,8 +149,12 @@ class SubmitScreen(ConsoleScreen):
                 self.form.put(name, value)
         if message.field in ("template", "namespace"):
             self._name_anew()
-        if message.field in ("namespace", "queue"):
+        if message.field == "device":
+            self._choose_covering_queue()
+        if message.field in ("namespace", "queue", "device"):
             self._offer(anew=message.field == "namespace")
+        if message.field in ("namespace", "queue"):
+            self._choose_covered_device()
         if self._timer is not None:
             self._timer.stop()
         self._timer = self.set_timer(PAUSE, self._judge)
@@ -131,7 +166,7 @@ class SubmitScreen(ConsoleScreen):
 
     def _request(self) -> Request:
         room = self._room()
-        request, self._problems = draft.read(self.form.values, draft.covered_by(self.snapshot, room))
+        request, self._problems = draft.read(self.form.values, draft.covered_by(self.snapshot, room), self._device())
         return request
 
     def _judge(self) -> None:
@@ -200,7 +235,7 @@ class SubmitScreen(ConsoleScreen):
     def fill(self, job: Job) -> None:
         """Fill the form in so that it makes a job like this one."""
         self._filled = True
-        values = draft.of_job(job)
+        values = draft.of_job(self.snapshot, job)
         with self.prevent(Form.Changed):
             for name, value in values.items():
                 if name == "queue":
@@ -210,7 +245,8 @@ class SubmitScreen(ConsoleScreen):
         self._judge()
 
     def _ask_template(self) -> None:
-        options = [Option(template.id, template.title, str(n)) for n, template in enumerate(TEMPLATES, start=1)]
+        titles = draft.template_choices(self._device())
+        options = [Option(id, title, str(number)) for number, (id, title) in enumerate(titles, start=1)]
         self.choose("Template", options, lambda id: self.form.put("template", id), self.form.values["template"])
 
     def _ask_to_send(self) -> None:
@@ -235,8 +271,10 @@ class SubmitScreen(ConsoleScreen):
         template = draft.template_of(self.form.values)
         where = f"queue {request.queue}" if request.queue else "no queue"
         rank = f", priority {request.priority_class}" if request.priority_class else ""
-        size = f"{request.pods} pod{'s' if request.pods != 1 else ''} × {fmt.gpus(request.gpus)}"
-        return (template.title, f"{size}, {where}{rank}", *draft.prospects(self.snapshot, request, self._room()))
+        unit = self._device().unit
+        size = f"{request.pods} pod{'s' if request.pods != 1 else ''} × {counted_units(request.gpus, unit)}"
+        found = draft.prospects(self.snapshot, request, self._room())
+        return (template.title_in(unit), f"{size}, {where}{rank}", *found)
 
     def _send(self) -> None:
         objects = self._objects
@@ -247,6 +285,6 @@ class SubmitScreen(ConsoleScreen):
     def _try_out(self) -> None:
         self._judge()
         request = self._request()
-        words = f"{request.namespace}/{request.name}, {fmt.gpus(request.gpus * request.pods)}"
+        words = f"{request.namespace}/{request.name}, {counted_units(request.gpus * request.pods, self._device().unit)}"
         rank = f", prio {request.priority_class}" if request.priority_class else ""
         try_out(self.console_app, plan.submit(self._objects, words + rank, self._documents))

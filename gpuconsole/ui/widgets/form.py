@@ -133,6 +133,12 @@ class Field(Horizontal):
     def on_descendant_blur(self) -> None:
         self.remove_class("-focused")
 
+    def rename(self, label: str) -> None:
+        """Show another label."""
+        self._label = label
+        for shown in self.query(".field--label").results(Static):
+            shown.update(label)
+
     def complain(self, problem: str) -> None:
         """Say what is wrong with the value; an empty text takes it back."""
         self._problem.update(Content(f"✖ {clean(problem)}" if problem else ""))
@@ -166,8 +172,8 @@ class Form(VerticalScroll):
 
     @property
     def values(self) -> dict[str, str]:
-        """What stands in each field now."""
-        return {name: _value(field.control) for name, field in self.fields.items()}
+        """What stands in each field that is shown now."""
+        return {name: _value(field.control) for name, field in self.fields.items() if field.display}
 
     def put(self, name: str, value: str) -> None:
         """Fill a field in."""
@@ -190,7 +196,7 @@ class Form(VerticalScroll):
 
     def action_step(self, way: int) -> None:
         """Move the focus to the field above or below."""
-        controls = [field.control for field in self.fields.values()]
+        controls = [field.control for field in self.fields.values() if field.display]
         focused = [position for position, control in enumerate(controls) if control.has_focus]
         position = (focused[0] if focused else 0) + way
         if 0 <= position < len(controls):
