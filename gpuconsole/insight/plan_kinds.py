@@ -1,16 +1,25 @@
 """What may be changed to let workloads in: policy, priority, quota, nodes; each grows in a number."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
 from gpuconsole.insight.cost import node_hourly
-from gpuconsole.insight.demand import wanted_gpus
+from gpuconsole.insight.demand import pod_accelerators
+from gpuconsole.insight.device_demand import (
+    CLAIMED,
+    counted_as,
+    quota_accelerators,
+    quota_unit,
+    template_units,
+    wanted_units,
+)
+from gpuconsole.insight.gpumap import dra_devices
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import AddNodes, Command, Reconfigure, SetPreemption, SetPriority, SetQuota
-from gpuconsole.model.prices import Prices
+from gpuconsole.model.device_units import DRA_DEVICE, counted_units
+from gpuconsole.model.prices import Prices, gpu_hourly
 from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy
-from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.policy import SimPolicy
@@ -48,6 +57,23 @@ class Kind(Struct, frozen=True):
     """Those after the first are made as small as they may be before it is."""
 
 
+class _Demand(Struct):
+    """What is requested of one kind of accelerators."""
+
+    largest: int = 0
+    """By one pod."""
+    total: int = 0
+
+    @property
+    def pods(self) -> int:
+        """So many pods like the largest would request it."""
+        return -(-self.total // self.largest)
+
+
+_Wanted = Mapping[str, _Demand]
+"""Extended resource, or CLAIMED for DRA devices → what is requested; nothing of which nothing is."""
+
+
 def kinds(snapshot: Snapshot, workloads: Sequence[Workload], policy: SimPolicy) -> list[Kind]:
     """What could be tried to let these workloads into a cluster."""
     queues = _queues(snapshot, workloads)
@@ -60,8 +86,9 @@ def kinds(snapshot: Snapshot, workloads: Sequence[Workload], policy: SimPolicy) 
         found.append(Kind("priority", RAISED, 1, (_raising(workloads),)))
         if shared and not policy.kueue.fair_sharing:
             found.append(Kind("fair sharing", 1, 1, (_fair_sharing,)))
-    for flavor in dict.fromkeys(name for queue in queues for name, _ in _gpu_quotas(queue)) or [""]:
-        found += _capacity(snapshot, workloads, queues, flavor, policy.prices)
+    wanted = _wanted(snapshot, workloads)
+    for flavor in dict.fromkeys(name for queue in queues for name, _ in _pairs(snapshot, queue, wanted)) or [""]:
+        found += _capacity(snapshot, wanted, queues, flavor, policy.prices)
     return found
 
 
@@ -89,31 +116,62 @@ def _queues(snapshot: Snapshot, workloads: Sequence[Workload]) -> list[ClusterQu
 
 
 def _capacity(
-    snapshot: Snapshot, workloads: Sequence[Workload], queues: Sequence[ClusterQueue], flavor: str, prices: Prices
+    snapshot: Snapshot, wanted: _Wanted, queues: Sequence[ClusterQueue], flavor: str, prices: Prices
 ) -> Iterator[Kind]:
     """More quota of a flavor, more of its nodes, and both."""
-    step = max([1, *map(_largest_pod, workloads)])
-    asked = -(-sum(map(wanted_gpus, workloads)) // step)
+    asked = max((demand.pods for demand in wanted.values()), default=0)
     most = max(MOST, asked)
-    pairs = [(queue, pair) for queue in queues for pair in _gpu_quotas(queue) if pair[0] == flavor]
-    like = _cheapest(snapshot, flavor, prices)
-    quotas = tuple(_quota(*pair, step) for pair in pairs)
+    pairs = [(queue, pair) for queue in queues for pair in _pairs(snapshot, queue, wanted) if pair[0] == flavor]
+    like = _cheapest(snapshot, flavor, wanted, prices)
+    quotas = tuple(_quota(snapshot, *pair, wanted) for pair in pairs)
     if quotas:
         yield Kind("quota", most, asked, quotas)
     if like is not None:
-        nodes = _nodes(like, node_hourly(like, prices))
+        nodes = _nodes(like, _hourly(snapshot, like, prices))
         yield Kind("nodes", most, asked, (nodes,))
         if quotas:
             # Nodes cost money: they are made few first.
             yield Kind("quota and nodes", most, asked, (*quotas, nodes))
 
 
-def _quota(queue: ClusterQueue, pair: tuple[str, str], step: int) -> Make:
-    """More nominal quota of a flavor's GPUs in a queue that is asked and has some; by what the largest pod takes."""
+def _wanted(snapshot: Snapshot, workloads: Iterable[Workload]) -> _Wanted:
+    found: dict[str, _Demand] = {}
+    for workload in workloads:
+        for pod_set in workload.pod_sets:
+            for name, amount in pod_accelerators(pod_set.template).items():
+                demand = found.setdefault(name, _Demand())
+                demand.largest = max(demand.largest, amount)
+                demand.total += amount * pod_set.count
+            claims = template_units(snapshot, workload.namespace, pod_set.template).get(DRA_DEVICE, 0)
+            if claims:
+                demand = found.setdefault(CLAIMED, _Demand())
+                demand.largest = max(demand.largest, claims)
+        if devices := wanted_units(snapshot, workload).get(DRA_DEVICE, 0):
+            found[CLAIMED].total += devices
+    return found
+
+
+def _pairs(snapshot: Snapshot, queue: ClusterQueue, wanted: _Wanted) -> Iterator[tuple[str, str]]:
+    """(flavor, resource) of the queue's quotas of what is wanted; of all accelerators where none are."""
+    counted = quota_accelerators(snapshot)
+    for flavor, resource in queue.quotas():
+        if resource in counted and (not wanted or _name(resource) in wanted):
+            yield flavor, resource
+
+
+def _name(resource: str) -> str:
+    """What a quota's resource is called among the wanted."""
+    return CLAIMED if counted_as(resource) == CLAIMED else resource
+
+
+def _quota(snapshot: Snapshot, queue: ClusterQueue, pair: tuple[str, str], wanted: _Wanted) -> Make:
+    """More nominal quota in a queue that is asked and has some; by what the largest pod takes."""
+    demand, unit = wanted.get(_name(pair[1])), quota_unit(snapshot, pair[1])
+    step = demand.largest if demand is not None else 1
 
     def make(number: int) -> Change:
         amount = queue.quotas()[pair].nominal + number * step
-        words = f"quota {queue.name} +{number * step} GPUs of {pair[0]}"
+        words = f"quota {queue.name} +{counted_units(number * step, unit)} of {pair[0]}"
         return Change("quota", words, (SetQuota(queue.name, *pair, amount),))
 
     return make
@@ -149,22 +207,26 @@ def _fair_sharing(number: int) -> Change:
     return Change("fair sharing", "fair sharing on", (Reconfigure(fair_sharing=True),))
 
 
-def _largest_pod(workload: Workload) -> int:
-    requests = (pod_set.template.requests for pod_set in workload.pod_sets)
-    return max((sum(amount for name, amount in r.items() if is_gpu(name)) for r in requests), default=1)
+def _cheapest(snapshot: Snapshot, flavor: str, wanted: _Wanted, prices: Prices) -> Node | None:
+    """The node that offers what is wanted at the least a device, among those of a flavor; of all, where nothing queues.
 
-
-def _gpu_quotas(queue: ClusterQueue) -> list[tuple[str, str]]:
-    return [pair for pair in queue.quotas() if is_gpu(pair[1])]
-
-
-def _cheapest(snapshot: Snapshot, flavor: str, prices: Prices) -> Node | None:
-    """The node with the cheapest GPUs among those of a flavor; of all, where nothing queues."""
+    Where no accelerators are wanted, the node with the cheapest GPUs.
+    """
     known = snapshot.flavors.get(flavor)
     labels = known.node_labels.items() if known is not None else ()
-    nodes = [
-        node
-        for node in snapshot.nodes.all()
-        if node.gpus and node.ready and all(node.labels.get(key) == value for key, value in labels)
-    ]
-    return min(nodes, key=lambda node: (node_hourly(node, prices) / node.gpus, node.name), default=None)
+    found: list[tuple[float, str, Node]] = []
+    for node in snapshot.nodes.all():
+        if node.ready and all(node.labels.get(key) == value for key, value in labels):
+            offered = sum(_offered(snapshot, node, name) for name in wanted) if wanted else node.gpus
+            if offered:
+                found.append((_hourly(snapshot, node, prices) / offered, node.name, node))
+    return min(found, key=lambda one: one[:2])[2] if found else None
+
+
+def _offered(snapshot: Snapshot, node: Node, name: str) -> int:
+    return dra_devices(snapshot, node.name) if name == CLAIMED else node.allocatable.get(name, 0)
+
+
+def _hourly(snapshot: Snapshot, node: Node, prices: Prices) -> float:
+    """USD an hour for a node; of one whose devices only ResourceSlices name, for these."""
+    return node_hourly(node, prices) or dra_devices(snapshot, node.name) * gpu_hourly(node, prices)

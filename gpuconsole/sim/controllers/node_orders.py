@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Divide, SetTaint
+from gpuconsole.model.devices import ResourceSlice
 from gpuconsole.model.events import What
 from gpuconsole.model.gpus.instances import DYNAMIC, LAYOUT, division_of
 from gpuconsole.model.gpus.models import model_of
@@ -49,7 +50,10 @@ def set_taint(world: World, command: SetTaint) -> Refusal:
 
 
 def add(world: World, like: str, number: int) -> Refusal:
-    """Nodes join that are like one that is there: its labels, its topology, what it offers; empty and ready."""
+    """Nodes join that are like one that is there: its labels, its topology, what it offers; empty and ready.
+
+    DRA drivers publish the devices of each in ResourceSlices of its own.
+    """
     node = world.node(like)
     if node is None:
         return _no_node(like)
@@ -59,7 +63,18 @@ def add(world: World, like: str, number: int) -> Refusal:
     for _ in range(number):
         twin = node.twin(next(names))
         creating.create(world, replace(twin, uid=world.uid("Node", twin.name), created=world.now))
+        for part in [part for part in world.state.table("resource_slices").all() if part.node == like]:
+            creating.create(world, _slice_of(part, like, twin.name))
     return DONE
+
+
+def _slice_of(part: ResourceSlice, like: str, name: str) -> ResourceSlice:
+    """The same devices on another node, in a pool of their own; pools are commonly called as their nodes."""
+
+    def renamed(old: str) -> str:
+        return old.replace(like, name) if like in old else f"{old}-{name}"
+
+    return replace(part, name=renamed(part.name), uid="", pool=renamed(part.pool), node=name)
 
 
 def divide(world: World, command: Divide) -> Refusal:
