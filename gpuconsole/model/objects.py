@@ -30,7 +30,7 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
-from gpuconsole.model.scheduling_groups import SchedulingWorkload
+from gpuconsole.model.scheduling_groups import CompositePodGroup, SchedulingWorkload
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.training import TrainingRuntime
@@ -67,6 +67,7 @@ Object = Union[
     ResourceQuota,
     VolcanoQueue,
     SchedulingWorkload,
+    CompositePodGroup,
     PodGroup,
     KaiQueue,
     KaiPodGroup,
@@ -112,6 +113,7 @@ TABLES: dict[type, str] = {
     ResourceQuota: "resource_quotas",
     VolcanoQueue: "volcano_queues",
     SchedulingWorkload: "scheduling_workloads",
+    CompositePodGroup: "composite_pod_groups",
     PodGroup: "pod_groups",
     KaiQueue: "kai_queues",
     KaiPodGroup: "kai_pod_groups",

@@ -51,6 +51,7 @@ WORDS = {
     **dict.fromkeys(("key", "topology_key", "levels", "required", "preferred", "slice_required"), "key"),
     **dict.fromkeys(("value", "values"), "value"),
     **dict.fromkeys(("queue",), "queue"),
+    **dict.fromkeys(("parent_group",), "group"),
 }
 """Field → the word for a pseudonym; others are called `name`."""
 KINDS = {
@@ -59,6 +60,7 @@ KINDS = {
     "LocalQueue": "door",
     "PodGroup": "group",
     "SchedulingWorkload": "workload",
+    "CompositePodGroup": "group",
     "KaiPodGroup": "group",
     **dict.fromkeys(("Cohort", "ClusterQueue", "VolcanoQueue", "KaiQueue"), "queue"),
 }
@@ -70,7 +72,7 @@ KEPT = _words(
     """
     access_modes action admission_mode autoscaler capacity_type completed conditions consolidate_after
     consolidation_policy cpu_policy dequeue_strategy effect failed fractions highest_tier_name indexes kind
-    max_ratio max_unavailable merge_policy min_available mode model operator phase plugins preemptibility
+    max_ratio max_unavailable merge_policy min_available mode model operator phase plugins policy preemptibility
     preemption_policy priority_kind profile protocol reason reasons restart_policy schedule scope share by_share state
     time_zone topology_policy type underlying_cause version when_unsatisfiable
     """

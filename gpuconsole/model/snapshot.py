@@ -39,7 +39,7 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
-from gpuconsole.model.scheduling_groups import SchedulingWorkload
+from gpuconsole.model.scheduling_groups import CompositePodGroup, SchedulingWorkload
 from gpuconsole.model.seen import EVERYTHING, Seen, cut
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.telemetry import NodeTelemetry
@@ -133,6 +133,7 @@ class Snapshot:
     kai_pod_groups: View[KaiPodGroup]
     pod_groups: View[PodGroup]
     scheduling_workloads: View[SchedulingWorkload]
+    composite_pod_groups: View[CompositePodGroup]
     node_pools: View[NodePool]
     node_groups: View[NodeGroup]
     hyper_nodes: View[HyperNode]

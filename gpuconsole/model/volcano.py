@@ -129,7 +129,7 @@ class GroupCondition(Struct, frozen=True, omit_defaults=True):
 
 
 class PodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A gang by Volcano (scheduling.volcano.sh) or the Coscheduling plugin (scheduling.x-k8s.io)."""
+    """A gang by Volcano (scheduling.volcano.sh), the Coscheduling plugin (scheduling.x-k8s.io) or Kubernetes."""
 
     namespace: str = "default"
     name: str
@@ -146,6 +146,12 @@ class PodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """What has to be there before the gang's pods are looked at; None asks for nothing."""
     network_topology: NetworkTopology | None = None
     sub_groups: tuple[SubGroupPolicy, ...] = ()
+    policy: str = ""
+    """`gang` or `basic` for a group of scheduling.k8s.io, empty for others; of these, too, is what follows."""
+    topology_key: str = ""
+    """All its pods have to be on nodes that share the value of this label."""
+    parent_group: str = ""
+    """Name of the CompositePodGroup that it is in."""
     phase: str = ""
     """Pending, Inqueue, Running, Unknown or Completed; empty is Pending."""
     conditions: tuple[GroupCondition, ...] = ()

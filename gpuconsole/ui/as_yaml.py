@@ -28,7 +28,7 @@ from gpuconsole.model.workloads import (
     Workload,
 )
 from gpuconsole.ui.job_yaml import job_metadata, job_spec, job_status, owner_references
-from gpuconsole.ui.object_yaml import owner_reference, parts_of
+from gpuconsole.ui.object_yaml import is_of_kubernetes, owner_reference, parts_of
 from gpuconsole.ui.pod_yaml import pod_set_fields, present
 from gpuconsole.ui.volcano_yaml import volcano_manifest
 
@@ -80,9 +80,12 @@ API_VERSIONS: Mapping[str, str] = {
     "HyperNode": "topology.volcano.sh/v1alpha1",
     "PodGroup": "scheduling.volcano.sh/v1beta1",
     "SchedulingWorkload": "scheduling.k8s.io/v1alpha1",
+    "CompositePodGroup": "scheduling.k8s.io/v1alpha3",
     "NodePool": "karpenter.sh/v1",
     "PodDisruptionBudget": "policy/v1",
 }
+GROUPS_OF_KUBERNETES = "scheduling.k8s.io/v1alpha3"
+"""The version of PodGroups that are neither Volcano's nor the Coscheduling plugin's."""
 
 _KINDS = {
     "VolcanoQueue": "Queue",
@@ -173,7 +176,7 @@ def as_manifest(thing: Object) -> dict[str, Any]:
         deleted = {"deletionTimestamp": format_time(thing.deleted)} if thing.deleted else {}
         parts["metadata"] |= present(**deleted, ownerReferences=owner_reference(thing.job, API_VERSIONS))
     return {
-        "apiVersion": API_VERSIONS.get(kind, "v1"),
+        "apiVersion": GROUPS_OF_KUBERNETES if is_of_kubernetes(thing) else API_VERSIONS.get(kind, "v1"),
         "kind": _KINDS.get(kind, kind),
         "metadata": parts["metadata"],
         **parts[""],

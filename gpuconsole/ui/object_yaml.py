@@ -11,7 +11,7 @@ from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import AdmissionCheck, Topology
 from gpuconsole.model.resource_quota import written
-from gpuconsole.model.scheduling_groups import SchedulingWorkload
+from gpuconsole.model.scheduling_groups import CompositePodGroup, SchedulingWorkload
 from gpuconsole.model.volcano import GroupAffinity, PodGroup, SubGroupPolicy, VolcanoQueue
 from gpuconsole.ui.pod_yaml import (
     PREFERRED,
@@ -59,6 +59,10 @@ def parts_of(thing: Object) -> Parts | None:
             return _node_pool(thing)
         case VolcanoQueue():
             return _volcano_queue(thing)
+        case PodGroup(policy=policy) if policy:
+            return Parts(_kubernetes_group(thing, {"minCount": thing.min_member}))
+        case CompositePodGroup():
+            return Parts(_kubernetes_group(thing, {"minGroupCount": thing.min_groups}))
         case PodGroup():
             return _pod_group(thing)
         case KaiQueue():
@@ -233,6 +237,19 @@ def _pod_group(group: PodGroup) -> Parts:
         },
         present(phase=group.phase, conditions=conditions),
     )
+
+
+def is_of_kubernetes(thing: Object) -> bool:
+    """True for a PodGroup of scheduling.k8s.io."""
+    return isinstance(thing, PodGroup) and bool(thing.policy)
+
+
+def _kubernetes_group(group: PodGroup | CompositePodGroup, gang: Fields) -> Fields:
+    constraints = {"topology": [{"key": group.topology_key}]} if group.topology_key else {}
+    return {
+        "schedulingPolicy": {group.policy: gang if group.policy == "gang" else {}},
+        **present(schedulingConstraints=constraints, parentCompositePodGroupName=group.parent_group),
+    }
 
 
 def _sub_group(one: SubGroupPolicy) -> Fields:

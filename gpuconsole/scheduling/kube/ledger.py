@@ -9,6 +9,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PodPhase, PriorityClass
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.scheduling_groups import CompositePodGroup
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.kube import pod_groups
 from gpuconsole.scheduling.kube.board import Board
@@ -17,6 +18,7 @@ from gpuconsole.scheduling.kube.delays import Delays, gang_key
 from gpuconsole.scheduling.kube.minding import is_choosy, kind_of, minds
 from gpuconsole.scheduling.kube.neighbours import is_picky
 from gpuconsole.scheduling.kube.nodes import Reservation, Seat
+from gpuconsole.scheduling.kube.placements import GroupTree
 from gpuconsole.scheduling.kube.pod_groups import gang_of, group_of
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.queue import Queue
@@ -36,6 +38,7 @@ class Ledger:
         self.board.budgets = self.open_budgets
         self.shapes = Shapes(self.board.rules)
         self.groups: dict[str, PodGroup] = {}
+        self.composites: dict[str, CompositePodGroup] = {}
         self.classes: dict[str, PriorityClass] = {}
         self.freed = 0
         """Counts what may help a refused pod: room that was freed, nodes that changed."""
@@ -60,6 +63,7 @@ class Ledger:
         twin.delays = self.delays.fork()
         twin.shapes = self.shapes
         twin.groups, twin.classes = self.groups.copy(), self.classes.copy()
+        twin.composites = self.composites.copy()
         twin.freed, twin.stirred = self.freed, self.stirred
         twin.budgets, twin.crowded = self.budgets.copy(), self.crowded
         twin._homes = self._homes.copy()
@@ -153,6 +157,14 @@ class Ledger:
                 self.queue.resize(key, group.min_member if group is not None else 0)
                 self.stirred = True
 
+    def compose(self, key: str, group: CompositePodGroup | None) -> None:
+        """A CompositePodGroup appeared, changed or went: the pods of its groups may start together now."""
+        if group is None:
+            self.composites.pop(key, None)
+        else:
+            self.composites[key] = group
+        self.stir()
+
     def name_space(self, name: str, labels: Mapping[str, str] | None) -> None:
         """A namespace appeared, changed or went."""
         if labels is None:
@@ -185,7 +197,11 @@ class Ledger:
 
     def obstacle(self, gang: Gang) -> str:
         """Why a gang is not tried at all, as things are; empty if it is."""
-        return pod_groups.obstacle(gang, self.groups.get(gang.name), self.board)
+        return pod_groups.obstacle(gang, self.groups.get(gang.name), self.composites, self.board)
+
+    def tree_of(self, gang: Gang) -> GroupTree:
+        """The hierarchy of groups that a gang is in; ask only where nothing stands in its way."""
+        return pod_groups.tree_of(gang, self.groups, self.composites, self.queue.gangs)
 
     def priority(self, template: PodTemplate) -> int:
         """The priority that a pod of this template would have."""

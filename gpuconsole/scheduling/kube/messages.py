@@ -57,6 +57,24 @@ def group_missing(gang: str) -> str:
     return f"gang {gang} waits for its PodGroup: it does not exist"
 
 
+def composite_missing(gang: str, parent: str) -> str:
+    """A PodGroup, or a composite group above it, names a CompositePodGroup that nobody has made."""
+    return f"gang {gang} waits for CompositePodGroup {parent}: it does not exist"
+
+
 def group_short(gang: str, resources: tuple[str, ...]) -> str:
     """A PodGroup's minResources are not free on all nodes together."""
     return f"gang {gang} waits whole: the cluster has less {', '.join(resources)} free than its minResources"
+
+
+def placement_waits(gang: str, fitting: int, needed: int, key: str, placements: int) -> str:
+    """No domain of a topology key takes as many pods of a gang as it needs; `placements` were tried."""
+    return (
+        f"gang {gang} waits whole: {fitting} of {needed} pods fit in one domain of {key};"
+        f" 0/{placements} placements are available"
+    )
+
+
+def composite_waits(gang: str, root: str, least: int, groups: int) -> str:
+    """Too few child groups of a CompositePodGroup fit at once."""
+    return f"gang {gang} waits whole: fewer than {least} of the {groups} groups of CompositePodGroup {root} fit"

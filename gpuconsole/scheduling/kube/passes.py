@@ -16,6 +16,7 @@ from gpuconsole.model.decisions import Bind, EvictPod, Nominate, PlacementDecisi
 from gpuconsole.scheduling.kube import messages
 from gpuconsole.scheduling.kube.delays import gang_key
 from gpuconsole.scheduling.kube.ledger import Ledger
+from gpuconsole.scheduling.kube.placements import GroupTree, place_tree, placement_refusal
 from gpuconsole.scheduling.kube.placing import (
     Claim,
     Place,
@@ -96,6 +97,9 @@ class Pass:
         if obstacle:
             self._refuse(gang, obstacle, gang.name)
             return False
+        tree = self._ledger.tree_of(gang)
+        if tree.is_constrained:
+            return self._try_placements(gang, tree)
         waiters = tuple(gang.waiters.values())
         with self._without_reservations(waiters):
             steps = place_gang(self._board, gang, self._now)
@@ -111,6 +115,17 @@ class Pass:
                 self._nominate(waiter, "")
             self._refuse(gang, gang_refusal(self._board, gang), gang.name)
         return any(isinstance(step, Place) for step in steps or ())
+
+    def _try_placements(self, gang: Gang, tree: GroupTree) -> bool:
+        """Try the groups that a gang is in, in the domains of their topology keys; nobody is evicted for them."""
+        steps = place_tree(self._board, tree, self._now) or ()
+        for step in steps:
+            self._carry_out(step)
+        if any(step.waiter.gang == gang.name for step in steps):
+            return True
+        self._ledger.delays.refuse(gang_key(gang.name), self._now)
+        self._refuse(gang, placement_refusal(self._board, tree, gang, self._now), gang.name)
+        return False
 
     @contextmanager
     def _without_reservations(self, waiters: Sequence[Waiter]) -> Iterator[None]:

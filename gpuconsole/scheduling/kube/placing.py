@@ -11,6 +11,7 @@ from gpuconsole.scheduling.kube.board import Board
 from gpuconsole.scheduling.kube.budgets import OpenBudget
 from gpuconsole.scheduling.kube.nodes import Reservation, Seat
 from gpuconsole.scheduling.kube.outlook import Outlook
+from gpuconsole.scheduling.kube.plugins.roles import Concern
 from gpuconsole.scheduling.kube.preemption import Victims, victims
 from gpuconsole.scheduling.kube.search import choose, look, refused
 from gpuconsole.scheduling.kube.units import Gang, Waiter
@@ -34,9 +35,11 @@ class Claim(Struct, frozen=True):
 Step = Place | Claim
 
 
-def place(board: Board, waiter: Waiter) -> Place | None:
-    """Find the best node for a pod, the one that it is nominated to first."""
+def place(board: Board, waiter: Waiter, within: Concern | None = None) -> Place | None:
+    """Find the best node for a pod, the one that it is nominated to first; `within` refuses nodes beforehand."""
     outlook, asking = board.outlook(waiter.shape, waiter.priority), board.asking(waiter)
+    if within is not None:
+        asking = asking.within(within)
     if waiter.nominated:
         number = board.number(waiter.nominated)
         fits = not asking.trouble and outlook.renew().fits(number)

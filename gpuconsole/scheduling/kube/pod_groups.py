@@ -1,9 +1,13 @@
 """PodGroups of the Coscheduling plugin (scheduling.x-k8s.io), which pods name by a label, and of scheduling.k8s.io."""
 
+from collections.abc import Mapping
+
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.scheduling_groups import CompositePodGroup
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.kube import messages
 from gpuconsole.scheduling.kube.board import Board
+from gpuconsole.scheduling.kube.placements import GroupTree
 from gpuconsole.scheduling.kube.units import Gang
 
 POD_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
@@ -23,7 +27,7 @@ def group_of(pod: Pod) -> str:
     return f"{pod.namespace}/{name}" if name else ""
 
 
-def obstacle(gang: Gang, group: PodGroup | None, board: Board) -> str:
+def obstacle(gang: Gang, group: PodGroup | None, composites: Mapping[str, CompositePodGroup], board: Board) -> str:
     """Why a gang is not tried at all, as things are; empty if it is (the plugin's PreFilter and Permit).
 
     Only gangs whose pods name their group are looked at. Nothing waits half placed, so there is nothing that
@@ -33,5 +37,58 @@ def obstacle(gang: Gang, group: PodGroup | None, board: Board) -> str:
         return ""
     if group is None:
         return messages.group_missing(gang.name)
+    if parent := missing_parent(group, composites):
+        return messages.composite_missing(gang.name, parent)
     short = board.lacking(group.min_resources) if group.min_resources and not gang.seated else ()
     return messages.group_short(gang.name, short) if short else ""
+
+
+def missing_parent(group: PodGroup | None, composites: Mapping[str, CompositePodGroup]) -> str:
+    """The name of the first CompositePodGroup above a PodGroup that nobody has made; empty if all are there."""
+    seen: set[str] = set()
+    above: PodGroup | CompositePodGroup | None = group
+    while above is not None and (name := above.parent_group) and name not in seen:
+        seen.add(name)
+        above = composites.get(f"{above.namespace}/{name}")
+        if above is None:
+            return name
+    return ""
+
+
+def tree_of(
+    gang: Gang,
+    groups: Mapping[str, PodGroup],
+    composites: Mapping[str, CompositePodGroup],
+    gangs: Mapping[str, Gang],
+) -> GroupTree:
+    """The hierarchy of groups that a gang is in, from its root; the gang's own PodGroup where nothing is above it."""
+    group = groups.get(gang.name)
+    if group is None or not group.parent_group:
+        return GroupTree(name=gang.name, topology_key=group.topology_key if group is not None else "", gang=gang)
+    root = composites[f"{group.namespace}/{group.parent_group}"]
+    seen = {root.key}
+    while root.parent_group and (above := f"{root.namespace}/{root.parent_group}") not in seen:
+        seen.add(above)
+        root = composites[above]
+    return _tree(root, groups, composites, gangs)
+
+
+def _tree(
+    root: CompositePodGroup,
+    groups: Mapping[str, PodGroup],
+    composites: Mapping[str, CompositePodGroup],
+    gangs: Mapping[str, Gang],
+    above: frozenset[str] = frozenset(),
+) -> GroupTree:
+    place = (root.namespace, root.name)
+    within = above | {root.key}
+    inner = [one for key, one in sorted(composites.items()) if key not in within]
+    children = [
+        _tree(one, groups, composites, gangs, within) for one in inner if (one.namespace, one.parent_group) == place
+    ]
+    children += [
+        GroupTree(name=key, topology_key=one.topology_key, gang=gangs.get(key))
+        for key, one in sorted(groups.items())
+        if (one.namespace, one.parent_group) == place
+    ]
+    return GroupTree(name=root.key, topology_key=root.topology_key, children=tuple(children), least=root.min_groups)

@@ -13,6 +13,7 @@ from gpuconsole.model.decisions import PlacementDecision
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.scheduling_groups import CompositePodGroup
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.kube.deadlock import find_deadlock
 from gpuconsole.scheduling.kube.delays import MARK
@@ -112,6 +113,8 @@ class Placement:
                 self._ledger.classes[thing.name] = thing
             case PodGroup():
                 self._ledger.regroup(thing.key, thing)
+            case CompositePodGroup():
+                self._ledger.compose(thing.key, thing)
             case Namespace():
                 self._ledger.name_space(thing.name, thing.labels)
             case PodDisruptionBudget():
@@ -130,6 +133,8 @@ class Placement:
                 self._ledger.classes.pop(key, None)
             case "pod_groups":
                 self._ledger.regroup(key, None)
+            case "composite_pod_groups":
+                self._ledger.compose(key, None)
             case "namespaces":
                 self._ledger.name_space(key, None)
             case "pod_disruption_budgets":

@@ -29,6 +29,7 @@ def ensure(world: World, pods: Iterable[Pod]) -> None:
                 uid=world.uid("PodGroup", key),
                 created=world.now,
                 min_member=workload.groups[group],
+                policy="gang",
             )
         )
 

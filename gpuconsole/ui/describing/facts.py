@@ -17,7 +17,7 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
-from gpuconsole.model.scheduling_groups import SchedulingWorkload
+from gpuconsole.model.scheduling_groups import CompositePodGroup, SchedulingWorkload
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.ui.paint import Painted
@@ -35,8 +35,9 @@ _SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
     (VolcanoQueue, ("weight", "parent", "reclaimable")),
     (KaiQueue, ("parent", "priority", "gpu", "cpu", "memory")),
     (KaiPodGroup, ("queue", "min_member", "priority_class", "preemptibility")),
-    (PodGroup, ("min_member", "queue")),
+    (PodGroup, ("min_member", "queue", "topology_key", "parent_group")),
     (SchedulingWorkload, ("groups",)),
+    (CompositePodGroup, ("min_groups", "topology_key", "parent_group")),
     (HyperNode, ("tier", "tier_name")),
     (Numatopology, ("cpu_policy", "topology_policy")),
     (ResourceQuota, ("hard", "used")),

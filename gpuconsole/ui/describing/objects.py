@@ -29,7 +29,7 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
-from gpuconsole.model.scheduling_groups import SchedulingWorkload
+from gpuconsole.model.scheduling_groups import CompositePodGroup, SchedulingWorkload
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.telemetry import NodeTelemetry
@@ -77,7 +77,8 @@ def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:
             WorkloadPriorityClass() | PriorityClass() | Topology() | AdmissionCheck() | Namespace()
             | LimitRange() | RuntimeClass() | VolcanoQueue() | PodGroup() | NodePool() | HyperNode() | DeviceClass()
             | Numatopology() | ResourceQuota()
-            | SchedulingWorkload() | NodeGroup() | PodDisruptionBudget() | KaiQueue() | KaiPodGroup()
+            | SchedulingWorkload() | CompositePodGroup() | NodeGroup() | PodDisruptionBudget() | KaiQueue()
+            | KaiPodGroup()
             | StorageClass() | CSINode() | PersistentVolume() | PersistentVolumeClaim() | TrainingRuntime()
             | ResourceSlice() | ResourceClaimTemplate() | ResourceClaim() | ProvisioningRequestConfig()
             | ProvisioningRequest() | StoredTemplate() | MultiKueueCluster() | MultiKueueConfig()

@@ -1,0 +1,178 @@
+"""Placements of pod groups: sets of nodes, one for each domain of a topology key, tried one by one (KEP-5732).
+
+kube-scheduler's podGroupSchedulingPlacementAlgorithm with its plugins TopologyPlacement, PodGroupPodsCount and
+NodeResourcesFit. Where several placements score the same, it draws one; here the first by name is taken.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.quantity import CPU, MEMORY
+from gpuconsole.scheduling.kube import messages
+from gpuconsole.scheduling.kube.board import Board
+from gpuconsole.scheduling.kube.nodes import NodeState, Seat
+from gpuconsole.scheduling.kube.placing import Place, place
+from gpuconsole.scheduling.kube.plugins.roles import Refusal
+from gpuconsole.scheduling.kube.scores import MAX_SCORE, most_allocated
+from gpuconsole.scheduling.kube.units import Gang
+
+_OUTSIDE = Refusal(("node(s) were outside of the pod group's placement",), final=True)
+
+
+class Placement(Struct, frozen=True):
+    """The nodes with these labels: (key, value), the outermost domain first; all nodes without any."""
+
+    labels: tuple[tuple[str, str], ...] = ()
+
+    def refusal(self, node: Node) -> Refusal | None:
+        """The refusal of a node outside, None inside."""
+        inside = all(node.labels.get(key) == value for key, value in self.labels)
+        return None if inside else _OUTSIDE
+
+    def moved(self, node: Node, pods: Iterable[Pod], by: int) -> "Placement":
+        """The same: pods make no difference."""
+        return self
+
+
+ALL_NODES = Placement()
+
+
+class GroupTree(Struct, frozen=True, kw_only=True):
+    """A PodGroup with its pods, or a CompositePodGroup with its child groups."""
+
+    name: str
+    """`namespace/name`"""
+    topology_key: str = ""
+    """All its pods have to be on nodes that share the value of this label."""
+    gang: Gang | None = None
+    """The pods of a PodGroup; None for a composite group, and for a PodGroup without pods."""
+    children: tuple["GroupTree", ...] = ()
+    least: int = 1
+    """How many child groups have to be placed at once (minGroupCount)."""
+
+    @property
+    def gangs(self) -> tuple[Gang, ...]:
+        """The pods of all PodGroups in it."""
+        own = (self.gang,) if self.gang is not None else ()
+        return (*own, *(gang for child in self.children for gang in child.gangs))
+
+    @property
+    def is_constrained(self) -> bool:
+        """True if it takes more than to place the pods of one PodGroup anywhere."""
+        return bool(self.topology_key or self.children)
+
+
+def place_tree(board: Board, tree: GroupTree, now: Time, within: Placement = ALL_NODES) -> list[Place] | None:
+    """Place a group inside a placement as far as its pods fit now; None if that is less than it needs at once."""
+    if not tree.topology_key:
+        return _place_inside(board, tree, now, within)
+    found: list[tuple[list[Place], int]] = []
+    start = board.start
+    for domain in domains(board, tree, within):
+        with board.trial():
+            steps = _place_inside(board, tree, now, domain)
+            if steps is not None:
+                _assume(board, steps, now)
+                found.append((steps, _allocated(board, domain)))
+        board.start = start
+    return _best(tree, found) if found else None
+
+
+def domains(board: Board, tree: GroupTree, within: Placement = ALL_NODES) -> list[Placement]:
+    """The candidate placements of a group by name; only the one of its pods that have a node already, if any have.
+
+    None where those are in several domains, or in none.
+    """
+    values = {value for node in _nodes(board, within) if (value := node.labels.get(tree.topology_key)) is not None}
+    there = {pod for gang in tree.gangs for pod in gang.seated}
+    for state in board.nodes if there else ():
+        if state.node is not None and not there.isdisjoint(state.seats):
+            values &= {state.node.labels.get(tree.topology_key, "")}
+    return [Placement((*within.labels, (tree.topology_key, value))) for value in sorted(values)]
+
+
+def placement_refusal(board: Board, tree: GroupTree, gang: Gang, now: Time) -> str:
+    """Why the pods of a gang wait: how many of them fit in the domain that takes most of them."""
+    if tree.children:
+        return messages.composite_waits(gang.name, tree.name, tree.least, len(tree.children))
+    candidates = domains(board, tree)
+    most = 0
+    start = board.start
+    for domain in candidates:
+        with board.trial():
+            most = max(most, len(_place_pods(board, gang, now, domain)))
+        board.start = start
+    return messages.placement_waits(gang.name, most, max(gang.needed, 1), tree.topology_key, len(candidates))
+
+
+def _place_inside(board: Board, tree: GroupTree, now: Time, within: Placement) -> list[Place] | None:
+    if not tree.children:
+        return _place_gang(board, tree.gang, now, within)
+    steps: list[Place] = []
+    placed = 0
+    with board.trial():
+        for child in tree.children:
+            more = place_tree(board, child, now, within)
+            if more is not None:
+                _assume(board, more, now)
+                steps += more
+                placed += 1
+    return steps if placed >= tree.least else None
+
+
+def _place_gang(board: Board, gang: Gang | None, now: Time, within: Placement) -> list[Place] | None:
+    if gang is None:
+        return None
+    with board.trial():
+        steps = _place_pods(board, gang, now, within)
+    # A gang all of whose pods have their nodes needs no more.
+    return steps if len(steps) >= gang.needed and (steps or gang.seated) else None
+
+
+def _place_pods(board: Board, gang: Gang, now: Time, within: Placement) -> list[Place]:
+    """Seat the pods that fit, for the trial that is under way."""
+    steps = []
+    for waiter in gang.members:
+        found = place(board, waiter, within if within.labels else None)
+        if found is not None:
+            _assume(board, (found,), now)
+            steps.append(found)
+    return steps
+
+
+def _assume(board: Board, steps: Sequence[Place], now: Time) -> None:
+    for step in steps:
+        waiter = step.waiter
+        board.seat(step.number, Seat(waiter.pod, waiter.shape, waiter.priority, now, who=waiter.who))
+        board.promise(waiter.who, step.number)
+
+
+def _best(tree: GroupTree, found: Sequence[tuple[list[Place], int]]) -> list[Place]:
+    """Equal weights: pods placed, as a share of the most, and how full the domain is; the first among equals."""
+    seated = sum(len(gang.seated) for gang in tree.gangs)
+    most = max(1, *(seated + len(steps) for steps, _ in found))
+    scores = [(seated + len(steps)) * MAX_SCORE // most + allocated for steps, allocated in found]
+    return found[scores.index(max(scores))][0]
+
+
+def _allocated(board: Board, domain: Placement) -> int:
+    """NodeResourcesFit's score of a placement: MostAllocated over all its nodes."""
+    states = [state for state in board.nodes if state.node is not None and domain.refusal(state.node) is None]
+    total = weights = 0
+    for name, weight in board.rules.strategy.resources:
+        capacity = sum(state.node.allocatable.get(name, 0) for state in states if state.node is not None)
+        if capacity:
+            total += weight * most_allocated(sum(_used(state, name) for state in states), capacity)
+            weights += weight
+    return total // weights if weights else 0
+
+
+def _used(state: NodeState, name: str) -> int:
+    return state.counted[name == MEMORY] if name in (CPU, MEMORY) else state.used.get(name, 0)
+
+
+def _nodes(board: Board, within: Placement) -> Iterable[Node]:
+    return (state.node for state in board.nodes if state.node is not None and within.refusal(state.node) is None)
