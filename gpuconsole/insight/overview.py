@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from gpuconsole.insight.attention import attention
 from gpuconsole.insight.books import books
 from gpuconsole.insight.checking import checking
-from gpuconsole.insight.demand import pod_gpus
 from gpuconsole.insight.device_demand import claimed, in_units, pod_units
 from gpuconsole.insight.engine_queues import queues
 from gpuconsole.insight.gangs import gang_key, waiting_gangs
@@ -35,8 +34,6 @@ class Waiting(Struct, frozen=True, kw_only=True):
 
     workloads: int
     """In a queue, without quota."""
-    gpus: int
-    """GPUs, replicas of GPUs and MIG instances that those ask for."""
     oldest: str
     """Key of the workload that waits longest; empty if none waits."""
     oldest_since: Time
@@ -44,12 +41,10 @@ class Waiting(Struct, frozen=True, kw_only=True):
     """Why they wait: code → workloads; `nodes` and `gang` are admitted (or not queued) and wait for nodes."""
     checking: int = 0
     """Hold quota and wait for admission checks, or for their place in a topology."""
-    checking_gpus: int = 0
-    """That their quota is of, and that do no work."""
+    checking_units: Units = NO_UNITS
+    """What their quota is of, in its units."""
     by_nodes: int = 0
     """Admitted, or not queued at all, some of whose pods wait for nodes."""
-    by_nodes_gpus: int = 0
-    """That those pods ask for."""
     units: Units = NO_UNITS
     """What everybody who waits asks for or holds, in its units."""
 
@@ -147,30 +142,29 @@ def waiting(snapshot: Snapshot) -> Waiting:
         codes.update(book.codes)
         wanted.update(book.wanted)
     gangs = {gang.key for gang in waiting_gangs(snapshot)}
-    together: dict[str, int] = {}
-    alone: dict[str, int] = {}
+    together: set[str] = set()
+    alone: set[str] = set()
     unplaced: list[Units] = []
     for pod in whereabouts(snapshot).waiting.values():
         if not pod.gates and not pod.deleted and not _queued(snapshot, pod.workload):
-            found, owner = together if gang_key(pod) in gangs else alone, pod.workload or pod.job or pod.key
-            found[owner] = found.get(owner, 0) + pod_gpus(pod.template)
+            found = together if gang_key(pod) in gangs else alone
+            found.add(pod.workload or pod.job or pod.key)
             unplaced.append(pod_units(snapshot, pod))
     codes[Code.GANG] += len(together)
-    codes[Code.NODES] += len(alone.keys() - together.keys())
+    codes[Code.NODES] += len(alone - together)
+    held = added(*(one.units for one in checking(snapshot)))
     return Waiting(
         workloads=total.pending,
-        gpus=total.pending_gpus,
         oldest=oldest,
         oldest_since=total.oldest or 0,
         codes=dict(+codes),
         checking=len(checking(snapshot)),
-        checking_gpus=sum(one.gpus for one in checking(snapshot)),
+        checking_units=held,
         by_nodes=codes[Code.GANG] + codes[Code.NODES],
-        by_nodes_gpus=sum(together.values()) + sum(alone.values()),
         units=added(
             in_units(snapshot, wanted),
             *({DRA_DEVICE: claimed(snapshot, book.queue)} for book in books(snapshot).by_queue.values()),
-            *(one.units for one in checking(snapshot)),
+            held,
             *unplaced,
         ),
     )

@@ -160,7 +160,7 @@ def why(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str, simulating: S
         head=head,
         considered=tuple(considered(entry)),
         rooms=room(snapshot, rehearsal.session, entry),
-        evidence=tuple(_evidence(snapshot, workload, entry, told)),
+        evidence=tuple(_evidence(snapshot, entry, told)),
     )
 
 
@@ -253,7 +253,7 @@ def _for_good(judged: Explanation) -> Explanation:
     return replace(judged, headline=f"{headline}: waiting does not help.")
 
 
-def _evidence(snapshot: Snapshot, workload: Workload, entry: Entry, told: Explanation) -> Iterator[Evidence]:
+def _evidence(snapshot: Snapshot, entry: Entry, told: Explanation) -> Iterator[Evidence]:
     text = entry.message or "it fits"
     yield Evidence(source=ENGINE, code=blocker(entry), text=text, since=snapshot.time)
     if told.text:

@@ -194,16 +194,11 @@ def earlier_sessions(path: Path) -> Iterator[sqlite3.Connection]:
 
     It is opened for writing, as it may have to be brought up to date.
     """
-    with closing(open_for_writing(path)) as db:
-        try:
-            yield db
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise HistoryError(f"{path}: {error}") from error
+    with told_of(path), closing(open_for_writing(path)) as db:
+        yield db
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
     """Open the history beside its writer. Raises HistoryError."""
-    try:
+    with told_of(path):
         return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)
-    except sqlite3.Error as error:
-        raise HistoryError(f"{path}: {error}") from error

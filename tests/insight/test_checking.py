@@ -5,6 +5,7 @@ from gpuconsole.insight.checking import checking
 from gpuconsole.insight.overview import waiting
 from gpuconsole.insight.trouble import Trouble
 from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.objects import Object
 from gpuconsole.model.workloads import CheckState, Condition, Workload
 from tests.insight.world import START, running, world
@@ -31,7 +32,7 @@ def test_quota_that_waits_for_checks_is_counted_apart() -> None:
         ("team/a", 4, "budget"),
     ]
     numbers = waiting(snapshot)
-    assert (numbers.workloads, numbers.checking, numbers.checking_gpus) == (0, 2, 8)
+    assert (numbers.workloads, numbers.checking, numbers.checking_units) == (0, 2, {WHOLE_GPU: 8})
 
 
 def test_each_is_told_of_by_name_while_they_are_few() -> None:

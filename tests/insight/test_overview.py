@@ -64,7 +64,6 @@ def test_the_drawn_dashboard() -> None:
     )
     assert numbers.waiting == Waiting(
         workloads=1,
-        gpus=6,
         oldest="research/rlhf-2",
         oldest_since=START - 12 * MINUTE,
         codes={Code.QUOTA: 1},
@@ -118,7 +117,6 @@ def test_who_waits_is_counted_by_reason() -> None:
     assert found.in_all == found.by_quota + found.otherwise + found.checking + found.by_nodes == 6
     assert found == Waiting(
         workloads=4,
-        gpus=9,
         oldest="prod/a",
         oldest_since=START - 3 * MINUTE,
         codes={
@@ -130,7 +128,6 @@ def test_who_waits_is_counted_by_reason() -> None:
             Code.NODES: 1,
         },
         by_nodes=2,
-        by_nodes_gpus=1,
         units={WHOLE_GPU: 10},
     )
 

@@ -7,7 +7,7 @@ from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.insight.overview import Waiting
 from gpuconsole.insight.reasons import Code
 from gpuconsole.model.commands import Submit
-from gpuconsole.model.device_units import WHOLE_GPU
+from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, UnitKind
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue
 from gpuconsole.services.console import Console
@@ -44,12 +44,19 @@ def admitted(stage: Stage) -> list[bool]:
 def test_the_parts_of_who_waits_add_up_to_the_number_above_them() -> None:
     codes = {Code.QUOTA: 9, Code.EXCEEDS_MAX: 1, Code.QUEUED: 2, Code.NODES: 1}
     found = Waiting(
-        workloads=12, gpus=40, units={WHOLE_GPU: 40}, oldest="", oldest_since=0, codes=codes, checking=3, by_nodes=1
+        workloads=12,
+        units={WHOLE_GPU: 40},
+        oldest="",
+        oldest_since=0,
+        codes=codes,
+        checking=3,
+        checking_units={DeviceUnit(UnitKind.MIG, "1g.10gb"): 3},
+        by_nodes=1,
     )
     lines = ["".join(text for text, _ in painted(cell)) for cell in waiting_lines(found, 0)]
     assert lines == [
         "◐ 16 workloads for 40 GPUs",
-        "⏸ 3 hold 0 GPUs, checks open",
+        "⏸ 3 hold 3 MIG 1g.10gb instances, checks open",
         "10 by quota, 1 by nodes, 3 by checks, 2 otherwise",
     ]
 

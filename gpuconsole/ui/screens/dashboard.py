@@ -253,9 +253,9 @@ def _without_zeros(cell: Cell) -> Cell:
 
 def waiting_lines(waiting: Waiting, now: int) -> tuple[Cell, ...]:
     """Who waits, and for what."""
-    checks: Cell = ((f"⏸ {waiting.checking:,} hold {fmt.gpus(waiting.checking_gpus)}, checks open", "held"),)
+    checks: Cell = ((f"⏸ {waiting.checking:,} hold {described(waiting.checking_units)}, checks open", "held"),)
     if not waiting.in_all:
-        return (("✓ nobody waits", "good"),), "", ""
+        return (("✓ nothing is pending", "good"),), "", ""
     first: Painted = (
         ("◐ ", "pending"),
         (f"{waiting.in_all:,}", "strong"),
@@ -286,10 +286,6 @@ def lately_lines(lately: LastHour) -> tuple[Cell, ...]:
 
 def _sparks(word: str, number: str, bins: tuple[int, ...], role: str) -> Painted:
     return ((f"{word} ", ""), (f"{number:>4} ", "strong"), (spark(bins), role))
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number:,} {_noun(number, noun)}"
 
 
 def _noun(number: int, noun: str) -> str:
