@@ -21,6 +21,7 @@ from gpuconsole.model.job_rules import (
 )
 from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.volcano import RayGroup
 from gpuconsole.model.volcano_jobs import NO_STATUS, VolcanoSpec, VolcanoStatus
 
 
@@ -69,6 +70,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     volcano: VolcanoSpec | None = None
     """What a Volcano Job says beyond its pods; None for every other kind."""
     volcano_status: VolcanoStatus = NO_STATUS
+    ray_group: RayGroup | None = None
+    """The PodGroup that KubeRay's operator makes for its pods; None where it makes none."""
 
     @property
     def key(self) -> str:

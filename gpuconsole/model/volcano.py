@@ -128,6 +128,26 @@ class GroupCondition(Struct, frozen=True, omit_defaults=True):
     since: Time = 0
 
 
+class RayGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The PodGroup that KubeRay's operator makes for the pods of a RayCluster or RayJob.
+
+    KubeRay 1.6 ray-operator/controllers/ray/batchscheduler/volcano and scheduler-plugins.
+    """
+
+    for_volcano: bool
+    """True for one of Volcano's; False for one of the Coscheduling plugin's, which pods name by a label."""
+    min_member: int
+    """The head and its workers; a submitter comes later and is not waited for."""
+    min_resources: Resources = EMPTY
+    queue: str = ""
+    priority_class: str = ""
+    network_topology: NetworkTopology | None = None
+
+    def name_for(self, owner: str) -> str:
+        """Its name, by that of the RayCluster or RayJob."""
+        return f"ray-{owner}-pg" if self.for_volcano else owner
+
+
 class PodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A gang by Volcano (scheduling.volcano.sh), the Coscheduling plugin (scheduling.x-k8s.io) or Kubernetes."""
 

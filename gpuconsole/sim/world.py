@@ -365,8 +365,12 @@ class World:
                 self.suspects[key] = None
 
     def _forget_job(self, key: str) -> None:
-        """Whoever made a job sees that it is gone; whoever it made goes as well."""
+        """Whoever made a job sees that it is gone; what it made goes as well."""
         job = self.job(key)
+        if job is not None and job.ray_group is not None:
+            group = f"{job.namespace}/{job.ray_group.name_for(job.name)}"
+            if self.state.get(PodGroup, group) is not None:
+                self.drop(PodGroup, group)
         if job is not None and job.owner:
             self.children.get(job.owner, {}).pop(key, None)
             if self.job(job.owner) is not None:

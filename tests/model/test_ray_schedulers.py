@@ -84,3 +84,35 @@ def test_with_the_queues_of_two_schedulers_a_template_says_which_one_it_is() -> 
 def test_kai_takes_no_ray_job_whose_submitter_comes_later(mode: str, codes: list[str]) -> None:
     loaded = load_text(document("RayJob", {KAI: "q"}, submissionMode=mode))
     assert [finding.code for finding in loaded.findings] == codes
+
+
+COUNTS: dict[str, tuple[dict[str, Any], int, int]] = {
+    "as many as are written": ({"replicas": 2}, 2, 2),
+    "none where nothing is written, as the CRD has it": ({}, 0, 0),
+    "at least the least": ({"replicas": 1, "minReplicas": 3}, 3, 1),
+    "the least, where nothing else is written": ({"minReplicas": 2, "maxReplicas": 8}, 2, 0),
+    "at most the most": ({"replicas": 5, "maxReplicas": 3}, 3, 5),
+    "times the hosts": ({"replicas": 2, "numOfHosts": 4}, 8, 8),
+    "none of a group that is suspended": ({"replicas": 2, "suspend": True}, 0, 2),
+}
+
+
+@pytest.mark.parametrize(("fields", "made", "counted"), COUNTS.values(), ids=COUNTS)
+def test_the_operator_makes_workers_within_their_bounds_and_kueue_counts_replicas_as_written(
+    fields: dict[str, Any], made: int, counted: int
+) -> None:
+    for labels, expected in (({}, made), ({KUEUE: "q"}, counted)):
+        text = json.loads(document("RayCluster", labels))
+        text["spec"]["workerGroupSpecs"] = [{"groupName": "gpu", "template": pod(), **fields}]
+        (job,) = load_text(json.dumps(text)).objects
+        assert isinstance(job, Job)
+        assert [(pods.name, pods.count) for pods in job.pod_sets] == [("head", 1), ("gpu", expected)]
+
+
+@pytest.mark.parametrize(("labels", "codes"), [({VOLCANO: "q"}, ["ray-cluster-selector"]), ({KAI: "q"}, []), ({}, [])])
+def test_volcano_takes_no_ray_job_on_a_cluster_that_is_there(labels: dict[str, str], codes: list[str]) -> None:
+    text = json.loads(document("RayJob", labels, clusterSelector={"ray.io/cluster": "c"}))
+    del text["spec"]["rayClusterSpec"]
+    assert [
+        finding.code for finding in load_text(json.dumps(text)).findings if finding.code != "undefined-kai"
+    ] == codes

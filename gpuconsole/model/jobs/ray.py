@@ -5,12 +5,23 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.names import unique
-from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.documents.reader import INT32, Reader
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import ReplicaRules
 from gpuconsole.model.jobs.common import MOST_PODS, job, phase, pod_set, pods
 from gpuconsole.model.jobs.labels import QUEUE
-from gpuconsole.model.jobs.ray_schedulers import K8S_JOB_MODE, check_submission, scheduled
+from gpuconsole.model.jobs.ray_schedulers import (
+    HEAD,
+    K8S_JOB_MODE,
+    SUBMITTER,
+    Group,
+    RayPods,
+    check_existing,
+    check_submission,
+    group_of,
+    needs_of,
+    scheduled,
+)
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, MEMORY
@@ -47,7 +58,9 @@ def ray_job(reader: Reader, now: Time) -> Job:
     suspended = spec.flag("suspend")
     if "clusterSelector" in spec:
         _existing_cluster(spec, managed)
-        return job(reader, now, "RayJob", scheduled(reader, _submitter(spec, mode)), queue="", suspended=suspended)
+        pod_sets = scheduled(reader, _submitter(spec, mode))
+        check_existing(spec, pod_sets)
+        return job(reader, now, "RayJob", pod_sets, queue="", suspended=suspended)
     if "rayClusterSpec" not in spec:
         problem = "rayClusterSpec is required for Kueue-managed jobs that don't use clusterSelector"
         spec.report.refused(spec.at("rayClusterSpec"), problem, "describe the cluster", "required")
@@ -59,11 +72,13 @@ def ray_job(reader: Reader, now: Time) -> Job:
             "ray-shutdown",
         )
     tolerant = _is_fault_tolerant(cluster, reader.down("metadata", "annotations"))
-    pod_sets = scheduled(reader, (_head(cluster, mode, tolerant), *_workers(cluster), *_submitter(spec, mode)))
+    ray = _ray_pods(cluster, spec, mode, tolerant=tolerant, managed=managed)
+    pod_sets = scheduled(reader, ray.pod_sets)
     check_submission(spec, mode, pod_sets)
     limit = spec.number("backoffLimit", 0, low=0)
     state = phase(reader, suspended)
-    return job(reader, now, "RayJob", pod_sets, suspended=suspended, backoff_limit=limit, phase=state)
+    own = {"suspended": suspended, "backoff_limit": limit, "phase": state, "ray_group": group_of(reader, ray, pod_sets)}
+    return job(reader, now, "RayJob", pod_sets, **own)
 
 
 def ray_job_pods(spec: Reader) -> tuple[PodSet, ...]:
@@ -76,7 +91,7 @@ def ray_job_pods(spec: Reader) -> tuple[PodSet, ...]:
         problem = "one of RayClusterSpec or ClusterSelector must be set"
         spec.report.refused(spec.at("rayClusterSpec"), problem, "describe the cluster", "required")
     tolerant = "gcsFaultToleranceOptions" in cluster
-    return (_head(cluster, mode, tolerant), *_workers(cluster), *_submitter(spec, mode))
+    return _ray_pods(cluster, spec, mode, tolerant=tolerant, managed=False).pod_sets
 
 
 def ray_cluster(reader: Reader, now: Time) -> Job:
@@ -98,15 +113,15 @@ def ray_service(reader: Reader, now: Time) -> Job:
 def _served(reader: Reader, now: Time, kind: str, cluster: Reader) -> Job:
     suspended = cluster.flag("suspend")
     tolerant = _is_fault_tolerant(cluster, reader.down("metadata", "annotations"))
-    if "headGroupSpec" in cluster or tolerant:
-        head = _head(cluster, "", tolerant)
-    else:
-        head = PodSet(name="head")
+    if not ("headGroupSpec" in cluster or tolerant):
         problem = "headGroupSpec is missing"
         cluster.report.refused(cluster.at("headGroupSpec"), problem, "every cluster has a head", "required")
-    pod_sets = scheduled(reader, (head, *_workers(cluster)))
+    managed = QUEUE in reader.down("metadata", "labels")
+    ray = _ray_pods(cluster, None, "", tolerant=tolerant, managed=managed)
+    pod_sets = scheduled(reader, ray.pod_sets)
+    group = group_of(reader, ray, pod_sets)
     state = phase(reader, suspended)
-    return job(reader, now, kind, pod_sets, rules=ReplicaRules(), suspended=suspended, phase=state)
+    return job(reader, now, kind, pod_sets, rules=ReplicaRules(), suspended=suspended, phase=state, ray_group=group)
 
 
 def _is_fault_tolerant(cluster: Reader, notes: Reader) -> bool:
@@ -123,14 +138,29 @@ def _existing_cluster(spec: Reader, managed: bool) -> None:
         )
 
 
-def _head(cluster: Reader, mode: str, tolerant: bool) -> PodSet:
+def _ray_pods(cluster: Reader, spec: Reader | None, mode: str, *, tolerant: bool, managed: bool) -> RayPods:
+    """The pods of a cluster, and of the RayJob whose `spec` it is part of."""
     group = cluster.mapping("headGroupSpec")
-    head = pod_set(group, "head", 1)
+    plain = pod_set(group, HEAD, 1) if "headGroupSpec" in cluster or tolerant else PodSet(name=HEAD)
+    submitter = _submitter(spec, mode) if spec is not None else ()
+    sidecar = (PodTemplate(containers=(_SUBMITTER,)),) if mode == "SidecarMode" else ()
+    return RayPods(
+        head=_head(cluster, plain, mode, tolerant),
+        head_needs=needs_of(plain.template),
+        workers=_workers(cluster, managed),
+        submitter=submitter,
+        submitting=(*(pods.template for pods in submitter), *sidecar),
+        scales_itself=cluster.flag("enableInTreeAutoscaling"),
+    )
+
+
+def _head(cluster: Reader, head: PodSet, mode: str, tolerant: bool) -> PodSet:
+    """The head with what the operator adds to it."""
     containers = head.template.containers
     if tolerant and not containers:
         problem = "cannot account for Redis cleanup resources: head pod template must include the Ray container"
-        where = group.at("template", "spec", "containers")
-        group.report.error(where, problem, "write the head's container", "required")
+        where = cluster.at("headGroupSpec", "template", "spec", "containers")
+        cluster.report.error(where, problem, "write the head's container", "required")
     elif tolerant:
         requests = largest(containers[0].requests, _REDIS_CLEANUP)
         containers = (replace(containers[0], requests=requests), *containers[1:])
@@ -143,21 +173,31 @@ def _head(cluster: Reader, mode: str, tolerant: bool) -> PodSet:
     return replace(head, template=replace(head.template, containers=containers))
 
 
-def _workers(cluster: Reader) -> tuple[PodSet, ...]:
-    workers = tuple(_worker(place) for place in cluster.items("workerGroupSpecs", 1000))
-    unique(cluster, "workerGroupSpecs", [pods.name for pods in workers], "groupName", fatal=True)
+def _workers(cluster: Reader, managed: bool) -> tuple[Group, ...]:
+    workers = tuple(_worker(place, managed) for place in cluster.items("workerGroupSpecs", 1000))
+    unique(cluster, "workerGroupSpecs", [group.pods.name for group in workers], "groupName", fatal=True)
     return workers
 
 
-def _worker(place: Reader) -> PodSet:
-    hosts = place.number("numOfHosts", 1, low=0, high=MOST_PODS)
-    count = min(MOST_PODS, pods(place, "replicas") * max(1, hosts))
-    return pod_set(place, place.required("groupName"), count)
+def _worker(place: Reader, managed: bool) -> Group:
+    """A group of workers; Kueue, where it manages them, counts replicas as they are written.
+
+    KubeRay makes as many as are within minReplicas and maxReplicas, and none of a group that is suspended
+    (GetWorkerGroupDesiredReplicas).
+    """
+    hosts = max(1, place.number("numOfHosts", 1, low=0, high=MOST_PODS))
+    replicas, least = pods(place, "replicas", 0), pods(place, "minReplicas", 0)
+    asked, desired = replicas, max(least, min(replicas, place.number("maxReplicas", INT32, low=0)))
+    if place.flag("suspend"):
+        asked = desired = least = 0
+    desired, asked, least, written = (min(MOST_PODS, count * hosts) for count in (desired, asked, least, replicas))
+    counted = pod_set(place, place.required("groupName"), written if managed else desired)
+    return Group(counted, desired=desired, asked=asked, least=least)
 
 
 def _submitter(spec: Reader, mode: str) -> tuple[PodSet, ...]:
     if mode != K8S_JOB_MODE:
         return ()
     if "submitterPodTemplate" in spec:
-        return (pod_set(spec, "submitter", 1, key="submitterPodTemplate"),)
-    return (PodSet(name="submitter", template=PodTemplate(containers=(_SUBMITTER,), restart_policy="Never")),)
+        return (pod_set(spec, SUBMITTER, 1, key="submitterPodTemplate"),)
+    return (PodSet(name=SUBMITTER, template=PodTemplate(containers=(_SUBMITTER,), restart_policy="Never")),)

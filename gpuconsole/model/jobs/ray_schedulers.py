@@ -11,13 +11,27 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.documents.reader import INT32, Reader
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.resources import Resources, add, scale
+from gpuconsole.model.volcano import NetworkTopology, RayGroup
 
 RAY_PRIORITY = "ray.io/priority-class-name"
 VOLCANO_QUEUE = "volcano.sh/queue-name"
+VOLCANO = "volcano"
 KAI = "kai-scheduler"
+COSCHEDULING = "scheduler-plugins-scheduler"
+"""The name under which the scheduler of kubernetes-sigs/scheduler-plugins is installed."""
+LEGACY_NAME = "ray.io/scheduler-name"
+"""Before KubeRay 1.1 this label named the scheduler of a cluster."""
+GANG = "ray.io/gang-scheduling-enabled"
+"""With this label YuniKorn and the Coscheduling plugin start the pods together; its value does not count."""
+TASK_GROUP, TASK_GROUPS = "yunikorn.apache.org/task-group-name", "yunikorn.apache.org/task-groups"
+HEAD, SUBMITTER = "head", "submitter"
+GROUP_NAMES = {HEAD: "headgroup", SUBMITTER: "submittergroup"}
+"""Pod set → the name of its group of pods in KubeRay; groups of workers bear their own."""
+_MODE, _TIER = "volcano.sh/network-topology-mode", "volcano.sh/network-topology-highest-tier-allowed"
 K8S_JOB_MODE = "K8sJobMode"
 
 
@@ -33,7 +47,7 @@ class BatchScheduler(Struct, frozen=True):
 
 
 BATCH_SCHEDULERS = (
-    BatchScheduler("volcano", (VOLCANO_QUEUE,), {VOLCANO_QUEUE: VOLCANO_QUEUE, RAY_PRIORITY: RAY_PRIORITY}),
+    BatchScheduler(VOLCANO, (VOLCANO_QUEUE,), {VOLCANO_QUEUE: VOLCANO_QUEUE, RAY_PRIORITY: RAY_PRIORITY}),
     BatchScheduler(KAI, ("kai.scheduler/queue",), {"kai.scheduler/queue": "kai.scheduler/queue"}),
     BatchScheduler(
         "yunikorn",
@@ -43,22 +57,118 @@ BATCH_SCHEDULERS = (
 )
 
 
+_COSCHEDULING = BatchScheduler(COSCHEDULING, (GANG,), {})
+
+
+class Group(Struct, frozen=True):
+    """A group of equal pods of a Ray cluster, as its operator counts them."""
+
+    pods: PodSet
+    desired: int
+    """Pods that it makes at once: replicas, within minReplicas and maxReplicas, times the hosts of each."""
+    asked: int
+    """Replicas as written, times the hosts of each; what minResources are counted by."""
+    least: int
+    """minReplicas times the hosts of each: what a cluster that scales itself begins with."""
+
+
+class RayPods(Struct, frozen=True, kw_only=True):
+    """The pods of a Ray cluster or job."""
+
+    head: PodSet
+    head_needs: Resources
+    """What the head's containers ask for as they are written, without those that the operator adds."""
+    workers: tuple[Group, ...] = ()
+    submitter: tuple[PodSet, ...] = ()
+    submitting: tuple[PodTemplate, ...] = ()
+    """What submits the job: the submitter, or the container that it adds to the head."""
+    scales_itself: bool = False
+    """enableInTreeAutoscaling."""
+
+    @property
+    def pod_sets(self) -> tuple[PodSet, ...]:
+        return (self.head, *(group.pods for group in self.workers), *self.submitter)
+
+
 def scheduled(reader: Reader, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
-    """The pod sets with the scheduler and the labels that KubeRay's operator writes into their pods."""
-    labels = reader.mapping("metadata").mapping("labels")
-    texts = {key: labels.text(key) for scheduler in BATCH_SCHEDULERS for key in scheduler.copied if key in labels}
-    found = [scheduler for scheduler in BATCH_SCHEDULERS if any(texts.get(sign) for sign in scheduler.signs)]
-    if not found:
+    """The pod sets with the scheduler, labels and annotations that KubeRay's operator writes into their pods."""
+    scheduler = _scheduler_of(reader, pod_sets)
+    if scheduler is None:
         return pod_sets
+    place = reader.mapping("metadata")
+    labels, notes = place.mapping("labels"), place.mapping("annotations")
+    copied = {target: labels.text(source) for source, target in scheduler.copied.items() if labels.text(source)}
+    own: dict[str, dict[str, str]] = {pods.name: {} for pods in pod_sets}
+    if scheduler.name == "yunikorn" and GANG in labels:
+        groups = {TASK_GROUPS: notes.text(TASK_GROUPS, limit=65536)} if notes.text(TASK_GROUPS, limit=65536) else {}
+        own = {name: {**groups, TASK_GROUP: GROUP_NAMES.get(name, name)} for name in own}
+    return tuple(
+        replace(pods, template=_placed_by(pods.template, scheduler.name, copied, own[pods.name])) for pods in pod_sets
+    )
+
+
+def group_of(reader: Reader, ray: RayPods, pod_sets: tuple[PodSet, ...]) -> RayGroup | None:
+    """The PodGroup that KubeRay makes for a RayCluster or RayJob; None where its scheduler needs none."""
+    scheduler = _scheduler_of(reader, pod_sets)
+    if scheduler is None or scheduler.name not in (VOLCANO, COSCHEDULING):
+        return None
+    labels = reader.down("metadata", "labels")
+    by_least = ray.scales_itself and scheduler.name == VOLCANO
+    members = 1 + sum(group.least if by_least else group.desired for group in ray.workers)
+    needs = ray.head_needs
+    for group in ray.workers:
+        needs = add(needs, scale(needs_of(group.pods.template), group.least if by_least else group.asked))
+    if scheduler.name == COSCHEDULING:
+        return RayGroup(for_volcano=False, min_member=members, min_resources=needs)
+    for template in ray.submitting:
+        needs = add(needs, needs_of(template))
+    return RayGroup(
+        for_volcano=True,
+        min_member=members,
+        min_resources=needs,
+        queue=labels.text(VOLCANO_QUEUE),
+        priority_class=labels.text(RAY_PRIORITY),
+        network_topology=_topology(labels),
+    )
+
+
+def needs_of(template: PodTemplate) -> Resources:
+    """What the containers of a pod ask for; init containers and overhead do not count (CalculatePodResource)."""
+    return add(*(container.effective for container in template.containers))
+
+
+def _topology(labels: Reader) -> NetworkTopology | None:
+    if _MODE not in labels:
+        return None
+    tier = labels.text(_TIER)
+    if tier and not tier.removeprefix("-").isdecimal():
+        problem = f"{_TIER} is not a number: KubeRay makes no PodGroup, and no pods"
+        labels.report.warning(labels.at(_TIER), problem, "write the number of a tier", "bad-number")
+        return None
+    return NetworkTopology(mode=labels.text(_MODE), highest_tier=min(int(tier), INT32) if tier else None)
+
+
+def _scheduler_of(reader: Reader, pod_sets: tuple[PodSet, ...]) -> BatchScheduler | None:
+    """The scheduler that the operator is configured for, as far as labels show it; None where they show none."""
+    labels = reader.down("metadata", "labels")
+    legacy = labels.text(LEGACY_NAME)
+    found = [one for one in BATCH_SCHEDULERS if legacy == one.name or any(labels.text(sign) for sign in one.signs)]
+    if not found:
+        return _COSCHEDULING if GANG in labels else None
     # With the queues of several schedulers, what a template says shows for which one the operator is configured.
     said = {pods.template.scheduler_name for pods in pod_sets}
-    scheduler = next((one for one in found if one.name in said), found[0])
-    copied = {target: texts[source] for source, target in scheduler.copied.items() if texts.get(source)}
-    return tuple(replace(pods, template=_placed_by(pods.template, scheduler.name, copied)) for pods in pod_sets)
+    return next((one for one in found if one.name in said), found[0])
 
 
-def _placed_by(template: PodTemplate, scheduler: str, labels: Mapping[str, str]) -> PodTemplate:
-    return replace(template, scheduler_name=scheduler, labels={**template.labels, **labels})
+def _placed_by(
+    template: PodTemplate, scheduler: str, labels: Mapping[str, str], annotations: Mapping[str, str]
+) -> PodTemplate:
+    return replace(
+        template,
+        scheduler_name=scheduler,
+        labels={**template.labels, **labels},
+        annotations={**template.annotations, **annotations},
+    )
 
 
 def check_submission(spec: Reader, mode: str, pod_sets: tuple[PodSet, ...]) -> None:
@@ -67,3 +177,11 @@ def check_submission(spec: Reader, mode: str, pod_sets: tuple[PodSet, ...]) -> N
         problem = "KAI-Scheduler does not support RayJob with K8sJobMode: the submitter pod is created after RayCluster"
         remedy = "write submissionMode: HTTPMode or SidecarMode"
         spec.report.warning(spec.at("submissionMode"), f"{problem} is ready", remedy, "ray-submission-mode")
+
+
+def check_existing(spec: Reader, pod_sets: tuple[PodSet, ...]) -> None:
+    """Report a RayJob on an existing cluster that KubeRay's operator never starts: Volcano's gang is its own cluster."""
+    if any(pods.template.scheduler_name == VOLCANO for pods in pod_sets):
+        problem = "KubeRay with Volcano does not support a RayJob that refers to an existing RayCluster"
+        remedy = f"drop the label {VOLCANO_QUEUE}, or write a rayClusterSpec"
+        spec.report.warning(spec.at("clusterSelector"), problem, remedy, "ray-cluster-selector")

@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.job import JobPhase
+from gpuconsole.sim.controllers import pod_groups
 from gpuconsole.sim.world import World
 
 
@@ -15,3 +16,5 @@ def mark(world: World, key: str, phase: JobPhase, *, suspended: bool = False) ->
     ended = phase in (JobPhase.SUCCEEDED, JobPhase.FAILED)
     finished = world.now if ended else 0
     world.put(replace(job, phase=phase, suspended=suspended, started=started, finished=finished))
+    if ended:
+        pod_groups.release_ray_group(world, job)

@@ -1,19 +1,26 @@
-"""PodGroups that are made of a Workload's pod groups (scheduling.k8s.io/v1alpha1), where pods name the Workload.
+"""PodGroups that are made for pods: of a Workload's pod groups (scheduling.k8s.io/v1alpha1), and by KubeRay's operator.
 
 kube-scheduler 1.35 has no such objects: each pod group, and each replica of it, is a gang of its own.
 """
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.job import Job
+from gpuconsole.model.labels import NO_LABELS
+from gpuconsole.model.resources import EMPTY
 from gpuconsole.model.scheduling_groups import SchedulingWorkload
 from gpuconsole.model.volcano import PodGroup
+from gpuconsole.sim.engines import first_group_phase
 from gpuconsole.sim.world import World
 
 
 def ensure(world: World, pods: Iterable[Pod]) -> None:
-    """Make the PodGroups of pods that name a Workload which is there."""
+    """Make the PodGroups of pods that name a Workload which is there, and those of Ray's jobs and clusters."""
     for pod in pods:
+        _ensure_ray_group(world, pod)
         reference = pod.template.scheduling_workload
         key = f"{pod.namespace}/{pod.template.scheduling_group}"
         if not reference or world.state.get(PodGroup, key) is not None:
@@ -32,6 +39,37 @@ def ensure(world: World, pods: Iterable[Pod]) -> None:
                 policy="gang",
             )
         )
+
+
+def _ensure_ray_group(world: World, pod: Pod) -> None:
+    """Make the PodGroup of a RayCluster or RayJob before its first pod (KubeRay DoBatchSchedulingOnSubmission)."""
+    job = world.job(pod.job)
+    if job is None or job.ray_group is None or world.state.get(PodGroup, f"{pod.namespace}/{pod.gang}") is not None:
+        return
+    group = job.ray_group
+    world.put(
+        PodGroup(
+            namespace=pod.namespace,
+            name=pod.gang,
+            uid=world.uid("PodGroup", f"{pod.namespace}/{pod.gang}"),
+            created=world.now,
+            annotations=job.annotations if group.for_volcano else NO_LABELS,
+            min_member=group.min_member,
+            min_resources=group.min_resources,
+            queue=group.queue,
+            priority_class=group.priority_class,
+            network_topology=group.network_topology,
+            phase=first_group_phase(world.policy),
+        )
+    )
+
+
+def release_ray_group(world: World, job: Job) -> None:
+    """The PodGroup of a RayJob that ended asks for nothing any more (KubeRay CleanupOnCompletion)."""
+    if job.ray_group is not None and job.ray_group.for_volcano:
+        group = world.state.get(PodGroup, f"{job.namespace}/{job.ray_group.name_for(job.name)}")
+        if group is not None:
+            world.put(replace(group, min_member=0, min_resources=EMPTY))
 
 
 def ensure_all(world: World, workload: SchedulingWorkload) -> None:

@@ -8,12 +8,16 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.jobs import pod_name
+from gpuconsole.model.jobs.ray_schedulers import GROUP_NAMES
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import ResourceFlavor
+from gpuconsole.model.volcano import RayGroup
 from gpuconsole.model.workloads import PodSetAssignment, Workload
+from gpuconsole.scheduling.kube.pod_groups import POD_GROUP_LABELS
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
 from gpuconsole.scheduling.kueue.podset import Additions, Conflict, additions_of, merge
+from gpuconsole.scheduling.volcano.jobs.labels import GROUP_NAME, TASK_SPEC
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
 from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
 from gpuconsole.sim.controllers.limits import defaulted_sets
@@ -109,13 +113,27 @@ def job_pods(world: World, job: Job, pieces: Sequence[int] | None = None) -> tup
     return tuple(replace(pod, gang_size=job.min_available or pod.gang_size) if pod.gang else pod for pod in pods)
 
 
+def in_ray_group(template: PodTemplate, group: RayGroup, name: str, pod_set: str) -> PodTemplate:
+    """The template of pods that belong to a PodGroup which KubeRay makes, and say so."""
+    if not group.for_volcano:
+        return replace(template, labels={**template.labels, POD_GROUP_LABELS[0]: name})
+    notes = {GROUP_NAME: name, TASK_SPEC: GROUP_NAMES.get(pod_set, pod_set)}
+    return replace(template, annotations={**template.annotations, **notes})
+
+
 def _pods(
     world: World, job: Job, wanted: list[tuple[PodSet, PodTemplate, Sequence[int]]], owner: str, workload: str
 ) -> Iterator[Pod]:
     total = sum(len(indexes) for _, _, indexes in wanted)
     gang = _gang(workload, owner) if total > 1 and not job.solo else ""
+    size = total if gang else 0
+    if job.ray_group is not None:
+        # Its PodGroup says how many start together.
+        gang, size = job.ray_group.name_for(job.name), job.ray_group.min_member
     for pod_set, template, indexes in wanted:
         priority = pod_priority(world, pod_set.template)
+        if job.ray_group is not None:
+            template = in_ray_group(template, job.ray_group, gang, pod_set.name)
         for index in indexes:
             name = pod_name(job, pod_set.name, index)
             yield Pod(
@@ -132,7 +150,7 @@ def _pods(
                 pod_set=pod_set.name,
                 index=index,
                 gang=gang,
-                gang_size=total if gang else 0,
+                gang_size=size,
             )
 
 
