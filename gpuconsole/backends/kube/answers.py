@@ -10,6 +10,9 @@ from gpuconsole.errors import ClusterError
 from gpuconsole.model.text import clean
 
 LONGEST_RETRY = 120.0
+LONGEST_REST = 32.0
+"""Seconds that a busy server is left alone at most: the API server itself asks for no more (maxRetryAfter in its
+dropped_requests_tracker.go)."""
 OK = 200
 
 Decoded = TypeVar("Decoded")
@@ -59,6 +62,11 @@ class Gone(Refused):
 
 class Busy(Refused):
     """429, 503 and the like: later. `retry_after` is how many seconds the server wants to be left alone."""
+
+    @property
+    def rest(self) -> float:
+        """Seconds to leave it alone."""
+        return min(LONGEST_REST, self.retry_after)
 
     @property
     def reading(self) -> bool:

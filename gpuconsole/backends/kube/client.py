@@ -233,7 +233,7 @@ class Connection:
             body = self._body(response)
         refusal = refused(self.place.name, response.status, body, response.headers.get("Retry-After", ""))
         if isinstance(refusal, Busy) and refusal.retry_after and not refusal.reading:
-            self.budget.hush(refusal.retry_after)
+            self.budget.hush(refusal.rest)
         return refusal
 
     def _headers(self, method: str, accept: str, content: str) -> dict[str, str]:

@@ -14,6 +14,8 @@ from gpuconsole.insight.tables import counted
 LOG = logging.getLogger(__name__)
 INTERVAL = 30.0
 """Seconds between two looks: two requests a minute."""
+SOON = 7.0
+"""Seconds between two looks while something is wrong, so that its end is noticed within 10 s."""
 AGAIN = 10
 """After so many looks a Deployment that may not be read, or was never found, is looked for again."""
 NO_METRICS = "Kueue's metrics are gone"
@@ -41,7 +43,7 @@ class KueueHealth:
                 self.look()
             except Exception:
                 LOG.exception("Kueue's health could not be read")
-            self._stopped.wait(INTERVAL)
+            self._stopped.wait(SOON if self.problems else INTERVAL)
 
     def stop(self) -> None:
         """End; a look that is under way is not waited for."""

@@ -23,34 +23,22 @@ class Pace(Struct, frozen=True, kw_only=True):
     shortest: float = 0.5
     longest: float = 6.0
     """Between tries after failures, growing, with a jitter."""
-    proof: float = 3.0
+    proof: float = 2.0
     """A stream after one that said nothing has to stay open so long, or to say something, to be believed."""
     eager: float = 2.0
     """The longest between tries just after an outage."""
     doubt: float = 60.0
     """How long what was allowed may be forbidden before that is believed."""
-    soon: float = 4.0
+    recheck: float = 7.0
+    """Between tries of what is forbidden, absent or unreadable, however long it lasts: its end is noticed within 10 s.
+    Chance takes or adds a tenth."""
     again: float = 600.0
-    """Between tries of what is forbidden, absent or unreadable: soon at first, then ever less often."""
-
-
-class Doubt:
-    """How long to wait until something odd is looked at again: a third of the time that it lasts. Mutates."""
-
-    def __init__(self, pace: Pace) -> None:
-        self._pace = pace
-        self._since: float | None = None
+    """Between looks for kinds that the server did not serve at the start."""
 
     @property
-    def wait(self) -> float:
-        """Seconds, with a jitter; the first question begins the doubt."""
-        now = time.monotonic()
-        self._since = now if self._since is None else self._since
-        seconds = min(self._pace.again, max(self._pace.soon, (now - self._since) / 3))
-        return seconds * random.uniform(0.8, 1.2)
-
-    def end(self) -> None:
-        self._since = None
+    def until_recheck(self) -> float:
+        """Seconds until the next try."""
+        return self.recheck * random.uniform(0.9, 1.1)
 
 
 class Rests:
@@ -60,7 +48,6 @@ class Rests:
         self._pace = pace
         self._failures = 0
         self._eager_until = 0.0
-        self._given_up = Doubt(pace)
         self._ended = threading.Event()
         self._wake = threading.Event()
 
@@ -103,11 +90,11 @@ class Rests:
             self._wake.wait(asked + longest * random.uniform(0.5, 1.0))
 
     def give_up(self) -> None:
-        """Wait as long as one does before what is forbidden or absent is tried again."""
+        """Wait until somebody finds a reason to try again (`retry`)."""
         self._wake.clear()
         if not self.ended:
-            self._wake.wait(self._given_up.wait)
+            self._wake.wait()
 
-    def found(self) -> None:
-        """It is allowed and there, so that it is tried soon when that ends."""
-        self._given_up.end()
+    def retry(self) -> None:
+        """End a rest."""
+        self._wake.set()

@@ -1,6 +1,7 @@
 """What is known of one kind: which objects were told, in which version, so that only what changed is told again."""
 
 import logging
+import random
 from collections.abc import Callable, Collection, Iterator
 
 from gpuconsole.backends.kube.decode import Item, Told
@@ -31,6 +32,12 @@ class Roster:
     def is_unreadable(self, name: str) -> bool:
         """True for an object of which it is known that it cannot be read."""
         return name in self._unreadable
+
+    @property
+    def any_unreadable(self) -> str:
+        """One of the names of objects that cannot be read; empty where those have not even a name."""
+        names = tuple(self._unreadable)
+        return random.choice(names) if names else ""
 
     def begin(self) -> None:
         """A list begins: those without a name are counted anew."""

@@ -21,8 +21,8 @@ VERSIONS = ("v1beta2", "v1beta1")
 """The newest first; Kueue serves one or both."""
 RENEW = 15.0
 """Seconds for which an answer stands: four requests a minute, while somebody looks."""
-AGAIN = 600.0
-"""Seconds until an API that is not there, or not for us, is asked again."""
+AGAIN = 7.0
+"""Seconds until an API that is not there, or not for us, is asked again, while somebody looks."""
 MOST = 1000
 """So many of those that wait are asked for, from the head of the queue."""
 PATIENCE = 5.0
@@ -68,7 +68,6 @@ class Visibility:
         if self._absent:
             return Standings(queue=cluster_queue, trouble=_ABSENT)
         found = self._ask(cluster_queue, local_queue)
-        # What is not for us stays so for longer than a place in a queue.
         self._known = {key: (now + (RENEW if found.source else AGAIN), found)}
         return found
 

@@ -32,8 +32,9 @@ from gpuconsole.backends.kube.client import Connection, Stream
 from gpuconsole.backends.kube.decode import BOOKMARK, DELETED, ERROR, Decoder, Item, Line
 from gpuconsole.backends.kube.gate import Gate
 from gpuconsole.backends.kube.news import News, Tell
-from gpuconsole.backends.kube.pace import Doubt, Pace, Rests
+from gpuconsole.backends.kube.pace import Pace, Rests
 from gpuconsole.backends.kube.roster import Roster
+from gpuconsole.errors import ClusterError
 from gpuconsole.model.clock import Time
 
 LOG = logging.getLogger(__name__)
@@ -61,6 +62,8 @@ class Phase(StrEnum):
 
 
 _SEEN = (Phase.CURRENT, Phase.CATCHING_UP)
+LOST = (Phase.FORBIDDEN, Phase.ABSENT)
+"""Nothing is read, and nothing tried before `Watch.retry`."""
 
 
 class _Doubtful(Exception):
@@ -109,7 +112,6 @@ class Watch:
         self._lost_since: float | None = None
         """Since when it is forbidden or absent."""
         self._rests = Rests(pace)
-        self._unclear = Doubt(pace)
         self._anew = False
         """List everything anew, as some of what is there could not be read."""
         self._timer = threading.Timer(0.0, _nothing)
@@ -151,6 +153,10 @@ class Watch:
         self._rests.hurry()
         self._close()
 
+    def retry(self) -> None:
+        """What was forbidden or absent may be there: end the rest."""
+        self._rests.retry()
+
     def run(self) -> None:
         """List and watch until `stop`. Never raises."""
         while not self._rests.ended:
@@ -186,7 +192,7 @@ class Watch:
             self._denied(error)
         except Busy as error:
             self._behind(f"{self.label}: the server is busy: {error.said}")
-            self._rests.rest(error.retry_after)
+            self._rests.rest(error.rest)
         except Cut as error:
             if not self._anew:
                 LOG.info("%s: %s", self.label, error)
@@ -247,7 +253,7 @@ class Watch:
             self._rests.short()
 
     def _give_up(self, phase: Phase) -> None:
-        """Forget what was read, and try again much later."""
+        """Forget what was read, and wait for `retry`."""
         self._phase = phase
         self._problem = ""
         self._quiet_since = None
@@ -273,6 +279,8 @@ class Watch:
                 page = self.decoder.page(answer.body, self._wall())
             except msgspec.DecodeError as error:
                 raise answer.unreadable(str(error)) from error
+            if self._phase in LOST:
+                self._found()
             self._tell([news for item in page.items for news in self._seen(item, seen)])
             token = page.more
             if not token:
@@ -280,8 +288,13 @@ class Watch:
                 return
 
     def _begin(self) -> None:
-        self.missing = None
+        """A list begins; what is lost stays so until the server answers (`_found`)."""
         self._roster.begin()
+        if self._phase not in LOST:
+            self._found()
+
+    def _found(self) -> None:
+        self.missing = None
         self._phase = Phase.CATCHING_UP if self.synced.is_set() else Phase.READING
 
     def _complete(self, seen: Collection[str], version: str) -> None:
@@ -294,9 +307,6 @@ class Watch:
         self._phase = Phase.CURRENT
         self._problem = ""
         self._lost_since = None
-        self._rests.found()
-        if not self.unread:
-            self._unclear.end()
 
     # Watches
 
@@ -310,6 +320,8 @@ class Watch:
         begin = min(BEGIN, patience)
         with self._connection.stream(self._path, self._query(lasting), patience=patience, begin=begin) as stream:
             self._close = stream.close
+            if self._phase in LOST:
+                self._found()
             if seen is None and not self._silent_streams:
                 self._current()
             try:
@@ -366,17 +378,50 @@ class Watch:
             self._rests.begin_anew()
 
     def _look_again_later(self, seen: set[str] | None) -> None:
-        """List all objects anew after a while, where some could not be read: they may be mended without an event."""
+        """Look again, where some objects could not be read: they may be mended without an event."""
         if not self.unread or seen is not None or self._timer.is_alive():
             return
-        self._timer = threading.Timer(self._unclear.wait, self._look_again)
+        # The first time soon: a server that serves streams again may serve all else again.
+        self._look_again_after(self._pace.shortest)
+
+    def _look_again_after(self, seconds: float) -> None:
+        self._timer = threading.Timer(seconds, self._look_again)
         self._timer.daemon = True
         self._timer.start()
 
     def _look_again(self) -> None:
-        if self.unread:
+        """Ask for one of the objects that could not be read; if it can be read now, list everything anew."""
+        close = self._close
+        if close is _nothing or not self.unread:
+            return
+        try:
+            healed = self._is_readable(self._roster.any_unreadable)
+        except ClusterError as error:
+            LOG.info("%s: no look at what cannot be read: %s", self.label, error)
+            healed = False
+        if close is not self._close:
+            return  # Another stream brings its own news.
+        if healed:
             self._anew = True
-            self._close()
+            close()
+        else:
+            self._look_again_after(self._pace.until_recheck)
+
+    def _is_readable(self, name: str) -> bool:
+        """Ask for one object (`namespace/name`), or, without a name, for the first page of all."""
+        namespace, _, own = name.rpartition("/")
+        wanted = [f"metadata.name={own}"] if own else []
+        wanted += [f"metadata.namespace={namespace}"] if namespace else []
+        selector = ",".join([*self._selector.values(), *wanted])
+        query: dict[str, str | int] = {"limit": self._pace.page}
+        if selector:
+            query["fieldSelector"] = selector
+        answer = self._connection.get(self._path, query)
+        try:
+            page = self.decoder.page(answer.body, self._wall())
+        except msgspec.DecodeError as error:
+            raise answer.unreadable(str(error)) from error
+        return not any(item.unread for item in page.items if item.name == name or not name)
 
     def _query(self, lasting: float) -> dict[str, str | int]:
         start = {"resourceVersion": self._version} if self._version else _INITIAL

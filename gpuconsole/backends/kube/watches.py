@@ -17,6 +17,7 @@ from gpuconsole.backends.kube.gate import Gate
 from gpuconsole.backends.kube.news import News
 from gpuconsole.backends.kube.orders import POD
 from gpuconsole.backends.kube.pace import Pace
+from gpuconsole.backends.kube.permissions import Permissions
 from gpuconsole.backends.kube.watch import Phase, Watch
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.clock import Time
@@ -116,12 +117,33 @@ class Watches:
         watch.run()
 
     def look_for_more(self, connection: Connection, gate: Gate) -> None:
-        """Now and then, look for kinds and rights that were not there when it began. Ends with `stop`."""
-        while not self._stopped.wait(self._pace.again * random.uniform(0.8, 1.2)):
+        """Try again and again what is forbidden or absent, and look now and then for kinds that were not served at the
+        start. Ends with `stop`.
+        """
+        permissions = Permissions(connection, self._namespaces or (connection.place.namespace,), clock=self._clock)
+        look = self._clock() + self._pace.again
+        while not self._stopped.wait(self._pace.until_recheck):
+            gate.wait()
             try:
-                self.begin(connection, gate, [served for served in discover(connection) if not self._has(served)])
+                self._recheck(connection, gate, permissions)
+                if self._clock() >= look:
+                    look = self._clock() + self._pace.again * random.uniform(0.8, 1.2)
+                    self.begin(connection, gate, [served for served in discover(connection) if not self._has(served)])
             except ClusterError as error:
                 LOG.info("No look for more: %s", error)
+
+    def _recheck(self, connection: Connection, gate: Gate, permissions: Permissions) -> None:
+        """Try what may have healed. What RBAC denies costs one request for the rules in all, not one a kind."""
+        refused = [(watch, watch.missing) for watch in self._all if watch.phase is Phase.FORBIDDEN]
+        unreached = [reached.served for reached in self._reached.values() if not reached.namespaces]
+        if (refused or unreached) and permissions.changed(len(refused) + len(unreached)):
+            self.begin(connection, gate, unreached)
+        for watch, right in refused:
+            if right is None or not permissions.denies(right, watch.decoder.served):
+                watch.retry()
+        for watch in self._all:
+            if watch.phase is Phase.ABSENT:
+                watch.retry()
 
     def _has(self, served: Served) -> bool:
         reached = self._reached.get(served.source)

@@ -21,6 +21,8 @@ from gpuconsole.model.text import clean
 LOG = logging.getLogger(__name__)
 INTERVAL = 30.0
 """Seconds between two looks, as exporters measure no more often."""
+SOON = 7.0
+"""Seconds until a source that failed is asked again, so that its return is noticed within 10 s."""
 FRESH = 3
 """So many intervals a value is as good as new."""
 FORGOTTEN: Span = 60 * MINUTE
@@ -58,6 +60,7 @@ class Feed:
         self._latest: dict[str, NodeTelemetry] = {}
         self._news: deque[Event] = deque()
         self._stopped = threading.Event()
+        self._failed = False
         self.sight = Sight(address=source.address)
 
     def start(self) -> None:
@@ -85,18 +88,26 @@ class Feed:
         else:
             self._learn(found, now)
 
+    @property
+    def until_next(self) -> float:
+        """Seconds until the next look."""
+        seconds = min(SOON, self._interval) if self._failed else self._interval
+        return seconds * random.uniform(0.9, 1.1)
+
     def _run(self) -> None:
         while not self._stopped.is_set():
             self.look()
-            self._stopped.wait(self._interval * random.uniform(0.9, 1.1))
+            self._stopped.wait(self.until_next)
         self._source.close()
 
     def _fail(self, trouble: str) -> None:
         if trouble != self.sight.trouble:
             LOG.warning("No telemetry: %s", trouble)
+        self._failed = True
         self.sight = replace(self.sight, trouble=f"No telemetry from {trouble}")
 
     def _learn(self, look: Look, now: Time) -> None:
+        self._failed = False
         for told in look.nodes:
             old = self._latest.get(told.name)
             if old is not None and old.time >= told.time:

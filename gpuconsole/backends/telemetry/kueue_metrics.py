@@ -12,8 +12,8 @@ from gpuconsole.model.text import clean
 
 RENEW = 30.0
 """Seconds for which an answer stands: as often as metrics are scraped."""
-AGAIN = 300.0
-"""Seconds until somebody is asked again who knows nothing of the queue."""
+AGAIN = 7.0
+"""Seconds until somebody is asked again who knows nothing of the queue, while somebody looks."""
 PENDING, RESERVING, ADMITTED, USAGE = GAUGES = (
     "kueue_pending_workloads",
     "kueue_reserving_active_workloads",

@@ -6,10 +6,11 @@ against the real one.
 
 import json
 import queue
+import random
 import re
 import socket
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -53,8 +54,14 @@ class ApiServer:
         self.requests: list[tuple[str, str, Document]] = []
         """Writes: method, path with query, body."""
         self.agents: set[str] = set()
+        self.reviews: Counter[str] = Counter()
+        """Reviews of one `right`, and of all `rules`."""
+        self.selectors: defaultdict[str, set[str]] = defaultdict(set)
+        """Resource → the field selectors of its lists."""
         self.tokens = {"secret"}
         self.forbidden: Callable[[str, str, str], bool] = lambda verb, plural, namespace: False
+        self.knows_rules = True
+        """Answer SelfSubjectRulesReviews; else they are incomplete, as those of a webhook."""
         self.moods: list[tuple[str, int, dict[str, str]]] = []
         """(part of the path, status, headers)"""
         self.says = "not now"
@@ -188,6 +195,13 @@ class ApiServer:
                 watcher.put(line)
 
 
+def _selected(document: Document, selector: str) -> bool:
+    """Whether a field selector of metadata matches; others match everything."""
+    wanted = dict(part.split("=", 1) for part in selector.split(","))
+    metadata = {f"metadata.{field}": value for field, value in document["metadata"].items()}
+    return all(metadata.get(field) == value for field, value in wanted.items() if field.startswith("metadata."))
+
+
 def _version(document: Document) -> int:
     return int(document["metadata"]["resourceVersion"])
 
@@ -246,8 +260,22 @@ class _Handler(BaseHTTPRequestHandler):
         if path.endswith("selfsubjectaccessreviews"):
             asked = body["spec"]["resourceAttributes"]
             allowed = not self.api.forbidden(asked["verb"], asked["resource"], asked.get("namespace", ""))
+            self.api.reviews["right"] += 1
             return self._json(201, {"status": {"allowed": allowed}})
+        if path.endswith("selfsubjectrulesreviews"):
+            self.api.reviews["rules"] += 1
+            return self._json(201, {"status": self._rules(body["spec"]["namespace"])})
         return self._written(body)
+
+    def _rules(self, namespace: str) -> Document:
+        rules = [
+            {"verbs": [verb], "apiGroups": [group], "resources": [plural]}
+            for plural, (group, _, _, namespaced) in KINDS.items()
+            for verb in ("list", "watch")
+            if not self.api.forbidden(verb, plural, namespace if namespaced else "")
+        ]
+        random.shuffle(rules)
+        return {"resourceRules": rules, "nonResourceRules": [], "incomplete": not self.api.knows_rules}
 
     def do_PATCH(self) -> None:
         if self._arrived()[0] is not None:
@@ -299,6 +327,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _list(self, plural: str, namespace: str, query: dict[str, str]) -> None:
         with self.api.lock:
             found = self._found(plural, namespace)
+            if selector := query.get("fieldSelector", ""):
+                self.api.selectors[plural].add(selector)
+                found = [one for one in found if _selected(one, selector)]
             start = int(query.get("continue", "0"))
             end = start + int(query.get("limit", self.api.page))
             more = {"continue": str(end)} if end < len(found) else {}

@@ -14,7 +14,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from tests.backends.kube.apiserver import ApiServer
 
-EAGER = Pace(page=2, lasting=60, silence=30, shortest=0.02, longest=0.1, proof=0.2, doubt=0.5, soon=0.2, again=0.3)
+EAGER = Pace(page=2, lasting=60, silence=30, shortest=0.02, longest=0.1, proof=0.2, doubt=0.5, recheck=0.2, again=0.3)
 LONGEST = 20.0
 
 

@@ -127,6 +127,22 @@ def test_all_requests_are_silent_for_as_long_as_the_server_asked(api: ApiServer)
     assert slept == [7.0], "another request waits as well"
 
 
+def test_no_server_is_left_alone_for_longer_than_an_api_server_may_ask_for(api: ApiServer) -> None:
+    slept: list[float] = []
+    clock = Clock()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock.now += seconds
+
+    connection = Connection(Target(kubeconfig=str(api.kubeconfig)), Budget(clock=clock, sleep=sleep), clock=clock)
+    api.moods.append((NODES, 429, {"Retry-After": "100"}))
+    with pytest.raises(Busy, match="try again in 100 s"):
+        connection.get(NODES)
+    connection.get("/readyz")
+    assert slept == [32.0]
+
+
 def test_a_server_that_reads_the_storage_of_one_kind_keeps_that_one_waiting_only(
     api: ApiServer, connection: Connection
 ) -> None:

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
-from gpuconsole.backends.kube.kueue_health import AGAIN, NO_METRICS, KueueHealth
+from gpuconsole.backends.kube import kueue_health
+from gpuconsole.backends.kube.kueue_health import AGAIN, INTERVAL, NO_METRICS, SOON, KueueHealth
 from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
 from gpuconsole.errors import TelemetryError
 from gpuconsole.insight.kueue_liveness import KueueProblem
@@ -14,6 +16,7 @@ from gpuconsole.insight.queue_metrics import QueueMetrics
 from gpuconsole.model.clock import Time
 from tests.backends.kube.test_settings import DEPLOYMENTS, FORBIDDEN, USUAL, deployment
 from tests.backends.kube.test_visibility import Kueue
+from tests.backends.kube.test_watch import until
 
 NAME = "kueue-system/kueue-controller-manager"
 
@@ -71,6 +74,22 @@ def test_the_problem_names_the_deployment_and_ends_when_it_is_ready_again(cluste
     assert after(looking) == [KueueProblem("Kueue is not ready", text)]
     cluster.answers = {DEPLOYMENTS: replicas(2, wanted=2)}
     assert after(looking) == []
+
+
+def test_while_something_is_wrong_its_end_is_noticed_soon(cluster: Kueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert SOON < 10.0 < INTERVAL
+    monkeypatch.setattr(kueue_health, "INTERVAL", 60.0)
+    monkeypatch.setattr(kueue_health, "SOON", 0.05)
+    looking = health(cluster)
+    cluster.answers = {DEPLOYMENTS: replicas(0)}
+    thread = Thread(target=looking.watch, daemon=True)
+    thread.start()
+    until(lambda: looking.problems)
+    cluster.answers = {DEPLOYMENTS: replicas(1)}
+    until(lambda: not looking.problems)
+    looking.stop()
+    thread.join(10)
+    assert not thread.is_alive()
 
 
 def test_a_deployment_that_was_there_and_is_deleted_is_gone(cluster: Kueue) -> None:

@@ -180,4 +180,59 @@ def test_watches_that_bring_nothing_are_stale_and_asked_for_ever_less_often(
 
 def test_between_two_tries_and_the_proof_of_the_second_less_than_ten_seconds_pass() -> None:
     pace = Pace()
-    assert pace.longest + pace.proof < HEALED
+    assert pace.longest + pace.proof <= HEALED - 2.0
+
+
+def test_what_is_forbidden_absent_or_unreadable_is_tried_again_in_time_however_long_it_lasts() -> None:
+    pace = Pace()
+    assert max(pace.until_recheck for _ in range(1000)) < HEALED - 2.0
+
+
+LASTING = [(match, name) for match in ("^(list|watch) ", "^(list|watch) .*nodes") for name in ("403", "404")]
+
+
+@pytest.mark.parametrize("streaming", [True, False], ids=["streaming lists", "pages"])
+@pytest.mark.parametrize(("match", "name"), LASTING)
+def test_a_fault_that_is_believed_ends_soon_and_is_asked_about_seldom(
+    served: ApiServer, sight: Make, match: str, name: str, streaming: bool
+) -> None:
+    served.streaming = streaming
+    see = sight(pace=replace(EAGER, doubt=0.2, recheck=0.5))
+    see.loaded()
+    served.misbehave(ANSWERS[name], match)
+    see.until(lambda _: not is_sound(see.backend.health))
+    look_for(see, 2.0)
+    before = served.asked["faults"]
+    look_for(see, 2.0)
+    kinds = 1 if "nodes" in match else 9
+    assert 0 < served.asked["faults"] - before <= 6 * kinds, "one request a kind each half second, and chance"
+    change(served)
+    served.heal()
+    begun = time.monotonic()
+    assert_right_again(see)
+    assert time.monotonic() - begun < 2.0
+
+
+def test_what_is_forbidden_for_good_stays_marked_while_it_is_tried_again(served: ApiServer, sight: Make) -> None:
+    see = sight(pace=replace(EAGER, doubt=0.1, recheck=0.05))
+    see.loaded()
+    served.misbehave(ANSWERS["403"], "^(list|watch) .*nodes")
+    see.until(lambda _: see.backend.health.missing)
+    until = time.monotonic() + 1.0
+    while time.monotonic() < until:
+        health = see.backend.health
+        assert [right.resource for right in health.missing] == ["nodes"]
+        assert (health.lost, health.unread) == ("", ())
+
+
+def test_objects_that_cannot_be_read_for_good_cost_one_small_request_and_no_list_of_all(
+    served: ApiServer, sight: Make
+) -> None:
+    served.put("nodes", {"metadata": {"name": "odd"}, "spec": 7})
+    see = sight(pace=replace(EAGER, page=500, recheck=0.2))
+    see.loaded()
+    watched, listed = served.asked["watch nodes"], served.asked["list nodes"]
+    look_for(see, 2.0)
+    assert served.asked["watch nodes"] == watched
+    assert 5 <= served.asked["list nodes"] - listed <= 12
+    assert list(served.selectors["nodes"]) == ["metadata.name=odd"]

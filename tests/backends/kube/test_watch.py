@@ -170,7 +170,7 @@ def test_a_right_that_is_taken_away_for_good_takes_the_data_along(served: ApiSer
 def test_a_server_that_was_just_restarted_is_asked_again_soon_though_it_forbids_everything(
     served: ApiServer, sight: Make
 ) -> None:
-    see = sight(pace=replace(EAGER, shortest=0.05, eager=0.1, longest=3600, doubt=3600, again=3600))
+    see = sight(pace=replace(EAGER, shortest=0.05, eager=0.1, longest=3600, doubt=3600, recheck=3600))
     see.loaded()
     served.moods += [("/nodes", 403, {})] * 10
     served.cut("nodes")

@@ -81,6 +81,14 @@ def test_a_failure_is_said_and_over_with_the_next_answer() -> None:
     assert feed.sight.trouble == ""
 
 
+def test_a_source_that_failed_is_asked_again_so_soon_that_its_return_is_noticed_within_ten_seconds() -> None:
+    feed = Feed(Script(TelemetryError("http://p: refused"), Look((node("a", NOW),))), wall=Clock())
+    told(feed)
+    assert feed.until_next < 8.0
+    told(feed)
+    assert feed.until_next > 25.0
+
+
 def test_part_of_the_trouble_is_said_for_all() -> None:
     feed = Feed(Script(Look((), ("http://a: refused", "http://b: refused", "http://c: refused"), 7)), wall=Clock())
     told(feed)

@@ -1,0 +1,97 @@
+"""What was forbidden and may be allowed by now: one small request says whether the user's rules changed."""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from gpuconsole.backends.base import Missing
+from gpuconsole.backends.kube.access import allowed
+from gpuconsole.backends.kube.answers import Cut, Refused, Unreadable
+from gpuconsole.backends.kube.client import Connection
+from gpuconsole.backends.kube.discovery import Served
+
+RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+AT_MOST = 2.0
+"""Reviews a second of single rights, where the rules themselves cannot be known."""
+
+Rules = frozenset[bytes]
+
+
+class _Status(Struct, frozen=True, rename="camel"):
+    resource_rules: list[dict[str, list[str] | None]] | None
+    incomplete: bool = False
+    """An authorizer cannot list its rules, such as a webhook."""
+
+
+class _Review(Struct, frozen=True):
+    status: _Status
+
+
+class Permissions:
+    """Remembers which rights are denied until the user's rules change. Mutates; for one thread."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        namespaces: Sequence[str],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`namespaces` are those whose rules are asked for; those of the whole cluster are among the rules of each."""
+        self._connection = connection
+        self._namespaces = namespaces
+        self._clock = clock
+        self._rules: Rules | None = None
+        """As they were known last."""
+        self._reviews_after = 0.0
+        """When single rights may be reviewed again, where the rules cannot be known."""
+        self._verdicts: dict[Missing, bool] = {}
+
+    def changed(self, denied: int) -> bool:
+        """True where rights may have been granted since the last time; `denied` is how many are waited for.
+
+        Where the rules cannot be known it is True now and then, so that `AT_MOST` is kept. Raises Unreachable.
+        """
+        rules = self._ask()
+        if rules is not None:
+            changed, self._rules = rules != self._rules, rules
+            if changed:
+                self._verdicts.clear()
+            return changed
+        now = self._clock()
+        if now < self._reviews_after:
+            return False
+        self._reviews_after = now + denied / AT_MOST * random.uniform(0.9, 1.1)
+        self._verdicts = {right: granted for right, granted in self._verdicts.items() if granted}
+        return True
+
+    def denies(self, right: Missing, served: Served) -> bool:
+        """True where a right is denied, also by what was said of it before. Raises Unreachable."""
+        if right not in self._verdicts:
+            self._verdicts[right] = allowed(self._connection, right.verb, served, right.namespace)
+        return not self._verdicts[right]
+
+    def _ask(self) -> Rules | None:
+        """The rules; None where nobody knows all of them."""
+        found: set[bytes] = set()
+        for namespace in self._namespaces:
+            review = {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SelfSubjectRulesReview",
+                "spec": {"namespace": namespace},
+            }
+            try:
+                answer = self._connection.send("POST", RULES, body=msgspec.json.encode(review))
+                status = answer.decode(_Review).status
+            except (Unreadable, Refused, Cut):
+                return None
+            if status.incomplete or status.resource_rules is None:
+                return None
+            # The API server lists them in no order.
+            found |= {
+                f"{namespace} ".encode() + msgspec.json.encode(rule, order="sorted") for rule in status.resource_rules
+            }
+        return frozenset(found)
