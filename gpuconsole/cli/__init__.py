@@ -115,7 +115,7 @@ def main() -> None:
 
 @contextmanager
 def _until_reader_leaves() -> Iterator[None]:
-    """End with status 0 when who reads what is printed has seen enough, as `head` has. Click would end with 1."""
+    """End with status 0 when the reader of a pipe closes it, as `head` does. Click would end with 1."""
     try:
         yield
     except BrokenPipeError:

@@ -33,7 +33,7 @@ KUEUE = "kueue"
 ENGINES = (KUEUE, *(substitute.value for substitute in Substitute))
 HORIZON = 24 * HOUR
 MOST = 50
-"""So many jobs are shown to people; more is for programs."""
+"""Jobs that the text lists; `-o json` has all."""
 NOTHING = "–"
 
 

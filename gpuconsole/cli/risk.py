@@ -17,7 +17,7 @@ from gpuconsole.ui.answers.risk import endangered, risk_lines
 
 VERSION = 5
 PATIENCE = 2.0
-"""Seconds without a word; after them each run is told when it is over."""
+"""Seconds before progress is printed after each run."""
 
 
 @click.command()
@@ -57,7 +57,7 @@ def command(asked: Asked, runs: int | None, horizon: Span, chance: int) -> Answe
 
 
 def _told(pieces: Iterator[Foreboding], runs: int) -> Risk:
-    """The answer of all runs; where they take long, stderr has what is known after each."""
+    """The answer of all runs; if they take long, progress goes to stderr."""
     began, answer = time.monotonic(), None
     for piece in pieces:
         answer = piece.risk or answer

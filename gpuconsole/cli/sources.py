@@ -121,7 +121,7 @@ def _prices(request: Request) -> Prices:
 def catalogue_for(
     request: Request, scenarios: Sequence[Mapping[str, Any]], objects: Iterable[Object] = ()
 ) -> Catalogue:
-    """The machines for sale: those that were asked for, else the bundled ones where a scenario or NodePool needs them.
+    """The instance-type catalogue: the one asked for, else the bundled one if a scenario or NodePool needs it.
 
     Raises SourceError, or FindingsError with every wrong line.
     """

@@ -1,6 +1,6 @@
-"""What probably comes for one workload: its start while it waits, an eviction while it is admitted.
+"""Forecast of one workload: its start while it is pending, an eviction while it is admitted.
 
-By fewer runs than a command takes, for this is asked again and again.
+It takes fewer runs than a command does, as it is asked often.
 """
 
 from collections.abc import Iterator

@@ -16,7 +16,7 @@ def over_nominal(
 ) -> dict[str, dict[FlavorResource, int]]:
     """ClusterQueue → usage of these resources beyond its nominal quota, by (flavor, resource); others are left out.
 
-    Of a queue that is not there nobody knows that (see `unseen_queues`).
+    It is unknown for a queue that is not loaded (see `unseen_queues`).
     """
     over: dict[str, dict[FlavorResource, int]] = {}
     for name, book in books(snapshot).by_queue.items():

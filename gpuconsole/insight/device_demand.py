@@ -54,7 +54,8 @@ def quota_accelerators(snapshot: Snapshot) -> frozenset[str]:
 
 
 def counted_as(resource: str) -> str:
-    """One name for resources that pods are allocated alike: ``""`` for GPUs, the resource of MIG instances, CLAIMED."""
+    """One name for resources that are allocated in the same way: ``""`` for GPUs, the resource of MIG instances,
+    CLAIMED."""
     return "" if resource in GPU_RESOURCES else resource if is_counted(resource) else CLAIMED
 
 

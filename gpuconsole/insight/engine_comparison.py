@@ -19,11 +19,11 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
 
 PARTS = 200
-"""Into so many equal parts the way to the horizon is cut, so that events do not pile up."""
+"""Number of equal steps to the horizon: events are read after each, so that they do not pile up."""
 
 
 class JobCourse(Struct, frozen=True, kw_only=True):
-    """What became of one job under one engine. Nothing where it did not come to that before the horizon."""
+    """The outcome of one job under one engine; None for what did not happen before the horizon."""
 
     started: Time | None = None
     """When it ran for the first time: all its pods, or the first of those that work each for itself."""
@@ -46,7 +46,7 @@ class ComparedJob(Struct, frozen=True, kw_only=True):
 
 
 class EngineTotals(Struct, frozen=True, kw_only=True):
-    """What a load came to under one engine. Waits are from submission to the first start, of the jobs that started."""
+    """Totals of a load under one engine. Waits are from submission to the first start, of the jobs that started."""
 
     engine: str
     started: int
@@ -72,7 +72,7 @@ class EngineTotals(Struct, frozen=True, kw_only=True):
 
 
 class ComparedQueue(Struct, frozen=True, kw_only=True):
-    """What a queue's jobs got under each of the engines, in their order."""
+    """Totals of a queue's jobs under each of the engines, in their order."""
 
     queue: str
     jobs: int
@@ -114,7 +114,7 @@ class _Run(Struct, kw_only=True):
 
 
 def compare_engines(runs: Sequence[tuple[str, Simulation]], horizon: Span) -> EngineComparison:
-    """Run simulations of one load under several engines for `horizon`, and compare what becomes of its jobs.
+    """Run simulations of one load under several engines for `horizon`, and compare the outcomes of its jobs.
 
     The simulations (with the names of their engines) begin at the same moment, and are run on by this.
     """
@@ -233,7 +233,7 @@ def _root(run: _Run, key: str) -> str:
 
 
 def _jobs(runs: Sequence[_Run]) -> tuple[ComparedJob, ...]:
-    """Every job that came under any engine and is nobody's part, by its first submission."""
+    """Every job under any engine that is not part of another job, by its first submission."""
     found: dict[str, ComparedJob] = {}
     for run in runs:
         for key, job in run.jobs.items():

@@ -1,4 +1,4 @@
-"""Whether Kueue still works, seen from outside: does it admit what its rules let it admit?"""
+"""Liveness of Kueue, seen from outside: an admissible workload must not stay pending without any change."""
 
 from collections.abc import Collection
 
@@ -15,7 +15,7 @@ PATIENCE = 30.0
 
 
 class KueueProblem(Struct, frozen=True):
-    """Something that says that Kueue does not work."""
+    """A sign that Kueue does not work."""
 
     mark: str
     """In a few words, for the header."""
@@ -24,7 +24,7 @@ class KueueProblem(Struct, frozen=True):
 
 
 class AdmissionWatch:
-    """Notices that Kueue does nothing though it could. Stateful; times are seconds of any one clock."""
+    """Detects that Kueue does not admit admissible workloads. Stateful; times are seconds of any one clock."""
 
     def __init__(self) -> None:
         self._workloads = EMPTY.workloads
@@ -36,7 +36,7 @@ class AdmissionWatch:
         """When it was looked at last; None while nobody can know what is admissible."""
 
     def observe(self, snapshot: Snapshot, admissible: Collection[str] | None, now: float) -> None:
-        """Take in a new look: the workloads that the engine would admit now; None where nobody can know them."""
+        """Take in the workloads that the engine would admit now; None if they are unknown."""
         if admissible is None:
             self._observed, self._since, self._workloads = None, {}, EMPTY.workloads
             return
@@ -75,7 +75,7 @@ def _is_pending(workload: Workload | None) -> bool:
 
 
 def _status(workload: Workload | None) -> tuple[object, ...]:
-    """What Kueue writes into a Workload; of one that is not there, as of one that Kueue has not looked at."""
+    """What Kueue writes into a Workload; a missing one has the status of a new one."""
     if workload is None:
         return _UNTOUCHED
     return (

@@ -1,4 +1,4 @@
-"""Lines of history that say the same again, folded into one with a count."""
+"""Repeated lines of history, folded into one with a count."""
 
 from collections.abc import Iterable
 

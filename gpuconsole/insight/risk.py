@@ -1,9 +1,9 @@
-"""What may evict running work, and how probable that is: the cluster run forward many times, as for `eta`.
+"""Preemption risk of running work, by Monte Carlo runs of the cluster, as for `eta`.
 
 Each run draws what arrives (from the simulation's own arrival streams, else from what is recorded), how long work
 takes, and which spot nodes are interrupted. On a large cluster there are fewer runs, and they look less far ahead: the
-work that they may take is bounded. Beside it, who goes first when a lender wants its quota back, by the engine's own
-search (see `ledger`).
+work that they may take is bounded. It also gives the preemption order when a lender reclaims its quota, by the
+engine's own search (see `ledger`).
 """
 
 from collections import Counter
@@ -46,17 +46,17 @@ HORIZON: Span = 6 * HOUR
 EFFORT = 18_000
 """Steps of the simulation that all runs may take together; one takes 0.1 to 0.2 ms at any size of the cluster."""
 FEWEST = 8
-"""The first run may take no larger part of the effort than one of so many; how far it comes, all others look ahead."""
+"""The first run may take at most 1/FEWEST of the effort; how far it gets is the horizon of all others."""
 LIMIT = 5.0
 """CPU seconds of all runs together, where a clock is given: a step of some schedulers takes far longer than others."""
 _OVERTIME = 1.3
-"""A run that has begun may end as long as so many times the budget is not spent."""
+"""A run that has begun may exceed the budget by this factor."""
 _STEP: Span = MINUTE
-"""A run goes on so far before what happened in it is looked at."""
+"""Simulated time between two checks of what happened in a run."""
 _LOOK: Span = 15 * MINUTE
-"""So often a run says how far it is."""
+"""Simulated time between two progress reports of a run."""
 _LOOK_STEPS = 500
-"""And after so many steps, where much happens at one moment."""
+"""Steps after which a run reports progress anyway, where many fall on one moment."""
 _RECORDED: Span = 10 * MINUTE
 """Arrivals recorded for so long are drawn again."""
 _STREAM_JOBS = 40
@@ -117,10 +117,10 @@ class Risk(Struct, frozen=True, kw_only=True):
 
     time: Time
     horizon: Time
-    """How far the runs looked ahead."""
+    """The end of the time that the runs cover."""
     runs: int
     wanted_horizon: Time
-    """How far they were to look."""
+    """The end of the time that was asked for."""
     wanted_runs: int
     dangers: tuple[Danger, ...]
     assumptions: tuple[str, ...]
@@ -155,7 +155,8 @@ def risk(
     found: Standing | None = None,
     effort: int | None = EFFORT,
 ) -> Risk:
-    """How probable it is for each running workload to be evicted before the horizon, by what, and who goes first.
+    """Estimate for each running workload the probability and cause of an eviction before the horizon, and the
+    preemption order.
 
     The simulation is not touched; the same seed gives the same answer. `found` is the cluster that it went on from,
     where others run that: what runs there counts, and what the simulation evicted at once. `effort` bounds the steps of
@@ -177,7 +178,7 @@ def foreboding(
     effort: int | None = EFFORT,
     clock: Callable[[], float] | None = None,
 ) -> Iterator[Foreboding]:
-    """The same piece by piece, with an answer after each run: who stops asking gives up.
+    """The same as an iterator with an answer after each run; to cancel, stop iterating.
 
     With a `clock` of CPU seconds the runs end by it, too (see `LIMIT`); then another time gives another answer.
     """

@@ -1,4 +1,4 @@
-"""How often the cloud takes spot nodes back: by the interruptions recorded, else by the instance-type catalogue."""
+"""Rates of spot interruptions: by the recorded interruptions, else by the instance-type catalogue."""
 
 from collections.abc import Iterable, Mapping
 

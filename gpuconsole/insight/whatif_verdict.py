@@ -108,7 +108,7 @@ def _times(count: int) -> str:
 
 
 def _others(answer: WhatIf) -> Iterator[str]:
-    """What changes for pending workloads that nobody asked about."""
+    """The changes for pending workloads that the commands are not about."""
     end = answer.horizon + 1
     moves = [
         (end if one.changed is None else one.changed) - (end if one.without is None else one.without)

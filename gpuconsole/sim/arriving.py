@@ -46,7 +46,7 @@ def arrive(world: World, timer: Arrive) -> None:
 
 
 def redraw(world: World, timer: Arrive) -> None:
-    """Draw anew when the job that a timer announces arrives, from now on: nobody knows that beforehand."""
+    """Draw the next arrival of a timer anew, counted from now: an observer cannot know it beforehand."""
     _await(world, timer.stream, timer.number, world.now)
 
 

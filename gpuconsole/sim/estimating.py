@@ -1,4 +1,4 @@
-"""A twin of a cluster that knows of the future only what somebody who watches the cluster can know.
+"""A fork of a cluster that knows of the future only what an observer of the cluster can know.
 
 What is under way ends when work like it ends, whatever the simulation has planned for it; nothing arrives but what is
 submitted to the twin, or what its arrival streams draw anew; the steps of a scenario that are still to come are left

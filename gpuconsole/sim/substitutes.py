@@ -1,4 +1,4 @@
-"""The same load under another scheduler: a scenario of Kueue's queues with Volcano, KAI or kube-scheduler alone."""
+"""The same load under another scheduler: rewrites a scenario of Kueue for Volcano, KAI or kube-scheduler alone."""
 
 from collections.abc import Iterator, Sequence
 from typing import assert_never

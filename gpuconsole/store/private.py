@@ -1,4 +1,4 @@
-"""Files that only their owner may read: they name workloads, teams and what somebody did to a cluster."""
+"""Files that only their owner may read, as they name workloads, teams and changes of a cluster."""
 
 import os
 from contextlib import suppress

@@ -194,12 +194,12 @@ class Look:
         return join(entries)
 
     def _word(self, state: GpuState) -> str:
-        """The word for a state: where no queue manages anything, what runs is in nobody's quota."""
+        """The word for a state; without queues, running work is not in any quota."""
         return IN_USE if state is GpuState.OWN and not self._queued else WORDS[state]
 
 
 def word_of(cell: GpuCell) -> str:
-    """The word for the state of one cell: what no queue manages is in use, and in nobody's quota."""
+    """The word for the state of one cell; work that no queue manages is in use, and not in any quota."""
     return IN_USE if cell.state is GpuState.OWN and not cell.queue else WORDS[cell.state]
 
 

@@ -1,4 +1,4 @@
-"""Kinds whose manifests are shaped otherwise than our model: spec and status of each, as its API writes them."""
+"""Manifests of kinds whose form differs from the model: spec and status of each, as its API writes them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -173,10 +173,10 @@ class Connection:
     def stream(
         self, path: str, query: Query | None = None, *, patience: float, begin: float | None = None
     ) -> Iterator[Stream]:
-        """GET something that goes on; `patience` is how many seconds may pass without a byte, `begin` how many before
-        it begins, where that is less.
+        """Open a streaming GET.
 
-        Who reads it notes when the server is heard: bytes alone say nothing.
+        `patience` is the read timeout in seconds, `begin` the timeout of the first byte if that is shorter. The
+        reader calls `note_heard`: bytes alone do not show that the server works.
         """
         response = self._open("GET", path, query, None, JSON, JSON, patience if begin is None else begin)
         _wait_for_bytes(response, patience)

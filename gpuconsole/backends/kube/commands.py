@@ -203,7 +203,7 @@ class Hands:
         return f"sets the quota of {command.resource} in {command.flavor} of {command.cluster_queue}"
 
     def _set_taint(self, command: SetTaint) -> str:
-        """Add or remove one taint in the list that a node has, unless somebody else changed the node meanwhile."""
+        """Add or remove one taint of a node; a conflict if the node was changed since it was read."""
         path = self.path(NODE, "", command.node)
         change = _changed(self._connection.get(path), partial(with_taint, command=command))
         self._connection.send("PATCH", path, {"fieldManager": MANAGER}, msgspec.json.encode(change), content=MERGE)

@@ -1,4 +1,4 @@
-"""Whether Kueue itself works: its Deployment and its metrics, asked for now and then where that is allowed."""
+"""Health of Kueue itself: polls its Deployment and its metrics, where RBAC allows it."""
 
 import logging
 import threading

@@ -104,7 +104,8 @@ class _Deployments(Struct, frozen=True):
 
 
 def manager_of(connection: Connection, known: str = "") -> tuple[Manager | None, str]:
-    """Kueue's manager, wherever it runs, or why it is not known. Raises ClusterError where nobody answers.
+    """Find the Deployment of Kueue's manager in any namespace, or say why it is unknown. Raises ClusterError if the
+    server does not answer.
 
     `known` is the `namespace/name` of its Deployment where it was found before: while it is there, nothing is listed.
     """

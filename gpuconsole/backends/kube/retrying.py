@@ -1,4 +1,4 @@
-"""What is tried again at the start: a server that is busy, or whose answer broke off, may answer a moment later."""
+"""Retries of requests at the start: a server that is busy, or whose answer broke off, may answer a moment later."""
 
 import logging
 import time
@@ -19,7 +19,7 @@ Found = TypeVar("Found")
 
 
 def with_retries(work: Callable[[], Found]) -> Found:
-    """Do something that asks the server, again where that may help. Raises what the last try raised."""
+    """Call `work`, and again where a retry may help. Raises what the last call raised."""
     deadline = time.monotonic() + PATIENCE
     busy, rests = RESTS[0], iter(RESTS)
     while True:

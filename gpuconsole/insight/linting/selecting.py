@@ -1,4 +1,4 @@
-"""Node selectors that no flavor offers: Kueue does not look at them, and the pods find no node."""
+"""Lint rule for node selectors that no flavor offers: Kueue ignores them, and the pods stay unschedulable."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

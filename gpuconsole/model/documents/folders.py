@@ -1,4 +1,4 @@
-"""Which files of a folder are manifests, and which lie there for other tools: Helm's, Kustomize's, editors'."""
+"""Tells the manifests of a folder from files for other tools: Helm, Kustomize, editors."""
 
 import os
 import re

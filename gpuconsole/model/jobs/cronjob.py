@@ -1,4 +1,4 @@
-"""What makes jobs on a schedule: CronJobs of batch/v1 and of Volcano, and KubeRay's RayCronJob."""
+"""Jobs on a schedule: CronJobs of batch/v1 and of Volcano, and KubeRay's RayCronJob."""
 
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -102,7 +102,7 @@ def ray_cron_job(reader: Reader, now: Time) -> Job:
 
 
 def _when(reader: Reader, spec: Reader) -> CronRules:
-    """When jobs are made, and what becomes of earlier ones."""
+    """The schedule of the jobs, and the concurrency policy."""
     deadline = spec.optional("startingDeadlineSeconds", low=0)
     return CronRules(
         schedule=_schedule(spec),

@@ -82,7 +82,7 @@ def ray_job(reader: Reader, now: Time) -> Job:
 
 
 def ray_job_pods(spec: Reader) -> tuple[PodSet, ...]:
-    """The pods of a RayJob's spec that nobody manages and that has no labels: a RayCronJob's template."""
+    """The pods of the RayJob spec in a RayCronJob's template, which has no labels and no manager."""
     mode = spec.one_of("submissionMode", _MODES[0], _MODES)
     if "clusterSelector" in spec:
         return _submitter(spec, mode)

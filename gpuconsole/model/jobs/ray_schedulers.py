@@ -1,4 +1,4 @@
-"""Which batch scheduler places the pods of a Ray job or cluster: KubeRay's operator writes it into every pod.
+"""The batch scheduler of a Ray job or cluster, which KubeRay's operator writes into every pod.
 
 An operator is configured for one scheduler (`--batch-scheduler`), whose name it writes as schedulerName of the head,
 the workers and the submitter, whatever their templates say. A manifest does not show that configuration, but the

@@ -1,4 +1,4 @@
-"""Jobs of Kueue's queues where another scheduler takes Kueue's place: what their manifests would say there."""
+"""Rewrites jobs of Kueue's queues for a scheduler that replaces Kueue."""
 
 from msgspec.structs import replace
 

@@ -11,7 +11,7 @@ from gpuconsole.ui.names import named
 def antipatterns_lines(
     found: Sequence[Pattern], *, measured: bool = True, average: Utilization | None = None
 ) -> list[str]:
-    """Each with its evidence, what it costs a day, and what would mend it; then the average utilization."""
+    """The anti-patterns, each with evidence, cost a day and fix; then the average utilization."""
     return [*_patterns(found, measured), *(["", *utilization_lines(average)] if average is not None else [])]
 
 

@@ -1,4 +1,4 @@
-"""What an AppWrapper's components hold: the pod sets of known kinds, and those that are declared by their paths.
+"""Pod sets of an AppWrapper's components: inferred for known kinds, else declared by their paths.
 
 AppWrapper 1.1 pkg/utils (GetValueAtPath, InferPodSets, ValidatePodSets), which Kueue 0.19 uses, too.
 """
