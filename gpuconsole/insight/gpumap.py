@@ -6,6 +6,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.insight.borrowing import borrowed_accelerators
 from gpuconsole.insight.demand import held as held_quota
@@ -61,6 +62,8 @@ class GpuCell(Struct, frozen=True):
     assumed: bool = False
     """The index is a guess: the cluster does not tell which of the node's GPUs the pod owns."""
     unit: DeviceUnit = WHOLE_GPU
+    device: str = ""
+    """Name of a DRA device in its pool."""
 
 
 class MigCount(Struct, frozen=True):
@@ -317,11 +320,12 @@ class GpuMap:
                 return
             pod = self._claimed.get(one.place)
             if pod is None:
-                yield GpuCell(index, self._free(node, nominated=False), unit=DRA_DEVICE)
+                cell = GpuCell(index, self._free(node, nominated=False), unit=DRA_DEVICE)
             else:
                 own = self.own.get((pod.key, CLAIMED), MOST_CELLS)
-                yield self._owned(index, pod, node, seen[pod.key] < own, assumed=False, unit=DRA_DEVICE)
+                cell = self._owned(index, pod, node, seen[pod.key] < own, assumed=False, unit=DRA_DEVICE)
                 seen[pod.key] += 1
+            yield replace(cell, device=one.device.name)
 
     def _state(self, pod: Pod, node: Node, own: bool) -> GpuState:
         if not node.ready:

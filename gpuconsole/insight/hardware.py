@@ -1,30 +1,36 @@
 """What is inside a node: its GPUs with their links, the MIG instances and the shares that they are given away in."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.insight.bandwidth import Connection, connection
 from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState, gpu_map
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.cluster import Node, Pod, PodPhase
+from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, DeviceUnit, UnitKind
 from gpuconsole.model.gpus.instances import Division, division_of
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.gpus.models import model_of
 from gpuconsole.model.gpus.sharing import STRATEGY, client, device, replicas
 from gpuconsole.model.gpus.wiring import Wiring, wiring_of
+from gpuconsole.model.quantity import MIG_PREFIX
 from gpuconsole.model.snapshot import Snapshot
 
 WHOLE = "whole"
+NO_PLACE = -1
+"""The GPU of devices of which nobody says which GPU has them."""
 
 
 class Unit(Struct, frozen=True, kw_only=True):
-    """What one pod can own: a GPU, a turn on one, or a MIG instance."""
+    """What one pod can own: a GPU, a turn on one, a MIG instance, or a DRA device."""
 
     gpu: int
-    """Which GPU of the node."""
+    """Which GPU of the node; NO_PLACE where nothing says that."""
     part: str = WHOLE
-    """`whole`, a MIG profile, or `2/4`: the second of four turns."""
+    """`whole`, a MIG profile, the name of a DRA device, or `2/4`: the second of four turns."""
     start: int = 0
     span: int = 0
     """Memory slices that it covers; none where the GPU is not divided."""
@@ -65,11 +71,13 @@ def inside(snapshot: Snapshot, node: Node, row: GpuRow, pods: Iterable[Pod]) -> 
     """Look into a node, whose pods these are."""
     division = division_of(node.allocatable, node.labels, node.annotations)
     among = replicas(node.labels)
+    devices = [cell for cell in row.devices if division is None or cell.unit == DRA_DEVICE]
     gpus = division.gpus if division is not None else max(1, row.gpus // among) if row.gpus else 0
     if division is not None:
         units = _divided(snapshot, row, division, list(pods))
     else:
         units = tuple(_turn(node, cell, among) for cell in row.cells)
+    units += tuple(Unit(gpu=NO_PLACE, part=cell.device or cell.unit.profile, cell=cell) for cell in devices)
     model = model_of(node.labels)
     return Inside(
         model=row.gpu_type,
@@ -110,10 +118,11 @@ def _turn(node: Node, cell: GpuCell, among: int) -> Unit:
 
 def _divided(snapshot: Snapshot, row: GpuRow, division: Division, pods: list[Pod]) -> tuple[Unit, ...]:
     """Instances with their owners, and the GPUs that are whole."""
-    owners = {instance: pod for pod in pods for instance in pod.slices}
-    instances = (*division.instances, *(one for one in owners if one not in division.instances))
-    units = [_instance(snapshot, row, division, one, owners.get(one)) for one in instances]
-    divided = {one.gpu for one in instances}
+    seats = _Seats(snapshot, row, division)
+    for pod in pods:
+        seats.take_known(pod)
+    units = [*seats.guess(), *(seats.unit(one) for one in seats.instances)]
+    divided = {one.gpu for one in seats.instances}
     whole = [gpu for gpu in range(division.gpus) if gpu not in divided]
     units += [
         Unit(gpu=gpu, cell=cell, span=division.geometry.slices) for gpu, cell in zip(whole, row.cells, strict=False)
@@ -121,17 +130,107 @@ def _divided(snapshot: Snapshot, row: GpuRow, division: Division, pods: list[Pod
     return tuple(units)
 
 
-def _instance(snapshot: Snapshot, row: GpuRow, division: Division, one: Instance, pod: Pod | None) -> Unit:
-    profile = division.geometry.by_name.get(one.profile)
-    span = profile.span if profile is not None else 1
-    state = GpuState.FAULT if not row.ready else GpuState.HELD if row.cordoned else gpu_map(snapshot).free
-    cell = GpuCell(one.gpu, state)
-    if pod is not None:
+class _Seats:
+    """Gives the instances of one node to the pods that the GPU map says have some. Stateful: they are taken."""
+
+    def __init__(self, snapshot: Snapshot, row: GpuRow, division: Division) -> None:
+        self.snapshot, self.row, self.division = snapshot, row, division
+        self.instances = list(division.instances)
+        self.owned: dict[Instance, GpuCell] = {}
+        self._cells = [cell for cell in row.devices if cell.pod and cell.unit.kind is UnitKind.MIG]
+        """Those of pods that no instance was found for yet, in the order of the map."""
+
+    def take_known(self, pod: Pod) -> None:
+        """Give a pod the instances that it is known to have; of GPUs that are divided as pods come, they are added."""
+        for one in pod.slices:
+            if one not in self.instances:
+                self.instances.append(one)
+            drawn = next((cell for cell in self._cells if cell.pod == pod.key and self._is(one, cell)), None)
+            if drawn is None:
+                self.owned[one] = self._bare(one, pod)
+            else:
+                self._cells.remove(drawn)
+                self.owned[one] = replace(drawn, index=one.gpu, assumed=False)
+
+    def _bare(self, one: Instance, pod: Pod) -> GpuCell:
+        """The cell of an instance that a pod has without a request for it."""
         held = GpuState.HELD if pod.phase == PodPhase.PENDING else GpuState.OWN
-        workload = snapshot.workloads.get(pod.workload)
+        workload = self.snapshot.workloads.get(pod.workload)
         queue = workload.cluster_queue if workload is not None else ""
-        cell = GpuCell(one.gpu, held if row.ready else state, pod.key, pod.workload or pod.job, queue, pod.bound)
-    return Unit(gpu=one.gpu, part=one.profile, start=one.start, span=span, cell=cell)
+        state = held if self.row.ready else GpuState.FAULT
+        return GpuCell(one.gpu, state, pod.key, pod.workload or pod.job, queue, pod.bound)
+
+    def guess(self) -> list[Unit]:
+        """Give all others the first instances of their profile; returns what is left without an instance.
+
+        A live cluster says how many instances of a profile a pod has, and not which; telemetry may name their GPU.
+        """
+        told = self._told()
+        self._cells.sort(key=lambda cell: not told.get((cell.pod, cell.unit.profile)))
+        left: list[Unit] = []
+        for cell in self._cells:
+            free = [one for one in self.instances if one not in self.owned and self._is(one, cell)]
+            gpus = told.get((cell.pod, cell.unit.profile))
+            gpu = gpus.pop(0) if gpus else NO_PLACE
+            exact = [one for one in free if one.gpu == gpu]
+            for one in (exact or free)[:1]:
+                self.owned[one] = replace(cell, index=one.gpu, assumed=not exact)
+            if not free:
+                left.append(Unit(gpu=NO_PLACE, part=cell.unit.profile, cell=cell))
+        return left
+
+    def _told(self) -> dict[tuple[str, str], list[int]]:
+        """(Pod, profile) → the GPUs of its instances, where telemetry names as many as the pod has."""
+        found: dict[tuple[str, str], list[int]] = {}
+        told = self.snapshot.telemetry.get(self.row.node)
+        for one in told.devices if told is not None else ():
+            profile = self.division.geometry.by_name.get(one.profile)
+            if one.pod and one.instance >= 0 and profile is not None:
+                found.setdefault((one.pod, _suffix(profile.resource)), []).append(one.gpu)
+        wanted = Counter((cell.pod, cell.unit.profile) for cell in self._cells)
+        return {key: gpus for key, gpus in found.items() if len(gpus) == wanted[key]}
+
+    def _is(self, one: Instance, cell: GpuCell) -> bool:
+        profile = self.division.geometry.by_name.get(one.profile)
+        return profile is not None and _suffix(profile.resource) == cell.unit.profile
+
+    def unit(self, one: Instance) -> Unit:
+        """An instance with its owner."""
+        profile = self.division.geometry.by_name.get(one.profile)
+        span = profile.span if profile is not None else 1
+        row = self.row
+        free = GpuState.FAULT if not row.ready else GpuState.HELD if row.cordoned else gpu_map(self.snapshot).free
+        unit = DeviceUnit(UnitKind.MIG, _suffix(profile.resource) if profile is not None else one.profile)
+        cell = self.owned.get(one) or GpuCell(one.gpu, free, unit=unit)
+        return Unit(gpu=one.gpu, part=one.profile, start=one.start, span=span, cell=cell)
+
+
+def _suffix(resource: str) -> str:
+    return resource.removeprefix(MIG_PREFIX)
+
+
+class DeviceUse(Struct, frozen=True):
+    """How many devices of one unit a node has, and who has how many of them."""
+
+    unit: DeviceUnit
+    total: int
+    used: int
+    owners: Mapping[str, int]
+    """Workload, or the pod where it belongs to none → how many."""
+
+
+def guessed_uses(inside: Inside) -> tuple[DeviceUse, ...]:
+    """The uses of parts of GPUs where nobody says which of them a pod has; nothing where all places are known."""
+    found: dict[DeviceUnit, list[GpuCell]] = {}
+    for unit in inside.units:
+        if unit.cell.unit != WHOLE_GPU:
+            found.setdefault(unit.cell.unit, []).append(unit.cell)
+    return tuple(
+        DeviceUse(unit, len(cells), sum(map(bool, owners)), Counter(filter(None, owners)))
+        for unit, cells in sorted(found.items())
+        if any(cell.assumed for cell in cells)
+        for owners in [[cell.workload or cell.pod for cell in cells]]
+    )
 
 
 _kept: list[dict[str, tuple[Node, GpuRow, Inside]]] = [{}]

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpuconsole.insight.gpumap import GpuRow
-from gpuconsole.insight.hardware import WHOLE, Inside, Unit
+from gpuconsole.insight.hardware import NO_PLACE, WHOLE, Inside, Unit
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.gpu_look import FREE, GLYPHS
 from gpuconsole.ui.paint import Cell, Painted
-from gpuconsole.ui.unit_columns import domains, layout, owners
+from gpuconsole.ui.unit_columns import domains, gpu_number, layout, owners
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def layout_rows(rows: Iterable[GpuRow], known: Mapping[str, Inside]) -> list[Lay
 def _layout(row: LayoutRow) -> Cell:
     if row.gpu is None:
         return _by_domain(row)
-    if row.inside.slices:
+    if row.inside.slices and row.gpu != NO_PLACE:
         return layout(row.units, row.inside.slices)
     return tuple((GLYPHS[unit.cell.state], str(unit.cell.state)) for unit in row.units)
 
@@ -76,14 +76,14 @@ def _links(row: LayoutRow) -> Cell:
     wiring, gpu = row.inside.wiring, row.gpu
     if gpu is None:
         return domains(row.inside)
-    if wiring is None or gpu >= len(wiring.nvlink):
+    if wiring is None or not 0 <= gpu < len(wiring.nvlink):
         return ""
     return (("NVLink ", "dim"), (str(wiring.nvlink[gpu]), ""), (" NUMA ", "dim"), (str(wiring.numa[gpu]), ""))
 
 
 LAYOUT: tuple[Column[LayoutRow], ...] = (
     Column("NODE", lambda row: row.node, id="name", width=12, flex=1),
-    Column("GPU", lambda row: "all" if row.gpu is None else str(row.gpu), width=3, align="right"),
+    Column("GPU", lambda row: "all" if row.gpu is None else gpu_number(row.gpu), width=3, align="right"),
     Column("LAYOUT", _layout, width=31, flex=2),
     Column("FREE", _free, width=4, align="right"),
     Column("LINKS", _links, width=16, flex=1, rank=2),

@@ -1,9 +1,9 @@
 """What is inside a node, drawn: GPUs by NVLink domain, MIG instances by the slices that they cover, owners."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from gpuconsole.insight.hardware import WHOLE, Inside, Team, Unit
+from gpuconsole.insight.hardware import NO_PLACE, WHOLE, Inside, Team, Unit, guessed_uses
 from gpuconsole.insight.trends import Trends
 from gpuconsole.model.gpus.wiring import Groups
 from gpuconsole.ui import format as fmt
@@ -21,10 +21,11 @@ def unit_columns(
     parts = inside is not None and any(unit.part != WHOLE for unit in inside.units)
     divided = inside is not None and inside.slices > 0
     columns: tuple[Column[Unit], ...] = (
-        Column("GPU", lambda unit: str(unit.gpu), id="gpu", width=4, align="right", sort=lambda unit: unit.gpu),
+        Column("GPU", lambda unit: gpu_number(unit.gpu), id="gpu", width=4, align="right", sort=lambda unit: unit.gpu),
     )
-    if parts:
-        columns += (Column("PART", lambda unit: unit.part, id="part", width=11, sort=lambda unit: unit.part),)
+    if parts and inside is not None:
+        title = "DEVICE" if all(unit.cell.device for unit in inside.units) else "PART"
+        columns += (Column(title, lambda unit: unit.part, id="part", width=11, sort=lambda unit: unit.part),)
     if divided and inside is not None:
         slices = inside.slices
         columns += (Column("SLICES", lambda unit: spans(unit, slices), width=8),)
@@ -32,11 +33,11 @@ def unit_columns(
         Column("STATE", _state, id="status", width=14, sort=lambda unit: unit.cell.state),
         Column(
             "WORKLOAD",
-            lambda unit: called(unit.cell.workload),
+            lambda unit: called(unit.cell.workload or unit.cell.pod),
             id="name",
             width=16,
             flex=2,
-            sort=lambda unit: unit.cell.workload,
+            sort=lambda unit: unit.cell.workload or unit.cell.pod,
         ),
         Column("POD", _pod, id="pod", width=14, flex=2, sort=lambda unit: unit.cell.pod, rank=2),
         Column(
@@ -68,9 +69,14 @@ def unit_columns(
     return columns
 
 
+def gpu_number(gpu: int) -> str:
+    """The number of a GPU on its node; `–` where nobody says which GPU it is."""
+    return str(gpu) if gpu != NO_PLACE else fmt.NOTHING
+
+
 def _group(title: str, groups: Groups) -> Column[Unit]:
     def group(unit: Unit) -> int:
-        return groups[unit.gpu] if unit.gpu < len(groups) else -1
+        return groups[unit.gpu] if 0 <= unit.gpu < len(groups) else -1
 
     return Column(title, lambda unit: str(group(unit)), id=title.lower(), width=6, align="right", sort=group, rank=3)
 
@@ -118,20 +124,31 @@ def layout(units: Sequence[Unit], slices: int) -> Painted:
 
 
 def about(inside: Inside, teams: Iterable[Team]) -> tuple[Cell, ...]:
-    """The node's hardware in a line, and how fast those talk who work together there."""
+    """The node's hardware in a line, who has how many parts of GPUs, and how fast pods that work together talk."""
     memory = f"{inside.memory / 1024:.0f} GiB each" if inside.memory else ""
-    model = f"{inside.model or 'GPU'} ×{inside.gpus}"
+    model = inside.model or "GPU"
+    model += f" ×{inside.gpus}" if inside.gpus else ""
     links: Cell = (("NVLink ", "dim"), *domains(inside)) if inside.wiring is not None else ""
-    head = join(
-        [((f" {model}", "strong"),), memory, links, ((inside.sharing, "held"),) if inside.sharing else ""], "  "
-    )
-    return (head, *(((f"   {called(team.owner)}  ", "strong"), (team.connection.text, "")) for team in teams))
+    sharing: Cell = ((inside.sharing, "held"),) if inside.sharing else ""
+    head = join([((f" {model}", "strong"),), memory, links, sharing], "  ")
+    talk = (((f"   {called(team.owner)}  ", "strong"), (team.connection.text, "")) for team in teams)
+    return (head, *_guessed(inside), *talk)
+
+
+def _guessed(inside: Inside) -> Iterator[Cell]:
+    """`MIG 1g.10gb instances: 4 of 7 in use: research/tune 3, prod/serve 1`, and that nobody says which."""
+    uses = guessed_uses(inside)
+    for use in uses:
+        names = ", ".join(f"{called(owner)} {count}" for owner, count in use.owners.items())
+        yield ((f"   {use.unit.noun}s: {use.used} of {use.total} in use: ", "dim"), (names, "strong"))
+    if uses:
+        yield (("   ~ which of these a pod has is not known: the cluster does not say", "dim"),)
 
 
 def links(inside: Inside, unit: Unit) -> Cell:
     """How a GPU is joined to the others of its node."""
     wiring = inside.wiring
-    if wiring is None or unit.gpu >= len(wiring.nvlink):
+    if wiring is None or not 0 <= unit.gpu < len(wiring.nvlink):
         return ""
     words = []
     for name, groups in (("NVLink domain", wiring.nvlink), ("PCIe switch", wiring.switch), ("NUMA node", wiring.numa)):

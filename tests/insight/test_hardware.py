@@ -1,14 +1,19 @@
 """What is inside a node: whole GPUs with their links, MIG instances with their spans, turns on shared GPUs."""
 
+from msgspec.structs import replace
+
 from gpuconsole.insight.gpumap import GpuState, gpu_rows
-from gpuconsole.insight.hardware import Inside, look_inside, teams
-from gpuconsole.model.cluster import Node
+from gpuconsole.insight.hardware import NO_PLACE, Inside, guessed_uses, look_inside, teams
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.gpus.instances import LAYOUT
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.gpus.sharing import STRATEGY
 from gpuconsole.model.gpus.wiring import WIRING
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
+from gpuconsole.model.telemetry import Device, NodeTelemetry
+from tests.insight.test_device_units import KINDS, cluster
 from tests.insight.world import pod, world
 
 A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
@@ -96,3 +101,73 @@ def test_nodes_where_nothing_happened_are_the_same_objects() -> None:
     before = look_inside(world(things))
     assert len(gpu_rows(world(things))) == 2
     assert look_inside(world([*things, pod("p", "n2", (0,))]))["n2"] is not before["n2"]
+
+
+MIG_SMALL, MIG_LARGE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
+
+
+def live_pod(name: str, **wants: int) -> Pod:
+    """A pod of a live cluster: it runs on n1, and nothing says which instances it has."""
+    requests = {f"nvidia.com/mig-{profile}": amount for profile, amount in wants.items()}
+    template = PodTemplate(containers=(Container(requests=requests, limits=requests),))
+    return pod(name, "n1", template=template)
+
+
+def divided() -> Node:
+    """Two GPUs: one of seven small instances, one of two large ones."""
+    layout = " ".join(f"1g.10gb@{n}" for n in range(7)) + " | 3g.40gb@0 3g.40gb@4"
+    return node("n1", {MIG_SMALL: 7, MIG_LARGE: 2}, A100, **{LAYOUT: layout})
+
+
+def in_use(one: Inside) -> list[tuple[int, str, str, bool]]:
+    """GPU, part, pod, and whether the place is a guess, of each unit that is in use."""
+    return [(unit.gpu, unit.part, unit.cell.pod, unit.cell.assumed) for unit in one.units if unit.cell.pod]
+
+
+def test_instances_of_live_pods_are_in_use_though_nobody_says_which() -> None:
+    found = look(divided(), live_pod("a", **{"1g.10gb": 2}), live_pod("b", **{"1g.10gb": 1, "3g.40gb": 1}))
+    small = [(0, "1g.10gb", "team/a", True)] * 2 + [(0, "1g.10gb", "team/b", True)]
+    assert in_use(found) == [*small, (1, "3g.40gb", "team/b", True)]
+    assert [unit.cell.state for unit in found.units].count(GpuState.IDLE) == 4 + 1
+    assert [(use.unit.noun, use.total, use.used, dict(use.owners)) for use in guessed_uses(found)] == [
+        ("MIG 1g.10gb instance", 7, 3, {"team/a": 2, "team/b": 1}),
+        ("MIG 3g.40gb instance", 2, 1, {"team/b": 1}),
+    ]
+
+
+def test_instances_that_a_pod_is_known_to_have_are_no_guess() -> None:
+    known = Instance(0, "1g.10gb", 5)
+    exact = replace(live_pod("a", **{"1g.10gb": 1}), slices=(known,))
+    found = look(divided(), exact, live_pod("b", **{"1g.10gb": 1}))
+    assert in_use(found) == [(0, "1g.10gb", "team/b", True), (0, "1g.10gb", "team/a", False)]
+    assert [unit.start for unit in found.units if unit.cell.pod == "team/a"] == [5]
+    assert guessed_uses(look(divided(), exact)) == ()
+
+
+def test_telemetry_names_the_gpu_of_an_instance() -> None:
+    layout = "1g.10gb@0 1g.10gb@1 | 1g.10gb@0 1g.10gb@1"
+    two = node("n1", {MIG_SMALL: 4}, A100, **{LAYOUT: layout})
+    device = Device(gpu=1, instance=9, profile="1g.10gb", pod="team/b")
+    told = NodeTelemetry(name="n1", time=0, devices=(device,))
+    found = look(two, live_pod("a", **{"1g.10gb": 1}), live_pod("b", **{"1g.10gb": 1}), told)
+    assert in_use(found) == [(0, "1g.10gb", "team/a", True), (1, "1g.10gb", "team/b", False)]
+
+
+def test_instances_of_a_profile_that_no_known_model_has_are_units_without_a_place() -> None:
+    odd = node("n1", {"nvidia.com/mig-9g.999gb": 2}, {})
+    found = look(odd, live_pod("a", **{"9g.999gb": 1}))
+    assert [(unit.gpu, unit.part, unit.cell.pod, unit.cell.state) for unit in found.units] == [
+        (NO_PLACE, "9g.999gb", "team/a", GpuState.OWN),
+        (NO_PLACE, "9g.999gb", "", GpuState.IDLE),
+    ]
+
+
+def test_dra_devices_are_units_with_their_names() -> None:
+    snapshot = cluster(KINDS["DRA"], kueue=True, jobs=1)
+    (found,) = look_inside(snapshot).values()
+    (held,) = snapshot.pods.all()
+    assert [(unit.gpu, unit.part, unit.cell.pod, unit.cell.assumed) for unit in found.units] == [
+        (NO_PLACE, "gpu-0", held.key, False),
+        (NO_PLACE, "gpu-1", "", False),
+    ]
+    assert found.gpus == 0
