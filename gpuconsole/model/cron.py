@@ -1,4 +1,4 @@
-"""Cron schedules in UTC: five fields, or a name such as @daily (as robfig/cron's standard parser reads them)."""
+"""Cron schedules in UTC: five fields, a name such as @daily, or @every 30m (as robfig/cron's standard parser reads)."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
-from gpuconsole.model.clock import MINUTE, SECOND, Time
+from gpuconsole.model.clock import MINUTE, SECOND, Span, Time, parse_span
 
 _NAMES = {
     "@yearly": "0 0 1 1 *",
@@ -26,6 +26,7 @@ _WORDS: tuple[dict[str, int], ...] = (
     {name: number for number, name in enumerate(_DAYS)},
 )
 _PART = re.compile(r"(\*|\?|[0-9]{1,2}|[a-z]{3})(?:-([0-9]{1,2}|[a-z]{3}))?(?:/([0-9]{1,2}))?")
+_EVERY = "@every "
 _TICK = timedelta(microseconds=1)
 _MOST_DAYS = 5 * 366
 """A schedule that never comes true within five years never does (30 February)."""
@@ -81,9 +82,25 @@ class Cron(Struct, frozen=True):
         return (day and weekday) if self.any_day or self.any_weekday else (day or weekday)
 
 
-def parse_cron(text: str) -> Cron:
+class Every(Struct, frozen=True):
+    """A schedule that comes true so long after it was asked (robfig/cron ConstantDelaySchedule)."""
+
+    delay: Span
+
+    def next_after(self, time: Time) -> Time:
+        """So long after `time`, on a whole second."""
+        return (time + self.delay) // SECOND * SECOND
+
+    def next_in(self, time: Time, zone: str) -> Time:
+        """The same: clocks make no difference."""
+        return self.next_after(time)
+
+
+def parse_cron(text: str) -> Cron | Every:
     """Read a schedule. Raises ValueError that says which field is wrong."""
     written = text.strip().lower()
+    if written.startswith(_EVERY):
+        return Every(max(SECOND, parse_span(written.removeprefix(_EVERY)) // SECOND * SECOND))
     fields = _NAMES.get(written, written).split()
     if len(fields) != len(_FIELDS) or len(text) > 200:
         raise ValueError(

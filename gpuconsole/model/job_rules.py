@@ -141,7 +141,7 @@ class CronRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="cron
 
     schedule: str
     makes: str = "Job"
-    """Kind of the jobs that it makes: `Job`, `RayJob` or `VolcanoJob`."""
+    """Kind of the jobs that it makes: `Job`, `RayJob`, `VolcanoJob` or `SparkApplication`."""
     time_zone: str = ""
     concurrency: Concurrency = Concurrency.ALLOW
     starting_deadline: Span | None = None

@@ -70,7 +70,7 @@ API_VERSIONS: Mapping[str, str] = {
     "VolcanoCronJob": "batch.volcano.sh/v1alpha1",
     **dict.fromkeys(("JobTemplate", "JobFlow"), "flow.volcano.sh/v1alpha1"),
     "VolcanoJob": "batch.volcano.sh/v1alpha1",
-    "SparkApplication": "sparkoperator.k8s.io/v1beta2",
+    **dict.fromkeys(("SparkApplication", "ScheduledSparkApplication"), "sparkoperator.k8s.io/v1beta2"),
     "AppWrapper": "workload.codeflare.dev/v1beta2",
     "RayService": "ray.io/v1",
     "VolcanoQueue": "scheduling.volcano.sh/v1beta1",

@@ -65,7 +65,7 @@ def job_metadata(job: Job) -> Fields:
     }
     if job.endless:
         del notes[DURATION]
-    if isinstance(job.rules, CronRules):
+    if isinstance(job.rules, CronRules) and job.rules.makes != "SparkApplication":
         # They stand in its jobTemplate: it is the Jobs that it makes which take so long.
         notes = {}
     return present(
@@ -91,6 +91,15 @@ def job_spec(job: Job) -> Fields:
                 **_times(job.rules),
                 **_history(job.rules),
                 "jobTemplate": _template(job.rules, spec),
+            }
+        case "ScheduledSparkApplication" if isinstance(job.rules, CronRules) and len(job.pod_sets) == 2:
+            return {
+                **_suspended(job),
+                **_times(job.rules),
+                "concurrencyPolicy": job.rules.concurrency.value,
+                "successfulRunHistoryLimit": job.rules.keep_succeeded,
+                "failedRunHistoryLimit": job.rules.keep_failed,
+                "template": _spark(replace(job, suspended=False)),
             }
         case "JobTemplate" if isinstance(job.rules, TemplateRules):
             return volcano_job_spec(job.rules.volcano, job.pod_sets)

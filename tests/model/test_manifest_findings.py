@@ -671,14 +671,14 @@ def test_kinds_that_are_not_played_are_counted_by_name() -> None:
         f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}"
         for version, kind in (
             *(("v1", "ReplicationController"), ("v1", "ReplicationController"), ("argoproj.io/v1", "Workflow")),
-            ("sparkoperator.k8s.io/v1beta2", "ScheduledSparkApplication"),
+            ("karpenter.sh/v1", "NodeClaim"),
             *(("v1", "ConfigMap"), ("apps/v1", "DaemonSet"), ("example.com/v1", "Widget")),
         )
     )
     loaded = load_text(text, "zoo.yaml")
     assert loaded.known_unsimulated == {
+        "NodeClaim (karpenter.sh)": 1,
         "ReplicationController": 2,
-        "ScheduledSparkApplication (sparkoperator.k8s.io)": 1,
         "Workflow (argoproj.io)": 1,
     }
     assert loaded.unknown == {"Widget (example.com)": 1}

@@ -5,11 +5,14 @@ from typing import Any
 import pytest
 
 from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.commands import SetActive
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.manifests import Severity
 from gpuconsole.model.manifests.loading import load_text
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.ui.as_yaml import as_manifest
 from tests.sim import manifests
-from tests.sim.cluster import START, UNQUEUED, key_of, nodes, start, submit, two_teams
+from tests.sim.cluster import START, UNQUEUED, key_of, nodes, run, start, submit, two_teams
 
 
 def spark(queue: str = "lq", driver: dict[str, Any] | None = None, **executor: Any) -> dict[str, Any]:
@@ -128,3 +131,144 @@ def test_without_a_queue_it_starts_at_once_unless_it_is_suspended() -> None:
     document["metadata"]["name"], document["spec"]["suspend"] = "later", True
     submit(simulation, *manifests.read(document))
     assert simulation.snapshot().jobs["SparkApplication/red/later"].phase is JobPhase.SUSPENDED
+
+
+def unqueued(**executor: Any) -> dict[str, Any]:
+    document = spark(queue="", **executor)
+    if "instances" not in executor:
+        del document["spec"]["executor"]["instances"]
+    return document
+
+
+@pytest.mark.parametrize(
+    ("spec", "instances", "started"),
+    [
+        (
+            {"dynamicAllocation": {"enabled": True, "initialExecutors": 3, "minExecutors": 1, "maxExecutors": 9}},
+            None,
+            3,
+        ),
+        ({"dynamicAllocation": {"enabled": True, "initialExecutors": 1, "minExecutors": 4}}, None, 4),
+        ({"dynamicAllocation": {"enabled": True, "initialExecutors": 2}}, 5, 5),
+        ({"dynamicAllocation": {"enabled": True, "initialExecutors": 8, "maxExecutors": 6}}, None, 6),
+        ({"dynamicAllocation": {"enabled": True}}, None, 0),
+        ({"dynamicAllocation": {"enabled": False, "initialExecutors": 3}}, 1, 1),
+        (
+            {
+                "sparkConf": {
+                    "spark.dynamicAllocation.enabled": "true",
+                    "spark.dynamicAllocation.minExecutors": "2",
+                    "spark.executor.instances": "3",
+                }
+            },
+            None,
+            3,
+        ),
+        ({"sparkConf": {"spark.executor.instances": "7"}}, None, 7),
+        ({"sparkConf": {"spark.executor.instances": "7"}}, 4, 4),
+        ({"sparkConf": {"spark.eventLog.enabled": "true"}}, None, 1),
+        ({}, None, 2),
+    ],
+)
+def test_without_kueue_as_many_executors_start_as_spark_asks_for_first(
+    spec: dict[str, Any], instances: int | None, started: int
+) -> None:
+    """Spark: the most of instances, initial and minimum, where it allocates dynamically; two where nothing is said."""
+    document = unqueued(**({} if instances is None else {"instances": instances}))
+    document["spec"].update(spec)
+    assert [part.count for part in the_job(document).pod_sets] == [1, started]
+
+
+def test_an_elastic_application_of_kueue_starts_with_its_initial_executors() -> None:
+    document = spark()
+    document["metadata"]["annotations"]["kueue.x-k8s.io/elastic-job"] = "true"
+    document["spec"]["dynamicAllocation"] = {"enabled": True, "initialExecutors": 4, "maxExecutors": 8}
+    assert [part.count for part in the_job(document).pod_sets] == [1, 4]
+
+
+def scheduled(schedule: str, *, queue: str = "", duration: str = "10m", **more: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "sparkoperator.k8s.io/v1beta2",
+        "kind": "ScheduledSparkApplication",
+        "metadata": manifests.meta("etl", queue=queue, duration=duration),
+        "spec": {"schedule": schedule, "template": spark()["spec"], **more},
+    }
+
+
+def runs(simulation: Simulation, span: int) -> list[str]:
+    """What started and ended, with the run's number by the order of their times (minutes since the start)."""
+    lines = run(simulation, span)
+    for minute in range(200):
+        lines = [line.replace(f"etl-{(START + minute * MINUTE) * 1000}", f"etl@{minute}") for line in lines]
+    return lines
+
+
+def test_a_scheduled_application_makes_an_application_at_each_time() -> None:
+    """The operator's own example has @every; each run is named by its nanosecond, and one of each kind is kept."""
+    simulation = start(nodes(2), UNQUEUED)
+    submit(simulation, *manifests.read(scheduled("@every 30m")))
+    assert runs(simulation, 65 * MINUTE) == [
+        "30:00 started SparkApplication/red/etl@30",
+        "40:00 finished SparkApplication/red/etl@30",
+        "60:00 started SparkApplication/red/etl@60",
+    ]
+    (first, second) = [job for job in simulation.snapshot().jobs.all() if job.kind == "SparkApplication"]
+    assert (first.owner, first.labels["sparkoperator.k8s.io/scheduled-app-name"]) == (
+        "ScheduledSparkApplication/red/etl",
+        "etl",
+    )
+    assert second.phase is JobPhase.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("policy", "lines"),
+    [
+        ("Allow", ["30:00 started SparkApplication/red/etl@30", "60:00 started SparkApplication/red/etl@60"]),
+        # The run of minute 60 is left out; what is due while another one runs waits for the next time.
+        ("Forbid", ["30:00 started SparkApplication/red/etl@30", "75:00 finished SparkApplication/red/etl@30"]),
+        (
+            "Replace",
+            [
+                "30:00 started SparkApplication/red/etl@30",
+                "60:00 deleted SparkApplication/red/etl@30",
+                "60:00 started SparkApplication/red/etl@60",
+            ],
+        ),
+    ],
+)
+def test_what_a_scheduled_application_does_while_its_last_run_goes_on(policy: str, lines: list[str]) -> None:
+    simulation = start(nodes(4), UNQUEUED)
+    document = scheduled("*/30 * * * *", duration="45m", concurrencyPolicy=policy)
+    submit(simulation, *manifests.read(document))
+    until = 80 if policy == "Forbid" else 62
+    assert [line for line in runs(simulation, until * MINUTE) if "POD" not in line] == lines
+
+
+def test_a_suspended_scheduled_application_makes_none_until_it_is_resumed() -> None:
+    simulation = start(nodes(2), UNQUEUED)
+    submit(simulation, *manifests.read(scheduled("*/30 * * * *", suspend=True)))
+    assert runs(simulation, 65 * MINUTE) == []
+    simulation.submit(SetActive("ScheduledSparkApplication/red/etl", True))
+    simulation.advance(START + 66 * MINUTE)
+    assert [job.phase for job in simulation.snapshot().jobs.all() if job.kind == "SparkApplication"] == [
+        JobPhase.RUNNING
+    ]
+
+
+def test_the_runs_of_a_scheduled_application_go_through_its_queue() -> None:
+    simulation = start(two_teams())
+    document = scheduled("@every 30m", queue="lq")
+    gpu = {"name": "nvidia.com/gpu", "quantity": 2}
+    document["spec"]["template"] |= {"driver": {"labels": {"app": "etl"}}, "executor": {"instances": 2, "gpu": gpu}}
+    submit(simulation, *manifests.read(document))
+    simulation.advance(START + 31 * MINUTE)
+    (workload,) = simulation.snapshot().workloads.all()
+    assert (workload.queue, workload.admitted, [part.count for part in workload.pod_sets]) == ("lq", True, [1, 2])
+
+
+def test_a_scheduled_application_is_written_as_it_is_read() -> None:
+    document = scheduled("@every 30m", queue="lq", concurrencyPolicy="Forbid", successfulRunHistoryLimit=3)
+    (note,) = load_text(manifests.dumps(document), "s.yaml", strict=True).findings
+    assert (note.code, note.path) == ("undefined-localqueue", "metadata.labels[kueue.x-k8s.io/queue-name]")
+    made = the_job(document)
+    assert the_job(as_manifest(made)) == made

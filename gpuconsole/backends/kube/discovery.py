@@ -24,6 +24,7 @@ LEFT_ALONE = frozenset(
         *(("storage.k8s.io", "StorageClass"), ("storage.k8s.io", "CSINode")),
         # What they make is watched itself; a Deployment's ReplicaSets would be shown beside it.
         *(("apps", "ReplicaSet"), ("ray.io", "RayCronJob"), ("batch.volcano.sh", "CronJob")),
+        ("sparkoperator.k8s.io", "ScheduledSparkApplication"),
         *(("flow.volcano.sh", "JobTemplate"), ("flow.volcano.sh", "JobFlow")),
     }
 )

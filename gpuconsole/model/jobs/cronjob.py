@@ -1,4 +1,4 @@
-"""Jobs on a schedule: CronJobs of batch/v1 and of Volcano, and KubeRay's RayCronJob."""
+"""Jobs on a schedule: CronJobs of batch/v1 and of Volcano, RayCronJobs, ScheduledSparkApplications."""
 
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -18,6 +18,7 @@ from gpuconsole.model.jobs.batch_rules import backoff_limit, batch_rules
 from gpuconsole.model.jobs.common import job, max_execution, positive_span
 from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, PRIORITY_CLASS, QUEUE
 from gpuconsole.model.jobs.ray import ray_job_pods
+from gpuconsole.model.jobs.spark import spark_pods
 from gpuconsole.model.jobs.volcano import job_parts
 from gpuconsole.model.pod_sets import PodSet
 
@@ -25,6 +26,8 @@ LONGEST_NAME = 52
 """Its Jobs have eleven characters more."""
 RAY_CRON_JOB = "ray.io/cronjob-name"
 """Label of the RayJobs that a RayCronJob makes."""
+SCHEDULED_SPARK = "sparkoperator.k8s.io/scheduled-app-name"
+"""Label of the SparkApplications that a ScheduledSparkApplication makes."""
 _SUFFIX = "-29460000"
 """Its jobs' names end in the minute of their time."""
 _TOLD_BY_READING = ("bad-schedule", "bad-time-zone")
@@ -99,6 +102,29 @@ def ray_cron_job(reader: Reader, now: Time) -> Job:
     limit = template.number("backoffLimit", 0, low=0)
     notes = reader.down("metadata", "annotations")
     return _cron(reader, now, "RayCronJob", ray_job_pods(template), rules, backoff_limit=limit, **_times(notes))
+
+
+def scheduled_spark_application(reader: Reader, now: Time) -> Job:
+    """Spark operator's ScheduledSparkApplication: its applications have its labels (createSparkApplication)."""
+    spec, meta = reader.mapping("spec"), reader.mapping("metadata")
+    spec.only(
+        *("concurrencyPolicy", "failedRunHistoryLimit", "schedule", "successfulRunHistoryLimit", "suspend", "template"),
+        "timeZone",
+    )
+    labels, notes = meta.mapping("labels"), meta.mapping("annotations")
+    rules = replace(
+        _when(reader, spec),
+        makes="SparkApplication",
+        queue=labels.text(QUEUE),
+        priority_class=labels.text(PRIORITY_CLASS),
+        labels={SCHEDULED_SPARK: meta.text("name"), **meta.labels("labels")},
+        max_execution_time=max_execution(labels),
+        keep_succeeded=spec.number("successfulRunHistoryLimit", 1, low=0),
+        keep_failed=spec.number("failedRunHistoryLimit", 1, low=0),
+        last=reader.mapping("status").moment("lastRun"),
+    )
+    pods = spark_pods(spec.mapping("template"), queued=QUEUE in labels)
+    return _cron(reader, now, "ScheduledSparkApplication", pods, rules, **_times(notes))
 
 
 def _when(reader: Reader, spec: Reader) -> CronRules:

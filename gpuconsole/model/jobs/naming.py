@@ -15,14 +15,14 @@ GROUPS = {
     **dict.fromkeys(("Deployment", "StatefulSet"), "apps"),
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io",
     "VolcanoJob": "batch.volcano.sh",
-    "SparkApplication": "sparkoperator.k8s.io",
+    **dict.fromkeys(("SparkApplication", "ScheduledSparkApplication"), "sparkoperator.k8s.io"),
     "AppWrapper": "workload.codeflare.dev",
     "Pod": "",
 }
 """Kind → API group, which goes into the hash of the name."""
 
-CRON_KINDS = ("CronJob", "RayCronJob", "VolcanoCronJob")
-"""Kinds that make jobs on a schedule; the last is the CronJob of batch.volcano.sh."""
+CRON_KINDS = ("CronJob", "RayCronJob", "VolcanoCronJob", "ScheduledSparkApplication")
+"""Kinds that make jobs on a schedule; VolcanoCronJob is the CronJob of batch.volcano.sh."""
 MAKERS = (*CRON_KINDS, "JobFlow")
 """Kinds whose jobs are asked for themselves, and are no part of what made them."""
 _SUSPENDABLE = ("Job", "JobSet", "RayJob", "RayCluster", "TrainJob", *CRON_KINDS, "SparkApplication", "AppWrapper")

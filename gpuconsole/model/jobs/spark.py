@@ -1,4 +1,4 @@
-"""sparkoperator.k8s.io SparkApplication: a driver and its executors, as Kueue 0.19 counts them."""
+"""sparkoperator.k8s.io SparkApplication: a driver and its executors, as Kueue 0.19 and Spark count them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,8 @@ from gpuconsole.model.documents.pods import pod_template
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import LaunchRules
-from gpuconsole.model.jobs.common import job, pods
+from gpuconsole.model.jobs.common import MOST_PODS, job, pods
+from gpuconsole.model.jobs.labels import QUEUE
 from gpuconsole.model.jobs.topology import topology_request
 from gpuconsole.model.pod_sets import PodSet
 
@@ -20,6 +21,11 @@ _RESTARTS = ("Never", "OnFailure", "Always")
 _JAVA_UNITS = {"k": "Ki", "m": "Mi", "g": "Gi", "t": "Ti", "p": "Pi"}
 COPIED = ("initContainers", "nodeSelector", "affinity", "tolerations", "priorityClassName")
 """Fields that driver and executor have as pods have them."""
+RULES = LaunchRules(deciders=(DRIVER,))
+"""How it ends."""
+_DYNAMIC = "spark.dynamicAllocation."
+_USUAL_EXECUTORS = 2
+"""Spark's own default of spark.executor.instances on Kubernetes."""
 _PHASES: Mapping[str, JobPhase] = {
     "COMPLETED": JobPhase.SUCCEEDED,
     **dict.fromkeys(("FAILED", "SUBMISSION_FAILED"), JobPhase.FAILED),
@@ -44,17 +50,51 @@ def spark_application(reader: Reader, now: Time) -> Job:
     restarts = spec.mapping("restartPolicy")
     repeats = restarts.one_of("type", "Never", _RESTARTS) == "OnFailure"
     state = _PHASES.get(reader.down("status", "applicationState").text("state"))
-    count = pods(spec.mapping(EXECUTOR), "instances", 0)
     return job(
         reader,
         now,
         "SparkApplication",
-        (_pod_set(spec, DRIVER, 1), _pod_set(spec, EXECUTOR, count)),
-        rules=LaunchRules(deciders=(DRIVER,)),
+        spark_pods(spec, queued=QUEUE in reader.down("metadata", "labels")),
+        rules=RULES,
         suspended=suspended,
         backoff_limit=restarts.number("onFailureRetries", 0, low=0) if repeats else 0,
         phase=state or (JobPhase.SUSPENDED if suspended else JobPhase.PENDING),
     )
+
+
+def spark_pods(spec: Reader, *, queued: bool) -> tuple[PodSet, PodSet]:
+    """Driver and executors of an application; `queued` ones are Kueue's to count."""
+    return _pod_set(spec, DRIVER, 1), _pod_set(spec, EXECUTOR, _executors(spec, queued=queued))
+
+
+def _executors(spec: Reader, *, queued: bool) -> int:
+    """How many executors start. How many dynamic allocation asks for later depends on tasks that nobody knows here.
+
+    Dynamic allocation starts with the most of instances, initialExecutors and minExecutors, and maxExecutors at the
+    most (Spark Utils.getDynamicAllocationInitialExecutors; Kueue numInitialExecutors). Without it and without a number
+    Kueue 0.19 counts none; else the operator writes 1 beside a sparkConf, and Spark takes 2.
+    """
+    dynamic, conf = spec.mapping("dynamicAllocation"), spec.mapping("sparkConf")
+    instances = pods(spec.mapping(EXECUTOR), "instances", 0)
+    said = "instances" in spec.mapping(EXECUTOR)
+    if dynamic.flag("enabled") or conf.text(f"{_DYNAMIC}enabled").lower() == "true":
+        own = instances if said else _number(conf, "spark.executor.instances")
+        asked = [own or 0, *(_bound(dynamic, conf, name) or 0 for name in ("initialExecutors", "minExecutors"))]
+        most = _bound(dynamic, conf, "maxExecutors")
+        return max(asked) if most is None else min(max(asked), most)
+    if said or queued:
+        return instances
+    return _number(conf, "spark.executor.instances") or (1 if "sparkConf" in spec else _USUAL_EXECUTORS)
+
+
+def _bound(dynamic: Reader, conf: Reader, name: str) -> int | None:
+    return pods(dynamic, name) if name in dynamic else _number(conf, f"{_DYNAMIC}{name}")
+
+
+def _number(conf: Reader, key: str) -> int | None:
+    """A property of Spark, which is a text; None where it is no number."""
+    text = conf.text(key)
+    return min(int(text), MOST_PODS) if text.isascii() and text.isdecimal() else None
 
 
 def _pod_set(spec: Reader, role: str, count: int) -> PodSet:

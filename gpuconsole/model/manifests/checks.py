@@ -151,7 +151,7 @@ def _check_job(job: Job, place: Reader, names: Names) -> None:
         _check_flow(job, job.rules, place, names)
         return
     rules = job.rules if isinstance(job.rules, CronRules) else None
-    above: Path = ("spec", "jobTemplate") if rules is not None else ()
+    above: Path = ("spec", "jobTemplate") if rules is not None and rules.makes != "SparkApplication" else ()
     queue, priority = (rules.queue, rules.priority_class) if rules else (job.queue, job.workload_priority_class)
     if queue:
         path: Path = (*above, "metadata", "labels", QUEUE)

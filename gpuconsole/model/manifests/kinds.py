@@ -53,6 +53,7 @@ JOBS: Mapping[tuple[str, str], Decoder] = {
     **{(group, "TrainJob"): train.train_job for group in (TRAINER, "kubeflow.org")},
     ("batch.volcano.sh", "Job"): volcano_jobs.volcano_job,
     ("sparkoperator.k8s.io", "SparkApplication"): spark.spark_application,
+    ("sparkoperator.k8s.io", "ScheduledSparkApplication"): cronjob.scheduled_spark_application,
     ("workload.codeflare.dev", "AppWrapper"): appwrapper.app_wrapper,
 }
 """Kinds that become jobs of the table `jobs`."""

@@ -5,7 +5,6 @@ from difflib import get_close_matches
 
 _UNSIMULATED: Mapping[str, tuple[str, ...]] = {
     "": ("ReplicationController",),
-    "sparkoperator.k8s.io": ("ScheduledSparkApplication",),
     "argoproj.io": ("CronWorkflow", "Workflow"),
     "config.kueue.x-k8s.io": ("Configuration",),
     "kai.scheduler": ("SchedulingShard",),

@@ -11,7 +11,10 @@ from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
 from gpuconsole.sim.world import World
 
 _KINDS = ("Job", "CronJob", "JobSet", "PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob", "TrainJob")
-_OTHERS = ("RayCronJob", "VolcanoCronJob", "RayJob", "RayCluster", "RayService", "SparkApplication", "AppWrapper")
+_OTHERS = (
+    *("RayCronJob", "VolcanoCronJob", "ScheduledSparkApplication"),
+    *("RayJob", "RayCluster", "RayService", "SparkApplication", "AppWrapper"),
+)
 
 
 def job_named(world: World, key: str) -> Job | None:

@@ -70,7 +70,11 @@ def _make_due(world: World, job: Job, rules: CronRules, children: list[Job]) -> 
         delete(world, old)
     active = [child for child in children if not child.ended]
     scheduled = None if job.suspended else cron.latest(job, rules, world.now)
-    if scheduled is None or cron.is_held_back(rules, active):
+    if scheduled is None:
+        return
+    if cron.is_held_back(rules, active):
+        if cron.skips_missed(rules):
+            world.put(cron.skipped(job, rules, scheduled))
         return
     for earlier in cron.replaced(rules, active):
         delete(world, earlier)

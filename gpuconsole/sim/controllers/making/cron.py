@@ -1,4 +1,4 @@
-"""CronJobs: a Job at each time of their schedule (Kubernetes' CronJob controller)."""
+"""CronJobs: a Job at each time of their schedule (Kubernetes' CronJob controller; Spark operator's for its kind)."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,12 @@ from gpuconsole.model.clock import MINUTE, Time
 from gpuconsole.model.cron import parse_cron
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import Concurrency, CronRules
+from gpuconsole.model.jobs import spark
 from gpuconsole.sim.kernel import CronDue
 from gpuconsole.sim.world import World
 
 SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
+_SPARK = "SparkApplication"
 MOST_MISSED = 10_000
 """So many times in the past are looked through; a schedule that missed more goes on from now."""
 
@@ -38,12 +40,22 @@ def latest(job: Job, rules: CronRules, now: Time) -> Time | None:
     return now // MINUTE * MINUTE
 
 
+def skips_missed(rules: CronRules) -> bool:
+    """True where a time at which an earlier run went on is left out, not made up for when that ends."""
+    return rules.makes == _SPARK
+
+
+def _name(parent: Job, rules: CronRules, scheduled: Time) -> str:
+    """A CronJob's Jobs have the minute of their time, Spark's applications its nanosecond."""
+    return f"{parent.name}-{scheduled * 1000 if rules.makes == _SPARK else scheduled // MINUTE}"
+
+
 def job_for(parent: Job, rules: CronRules, scheduled: Time, *, uid: str, now: Time) -> Job:
-    """The Job of one time, named after its minute."""
+    """The Job of one time."""
     return Job(
         kind=rules.makes,
         namespace=parent.namespace,
-        name=f"{parent.name}-{scheduled // MINUTE}",
+        name=_name(parent, rules, scheduled),
         uid=uid,
         created=now,
         owner=parent.key,
@@ -52,7 +64,7 @@ def job_for(parent: Job, rules: CronRules, scheduled: Time, *, uid: str, now: Ti
         queue=rules.queue,
         workload_priority_class=rules.priority_class,
         pod_sets=parent.pod_sets,
-        rules=rules.batch if rules.makes == "Job" else None,
+        rules=rules.batch if rules.makes == "Job" else spark.RULES if rules.makes == _SPARK else None,
         min_available=None if rules.volcano is None else rules.volcano.min_available,
         volcano=rules.volcano,
         duration=parent.duration,
@@ -79,6 +91,11 @@ def is_held_back(rules: CronRules, active: Sequence[Job]) -> bool:
 def replaced(rules: CronRules, active: Sequence[Job]) -> Sequence[Job]:
     """Earlier Jobs that make place for the next one."""
     return active if rules.concurrency is Concurrency.REPLACE else ()
+
+
+def skipped(job: Job, rules: CronRules, scheduled: Time) -> Job:
+    """The same when it made no job at this time and never will."""
+    return replace(job, rules=replace(rules, last=scheduled))
 
 
 def noted(job: Job, rules: CronRules, scheduled: Time) -> Job:
