@@ -40,10 +40,15 @@ def shut_out(snapshot: Snapshot, queue: ClusterQueue) -> list[str]:
     return inside
 
 
+def why_shut(snapshot: Snapshot, queue: QuotaNode) -> str:
+    """Why a ClusterQueue admits nobody, whatever its quota: its condition Active, or its LocalQueues; else nothing."""
+    return queue.shut or closed(snapshot, snapshot.cluster_queues[queue.name])
+
+
 def admits_none(snapshot: Snapshot, queue: QuotaNode) -> str:
     """Why nothing that comes to a ClusterQueue would start now, whatever its quota."""
     own = snapshot.cluster_queues[queue.name]
-    if stopped := queue.shut or closed(snapshot, own):
+    if stopped := why_shut(snapshot, queue):
         return stopped
     head = pending(snapshot, own.name, limit=1) if own.queueing_strategy is QueueingStrategy.STRICT_FIFO else []
     if head:

@@ -7,12 +7,12 @@ from gpuconsole.insight.borrowing import borrowed_gpus
 from gpuconsole.insight.checking import checking
 from gpuconsole.insight.loans import Loan, loans
 from gpuconsole.insight.quota import quota_tree
-from gpuconsole.insight.quota_node import NodeKind, QuotaNode, queues_below
+from gpuconsole.insight.quota_node import SEVERAL_UNITS, NodeKind, QuotaNode, queues_below
 from gpuconsole.insight.starved import StarvedQueue, StarvedQuota
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.trouble import Attention, Trouble
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
-from gpuconsole.model.device_units import added, described
+from gpuconsole.model.device_units import added, described, is_counted
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy
 from gpuconsole.model.snapshot import Snapshot
@@ -45,7 +45,7 @@ def _queue_trouble(node: QuotaNode, now: Time) -> tuple[Trouble | None, str]:
     if node.problem or (node.shut and node.pending):
         return Trouble.ADMITS_NOBODY, f"{node.name}: {node.shut}{waits}"
     if node.starved is not None:
-        return Trouble.STARVED, starved_text(node.name, node.starved, now)
+        return Trouble.STARVED, starved_text(node, node.starved, now)
     if node.oldest is not None and now - node.oldest >= LONG_WAIT:
         return (
             Trouble.LONG_WAIT,
@@ -54,15 +54,22 @@ def _queue_trouble(node: QuotaNode, now: Time) -> tuple[Trouble | None, str]:
     return None, ""
 
 
-def starved_text(name: str, starved: StarvedQueue, now: Time) -> str:
-    """`ranking is starved: 3 pending, the oldest for 12m; 6 of its 16 h100 nvidia.com/gpu unused, vision borrows 4`."""
+def starved_text(queue: QuotaNode, starved: StarvedQueue, now: Time) -> str:
+    """`ranking is starved: 3 pending, the oldest for 12m; uses 6 of its 16 h100 GPUs while vision borrows 4`."""
     parts = [
         f"uses {format_quantity(one.resource, one.used)} of its {format_quantity(one.resource, one.nominal)} "
-        f"{one.flavor} {one.resource.rpartition('/')[2]} while {_borrowers_text(one)}"
+        f"{one.flavor} {_noun(one, queue.unit)} while {_borrowers_text(one)}"
         for one in starved.quotas
     ]
     wait = format_span(max(0, now - starved.since))
-    return f"{name} is starved: {starved.pending} pending, the oldest for {wait}; {'; '.join(parts)}"
+    return f"{queue.name} is starved: {starved.pending} pending, the oldest for {wait}; {'; '.join(parts)}"
+
+
+def _noun(quota: StarvedQuota, unit: str) -> str:
+    """What the quota counts: the unit of the queue's accelerators where it has one, else the resource's short name."""
+    if not is_counted(quota.resource) or unit == SEVERAL_UNITS:
+        return quota.resource.rpartition("/")[2]
+    return unit if quota.nominal == 1 else f"{unit}s"
 
 
 def _borrowers_text(quota: StarvedQuota) -> str:
@@ -82,7 +89,7 @@ def _checks(snapshot: Snapshot) -> Iterator[Attention]:
         return
     for one in rows:
         span = format_span(max(0, snapshot.time - one.since))
-        text = f"{one.workload} holds {described(one.units)} and waits for {one.names} since {span}"
+        text = f"{one.workload} holds {described(one.units)} and has waited {span} for {one.names}"
         yield Attention(
             trouble=Trouble.CHECKS, text=text, table="workloads", key=one.workload, gpus=sum(one.units.values())
         )

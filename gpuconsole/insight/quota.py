@@ -12,7 +12,7 @@ from gpuconsole.insight.doors import local_queues_by_cluster_queue
 from gpuconsole.insight.once import once
 from gpuconsole.insight.pages import Count
 from gpuconsole.insight.phases import running
-from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse, sum_up
+from gpuconsole.insight.quota_node import SEVERAL_UNITS, NodeKind, QuotaNode, QuotaUse, sum_up
 from gpuconsole.insight.starved import starved_queues
 from gpuconsole.model.device_units import WHOLE_GPU, common
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, PreemptionPolicy, Quota, StopPolicy
@@ -110,10 +110,10 @@ class _Builder:
         return {**fields, "pending_gpus": count.pending_gpus + devices} if devices else fields
 
     def unit(self, flavors: Iterable[QuotaUse]) -> str:
-        """What the accelerators of these flavors are counted in; `device` where they are of several units."""
+        """What the accelerators of these flavors are counted in; SEVERAL_UNITS where they are of several."""
         found = {quota_unit(self.snapshot, use.resource) for use in flavors if use.resource in self.accelerators}
         one = common(found)
-        return "device" if one is None and found else (one or WHOLE_GPU).noun
+        return SEVERAL_UNITS if one is None and found else (one or WHOLE_GPU).noun
 
     def _pool(self, node: int, pair: tuple[str, str], quota: Quota, uses: Sequence[QuotaUse]) -> QuotaUse:
         """What a cohort has of one (flavor, resource): its members' parts and its own pool."""

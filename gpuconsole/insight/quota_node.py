@@ -10,6 +10,9 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.queues import StopPolicy
 
+SEVERAL_UNITS = "device"
+"""The unit of a node whose accelerators are of several units."""
+
 
 class NodeKind(StrEnum):
     COHORT = "cohort"
@@ -64,7 +67,7 @@ class QuotaNode(Struct, frozen=True, kw_only=True):
     gpus: QuotaUse = QuotaUse()
     """All accelerators of all flavors: GPUs, replicas of them, MIG instances, DRA devices."""
     unit: str = WHOLE_GPU.noun
-    """What `gpus` and `pending_gpus` count: `GPU`, `MIG 1g.10gb instance`; `device` where there are several units."""
+    """What `gpus` and `pending_gpus` count: `GPU`, `MIG 1g.10gb instance`; SEVERAL_UNITS where there are several."""
     share_percent: float = 0.0
     """Usage ÷ potential capacity of the GPUs; of the most used resource where no GPU is covered."""
     weighted_share: int = 0

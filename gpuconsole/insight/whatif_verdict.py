@@ -98,7 +98,8 @@ def _own(answer: WhatIf) -> Iterator[str]:
     times = sum(one.evictions for one in own)
     if own and len(answer.outcomes) == 1:
         preemptor = f" by {own[0].by[0]}" if own[0].by else ""
-        yield f"it is itself evicted {_times(times)}, first {_after(own[0].first, answer.time)}{preemptor}"
+        first = "" if times == 1 else "first "
+        yield f"it is itself evicted {_times(times)}, {first}{_after(own[0].first, answer.time)}{preemptor}"
     elif own:
         yield f"{len(own)} of them are evicted again, {_times(times)} in all"
 

@@ -24,15 +24,15 @@ KUEUES = (NodeKind.COHORT, NodeKind.CLUSTER_QUEUE, NodeKind.LOCAL_QUEUE)
 """What Kueue rules; the others can only be looked at."""
 
 
-def about(row: TreeRow, quotas: Sequence[UsableQuota] = (), now: Time = 0) -> tuple[Cell, ...]:
+def about(row: TreeRow, quotas: Sequence[UsableQuota] = (), now: Time = 0, shut: str = "") -> tuple[Cell, ...]:
     """A few lines on the queue under the cursor: what is wrong, its available quota per flavor, its limits, its policy.
 
-    `quotas` are those of a ClusterQueue.
+    `quotas` are those of a ClusterQueue; `shut` says why it, or the LocalQueue, admits nobody, if so.
     """
     node, use, resource = row.node, row.use, row.resource
     kind = KINDS[node.kind]
     shown = [one for one in quotas if resource in (GPUS, one.resource) and not row.flavor]
-    could = _could(row, shown)
+    could = _shut(row, shut) if shut else _could(row, shown)
     reserved = use.used - use.admitted
     only = f" · {fmt.amount(resource, reserved)} only reserved" if reserved else ""
     first: Cell = ((f" {kind} ", "dim"), (node.name, "strong"), (f"  {fmt.resource(resource)}: {could}{only}", ""))
@@ -42,7 +42,7 @@ def about(row: TreeRow, quotas: Sequence[UsableQuota] = (), now: Time = 0) -> tu
     problem: tuple[Cell, ...] = (((f" ⚠ {node.problem}", "fault"),),) if node.problem else ()
     starved: tuple[Cell, ...] = ()
     if node.starved is not None:
-        starved = (((f" ⚠ {starved_text(node.name, node.starved, now)}", "fault"),),)
+        starved = (((f" ⚠ {starved_text(node, node.starved, now)}", "fault"),),)
     return (first, *problem, *starved, second, third)
 
 
@@ -55,16 +55,30 @@ def _could(row: TreeRow, quotas: Sequence[UsableQuota]) -> str:
     if len(flavors) < 2:
         could = f"could take {fmt.amount(resource, use.available)} now, {fmt.amount(resource, use.potential)} at most"
     else:
-        could = f"could take now {', '.join(map(_flavor, flavors))}"
+        could = f"could take now {', '.join(_flavor(one, flavors) for one in flavors)}"
     if row.node.kind is not NodeKind.CLUSTER_QUEUE or not row.node.pending or not quotas:
         return could
-    useful = ", ".join(f"{one.flavor} {fmt.amount(one.resource, one.usable)}" for one in quotas if one.usable)
+    useful = ", ".join(f"{_name(one, quotas)} {fmt.amount(one.resource, one.usable)}" for one in quotas if one.usable)
     return f"{could} · pending workloads could use {useful or 'none of it'}"
 
 
-def _flavor(one: UsableQuota | QuotaUse) -> str:
+def _shut(row: TreeRow, why: str) -> str:
+    """What could be admitted, flavor by flavor, if it admitted anybody."""
+    flavors = [one for one in row.node.flavors if not row.flavor and _counts(row, one.resource)]
+    most = [f"{_name(one, flavors)} {fmt.amount(one.resource, one.potential)}" for one in flavors]
+    whole = fmt.amount(row.resource, row.use.potential)
+    return f"could take nothing now: {why}; at most {', '.join(most) if len(most) > 1 else whole}"
+
+
+def _flavor(one: UsableQuota | QuotaUse, others: Sequence[UsableQuota | QuotaUse]) -> str:
     available, most = fmt.amount(one.resource, one.available), fmt.amount(one.resource, one.potential)
-    return f"{one.flavor} {available} (at most {most})"
+    return f"{_name(one, others)} {available} (at most {most})"
+
+
+def _name(one: UsableQuota | QuotaUse, others: Sequence[UsableQuota | QuotaUse]) -> str:
+    """The flavor, with the resource where it has quota of several of those that are shown."""
+    alone = sum(other.flavor == one.flavor for other in others) == 1
+    return one.flavor if alone else f"{one.flavor} {fmt.resource(one.resource)}"
 
 
 def _counts(row: TreeRow, resource: str) -> bool:
@@ -79,7 +93,7 @@ def _limits(row: TreeRow) -> str:
         most = f" · at most {fmt.amount(resource, use.potential)}" if use.potential != use.nominal else ""
         return f"{deserves} {fmt.amount(resource, use.nominal)}{most} · {row.node.policy}"
     if row.node.kind is NodeKind.LOCAL_QUEUE:
-        return "a door to its ClusterQueue; it owns no quota"
+        return "it owns no quota; its ClusterQueue does"
     uses = [row.use] if row.flavor else [use for use in row.node.flavors if _counts(row, use.resource)]
     parts = [
         f"borrowing limit {_by_flavor(uses, [use.borrowing_limit for use in uses])}",
@@ -93,4 +107,4 @@ def _by_flavor(uses: Sequence[QuotaUse], limits: Sequence[int | None]) -> str:
     told = [fmt.limit(use.resource, limit) for use, limit in zip(uses, limits, strict=True)]
     if len(uses) < 2 or all(limit is None for limit in limits):
         return told[0] if told else fmt.limit("", None)
-    return ", ".join(f"{use.flavor} {limit}" for use, limit in zip(uses, told, strict=True))
+    return ", ".join(f"{_name(use, uses)} {limit}" for use, limit in zip(uses, told, strict=True))

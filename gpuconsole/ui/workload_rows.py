@@ -44,6 +44,9 @@ class WorkloadRow(Struct, frozen=True):
     gpus: int
     """Units of any kind that it holds, or asks for."""
     pods: int
+    """That it has quota for; else that it requests."""
+    requested_pods: int
+    """More than `pods` where it is admitted in part (partial admission)."""
     shape: str
     """GPUs of one pod × pods that have some, such as `8×4`, with other units in short, `1 MIG×4`; else the sum."""
     flavor: str
@@ -76,7 +79,8 @@ def make_row(workload: Workload, stands_in: str = "", snapshot: Snapshot = EMPTY
         phase=word,
         gpus=sum(units.values()),
         units=units,
-        pods=sum(pod_set.count for pod_set in workload.pod_sets),
+        pods=sum(_counts(workload)),
+        requested_pods=sum(pod_set.count for pod_set in workload.pod_sets),
         shape=shape(snapshot, workload),
         flavor=",".join(flavors),
         kind=workload.owner.partition("/")[0] or "Workload",
@@ -93,7 +97,8 @@ def make_row(workload: Workload, stands_in: str = "", snapshot: Snapshot = EMPTY
 def shape(snapshot: Snapshot, workload: Workload) -> str:
     """GPUs × pods in a few characters."""
     asked = [
-        (template_units(snapshot, workload.namespace, pod_set.template), pod_set.count) for pod_set in workload.pod_sets
+        (template_units(snapshot, workload.namespace, pod_set.template), count)
+        for pod_set, count in zip(workload.pod_sets, _counts(workload), strict=True)
     ]
     sizes = [(sum(units.values()), count) for units, count in asked if units and count]
     kinds = {unit.kind for units, count in asked for unit in units if count}
@@ -102,6 +107,15 @@ def shape(snapshot: Snapshot, workload: Workload) -> str:
     if len({gpus for gpus, _ in sizes}) == 1:
         return f"{sizes[0][0]}{unit}×{count}" if count > 1 else f"{sizes[0][0]}{unit}"
     return f"{sum(gpus * count for gpus, count in sizes)}{unit}"
+
+
+def _counts(workload: Workload) -> list[int]:
+    """The pods of each pod set that it has quota for: partial admission gives fewer than are requested, and an elastic
+    job that was scaled down needs fewer than it was given.
+    """
+    admission = workload.admission if workload.reserved else None
+    given = {part.name: part.count for part in admission.pod_sets} if admission is not None else {}
+    return [min(pod_set.count, given.get(pod_set.name, pod_set.count)) for pod_set in workload.pod_sets]
 
 
 _SHORT = {

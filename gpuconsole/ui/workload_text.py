@@ -7,6 +7,7 @@ from gpuconsole.insight.codes import UNDER_WAY
 from gpuconsole.insight.forecast import Forecast
 from gpuconsole.insight.pending import Explanation
 from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.tables import counted
 from gpuconsole.insight.timeline import Moment
 from gpuconsole.insight.why import Tried
 from gpuconsole.model.clock import Time
@@ -53,7 +54,8 @@ class Facts(NamedTuple):
 def title(facts: Facts) -> Painted:
     workload = facts.workload
     row = make_row(workload, "", facts.snapshot)
-    size = f"{described(row.units)} in {row.pods} pod{'s' if row.pods != 1 else ''}"
+    part = f"{row.pods} of " if row.pods < row.requested_pods else ""
+    size = f"{described(row.units)} in {part}{counted(row.requested_pods, 'pod')}"
     rank = f"priority {workload.priority} {workload.priority_class}".rstrip()
     return ((f" {called(workload.key)} ", "title"), (f" {row.kind} · {size} · {rank}", ""))
 

@@ -38,7 +38,7 @@ def test_quota_that_waits_for_checks_is_counted_apart() -> None:
 def test_each_is_told_of_by_name_while_they_are_few() -> None:
     told = [one for one in attention(world([holding("a", BUDGET)])) if one.trouble is Trouble.CHECKS]
     assert [(one.text, one.table, one.key) for one in told] == [
-        ("team/a holds 4 GPUs and waits for budget since 12m", "workloads", "team/a")
+        ("team/a holds 4 GPUs and has waited 12m for budget", "workloads", "team/a")
     ]
     many = world([holding(f"w{number}", BUDGET) for number in range(6)])
     told = [one for one in attention(many) if one.trouble is Trouble.CHECKS]

@@ -94,7 +94,7 @@ def test_dashboard_tree_and_ledger_mark_the_same_starved_queues_with_the_oldest_
     (line,) = [one for one in numbers.attention if one.trouble is Trouble.STARVED]
     assert (line.table, line.key) == ("cluster_queues", "speech")
     assert line.text == (
-        "speech is starved: 1 pending, the oldest for 12m; uses 4 of its 8 h100 gpu while vision borrows 4"
+        "speech is starved: 1 pending, the oldest for 12m; uses 4 of its 8 h100 GPUs while vision borrows 4"
     )
     names = [text(name_cell(row)).strip() for row in tree_rows(numbers.queues, {}, GPUS, snapshot.time)]
     assert [name for name in names if "starved" in name] == ["▾ speech ⚠ starved 12m"]

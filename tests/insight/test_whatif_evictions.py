@@ -135,3 +135,7 @@ def test_the_verdict_counts_the_evictions_of_the_work_itself_and_names_three_vic
         f"lender/owner starts in 1m; preempts a/a ({price}), a/b ({price}), a/c ({price}) and 1 more workload; "
         "it is itself evicted 2 times, first in 1m by x/y."
     )
+    once = replace(many, evictions=(eviction("lender/owner", "x/y", 1860),))
+    assert verdict(once) == (
+        "lender/owner starts in 1m; preempts no workload; it is itself evicted once, in 1m by x/y."
+    )

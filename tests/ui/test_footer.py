@@ -47,6 +47,12 @@ async def test_the_footer_names_the_keys_of_the_object_before_those_of_every_scr
         assert wide[-1], "the keys of every screen come after them"
 
 
+async def test_a_narrow_footer_names_what_changes_a_queue_before_what_folds_it() -> None:
+    async with staged(busy_org(), (80, 24)) as stage:
+        await stage.press("2", "j")
+        assert {"queue.hold", "queue.quota"} <= {id for _, id in places(stage)}
+
+
 async def test_the_footer_of_a_page_about_a_workload_names_its_keys_too() -> None:
     async with staged(busy_org(), (160, 50)) as stage:
         await stage.press("3", "enter")

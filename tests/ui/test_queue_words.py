@@ -1,13 +1,30 @@
 """The lines on the queue under the cursor: its limits, flavor by flavor."""
 
 import pytest
+from msgspec.structs import replace
 
 from gpuconsole.insight.quota import quota_tree
-from gpuconsole.model.queues import Quota
+from gpuconsole.model.cluster import Namespace
+from gpuconsole.model.objects import Object
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.queues import (
+    ClusterQueue,
+    Cohort,
+    FlavorQuotas,
+    LocalQueue,
+    Quota,
+    ResourceFlavor,
+    ResourceGroup,
+    StopPolicy,
+)
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.queue_words import about
 from gpuconsole.ui.screens.queue_rows import GPUS, tree_rows
 from tests.insight.world import cluster_queue, group, world
+from tests.ui.stage import SIZES, staged
+from tests.ui.worlds import recorded
+
+MIG = "nvidia.com/mig-1g.10gb"
 
 
 @pytest.mark.parametrize(
@@ -34,3 +51,62 @@ def test_a_flavor_has_its_own_limits() -> None:
     rows = tree_rows(quota_tree(world([queue])), {">cluster_queue:q": 2}, GPUS)
     told = [plain(about(row)[-2]) for row in rows if row.flavor]
     assert [text.partition(" · ")[0] for text in told] == [" borrowing limit 8", " borrowing limit ∞"]
+
+
+OWN = cluster_queue("q", "org", resource_groups=(group({"h100": Quota(4)}),))
+OPEN = LocalQueue(namespace="t", name="lq", cluster_queue="q")
+HELD = "it is stopped (Hold)"
+NOTHING = "could take nothing now: "
+
+
+@pytest.mark.parametrize(
+    ("queue", "door", "told"),
+    [
+        (OWN, OPEN, ("could take 12 now, 12 at most", "could take 12 now, 12 at most")),
+        (replace(OWN, stop_policy=StopPolicy.HOLD), OPEN, (f"{NOTHING}{HELD}", f"{NOTHING}{HELD}")),
+        (
+            OWN,
+            replace(OPEN, stop_policy=StopPolicy.HOLD),
+            (f"{NOTHING}each of its LocalQueues is stopped (t/lq)", f"{NOTHING}{HELD}"),
+        ),
+    ],
+    ids=["open", "held", "its only LocalQueue held"],
+)
+async def test_a_queue_that_admits_nobody_could_take_nothing_now(
+    queue: ClusterQueue, door: LocalQueue, told: tuple[str, str]
+) -> None:
+    """Its cohort would lend it 8 of the 12."""
+    lender = cluster_queue("lender", "org", resource_groups=(group({"h100": Quota(8)}),))
+    things: list[Object] = [ResourceFlavor(name="h100"), Cohort(name="org"), lender, queue, door, Namespace(name="t")]
+    async with staged(recorded(things), (160, 50)) as stage:
+        await stage.press("2", "j", "j")
+        assert f"ClusterQueue q  gpu: {told[0]}" in stage.line("ClusterQueue q  gpu")
+        await stage.press("j")
+        assert f"LocalQueue t/lq  gpu: {told[1]}" in stage.line("LocalQueue t/lq  gpu")
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_nothing_of_the_lines_on_a_queue_or_of_a_question_is_cut(size: tuple[int, int]) -> None:
+    """Eight flavors do not fit beside each other."""
+    names = [f"accelerator-{n}" for n in range(8)]
+    queue = cluster_queue("q", "org", resource_groups=(group({name: Quota(4, 2) for name in names}),))
+    flavors = [ResourceFlavor(name=name) for name in names]
+    async with staged(recorded([*flavors, Cohort(name="org"), queue, OPEN]), size) as stage:
+        await stage.press("2", "j")
+        text = " ".join(stage.text.split())
+        for said in (f"{name} 4 (at most 4)" for name in names):
+            assert said in text
+        await stage.press("s")
+        dialog = " ".join(line.partition("│")[2].partition("│")[0].strip() for line in stage.lines)
+        assert (
+            "What it runs goes on (0 running and 0 admitted or reserved); 0 pending wait until it is resumed." in dialog
+        )
+
+
+def test_two_resources_of_one_flavor_are_told_apart() -> None:
+    both = ResourceGroup((GPU, MIG), (FlavorQuotas("a100", {GPU: Quota(8, 2), MIG: Quota(7)}),))
+    snapshot = world([ResourceFlavor(name="a100"), cluster_queue("q", "org", resource_groups=(both,))])
+    (row,) = (row for row in tree_rows(quota_tree(snapshot), {}, GPUS) if row.node.name == "q")
+    first, limits, _ = map(plain, about(row))
+    assert first.endswith("could take now a100 gpu 8 (at most 8), a100 mig-1g.10gb 7 (at most 7)")
+    assert limits.startswith(" borrowing limit a100 gpu 2, a100 mig-1g.10gb ∞ · ")

@@ -8,6 +8,7 @@ from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.why import rehearsal_on, trying
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
+from gpuconsole.model.quantity import GPU
 from gpuconsole.model.workloads import Phase, Workload
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.ui.paint import plain
@@ -21,7 +22,7 @@ from gpuconsole.ui.widgets.textpane import TextPane
 from gpuconsole.ui.workload_rows import WorkloadRows, make_row
 from gpuconsole.ui.workload_text import Facts, pod_lines
 from tests.ui.stage import SIZES, Stage, staged
-from tests.ui.worlds import HOSTILE, busy_org, history, org_cohort, recorded, running, snapshot_of, waiting
+from tests.ui.worlds import HOSTILE, busy_org, history, org_cohort, pod_set, recorded, running, snapshot_of, waiting
 
 
 def names(stage: Stage) -> list[str]:
@@ -281,3 +282,21 @@ async def test_a_local_queue_leads_to_the_work_of_its_namespace_in_its_cluster_q
         shown = [row.key for row in stage.app.screen.query_one(Grid).rows]
         assert "research/rlhf-2" in shown
         assert all(key.startswith("research/") for key in shown)
+
+
+async def test_a_workload_that_is_admitted_in_part_shows_the_pods_that_it_has_quota_for() -> None:
+    """Partial admission: 5 of 9 pods have quota."""
+    part = running("sweep", 2)
+    assert part.admission is not None
+    given = replace(part.admission.pod_sets[0], count=5, usage={GPU: 10})
+    part = replace(part, pod_sets=(pod_set(2, 9),), admission=replace(part.admission, pod_sets=(given,)))
+    whole = replace(waiting("whole", 2), pod_sets=(pod_set(2, 9),))
+    async with staged(recorded([*org_cohort(), part, whole]), (160, 50)) as stage:
+        await stage.press("3")
+        assert [" 2×5 " in stage.line(" research/sweep "), " 2×9 " in stage.line(" research/whole ")] == [True, True]
+        for name, size in (("sweep", "10 GPUs in 5 of 9 pods"), ("whole", "18 GPUs in 9 pods")):
+            await stage.press("slash")
+            await stage.write(name)
+            await stage.press("enter", "enter")
+            assert f"Job · {size} · priority 500" in stage.lines[2]
+            await stage.press("escape", "escape")

@@ -75,22 +75,6 @@ WORKLOADS: tuple[Action, ...] = (
 
 QUEUES: tuple[Action, ...] = (
     Action(
-        id="queue.fold",
-        keys=("left", "h"),
-        label="fold",
-        help="Fold what is below, or move to the parent.",
-        scope=Scope.QUEUE,
-        footer=True,
-    ),
-    Action(
-        id="queue.unfold",
-        keys=("right", "l"),
-        label="unfold",
-        help="Unfold what is below: queues, then flavors.",
-        scope=Scope.QUEUE,
-        footer=True,
-    ),
-    Action(
         id="queue.hold",
         keys=("s",),
         label="hold or resume",
@@ -131,6 +115,22 @@ QUEUES: tuple[Action, ...] = (
         keys=("R",),
         label="resource",
         help="Choose the resource that the bars show.",
+        scope=Scope.QUEUE,
+        footer=True,
+    ),
+    Action(
+        id="queue.fold",
+        keys=("left", "h"),
+        label="fold",
+        help="Fold what is below, or move to the parent.",
+        scope=Scope.QUEUE,
+        footer=True,
+    ),
+    Action(
+        id="queue.unfold",
+        keys=("right", "l"),
+        label="unfold",
+        help="Unfold what is below: queues, then flavors.",
         scope=Scope.QUEUE,
         footer=True,
     ),

@@ -5,8 +5,9 @@ from collections.abc import Collection, Sequence
 
 from textual.app import ComposeResult
 
+from gpuconsole.insight.doors import why_shut
 from gpuconsole.insight.engine_queues import queues
-from gpuconsole.insight.quota_node import NodeKind, QuotaNode
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode, every
 from gpuconsole.insight.usable_quota import usable_quota
 from gpuconsole.model.commands import SetStopPolicy
 from gpuconsole.model.queues import StopPolicy
@@ -32,7 +33,7 @@ from gpuconsole.ui.screens.rehearsing import what_if_with_queue
 from gpuconsole.ui.unseen import honest_queues
 from gpuconsole.ui.widgets.confirm import Option, Question
 from gpuconsole.ui.widgets.grid import Grid
-from gpuconsole.ui.widgets.painter import Lines
+from gpuconsole.ui.widgets.paragraph import Paragraph
 
 TABLES = {
     NodeKind.COHORT: "cohorts",
@@ -67,7 +68,7 @@ class QueuesScreen(QuotaScreen):
             empty="No queues: there is no ClusterQueue and no Cohort in this cluster.",
             id="queues",
         )
-        yield Lines(id="about")
+        yield Paragraph(id="about")
 
     def show(self, snapshot: Snapshot) -> None:
         self._trees.ask(snapshot)
@@ -169,13 +170,18 @@ class QueuesScreen(QuotaScreen):
 
     def _show_about(self) -> None:
         row = self._row
-        self.query_one(Lines).lines = self._about(row) if row is not None else ()
+        self.query_one(Paragraph).lines = self._about(row) if row is not None else ()
 
     def _about(self, row: TreeRow) -> tuple[Cell, ...]:
+        now = self.snapshot.time
         door = self.snapshot.local_queues.get(row.node.name) if row.node.kind is NodeKind.LOCAL_QUEUE else None
-        queue = door.cluster_queue if door is not None else row.node.name
-        own = door is not None or row.node.kind is NodeKind.CLUSTER_QUEUE
-        return about(row, usable_quota(self.snapshot, queue) if own else (), self.snapshot.time)
+        name = door.cluster_queue if door is not None else row.node.name
+        found = (one for one, _ in every(self._roots) if one.kind is NodeKind.CLUSTER_QUEUE and one.name == name)
+        queue = next(found, None) if door is not None or row.node.kind is NodeKind.CLUSTER_QUEUE else None
+        if queue is None or name not in self.snapshot.cluster_queues:
+            return about(row, (), now)
+        shut = row.node.shut or why_shut(self.snapshot, queue)
+        return about(row, usable_quota(self.snapshot, name), now, shut)
 
     def _unfold(self) -> None:
         row = self._row

@@ -19,6 +19,7 @@ from gpuconsole.ui.paint import Cell, painted
 from gpuconsole.ui.widgets.dialog import Dialog
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines, StatusLine
+from gpuconsole.ui.widgets.paragraph import Paragraph
 
 AROUND = 9
 """Lines of a low terminal that a list of choices leaves to its title, its complaint, its border and what is behind."""
@@ -49,7 +50,7 @@ class Confirm(Dialog[bool]):
         question = self._question
         with Vertical(classes="dialog danger"):
             yield Lines(classes="dialog-title")
-            yield Lines(classes="dialog-text")
+            yield Paragraph(classes="dialog-text")
             if question.word:
                 yield Static(f"Type {self._word} and press Enter to confirm:", markup=False)
                 yield Input(compact=True, id="word")
@@ -223,7 +224,7 @@ class Prompt(Dialog[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
             yield Lines(classes="dialog-title")
-            yield Lines(classes="dialog-text")
+            yield Paragraph(classes="dialog-text")
             yield Input(self._wanted.value, compact=True)
             yield StatusLine(classes="complaint")
 
