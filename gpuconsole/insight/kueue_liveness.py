@@ -1,17 +1,22 @@
 """Liveness of Kueue, seen from outside: an admissible workload must not stay pending without any change."""
 
+from collections import Counter
 from collections.abc import Collection
 
 from msgspec import Struct
 
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import SECOND, format_span
+from gpuconsole.model.job import Job
+from gpuconsole.model.jobs.workloads import PREBUILT
 from gpuconsole.model.scan import changes
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Workload
 
 PATIENCE = 30.0
-"""Seconds that an admissible workload may stay pending without a change of any Workload's status."""
+"""Seconds that an admissible workload may stay pending, or a job without a Workload, while nothing tells of Kueue."""
+UNWATCHED = 60.0
+"""Seconds between two looks after which nobody knows what happened in between: the console was stopped."""
 
 
 class KueueProblem(Struct, frozen=True):
@@ -23,8 +28,10 @@ class KueueProblem(Struct, frozen=True):
     """In a sentence."""
 
 
-class AdmissionWatch:
-    """Detects that Kueue does not admit admissible workloads. Stateful; times are seconds of any one clock."""
+class KueueWatch:
+    """Detects that Kueue admits no admissible workload, or creates no Workload. Stateful; times are seconds of any one
+    clock.
+    """
 
     def __init__(self) -> None:
         self._workloads = EMPTY.workloads
@@ -32,19 +39,27 @@ class AdmissionWatch:
         """When the status of a Workload changed last, or watching began."""
         self._since: dict[str, float] = {}
         """Admissible workload → since when it is pending."""
+        self._jobs = UnqueuedJobs()
         self._observed: float | None = None
         """When it was looked at last; None while nobody can know what is admissible."""
 
     def observe(self, snapshot: Snapshot, admissible: Collection[str] | None, now: float) -> None:
         """Take in the workloads that the engine would admit now; None if they are unknown."""
+        if self._observed is not None and now - self._observed > UNWATCHED:
+            self._forget()
         if admissible is None:
-            self._observed, self._since, self._workloads = None, {}, EMPTY.workloads
+            self._forget()
             return
+        self._jobs.observe(snapshot, now)
         if self._observed is None or self._status_changed(snapshot):
             self._changed = now
         self._observed, self._workloads = now, snapshot.workloads
         pending = {key for key in admissible if _is_pending(snapshot.workloads.get(key))}
         self._since = {key: self._since.get(key, now) for key in pending}
+
+    def _forget(self) -> None:
+        self._observed, self._since, self._workloads = None, {}, EMPTY.workloads
+        self._jobs = UnqueuedJobs()
 
     @property
     def problem(self) -> KueueProblem | None:
@@ -54,12 +69,24 @@ class AdmissionWatch:
             return None
         stuck = [since for since in self._since.values() if at - since >= PATIENCE]
         if not stuck:
-            return None
+            return self._no_workloads(at)
         span = format_span(int(at - max(min(stuck), self._changed)) * SECOND)
         them = counted(len(stuck), "admissible workload")
         return KueueProblem(
             f"Kueue admits nothing for {span}",
             f"Kueue does not admit: {them} pending for {span}, and no Workload's status changed; is its controller up?",
+        )
+
+    def _no_workloads(self, at: float) -> KueueProblem | None:
+        """Jobs without a Workload while no status changes: Kueue creates a Workload within a second."""
+        waiting = [since for since in self._jobs.since.values() if at - since >= PATIENCE]
+        quiet_since = max(self._changed, self._jobs.created)
+        if not waiting or at - quiet_since < PATIENCE:
+            return None
+        span = format_span(int(at - max(min(waiting), quiet_since)) * SECOND)
+        return KueueProblem(
+            f"Kueue creates no Workloads for {span}",
+            f"Kueue has not created a Workload for {counted(len(waiting), 'job')} for {span}; is its controller up?",
         )
 
     def _status_changed(self, snapshot: Snapshot) -> bool:
@@ -68,6 +95,72 @@ class AdmissionWatch:
         gone, come = changes(self._workloads.rows, snapshot.workloads.rows)
         known = {one.key: one for one in gone}
         return any(_status(one) != _status(known.get(one.key)) for one in come)
+
+
+class UnqueuedJobs:
+    """Jobs that Kueue should have made a Workload for, and has not. Stateful; times are seconds of any one clock."""
+
+    def __init__(self) -> None:
+        self._seen = EMPTY
+        self._suspended: dict[str, Job] = {}
+        """Suspended jobs that name a queue, by key."""
+        self._made: Counter[str] = Counter()
+        """UIDs of jobs that have a Workload; keys, where a Workload names its job by that only."""
+        self._kinds: Counter[str] = Counter({"Job": 1})
+        """Kinds that Kueue is known to manage: those with Workloads, and Job, which it manages by default."""
+        self.created = 0.0
+        """When a Workload of a job came last, or watching began."""
+        self.since: dict[str, float] = {}
+        """Key of a job → since when it is known to have no Workload."""
+
+    def observe(self, snapshot: Snapshot, now: float) -> None:
+        """Take in a new look."""
+        gone, come = changes(self._seen.workloads.rows, snapshot.workloads.rows)
+        for workload in gone:
+            _drop(self._made, _maker(workload))
+            _drop(self._kinds, _kind(workload))
+        for workload in come:
+            if workload.owner and not self._made[_maker(workload)]:
+                self.created = now
+            self._made[_maker(workload)] += 1
+            self._kinds[_kind(workload)] += 1
+        left, begun = changes(self._seen.jobs.rows, snapshot.jobs.rows)
+        for job in left:
+            self._suspended.pop(job.key, None)
+        self._suspended.update((job.key, job) for job in begun if _is_for_kueue(job))
+        self._seen = snapshot
+        waiting = [key for key, job in self._suspended.items() if self._lacks_workload(job, snapshot)]
+        self.since = {key: self.since.get(key, now) for key in waiting}
+
+    def _lacks_workload(self, job: Job, snapshot: Snapshot) -> bool:
+        """True for a job that nothing but Kueue itself keeps from a Workload."""
+        return (
+            not self._made[job.uid or job.key]
+            and not self._made[job.key]
+            and self._kinds[job.kind] > 0
+            and snapshot.local_queues.get(f"{job.namespace}/{job.queue}") is not None
+            and (not job.workload_priority_class or job.workload_priority_class in snapshot.workload_priority_classes)
+        )
+
+
+def _is_for_kueue(job: Job) -> bool:
+    """True for a job of its own that waits for Kueue; who brings a Workload along needs none."""
+    brought = PREBUILT in job.labels or PREBUILT in job.annotations
+    return bool(job.queue) and job.suspended and not job.ended and not job.owner and not brought
+
+
+def _drop(counts: Counter[str], key: str) -> None:
+    counts[key] -= 1
+    if counts[key] <= 0:
+        del counts[key]
+
+
+def _maker(workload: Workload) -> str:
+    return workload.job_uid or workload.owner
+
+
+def _kind(workload: Workload) -> str:
+    return workload.owner.partition("/")[0]
 
 
 def _is_pending(workload: Workload | None) -> bool:

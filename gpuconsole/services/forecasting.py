@@ -13,7 +13,7 @@ from gpuconsole.errors import WorkerError
 from gpuconsole.insight.basis import undecidable
 from gpuconsole.insight.forecast import Fate, Forecast
 from gpuconsole.insight.forecast_check import Differences, Observer
-from gpuconsole.insight.kueue_liveness import AdmissionWatch, KueueProblem
+from gpuconsole.insight.kueue_liveness import KueueProblem, KueueWatch
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.seen import Seen as Known
 from gpuconsole.model.snapshot import EMPTY, Snapshot
@@ -63,7 +63,7 @@ class Forecaster:
         """How the forecasts of this session compared with what Kueue did; differences of late only."""
         self.problem = ""
         """Why there is no forecast."""
-        self._admission = AdmissionWatch()
+        self._admission = KueueWatch()
 
     def start(self) -> None:
         """Look whenever something changed, in a thread of its own, until `stop`."""

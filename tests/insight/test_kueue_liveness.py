@@ -1,8 +1,12 @@
 """A Kueue that does nothing though it could is noticed; one that has nothing to do is not."""
 
+import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.kueue_liveness import AdmissionWatch, KueueProblem
+from gpuconsole.insight.kueue_liveness import KueueProblem, KueueWatch
+from gpuconsole.model.job import Job, JobPhase
+from gpuconsole.model.jobs.workloads import PREBUILT
+from gpuconsole.model.queues import WorkloadPriorityClass
 from gpuconsole.model.workloads import Condition, RequeueState
 from tests.insight.world import ORG_QUEUES, START, running, waiting, world
 
@@ -12,7 +16,7 @@ STUCK = {"prod/first", "prod/second"}
 
 def watched(*looks: tuple[float, tuple[object, ...], set[str] | None]) -> KueueProblem | None:
     """The problem after looks: when, at which workloads, and which of them are admissible."""
-    watch = AdmissionWatch()
+    watch = KueueWatch()
     for now, workloads, admissible in looks:
         watch.observe(world((*ORG_QUEUES, *workloads)), admissible, now)  # type: ignore[arg-type]
     return watch.problem
@@ -71,3 +75,90 @@ def test_where_nobody_can_know_what_is_admissible_nothing_is_said_and_counting_b
 def test_what_was_stopped_or_admitted_meanwhile_is_not_counted() -> None:
     stopped = replace(FIRST, active=False)
     assert watched((0, (FIRST,), STUCK), (40, (stopped,), STUCK)) is None
+
+
+def a_job(name: str, **fields: object) -> Job:
+    """A suspended job of LocalQueue prod/lq."""
+    given = {"namespace": "prod", "queue": "lq", "uid": f"uid-{name}", "suspended": True, "phase": JobPhase.SUSPENDED}
+    return Job(name=name, **{**given, **fields})  # type: ignore[arg-type]
+
+
+def made_for(job: Job, name: str = "") -> object:
+    """The Workload that Kueue makes of a job, with a condition that was there from the start."""
+    return waiting(name or f"job-{job.name}", "prod/lq", 4, "no quota", owner=job.key, job_uid=job.uid)
+
+
+THREE = (a_job("a"), a_job("b"), a_job("c"))
+
+
+def test_jobs_for_which_kueue_makes_no_workload_are_a_problem_after_half_a_minute() -> None:
+    assert watched((0, THREE, set()), (29, THREE, set())) is None
+    assert watched((0, THREE, set()), (20, THREE, set()), (40, THREE, set())) == KueueProblem(
+        "Kueue creates no Workloads for 40s",
+        "Kueue has not created a Workload for 3 jobs for 40s; is its controller up?",
+    )
+
+
+def test_jobs_that_come_later_are_given_their_own_half_minute() -> None:
+    assert watched((0, (), set()), (40, THREE, set()), (69, THREE, set())) is None
+    found = watched((0, (), set()), (40, THREE[:1], set()), (60, THREE, set()), (80, THREE, set()))
+    assert found == KueueProblem(
+        "Kueue creates no Workloads for 40s",
+        "Kueue has not created a Workload for 1 job for 40s; is its controller up?",
+    )
+
+
+def test_the_problem_ends_when_kueue_makes_the_workloads() -> None:
+    made = tuple(made_for(job) for job in THREE)
+    looks = ((0, THREE, set[str]()), (40, THREE, set[str]()))
+    assert watched(*looks, (41, (*THREE, *made), set())) is None
+    assert watched(*looks, (41, (*THREE, made[0]), set())) is None, "it begins to work"
+    assert watched(*looks, (41, (*THREE, made[0]), set()), (80, (*THREE, made[0]), set())) is not None
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        a_job("a", queue=""),
+        a_job("a", suspended=False, phase=JobPhase.RUNNING),
+        a_job("a", phase=JobPhase.SUCCEEDED),
+        a_job("a", owner="JobSet/prod/set"),
+        a_job("a", labels={PREBUILT: "mine"}),
+        a_job("a", annotations={PREBUILT: "mine"}),
+        a_job("a", queue="no-such-queue"),
+        a_job("a", kind="RayJob"),
+        a_job("a", workload_priority_class="no-such-class"),
+    ],
+    ids=["no queue", "runs", "ended", "part of another", "label", "annotation", "no queue there", "kind", "priority"],
+)
+def test_jobs_that_need_no_workload_or_cannot_get_one_are_no_problem(job: Job) -> None:
+    assert watched((0, (job,), set()), (40, (job,), set())) is None
+
+
+def test_kinds_of_which_there_are_workloads_count_as_well_and_classes_that_are_there() -> None:
+    known = made_for(a_job("known", kind="RayJob"))
+    there = (a_job("a", kind="RayJob"), known)
+    assert watched((0, there, set()), (40, there, set())) is not None
+    classed = (a_job("a", workload_priority_class="high"), WorkloadPriorityClass(name="high", value=1))
+    assert watched((0, classed, set()), (40, classed, set())) is not None
+
+
+def test_every_job_with_a_workload_is_no_problem_whatever_the_workload_waits_for() -> None:
+    held = tuple(made_for(job) for job in THREE)
+    assert watched((0, (*THREE, *held), set()), (40, (*THREE, *held), set())) is None
+    by_name = tuple(replace(one, job_uid="") for one in held)  # type: ignore[type-var]
+    assert watched((0, (*THREE, *by_name), set()), (40, (*THREE, *by_name), set())) is None
+    elsewhere = tuple(replace(one, cluster="worker") for one in held)  # type: ignore[type-var]
+    assert watched((0, (*THREE, *elsewhere), set()), (40, (*THREE, *elsewhere), set())) is None
+
+
+def test_a_workload_of_an_earlier_job_of_the_same_name_does_not_count() -> None:
+    old, new = a_job("a", uid="old"), a_job("a", uid="new")
+    there = (new, made_for(old))
+    assert watched((0, there, set()), (40, there, set())) is not None
+
+
+def test_after_a_minute_in_which_nobody_looked_counting_begins_anew() -> None:
+    assert watched((0, THREE, set()), (100, THREE, set())) is None
+    assert watched((0, BOTH, STUCK), (100, BOTH, STUCK)) is None
+    assert watched((0, THREE, set()), (100, THREE, set()), (131, THREE, set())) is not None

@@ -4,6 +4,7 @@ import pytest
 
 from gpuconsole.backends.base import Missing
 from gpuconsole.insight.kueue_liveness import KueueProblem
+from gpuconsole.model.job import Job
 from gpuconsole.services.console import Console
 from gpuconsole.services.forecasting import Forecaster
 from gpuconsole.ui.unseen import kueue_troubles
@@ -44,6 +45,19 @@ def test_a_workload_that_kueue_should_admit_and_does_not_is_told_after_half_a_mi
     assert watched.look(20) == (STUCK,)
     watched.cluster.put(admitted(WAITS))
     assert watched.look(2) == (), "it lives again"
+
+
+def test_new_jobs_without_workloads_are_told_though_nothing_is_pending() -> None:
+    job = Job(namespace="prod", name="new", uid="new", queue="lq", suspended=True)
+    watched = Watched(Elsewhere((*ORG_QUEUES, job), START))
+    assert [watched.look(seconds) for seconds in (0, 20)] == [(), ()]
+    assert [problem.text for problem in watched.look(20)] == [
+        "Kueue has not created a Workload for 1 job for 40s; is its controller up?"
+    ]
+    watched.cluster.lost = "the server is away"
+    assert watched.look(1) == ()
+    watched.cluster.lost = ""
+    assert [watched.look(seconds) for seconds in (1, 20)] == [(), ()], "counting begins anew"
 
 
 @pytest.mark.parametrize("trouble", ["lost", "loading", "forbidden", "no Kueue", "nothing admissible"])
