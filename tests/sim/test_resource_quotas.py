@@ -10,6 +10,7 @@ from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.cluster import PriorityClass, ResourceQuota
 from gpuconsole.model.commands import Delete
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.volcano_jobs import VolcanoPhase
 from gpuconsole.sim.engine import Simulation
 from tests.sim import manifests
 from tests.sim.cluster import START, UNQUEUED, key_of, nodes, pod, start, submit, two_teams
@@ -289,3 +290,37 @@ def test_a_cron_job_makes_its_job_when_fewer_jobs_are_there() -> None:
     simulation.advance(START + 26 * MINUTE)
     jobs = [job for job in simulation.snapshot().jobs.all() if job.kind == "Job" and not job.ended]
     assert len(jobs) == 1
+
+
+def _volcano(name: str, pods: int, least: int, **notes: str) -> dict[str, Any]:
+    task = {"replicas": pods, "name": "w", "template": manifests.pod(restart="Never")}
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": manifests.meta(name, **notes),
+        "spec": {"minAvailable": least, "schedulerName": "volcano", "queue": "default", "tasks": [task]},
+    }
+
+
+def test_volcano_terminates_a_job_whose_pods_are_refused_fifteen_times_again() -> None:
+    """Attempts 5 ms, 10 ms, 20 ms … apart: the last one 163.835 s after the first (handleJobError)."""
+    simulation = start([*nodes(1), *manifests.read(quota({GPUS: 3}))], UNQUEUED)
+    submit(simulation, *manifests.read(_volcano("v", 4, 1, duration="10m")))
+    simulation.advance(START + 163 * SECOND)
+    assert len(present(simulation)) == 3
+    simulation.drain()
+    simulation.advance(START + 164 * SECOND)
+    lines = [event for event in simulation.drain() if isinstance(event, Happened)]
+    assert "Job failed on action SyncJob for retry limit reached" in [line.message for line in lines]
+    simulation.advance(START + 300 * SECOND)
+    assert present(simulation) == []
+    assert simulation.snapshot().jobs["VolcanoJob/red/v"].volcano_status.phase is VolcanoPhase.TERMINATED
+
+
+def test_a_volcano_job_goes_on_where_room_comes_before_its_last_attempt() -> None:
+    simulation = start([*nodes(1), *manifests.read(quota({GPUS: 3}))], UNQUEUED)
+    submit(simulation, *manifests.read(_volcano("v", 4, 1, duration="10m")))
+    simulation.advance(START + MINUTE)
+    submit(simulation, *manifests.read(quota({GPUS: 4})))
+    simulation.advance(START + 12 * MINUTE)
+    assert simulation.snapshot().jobs["VolcanoJob/red/v"].phase == "Succeeded"

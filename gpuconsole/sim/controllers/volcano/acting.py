@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from gpuconsole.model.clock import MILLISECOND, Span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import What
 from gpuconsole.model.job import Job
@@ -20,9 +21,11 @@ from gpuconsole.sim.controllers.limits import defaulted_sets
 from gpuconsole.sim.controllers.volcano import claims, groups, phases
 from gpuconsole.sim.controllers.volcano.members import enlist, pods_of_job
 from gpuconsole.sim.controllers.volcano.watching import request_about
-from gpuconsole.sim.kernel import ActLater
+from gpuconsole.sim.kernel import ActLater, Restart
 from gpuconsole.sim.world import World
 
+_ATTEMPTS: Span = 5 * MILLISECOND * (2**15 - 1)
+"""From the first attempt of a request to its fifteenth repetition: each waits twice as long, 5 ms at first."""
 _TOLD = (
     *(JobAction.RESTART_JOB, JobAction.RESTART_TASK, JobAction.RESTART_POD, JobAction.RESTART_PARTITION),
     *(JobAction.ABORT_JOB, JobAction.TERMINATE_JOB),
@@ -116,11 +119,25 @@ def _sync(world: World, job: Job, chosen: Course) -> None:
         world.tell(What.PENDING, workload=job.key, reason=pods.FAILED_CREATE, message=str(problem))
         return
     if not complete:
+        _retry(world, job)
         return
     if synced.delete:
         work.interrupt(world, job.key)
         pods.remove(world, synced.delete, "ScaledDown")
     _write(world, world.job(job.key) or job, synced.status)
+
+
+def _retry(world: World, job: Job) -> None:
+    """Terminate a job at the last attempt to create its pods (handleJobError, --max-requeue-num); before it, wait."""
+    since = world.crews[job.key].refused_since
+    if since is None:
+        return
+    if since == world.now:
+        world.kernel.at(since + _ATTEMPTS, Restart(job.key))
+    elif world.now >= since + _ATTEMPTS:
+        text = f"Job failed on action {JobAction.SYNC_JOB} for retry limit reached"
+        world.tell(What.PENDING, workload=job.key, reason="ExecuteAction", message=text)
+        execute(world, job, JobAction.TERMINATE_JOB, Request(job=job.key))
 
 
 def _kill(world: World, job: Job, chosen: Course, action: JobAction) -> None:
