@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from gpuconsole.model.jobs.labels import QUEUE, WORKLOAD
+from gpuconsole.model.jobs.naming import OWNER_KINDS
 from gpuconsole.model.jobs.podgroup import GROUP
 from gpuconsole.model.resources import is_gpu, is_mig
 
@@ -24,8 +25,6 @@ _BY_LABEL = (
 _TEMPLATE_HASH = "pod-template-hash"
 """Label of a Deployment's pods: what its ReplicaSet's name adds to its own."""
 _RAY_NAME, _RAY_KIND = "ray.io/originated-from-cr-name", "ray.io/originated-from-crd"
-_OWNER_KINDS = {("batch.volcano.sh", "Job"): "VolcanoJob"}
-"""Kinds that are called otherwise here, because two groups have one of that name."""
 _NO_OWNERS = ("CronJob",)
 """Controllers of Jobs that are no job themselves."""
 _MARKS = (
@@ -63,11 +62,11 @@ def controller(document: Document) -> tuple[str, str] | None:
         return None
     group = str(owner.get("apiVersion", "")).rpartition("/")[0]
     kind = str(owner.get("kind", ""))
-    return _OWNER_KINDS.get((group, kind), kind), str(owner.get("name", ""))
+    return OWNER_KINDS.get((group, kind), kind), str(owner.get("name", ""))
 
 
 def is_part(document: Document) -> bool:
-    """True for a Job that another job made: the other one is shown."""
+    """True for a Job or ReplicaSet that something else made: that is shown."""
     owner = controller(document)
     return owner is not None and owner[0] not in _NO_OWNERS
 

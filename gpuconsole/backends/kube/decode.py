@@ -16,7 +16,7 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import CronRules
+from gpuconsole.model.job_rules import CronRules, FlowRules, TemplateRules
 from gpuconsole.model.jobs.labels import QUEUE
 from gpuconsole.model.jobs.podgroup import GROUP
 from gpuconsole.model.manifests.kinds import DECODERS
@@ -28,6 +28,8 @@ ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOO
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _DROPPED = "kubectl.kubernetes.io/last-applied-configuration"
 _SILENCE = Silence()
+_PARTS = (("batch", "Job"), ("apps", "ReplicaSet"))
+"""Kinds that are mostly made by others: by a JobSet, a Deployment …"""
 
 
 class Told(Struct, frozen=True, kw_only=True):
@@ -179,7 +181,7 @@ class Decoder:
             return _told(document, now)
         if source == ("", "Pod") and not concerns_us(document, self._known):
             return None
-        if source == ("batch", "Job") and is_part(document):
+        if source in _PARTS and is_part(document):
             return None
         annotations = document["metadata"].get("annotations")
         if isinstance(annotations, dict):
@@ -215,7 +217,8 @@ def _is_ours(job: Job) -> bool:
     """True for a job that is queued or asks for devices; a cluster has many others."""
     return bool(
         job.queue
-        or (isinstance(job.rules, CronRules) and job.rules.queue)
+        or (isinstance(job.rules, CronRules) and (job.rules.queue or job.rules.volcano is not None))
+        or isinstance(job.rules, FlowRules | TemplateRules)
         or QUEUE in job.labels
         or job.volcano is not None
         or any(_template_wants_gpus(pods.template) for pods in job.pod_sets)

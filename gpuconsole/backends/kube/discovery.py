@@ -22,10 +22,6 @@ LEFT_ALONE = frozenset(
     {
         *(("", "PersistentVolume"), ("", "PersistentVolumeClaim"), ("", "PodTemplate")),
         *(("storage.k8s.io", "StorageClass"), ("storage.k8s.io", "CSINode")),
-        # What they make is watched itself; a Deployment's ReplicaSets would be shown beside it.
-        *(("apps", "ReplicaSet"), ("ray.io", "RayCronJob"), ("batch.volcano.sh", "CronJob")),
-        ("sparkoperator.k8s.io", "ScheduledSparkApplication"),
-        *(("flow.volcano.sh", "JobTemplate"), ("flow.volcano.sh", "JobFlow")),
     }
 )
 """Many objects, of which no screen shows any. Without the claims nobody looks at the volumes of pods either."""

@@ -26,7 +26,7 @@ from gpuconsole.model.commands import (
     Submit,
 )
 from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
-from gpuconsole.model.jobs.naming import GROUPS, POD_GROUP, SUSPENDED_BY
+from gpuconsole.model.jobs.naming import GROUPS, OWNER_KINDS, POD_GROUP, SUSPENDED_BY
 from gpuconsole.model.manifests.kinds import KUEUE
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.workloads import Workload
@@ -55,10 +55,19 @@ _TABLES: dict[str, Source] = {
     "node_pools": ("karpenter.sh", "NodePool"),
 }
 """Table → kind, of those whose objects can be deleted by name."""
-_OWN_KINDS = {"VolcanoJob": "Job"}
+_OWN_KINDS = {own: kind for (_, kind), own in OWNER_KINDS.items()}
 JOB_KEY = 2
 """Slashes in the key of a job: `Kind/namespace/name`."""
-_APPS = {"CronJob": "batch", "Deployment": "apps", "StatefulSet": "apps", "LeaderWorkerSet": "leaderworkerset.x-k8s.io"}
+_MORE_GROUPS = {
+    "CronJob": "batch",
+    "RayCronJob": "ray.io",
+    "VolcanoCronJob": "batch.volcano.sh",
+    "ScheduledSparkApplication": "sparkoperator.k8s.io",
+    "LeaderWorkerSet": "leaderworkerset.x-k8s.io",
+    **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet"), "apps"),
+    **dict.fromkeys(("JobTemplate", "JobFlow"), "flow.volcano.sh"),
+}
+"""Kind → API group of jobs of which Kueue makes no Workload."""
 
 
 class NotHere(ClusterError):
@@ -194,7 +203,7 @@ def _edit(command: Edit) -> Order:
 def _job(key: str) -> tuple[Source, str]:
     """(kind, `namespace/name`) of a job by its key. Raises NotHere."""
     kind, _, name = key.partition("/")
-    group = GROUPS.get(kind, _APPS.get(kind))
+    group = GROUPS.get(kind, _MORE_GROUPS.get(kind))
     if group is None:
         raise NotHere(f"{key}: jobs of kind {kind} cannot be changed from here")
     return (group, _OWN_KINDS.get(kind, kind)), name

@@ -175,6 +175,18 @@ class JobWire(TypedDict, total=False):
     status: dict[str, Any] | None
 
 
+class ReplicaSetSpec(TypedDict, total=False):
+    replicas: Any
+    selector: Any
+    template: Template | None
+
+
+class ReplicaSetWire(TypedDict, total=False):
+    metadata: Meta
+    spec: ReplicaSetSpec
+    status: dict[str, Any] | None
+
+
 class InvolvedObject(TypedDict, total=False):
     kind: Any
     namespace: Any
@@ -201,5 +213,6 @@ FORMS: dict[tuple[str, str], type[Any]] = {
     ("", "Event"): EventWire,
     ("kueue.x-k8s.io", "Workload"): WorkloadWire,
     ("batch", "Job"): JobWire,
+    ("apps", "ReplicaSet"): ReplicaSetWire,
 }
 """(group, kind) → its form; every other kind is a `Thing`."""

@@ -11,6 +11,7 @@ from gpuconsole.model.documents.reader import INT32, Reader
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, MAX_EXECUTION, ON_NOTICE, PRIORITY_CLASS, QUEUE
+from gpuconsole.model.jobs.naming import OWNER_KINDS
 from gpuconsole.model.jobs.topology import topology_request, whole
 from gpuconsole.model.pod_sets import PodSet
 
@@ -48,7 +49,8 @@ def _maker(place: Reader, namespace: str) -> str:
     """The key of the job that made this one, if one did."""
     for reference in place.items("ownerReferences"):
         if reference.flag("controller"):
-            return f"{reference.text('kind')}/{namespace}/{reference.text('name')}"
+            group, kind = reference.text("apiVersion").rpartition("/")[0], reference.text("kind")
+            return f"{OWNER_KINDS.get((group, kind), kind)}/{namespace}/{reference.text('name')}"
     return ""
 
 

@@ -6,13 +6,15 @@ from gpuconsole.model.apiserver.volcano.shapes import JOB_FLOW, fits
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.names import unique
 from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.job import Job
+from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import Flow, FlowRules, TemplateRules
 from gpuconsole.model.jobs.common import job
 from gpuconsole.model.jobs.volcano import job_parts
 
 MOST_FLOWS = 1000
 RETAIN = ("retain", "delete")
+_PHASES = {"Succeed": JobPhase.SUCCEEDED, "Failed": JobPhase.FAILED, "Running": JobPhase.RUNNING}
+"""What its status says (flow.volcano.sh/v1alpha1 Phase)."""
 
 
 def job_template(reader: Reader, now: Time) -> Job:
@@ -31,7 +33,8 @@ def job_flow(reader: Reader, now: Time) -> Job:
     if fits(reader.value, JOB_FLOW):
         report(reader.report, reader.path, check_job_flow(reader.value))
     rules = FlowRules(flows=flows, deletes=spec.one_of("jobRetainPolicy", "retain", RETAIN) == "delete")
-    return job(reader, now, "JobFlow", (), queue="", rules=rules)
+    state = _PHASES.get(reader.mapping("status").mapping("state").text("phase"), JobPhase.PENDING)
+    return job(reader, now, "JobFlow", (), queue="", rules=rules, phase=state)
 
 
 def _flow(place: Reader) -> Flow:

@@ -21,6 +21,8 @@ GROUPS = {
 }
 """Kind → API group, which goes into the hash of the name."""
 
+OWNER_KINDS = {("batch.volcano.sh", "Job"): "VolcanoJob", ("batch.volcano.sh", "CronJob"): "VolcanoCronJob"}
+"""Kinds of jobs that are called otherwise here, because Kubernetes has one of that name itself."""
 CRON_KINDS = ("CronJob", "RayCronJob", "VolcanoCronJob", "ScheduledSparkApplication")
 """Kinds that make jobs on a schedule; VolcanoCronJob is the CronJob of batch.volcano.sh."""
 MAKERS = (*CRON_KINDS, "JobFlow")

@@ -180,7 +180,7 @@ def check_submission(spec: Reader, mode: str, pod_sets: tuple[PodSet, ...]) -> N
 
 
 def check_existing(spec: Reader, pod_sets: tuple[PodSet, ...]) -> None:
-    """Report a RayJob on an existing cluster that KubeRay's operator never starts: Volcano's gang is its own cluster."""
+    """Report a RayJob on an existing cluster: with Volcano KubeRay never starts it."""
     if any(pods.template.scheduler_name == VOLCANO for pods in pod_sets):
         problem = "KubeRay with Volcano does not support a RayJob that refers to an existing RayCluster"
         remedy = f"drop the label {VOLCANO_QUEUE}, or write a rayClusterSpec"

@@ -28,6 +28,7 @@ from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.documents.selectors import taints
 from gpuconsole.model.jobs.common import check_spans
 from gpuconsole.model.jobs.labels import POD_SET, WORKLOAD
+from gpuconsole.model.jobs.naming import OWNER_KINDS
 from gpuconsole.model.labels import NAMESPACE_NAME
 from gpuconsole.model.manifests.resizing import resized
 from gpuconsole.model.possible import MOST_DEVICES, too_many_devices
@@ -39,8 +40,6 @@ _SYSTEM = "system-"
 # Kueue's own pod groups are admitted together, but no scheduler places them together.
 _GANG_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 _GANG_ANNOTATION = "scheduling.k8s.io/group-name"
-_OWNER_KINDS = {("batch.volcano.sh", "Job"): "VolcanoJob"}
-"""Kinds whose jobs go by another name here, because Kubernetes has one of that name itself."""
 
 
 def namespace(reader: Reader, now: Time) -> Namespace:
@@ -175,7 +174,7 @@ def owner(reader: Reader, namespace: str) -> str:
     first = ""
     for reference in reader.mapping("metadata").items("ownerReferences"):
         group, kind = reference.text("apiVersion").rpartition("/")[0], reference.text("kind")
-        key = f"{_OWNER_KINDS.get((group, kind), kind)}/{namespace}/{reference.text('name')}"
+        key = f"{OWNER_KINDS.get((group, kind), kind)}/{namespace}/{reference.text('name')}"
         if reference.flag("controller"):
             return key
         first = first or key

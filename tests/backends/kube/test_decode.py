@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gpuconsole.backends.kube.decode import Decoder, Line, Told
-from gpuconsole.backends.kube.discovery import Served
+from gpuconsole.backends.kube.discovery import Served, choose
 from gpuconsole.model.clock import SECOND, parse_time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.documents.findings import Report, Silence
@@ -306,3 +306,61 @@ def test_what_nobody_hears_of_is_read_as_what_is_reported(case: str) -> None:
     document["spec"]["containers"][0]["resources"] = ODD[case]
     told, silent = (pod_template(Reader(document, report)) for report in (Report(), Silence()))
     assert silent == told
+
+
+POD = {"spec": {"containers": [{"name": "main", "resources": {"limits": {GPU: "1"}}}]}}
+VOLCANO_JOB: Document = {"minAvailable": 1, "tasks": [{"name": "w", "replicas": 1, "template": POD}]}
+RAY: Document = {"rayClusterSpec": {"headGroupSpec": {"template": POD}}, "submissionMode": "HTTPMode"}
+MORE: dict[str, tuple[str, str, str, Document, str]] = {
+    "a ReplicaSet": ("apps", "v1", "ReplicaSet", {"replicas": 2, "template": POD}, "ReplicaSet/team/a"),
+    "KubeRay's RayCronJob": (
+        *("ray.io", "v1", "RayCronJob"),
+        {"schedule": "0 1 * * *", "jobTemplate": RAY},
+        "RayCronJob/team/a",
+    ),
+    "Volcano's CronJob": (
+        *("batch.volcano.sh", "v1alpha1", "CronJob"),
+        {"schedule": "0 1 * * *", "jobTemplate": {"spec": VOLCANO_JOB}},
+        "VolcanoCronJob/team/a",
+    ),
+    "a JobTemplate": ("flow.volcano.sh", "v1alpha1", "JobTemplate", VOLCANO_JOB, "JobTemplate/team/a"),
+    "a JobFlow": ("flow.volcano.sh", "v1alpha1", "JobFlow", {"flows": [{"name": "t"}]}, "JobFlow/team/a"),
+}
+
+
+@pytest.mark.parametrize(("group", "version", "kind", "spec", "key"), MORE.values(), ids=MORE)
+def test_what_makes_jobs_is_watched_where_it_is_served(
+    group: str, version: str, kind: str, spec: Document, key: str
+) -> None:
+    plural = f"{kind.lower()}s"
+    offered = served(group, version, kind, plural)
+    whole = msgspec.structs.replace(offered, verbs=frozenset({"list", "watch"}))
+    assert choose([whole]) == (whole,)
+    found = read(offered, {"metadata": {"name": "a", "namespace": "team"}, "spec": spec})
+    assert isinstance(found, Job)
+    assert found.key == key
+
+
+def test_a_replica_set_that_a_deployment_made_is_not_shown_beside_it() -> None:
+    offered = served("apps", "v1", "ReplicaSet", "replicasets")
+    owner = [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "controller": True}]
+    meta = {"name": "web-5d9f", "namespace": "team", "ownerReferences": owner}
+    assert read(offered, {"metadata": meta, "spec": {"replicas": 2, "template": POD}}) is None
+
+
+def test_a_job_of_volcanos_cron_job_knows_its_maker() -> None:
+    offered = served("batch.volcano.sh", "v1alpha1", "Job", "jobs")
+    owner = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "CronJob", "name": "nightly", "controller": True}
+    meta = {"name": "nightly-1", "namespace": "team", "ownerReferences": [owner]}
+    found = read(offered, {"metadata": meta, "spec": VOLCANO_JOB})
+    assert isinstance(found, Job)
+    assert found.owner == "VolcanoCronJob/team/nightly"
+
+
+@pytest.mark.parametrize(("said", "phase"), [("Succeed", "Succeeded"), ("Failed", "Failed"), ("Running", "Running")])
+def test_a_job_flow_is_as_far_as_its_status_says(said: str, phase: str) -> None:
+    offered = served("flow.volcano.sh", "v1alpha1", "JobFlow", "jobflows")
+    document = {"metadata": {"name": "a", "namespace": "team"}, "spec": {"flows": [{"name": "t"}]}}
+    found = read(offered, {**document, "status": {"state": {"phase": said}}})
+    assert isinstance(found, Job)
+    assert found.phase == phase

@@ -181,6 +181,10 @@ DELETIONS = {
     "a workload of a job is deleted with its job": ("workloads", "team/of-job", ("batch", "Job"), "team/train"),
     "a bare workload": ("workloads", "team/bare", (KUEUE, "Workload"), "team/bare"),
     "a job by its key": ("jobs", "VolcanoJob/team/v", ("batch.volcano.sh", "Job"), "team/v"),
+    "a CronJob of Volcano": ("jobs", "VolcanoCronJob/team/c", ("batch.volcano.sh", "CronJob"), "team/c"),
+    "a RayCronJob": ("jobs", "RayCronJob/team/c", ("ray.io", "RayCronJob"), "team/c"),
+    "a ReplicaSet": ("jobs", "ReplicaSet/team/r", ("apps", "ReplicaSet"), "team/r"),
+    "a JobFlow": ("jobs", "JobFlow/team/f", ("flow.volcano.sh", "JobFlow"), "team/f"),
     "a name that no workload has is a pod's": ("", "team/p", ("", "Pod"), "team/p"),
     "a queue": ("cluster_queues", "cq", (KUEUE, "ClusterQueue"), "/cq"),
 }
