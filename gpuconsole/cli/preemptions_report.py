@@ -102,7 +102,7 @@ def as_text(body: Body) -> list[str]:
 def _sums(summary: Who) -> list[str]:
     lines = [f"{counted(summary.preemptions, 'preemption')}: {_lost(summary, summary.preemptions)}"]
     if summary.unplaced:
-        lines.append(f"{summary.unplaced} whose preemptor has no place yet")
+        lines.append(f"{counted(summary.unplaced, 'preemptor')} still unscheduled")
     if summary.in_vain:
         lines.append(f"{summary.in_vain} in vain: the preemptor went without ever having had a place")
     for what, circles in (("queues", summary.queue_circles), ("workloads", summary.circles)):

@@ -25,7 +25,7 @@ from gpuconsole.ui.names import called, named
 @click.option("--quick", is_flag=True, help="Do not look for what would unblock it.")
 @answering
 def command(asked: Asked, workload: str, quick: bool) -> Answer:
-    """Say why a workload waits, and what would let it in.
+    """Explain why a workload is pending and what would admit it.
 
     WORKLOAD is namespace/name of a Workload, a job or a pod, or Kind/namespace/name of a job; the name alone will do
     where only one has it. FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. The

@@ -201,5 +201,5 @@ def _thrash(history: Sequence[Happened]) -> Iterator[Attention]:
     for victim in counts(rows(history), lambda row: row.victim):
         if victim.thrash:
             lost = f"{at_least(f'{victim.lost_gpu_hours:.1f}', victim.unknown, victim.times)} GPU-h lost"
-            text = f"{victim.name} goes in circles: preempted {victim.times} times lately, {lost}"
+            text = f"{victim.name}: preemption loop, preempted {victim.times} times in the newest events, {lost}"
             yield Attention(trouble=Trouble.THRASH, text=text, table="workloads", key=victim.name)

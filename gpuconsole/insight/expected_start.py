@@ -224,7 +224,7 @@ def run_time_assumption(known: Past) -> str:
     """How long runs forward take work to last, in words."""
     ended = sum(run.ended for run in known.runs)
     if not ended:
-        return "nothing has ended yet: work lasts about an hour, or as long again as it has lasted"
+        return "no work has finished yet: run times are about an hour, or twice the time run so far"
     return (
         f"work takes as long as past work of its owner, queue and size did ({ended} ends known); "
         "what runs already takes longer than it has so far"

@@ -62,8 +62,8 @@ _RECORDED: Span = 10 * MINUTE
 _STREAM_JOBS = 40
 """Jobs of each arrival stream that run times are learned from, before those that the cluster saw itself."""
 STREAM_RUN_TIMES = (
-    "new work takes as long as its arrival stream draws; what runs already, as such work and past work of its owner, "
-    "queue and size, and longer than it has so far"
+    "run times of new work are those of its arrival stream; running work takes as long as these and past work of its "
+    "owner, queue and size, and longer than it has run so far"
 )
 _REASONS = {SPOT_INTERRUPTION: "spot interruption", NODE_LOST: "node lost"}
 """Reasons of evictions that no scheduler decided, in words."""

@@ -76,7 +76,7 @@ def test_eta_for_people(gpuconsole: Line, cluster: Path) -> None:
     assert told.lines[-7:] == [
         "  run times of cluster: 0 ends of work",
         "ASSUMES",
-        "  nothing has ended yet: work lasts about an hour, or as long again as it has lasted",
+        "  no work has finished yet: run times are about an hour, or twice the time run so far",
         "  as much is submitted as in the last 1h (1 workload)",
         "  quotas, nodes and priorities stay as they are",
         "  only the last 1h are known: on less than 4d ranges were far too early on a real trace",

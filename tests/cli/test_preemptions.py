@@ -249,7 +249,7 @@ def test_what_the_pods_of_a_job_lost_belongs_to_it_where_no_workload_stands_for_
     assert queues == [[("research", 5)], [("product", 4), ("research", 1)]]
     assert gpuconsole("preemptions", "deadline", *cluster).lines == [
         "1 preemption: 0.7 GPU-hours lost, 1.33 $",
-        "1 whose preemptor has no place yet",
+        "1 preemptor still unscheduled",
         "",
         "2026-01-05T08:20:00Z  default/sweep-worker-1 (research, priority 0, 1 GPU)",
         "  made room for default/deadline-worker-0 (research, priority 1000): priority in the queue",

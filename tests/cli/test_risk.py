@@ -21,7 +21,7 @@ def test_risk_for_programs(gpuconsole: Line) -> None:
     assert (document["kind"], document["version"], document["time"]) == ("Risk", 5, answer["time"])
     assert (answer["horizon"], answer["runs"]) == ("2026-01-05T09:10:00Z", 1)
     assert (answer["wanted_horizon"], answer["wanted_runs"]) == ("2026-01-05T09:10:00Z", 1)
-    assert [text.partition(" ")[0] for text in answer["assumptions"]] == ["new", "new", "no", "quotas,"]
+    assert [text.partition(" ")[0] for text in answer["assumptions"]] == ["run", "new", "no", "quotas,"]
     assert set(answer["dangers"][0]) == {
         "workload",
         "queue",
@@ -46,7 +46,7 @@ def test_where_much_happens_fewer_runs_are_told_one_by_one_and_the_answer_says_s
     result = gpuconsole("risk", "--until", "31m")
     *progress, provenance = result.err.splitlines()
     said = re.fullmatch(
-        r"The cluster is busy: only (\d+) of 20 runs, each (\w+) of 6h ahead; --runs 20 runs all in full.",
+        r"The cluster is busy: only (\d+) of 20 runs, (\w+) of 6h ahead. gpuconsole risk --runs 20 runs all in full.",
         result.lines[-1],
     )
     assert said is not None

@@ -394,7 +394,7 @@ def test_a_workload_that_goes_in_circles_is_named() -> None:
     assert attention(world(list(ORG_QUEUES)), history) == (
         Attention(
             trouble=Trouble.THRASH,
-            text="research/rlhf goes in circles: preempted 3 times lately, 3.0 GPU-h lost",
+            text="research/rlhf: preemption loop, preempted 3 times in the newest events, 3.0 GPU-h lost",
             table="workloads",
             key="research/rlhf",
         ),

@@ -125,7 +125,7 @@ def _thrash(snapshot: Snapshot, found: Sequence[PreemptionRow]) -> Iterator[Patt
                 code=Code.THRASH,
                 subject=victim.name,
                 table="workloads" if victim.name in snapshot.workloads else "",
-                text=f"{victim.name} goes in circles: preempted {victim.times} times, at least three within an hour",
+                text=f"{victim.name}: preemption loop, preempted {victim.times} times, at least three within an hour",
                 evidence={"preemptions": victim.times, "GPU-hours lost": _hours(victim)},
                 cost_per_day=victim.cost / days,
                 shared_cost_per_day=shared.get(victim.name, 0.0) / days,

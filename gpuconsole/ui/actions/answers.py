@@ -32,7 +32,7 @@ ANSWERS: tuple[Action, ...] = (
         "antipatterns",
         "waste",
     ),
-    _answer("risk", "K", "risk", "Show what may evict running work, and how probable that is.", "risk"),
+    _answer("risk", "K", "risk", "Show the preemption risk of running workloads.", "risk"),
     _answer(
         "drills",
         "T",

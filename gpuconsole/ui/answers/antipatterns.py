@@ -45,7 +45,7 @@ def _patterns(found: Sequence[Pattern], measured: bool) -> list[str]:
 def _cost(one: Pattern) -> str:
     if not one.cost_per_day:
         return "nothing that has a price"
-    shared = f", {one.shared_cost_per_day:,.2f} $ of it counted with its circle of queues"
+    shared = f", {one.shared_cost_per_day:,.2f} $ of it counted with the loop of its queues"
     return f"{one.cost_per_day:,.2f} $ a day{shared if one.shared_cost_per_day else ''}"
 
 

@@ -58,10 +58,14 @@ def _bounded(answer: Risk) -> list[str]:
     """That the runs stopped early, and what runs them in full."""
     if answer.runs == answer.wanted_runs and answer.horizon == answer.wanted_horizon:
         return []
-    far, wanted = (format_span(end - answer.time) for end in (answer.horizon, answer.wanted_horizon))
-    runs = f"{answer.runs} of {counted(answer.wanted_runs, 'run')}"
+    limits = []
+    if answer.runs < answer.wanted_runs:
+        limits.append(f"{answer.runs} of {counted(answer.wanted_runs, 'run')}")
+    if answer.horizon < answer.wanted_horizon:
+        far, wanted = (format_span(end - answer.time) for end in (answer.horizon, answer.wanted_horizon))
+        limits.append(f"{far} of {wanted} ahead")
     return [
-        f"The cluster is busy: only {runs}, each {far} of {wanted} ahead; --runs {answer.wanted_runs} runs all in full."
+        f"The cluster is busy: only {', '.join(limits)}. gpuconsole risk --runs {answer.wanted_runs} runs all in full."
     ]
 
 

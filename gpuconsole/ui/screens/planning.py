@@ -19,7 +19,7 @@ from gpuconsole.ui.screens.long_answer import LongAnswerScreen, Told
 
 def risk_screen() -> LongAnswerScreen[Foreboding]:
     """For each running workload, what may evict it and how probable that is."""
-    return LongAnswerScreen("risk", "What may evict running work, and how probable that is", _foreboding, _risk)
+    return LongAnswerScreen("risk", "Preemption risk of running workloads", _foreboding, _risk)
 
 
 def _foreboding(answers: Answers) -> Iterator[Foreboding]:

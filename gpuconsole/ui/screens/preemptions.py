@@ -134,7 +134,7 @@ def windows_of(hour: LastHour, recorded: int | None, listed: int) -> list[str]:
     when = "in the last hour" if hour.whole else f"since {fmt.clock(hour.since)}"
     said = [f"{hour.preempted:,} {when}"]
     if recorded is None:
-        return [*said, "listed: those among the newest events"]
+        return [*said, "listed: preemptions in the newest events"]
     more = f"; the newest {listed:,} are listed" if recorded > listed else ""
     return [*said, f"{recorded:,} in this session{more}"]
 
@@ -145,7 +145,7 @@ def count_lines(found: Who, windows: Sequence[str] = ()) -> list[Painted]:
         *((heading("PREEMPTIONS"), *(line(f"  {text}") for text in windows), BLANK) if windows else ()),
         heading("LISTED"),
         line(f"  {found.preemptions} preemptions, {_lost(found, found.preemptions, ' lost')}"),
-        line((f"  {found.unplaced} whose preemptor has no place yet", "dim")),
+        line((f"  {found.unplaced} preemptors still unscheduled", "dim")),
     ]
     if found.in_vain:
         lines.append(line((f"  {found.in_vain} in vain: the preemptor went without ever having had a place", "fault")))
