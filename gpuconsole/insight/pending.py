@@ -14,7 +14,7 @@ from gpuconsole.insight.pending_pods import explain_failing, explain_podless, ex
 from gpuconsole.insight.phases import pods_of_gang, pods_run
 from gpuconsole.insight.positions import position
 from gpuconsole.insight.reasons import Code, Reason, dominant, read_kueue
-from gpuconsole.insight.refused_pods import explain_refused
+from gpuconsole.insight.refused_pods import explain_refused, explain_refused_claims, explain_refused_group
 from gpuconsole.insight.shortage import MOST_HOLDERS, Remedy, Shortage, describe_holder, holders, remedies, shortages
 from gpuconsole.insight.slicing import undivided
 from gpuconsole.insight.whereabouts import whereabouts
@@ -57,6 +57,9 @@ def explain(snapshot: Snapshot, key: str, verdict: Verdict | None = None) -> Exp
     pods = [pod for pod in snapshot.pods.all() if key in (pod.job, pod.key)]
     job = snapshot.jobs.get(key)
     refused = explain_refused(snapshot, key, job, pods) if job is not None else None
+    refused = refused or explain_refused_claims(snapshot, key, pods)
+    if refused is None and job is not None:
+        refused = explain_refused_group(snapshot, job)
     if refused is not None:
         return refused
     if pods:
@@ -140,6 +143,7 @@ def explain_admitted(snapshot: Snapshot, workload: Workload) -> Explanation:
     pods = list(whereabouts(snapshot).of(workload.key).values())
     runs = pods_run(snapshot, workload)
     refused = None if runs or workload.cluster else _refused(snapshot, workload)
+    refused = refused or explain_refused_claims(snapshot, workload.key, pods, queue)
     if refused is not None:
         return refused
     found = explain_pods(snapshot, workload.key, pods, queue) or explain_failing(workload.key, pods, queue)

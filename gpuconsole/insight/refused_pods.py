@@ -3,18 +3,22 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from gpuconsole.insight.explanation import API_SERVER, Explanation
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.shortage import Remedy
-from gpuconsole.model.cluster import Pod, default_class
+from gpuconsole.model.cluster import Pod, ResourceQuota, default_class
+from gpuconsole.model.devices import ResourceClaim
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.jobs import pod_name
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.model.resource_quota import PodRefusal, counts, pod_refusal, pod_usage, written
+from gpuconsole.model.resource_quota import QuotaRefusal, counts, object_refusal, pod_refusal, pod_usage, written
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.devices.stock import claim_keys
 from gpuconsole.sim.controllers.solo.progress import next_pieces
 
 
@@ -25,10 +29,7 @@ def explain_refused(
 
     `pods` are those that it has.
     """
-    quotas = sorted(
-        (quota for quota in snapshot.resource_quotas.all() if quota.namespace == owner.namespace),
-        key=lambda quota: quota.name,
-    )
+    quotas = _quotas(snapshot, owner.namespace)
     missing = _missing(snapshot, owner, pods) if quotas else []
     if not missing:
         return None
@@ -53,6 +54,58 @@ def explain_refused(
         queue=queue,
         remedies=(Remedy(True, _remedy(refusal, [template for _, template in missing], default)),),
     )
+
+
+def explain_refused_group(snapshot: Snapshot, job: Job) -> Explanation | None:
+    """Why pods of a job's groups or replicas are not there, by the first of these that lacks some."""
+    if not job.makes_jobs or not _quotas(snapshot, job.namespace):
+        return None
+    for child in sorted((one for one in snapshot.jobs.all() if one.owner == job.key), key=lambda one: one.key):
+        found = explain_refused(snapshot, job.key, child, [pod for pod in snapshot.pods.all() if pod.job == child.key])
+        if found is not None:
+            return replace(found, headline=f"{child.name}: {found.headline}")
+    return None
+
+
+def explain_refused_claims(snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str = "") -> Explanation | None:
+    """Why claims for devices of some of these pods are not there; None if no ResourceQuota refuses them."""
+    quotas = _quotas(snapshot, pods[0].namespace) if pods else []
+    refused = [found for pod in pods if (found := _refused_claim(snapshot, quotas, pod)) is not None] if quotas else []
+    if not refused:
+        return None
+    quota, resource = refused[0].quota, refused[0].resource
+    enough = written(resource, quota.used.get(resource, 0) + len(refused))
+    more = f"raise {resource} of ResourceQuota {quota.key} to {enough} or more, or let pods of {quota.namespace} end"
+    return Explanation(
+        subject=key,
+        code=Code.RESOURCE_QUOTA,
+        headline=f"{len(refused)} of {len(pods)} pods have no ResourceClaim: ResourceQuota {quota.name} of namespace"
+        f" {quota.namespace} would be exceeded.",
+        text=refused[0].text,
+        source=API_SERVER,
+        queue=queue,
+        remedies=(Remedy(True, more),),
+    )
+
+
+def _refused_claim(snapshot: Snapshot, quotas: Sequence[ResourceQuota], pod: Pod) -> QuotaRefusal | None:
+    if pod.node or pod.done:
+        return None
+    for named, key in zip(pod.template.resource_claims, claim_keys(pod), strict=True):
+        template = snapshot.resource_claim_templates.get(f"{pod.namespace}/{named.template}")
+        if template is None or key in snapshot.resource_claims:
+            continue
+        name = key.partition("/")[2]
+        claim = ResourceClaim(namespace=pod.namespace, name=name, requests=template.requests)
+        if (refusal := object_refusal(quotas, claim)) is not None:
+            return refusal
+    return None
+
+
+def _quotas(snapshot: Snapshot, namespace: str) -> list[ResourceQuota]:
+    """The quotas of a namespace by name."""
+    quotas = [quota for quota in snapshot.resource_quotas.all() if quota.namespace == namespace]
+    return sorted(quotas, key=lambda quota: quota.name)
 
 
 def _missing(snapshot: Snapshot, owner: Workload | Job, pods: Sequence[Pod]) -> list[tuple[str, PodTemplate]]:
@@ -85,7 +138,7 @@ def _parts(owner: Workload | Job) -> list[PodSet]:
     return [PodSet(name=part.name, count=sizes.get(part.name, 0), template=part.template) for part in owner.pod_sets]
 
 
-def _remedy(refusal: PodRefusal, missing: Sequence[PodTemplate], default_class: str) -> str:
+def _remedy(refusal: QuotaRefusal, missing: Sequence[PodTemplate], default_class: str) -> str:
     quota, resource = refusal.quota, refusal.resource
     if not resource:
         return "set requests and limits in every container, or add a LimitRange with defaults"

@@ -194,8 +194,8 @@ def _resource(kind: str) -> str:
 _JOBS = frozenset(f"count/{_resource(kind)}" for kind in (*GROUPS, "CronJob") if kind != "Pod")
 
 
-class PodRefusal(Struct, frozen=True):
-    """Why the API server creates no such pod."""
+class QuotaRefusal(Struct, frozen=True):
+    """Why the API server does not create an object."""
 
     quota: ResourceQuota
     resource: str
@@ -206,7 +206,7 @@ class PodRefusal(Struct, frozen=True):
 
 def pod_refusal(
     quotas: Sequence[ResourceQuota], template: PodTemplate, name: str, default_class: str
-) -> PodRefusal | None:
+) -> QuotaRefusal | None:
     """What keeps the API server from creating a pod; None if every quota of its namespace has room for it.
 
     The quotas' `used` has to be up to date; `default_class` is the name of the global default priority class.
@@ -215,21 +215,23 @@ def pod_refusal(
     for quota in concerned:
         if missing := _unnamed(quota, template):
             text = f'pods "{name}" is forbidden: failed quota: {quota.name}: must specify {missing}'
-            return PodRefusal(quota, "", text)
+            return QuotaRefusal(quota, "", text)
     usage = pod_usage(template) if concerned else {}
     for quota in concerned:
         if over := _over(quota, usage):
-            return PodRefusal(quota, over[0], _exceeded(quota, usage, over, "pods", name))
+            return QuotaRefusal(quota, over[0], _exceeded(quota, usage, over, "pods", name))
     return None
 
 
-def object_refusal(quotas: Iterable[ResourceQuota], thing: Job | PersistentVolumeClaim | ResourceClaim) -> str:
-    """Why the API server does not create an object that quotas count; empty if it does."""
+def object_refusal(
+    quotas: Iterable[ResourceQuota], thing: Job | PersistentVolumeClaim | ResourceClaim
+) -> QuotaRefusal | None:
+    """What keeps the API server from creating an object that quotas count; None if all have room for it."""
     usage = object_usage(thing)
     for quota in quotas:
         if not quota.scopes and (over := _over(quota, usage)):
-            return _exceeded(quota, usage, over, _resource_of(thing), thing.name)
-    return ""
+            return QuotaRefusal(quota, over[0], _exceeded(quota, usage, over, _resource_of(thing), thing.name))
+    return None
 
 
 def _resource_of(thing: Job | PersistentVolumeClaim | ResourceClaim) -> str:

@@ -5,12 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from gpuconsole.insight.pending import explain
+from gpuconsole.insight.reasons import Code
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Pod, ResourceQuota
 from gpuconsole.model.commands import Delete, Submit
 from gpuconsole.model.devices import Device, DeviceClass, DeviceRequest, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.job import Job, JobPhase
+from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodClaim, PodTemplate, PodVolume
 from gpuconsole.model.resource_quota import COUNTED, Counted, counted
 from gpuconsole.model.snapshot import Snapshot
@@ -86,9 +91,35 @@ def test_a_quota_of_devices_refuses_claims_and_their_pods_wait_until_others_end(
         'PodResourceClaim gpu: create ResourceClaim: resourceclaims.resource.k8s.io "c-gpu" is forbidden:'
         f" exceeded quota: q, requested: {DEVICES}=1, used: {DEVICES}=2, limited: {DEVICES}=2"
     )
+    answer = explain(simulation.snapshot(), "default/c")
+    assert (answer.code, answer.headline, [remedy.text for remedy in answer.remedies]) == (
+        Code.RESOURCE_QUOTA,
+        "1 of 1 pods have no ResourceClaim: ResourceQuota q of namespace default would be exceeded.",
+        [f"raise {DEVICES} of ResourceQuota default/q to 3 or more, or let pods of default end"],
+    )
     simulation.submit(Delete("pods", "default/a"))
     simulation.advance(START + 2 * MINUTE)
     assert (placed(simulation), used(simulation)[DEVICES]) == (["b", "c"], 2)
+
+
+def test_the_claim_of_a_pod_goes_when_the_pod_has_ended_so_that_the_next_one_is_made() -> None:
+    """Kubernetes' claim controller deletes the claim that was made for a pod when that is done."""
+    simulation = devices(quota(**{DEVICES: 2}))
+    template = claiming("x").template
+    batch = Job(
+        kind="Job",
+        namespace="default",
+        name="train",
+        pod_sets=(PodSet(name="main", count=3, template=template),),
+        rules=BatchRules(completions=3),
+        duration=10 * MINUTE,
+    )
+    submit(simulation, batch)
+    assert placed(simulation) == ["train-0", "train-1"]
+    simulation.advance(START + 11 * MINUTE)
+    assert sorted(simulation.snapshot().resource_claims) == ["default/train-2-gpu"]
+    simulation.advance(START + 21 * MINUTE)
+    assert simulation.snapshot().jobs["Job/default/train"].phase is JobPhase.SUCCEEDED
 
 
 @pytest.mark.parametrize(("template", "devices_counted"), [("one", 1), ("all", 32), ("either", 2)])

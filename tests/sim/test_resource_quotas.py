@@ -324,3 +324,20 @@ def test_a_volcano_job_goes_on_where_room_comes_before_its_last_attempt() -> Non
     submit(simulation, *manifests.read(quota({GPUS: 4})))
     simulation.advance(START + 12 * MINUTE)
     assert simulation.snapshot().jobs["VolcanoJob/red/v"].phase == "Succeeded"
+
+
+def test_why_a_group_waits_is_said_of_the_whole_that_made_it() -> None:
+    workers = {"replicas": 1, "leaderWorkerTemplate": {"size": 3, "workerTemplate": manifests.pod()}}
+    document = {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": manifests.meta("serve"),
+        "spec": workers,
+    }
+    simulation = start([*nodes(2), *manifests.read(quota({GPUS: 2}))], UNQUEUED)
+    submit(simulation, *manifests.read(document))
+    answer = explain(simulation.snapshot(), "LeaderWorkerSet/red/serve")
+    assert (answer.code, answer.headline) == (
+        Code.RESOURCE_QUOTA,
+        "serve-0: 1 of 3 pods cannot be created: ResourceQuota q of namespace red would be exceeded.",
+    )

@@ -17,13 +17,18 @@ def provide(world: World) -> None:
     """Make the claims of pods; claims of pods that are gone go too, and claims that nobody uses give devices back."""
     world.unclaimed = False
     for claim in list(world.state.table("resource_claims").all()):
-        if claim.pod and world.pod(claim.pod) is None:
+        if claim.pod and _is_over(world.pod(claim.pod)):
             world.drop(ResourceClaim, claim.key)
         elif claim.reserved:
             _release(world, claim)
     for pod in list(world.state.table("pods").all()):
         if pod.template.resource_claims and not pod.done:
             _make_claims(world, pod)
+
+
+def _is_over(owner: Pod | None) -> bool:
+    """True if the pod that a claim was made for needs it no more (resource claim controller: isPodDone)."""
+    return owner is None or owner.done
 
 
 def bind_claims(world: World, decision: Bind) -> None:

@@ -53,10 +53,11 @@ def refusal_of(world: World, thing: Job | Pod | PersistentVolumeClaim | Resource
     if not world.has_quotas:
         return DONE
     quotas = world.quota_usage.of(world.state, thing.namespace)
-    if not isinstance(thing, Pod):
-        return object_refusal(quotas, thing)
-    template = defaulted(world, thing.namespace, thing.template)
-    refusal = pod_refusal(quotas, template, thing.name, default_class_name(world))
+    if isinstance(thing, Pod):
+        template = defaulted(world, thing.namespace, thing.template)
+        refusal = pod_refusal(quotas, template, thing.name, default_class_name(world))
+    else:
+        refusal = object_refusal(quotas, thing)
     return DONE if refusal is None else refusal.text
 
 
