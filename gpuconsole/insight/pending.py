@@ -176,7 +176,7 @@ def _refused(snapshot: Snapshot, workload: Workload) -> Explanation | None:
 
 
 def _not_running(snapshot: Snapshot, workload: Workload, pods: Sequence[Pod]) -> tuple[Code, str]:
-    """Why it does not run though every pod that is seen has its node: a code, and the end of a sentence."""
+    """Why a workload is not running although all its visible pods are scheduled: a code, and the end of a sentence."""
     count = pods_of_gang(workload)
     late = sum(pod.phase is not PodPhase.RUNNING and not pod.deleted for pod in pods)
     if late:

@@ -15,7 +15,7 @@ Queues = tuple[str, str]
 
 
 def phase_of(snapshot: Snapshot, workload: Workload) -> Phase:
-    """The phase of a workload of a Snapshot, or of what stands in for one."""
+    """The phase of a workload of a Snapshot, or of a stand-in for work without a Workload."""
     return phase(workload, pods_run(snapshot, workload) if workload.admitted else None)
 
 

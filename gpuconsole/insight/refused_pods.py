@@ -1,4 +1,4 @@
-"""Pods that are not there because a ResourceQuota of their namespace keeps the API server from creating them."""
+"""Missing pods that the API server refuses to create because of a ResourceQuota of their namespace."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from gpuconsole.sim.controllers.solo.progress import next_pieces
 def explain_refused(
     snapshot: Snapshot, key: str, owner: Workload | Job, pods: Sequence[Pod], queue: str = ""
 ) -> Explanation | None:
-    """Why pods of an admitted workload, or of a job that nothing queues, are not there; None if quotas allow them.
+    """Explain why pods of an admitted workload or an unqueued job are missing; None if ResourceQuotas allow them.
 
     `pods` are those that it has.
     """

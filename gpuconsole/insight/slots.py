@@ -42,7 +42,7 @@ class Starts(Struct, frozen=True, kw_only=True):
     flavor: str
     """Empty for any nodes."""
     unit: str = WHOLE_GPU.noun
-    """What is counted: `GPU`, `MIG 1g.10gb instance` …"""
+    """The unit that is counted: `GPU`, `MIG 1g.10gb instance` …"""
     available: int
     """GPUs that its quota gives without evicting anybody; of Volcano and KAI, by its limit and those above it."""
     idle: int

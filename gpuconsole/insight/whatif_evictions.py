@@ -15,7 +15,7 @@ _FOLLOWS = frozenset({conditions.PODS_READY_TIMEOUT, conditions.ADMISSION_CHECK,
 
 
 class EvictedWorkload(Struct, frozen=True, kw_only=True):
-    """The evictions of one workload (or lone pod) that happen in one future and not in the other."""
+    """The evictions of one workload (or lone pod) that happen in only one of the two outcomes."""
 
     workload: str
     queue: str
@@ -37,7 +37,7 @@ class EvictedWorkload(Struct, frozen=True, kw_only=True):
 
 
 class EvictionsByCause(Struct, frozen=True, kw_only=True):
-    """Evictions by workload, apart by what they have to do with the changes."""
+    """Evictions by workload, split by cause."""
 
     direct: tuple[EvictedWorkload, ...]
     """Evicted by a change, or preempted by a workload that the changes are about; in order of time."""

@@ -311,7 +311,7 @@ class Console:
         return "off" if worker is None else worker.lost or "on"
 
     def _unsaved(self) -> str:
-        """Why the history is not written; empty where it is."""
+        """Why the history is not written; empty if it is written."""
         return self._about.history if self._recorder is None else self._recorder.failed
 
     def _unaudited(self) -> str:

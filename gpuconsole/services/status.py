@@ -51,7 +51,7 @@ class Status(Struct, frozen=True, kw_only=True):
     history: str = ""
     """Why the history is not written, where it is not."""
     lost_events: int = 0
-    """Events that the history lacks, as it could not be written fast enough."""
+    """Events missing in the history, because writing was too slow."""
     refusal: str = ""
     """Why nothing may be changed; empty where things may."""
     kueue: tuple[KueueProblem, ...] = ()

@@ -27,7 +27,7 @@ _MADE = (Workload, PodGroup, KaiPodGroup, ProvisioningRequest)
 
 
 def under(scenario: Scenario, substitute: Substitute, conf: str = HELM_CONF) -> Scenario:
-    """A scenario without Kueue, whose jobs go to another scheduler; `conf` is the text of volcano-scheduler.conf.
+    """Copy a scenario for another scheduler without Kueue; `conf` is the text of volcano-scheduler.conf.
 
     Volcano and KAI get a queue for each ClusterQueue, unless there is one of that name: its nominal quota is what the
     queue deserves, and with its borrowing limit what it never exceeds.
@@ -56,7 +56,7 @@ def under(scenario: Scenario, substitute: Substitute, conf: str = HELM_CONF) -> 
 
 
 def queued(scenario: Scenario) -> Scenario:
-    """A scenario under Kueue and kube-scheduler, whoever admits and places in it."""
+    """Copy a scenario for Kueue and kube-scheduler, whichever engines it names."""
     policy = scenario.policy
     own = policy.placement if isinstance(policy.placement, PlacementPolicy) else PlacementPolicy()
     chosen = replace(policy, kueue=policy.kueue or KueueConfig(), substitute=None, placement=own, beside=None)

@@ -134,7 +134,7 @@ def last_hour(db: sqlite3.Connection, session: int, now: Time, before: int) -> L
 
 
 def preemption_count(db: sqlite3.Connection, session: int, before: int) -> int:
-    """How many preemptions the session's lines before this number tell of."""
+    """Count the preemptions among the session's lines before this number."""
     (number,) = db.execute(
         "select count(*) from events indexed by events_preempted where session = ? and n < ? and what = 'preempted'",
         (session, before),
@@ -209,7 +209,7 @@ def _difference(row: tuple[Any, ...]) -> Difference:
 
 
 def _cause(text: str) -> Cause:
-    """A cause that this version does not know is at least no agreement."""
+    """Map a cause that this version does not know to a disagreement."""
     return Cause(text) if text in list(Cause) else Cause.DISAGREEMENT
 
 

@@ -111,12 +111,12 @@ def migrations() -> "Migrations":
 
     @steps()
     def counted(db: "Database") -> None:
-        """Straight to what is counted of the last hour."""
+        """Index for the totals of the last hour."""
         db.execute(f"create index events_counted on events (session, time) where {COUNTED}")
 
     @steps()
     def lost_unknown(db: "Database") -> None:
-        """Straight to the few lines by which an unknown amount of work was lost."""
+        """Index for the few lines with an unknown loss."""
         db.execute("create index events_lost_unknown on events (session, n) where lost_unknown > 0")
 
     return steps
@@ -151,7 +151,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def told_of(path: Path) -> Iterator[None]:
-    """Raise what goes wrong with this file as a HistoryError that says what to do."""
+    """Raise errors of this file as a HistoryError with the remedy."""
     try:
         yield
     except (OSError, sqlite3.Error, UnicodeDecodeError) as error:

@@ -70,7 +70,7 @@ def unit_columns(
 
 
 def gpu_number(gpu: int) -> str:
-    """The number of a GPU on its node; `–` where nobody says which GPU it is."""
+    """The number of a GPU on its node; `–` if it is unknown which GPU it is."""
     return str(gpu) if gpu != NO_PLACE else fmt.NOTHING
 
 

@@ -49,7 +49,7 @@ def admitted(world: World, pods: Sequence[Pod]) -> tuple[Sequence[Pod], str]:
 
 
 def refusal_of(world: World, thing: Job | Pod | PersistentVolumeClaim | ResourceClaim) -> Refusal:
-    """Why a quota lets nobody create a job, a claim or a lone pod."""
+    """Why a ResourceQuota refuses a new job, claim or lone pod; empty if none does."""
     if not world.has_quotas:
         return DONE
     quotas = world.quota_usage.of(world.state, thing.namespace)

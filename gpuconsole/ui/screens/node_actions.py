@@ -1,4 +1,4 @@
-"""What can be done with nodes, wherever they are shown: cordon, uncordon, taint, drain, fail, restore."""
+"""Actions on nodes, on every screen that shows them: cordon, uncordon, taint, drain, fail, restore."""
 
 from collections.abc import Callable, Sequence
 
@@ -112,7 +112,7 @@ class NodeScreen(ObjectScreen):
         self.prompt(wanted, lambda text: self._confirm_taint(names, parse_taint(text)))
 
     def _foresee(self, text: str) -> Cell:
-        """What the taint that is being typed would do."""
+        """The effect of the taint that is being typed."""
         taint = parse_taint(text)
         nodes = [self.snapshot.nodes[name] for name in self.targets()]
         others = {one.value for node in nodes for one in node.taints if _is_same(one, taint)} - {taint.value}

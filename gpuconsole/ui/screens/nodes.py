@@ -221,7 +221,7 @@ def _answer(snapshot: Snapshot) -> tuple[tuple[GpuRow, ...], Mapping[str, Inside
 
 
 def measured_text(snapshot: Snapshot) -> str:
-    """The average utilization of GPUs that pods run on, and what is not measured."""
+    """The average utilization of GPUs with running pods, and how many are not measured."""
     found = utilization(snapshot)
     average = utilization_text(found.cluster) if found is not None else ""
     return " · ".join(text for text in (average, coverage_text(coverage(snapshot), snapshot.time)) if text)

@@ -89,9 +89,7 @@ class ObjectScreen(ConsoleScreen):
         return Question(f"Delete {name_all(names)}?", lines, yes="Delete", word=self.delete_word())
 
     def delete_word(self) -> str:
-        """What has to be typed before something is deleted: on a live cluster its name as the title has it, for one;
-        else `delete`.
-        """
+        """The word to type before a delete: on a live cluster its name as the title has it, for one; else `delete`."""
         subjects = self.subjects()
         return called(subjects[0].key) if self.console.desk is not None and len(subjects) == 1 else "delete"
 

@@ -44,7 +44,7 @@ class Past(NamedTuple):
     rows: Sequence[PreemptionRow]
     who: Who
     windows: Sequence[str]
-    """How many preemptions there were in which time, in words."""
+    """The number of preemptions in each time window, in words."""
 
 
 class PreemptionsScreen(WorkloadScreen):
