@@ -10,6 +10,8 @@ from gpuconsole.insight.shares import shares
 from gpuconsole.model.clock import format_time
 from gpuconsole.ui.answers.shares import shares_lines
 
+VERSION = 2
+
 
 @click.command()
 @answering
@@ -21,10 +23,11 @@ def command(asked: Asked) -> Answer:
     """
     snapshot, session, _ = asked.standing()
     if lacking := asked.seen.lacking(*TURNS):
-        return nothing_said("Shares", lacking)
+        return nothing_said("Shares", lacking, VERSION)
     found = shares(session, snapshot.time) if session is not None else None
     queues = engine_shares(snapshot)
     body = {"kueue": msgspec.to_builtins(found), "queues": queues}
     for turn in body["kueue"]["turns"] if found is not None else ():
         turn["queued"] = format_time(turn["queued"])
-    return Answer(kind="Shares", body=body, lines=shares_lines(found, queues, snapshot.time))
+    lines = shares_lines(found, queues, snapshot.time)
+    return Answer(kind="Shares", body=body, lines=lines, version=VERSION)

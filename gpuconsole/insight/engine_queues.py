@@ -1,22 +1,27 @@
 """The queues of clusters that Kueue does not rule: Volcano's and KAI's with what they deserve, else the namespaces.
 
-GPUs alone are counted. What a queue of Volcano deserves is what its manifest says, else its part by weight, divided as
-the plugin proportion does; of KAI it is the quota.
+Accelerators of all kinds are counted. What a queue of Volcano deserves is what its manifest says, else its part by
+weight, divided as the plugin proportion does; of KAI it is the quota, of which a MIG instance takes as many GPUs as it
+has compute slices, and a DRA device one (KAI 0.13 `GetGpusQuota`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from gpuconsole.insight.engine_uses import Use, uses, volcano_uses
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.insight.device_demand import CLAIMED, quota_unit
+from gpuconsole.insight.engine_uses import Use, counted_amounts, uses, volcano_uses
 from gpuconsole.insight.gpumap import gpu_rows
 from gpuconsole.insight.quota import quota_tree
-from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse
-from gpuconsole.model.device_units import WHOLE_GPU, added, common
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse, sum_up
+from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, DeviceUnit, UnitKind, added, common
 from gpuconsole.model.kai import UNLIMITED, KaiQueue
-from gpuconsole.model.quantity import GPU
+from gpuconsole.model.quantity import GPU, MIG_PREFIX
 from gpuconsole.model.queues import StopPolicy
-from gpuconsole.model.resources import gpus
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import VolcanoQueue
+from gpuconsole.scheduling.kai.api.amounts import mig_profile
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.plugins.proportion import divide
@@ -24,87 +29,185 @@ from gpuconsole.scheduling.volcano.plugins.queue_books import QueueBook
 
 ROOT = "root"
 """Volcano's own queue above all others."""
+DRA_DEVICES = "DRA devices"
+"""What a use of these is called: they have no resource."""
+SLICES, GPUS_AND_SLICES = "compute slice", "GPU or compute slice"
+"""What KAI counts where a MIG instance is more than one."""
+
+
+class _Offer(Struct, frozen=True):
+    """One kind of accelerators of a cluster."""
+
+    counted: str
+    """Counted resource, as in `engine_uses`."""
+    total: int
+    unit: DeviceUnit
+
+    @property
+    def resource(self) -> str:
+        return DRA_DEVICES if self.counted == CLAIMED else self.counted or GPU
+
+    @property
+    def slices(self) -> int:
+        """GPUs of KAI's quota that one takes; 0 for MIG instances whose name KAI cannot read."""
+        if not self.counted or self.counted == CLAIMED:
+            return 1
+        profile = mig_profile(self.counted)
+        return profile[0] if profile is not None else 0
+
+
+def _offers(snapshot: Snapshot, used: Iterable[str]) -> list[_Offer]:
+    """What nodes offer, and what else is used or limited; GPUs where there is nothing. GPUs come first."""
+    totals: dict[str, dict[DeviceUnit, int]] = {name: {} for name in used}
+    for row in gpu_rows(snapshot):
+        for unit, amount in row.units.items():
+            name = "" if row.cells and unit == row.unit else _counted(unit)
+            totals[name] = added(totals.get(name, {}), {unit: amount})
+    return [
+        _Offer(name, sum(totals[name].values()), common(totals[name]) or quota_unit(snapshot, name or GPU))
+        for name in sorted(totals)
+    ] or [_Offer("", 0, WHOLE_GPU)]
+
+
+def _counted(unit: DeviceUnit) -> str:
+    return CLAIMED if unit == DRA_DEVICE else f"{MIG_PREFIX}{unit.profile}" if unit.kind is UnitKind.MIG else ""
+
+
+def _noun(offers: Iterable[_Offer]) -> str:
+    """What is counted; `device` where it is of several units."""
+    one = common(offer.unit for offer in offers)
+    return one.noun if one is not None else "device"
 
 
 def queues(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
     """The roots of all queues: Kueue's tree, Volcano's and KAI's; the namespaces where there is none of these."""
     found = quota_tree(snapshot)
     if len(snapshot.volcano_queues) or len(snapshot.kai_queues) or not found:
-        total = sum(node.gpus for node in snapshot.nodes.all())
-        found += _volcano(snapshot, total) + _kai(snapshot, total)
+        found += _volcano(snapshot) + _kai(snapshot)
         return found or _namespaces(snapshot)
     return found
 
 
-def _volcano(snapshot: Snapshot, total: int) -> tuple[QuotaNode, ...]:
+def _volcano(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
     known = {queue.name: queue for queue in snapshot.volcano_queues.all() if queue.name != ROOT}
     if not known:
         return ()
     parents = {name: queue.parent if queue.parent in known else "" for name, queue in known.items()}
     summed = _rolled_up(volcano_uses(snapshot), parents)
-    deserved = _deserved(known, parents, summed, total)
+    limits = [counted_amounts(part) for queue in known.values() for part in (queue.capability, queue.deserved)]
+    offers = _offers(
+        snapshot, {name for part in (*(use.resources for use in summed.values()), *limits) for name in part}
+    )
+    deserved = _deserved(known, parents, summed, offers)
+
+    def use_of(queue: VolcanoQueue, counted: Use, offer: _Offer) -> QuotaUse:
+        # Volcano's queues limit no DRA devices: each may have all.
+        nominal = offer.total if offer.counted == CLAIMED else deserved[queue.name].get(offer.counted, 0)
+        most = counted_amounts(queue.capability).get(offer.counted) or offer.total
+        used = counted.used(offer.counted)
+        return QuotaUse(
+            resource=offer.resource,
+            nominal=nominal,
+            used=used,
+            admitted=used,
+            borrowed=max(0, used - nominal),
+            available=max(0, most - used - counted.promised[offer.counted]),
+            potential=most,
+        )
 
     def make(name: str, children: tuple[QuotaNode, ...]) -> QuotaNode:
-        queue = known[name]
-        use = QuotaUse(
-            resource=GPU,
-            nominal=deserved[name],
-            used=summed[name].used,
-            admitted=summed[name].used,
-            borrowed=max(0, summed[name].used - deserved[name]),
-            available=max(0, (gpus(queue.capability) or total) - summed[name].used - summed[name].promised),
-            potential=gpus(queue.capability) or total,
-        )
+        queue, counted = known[name], summed[name]
+        flavors = tuple(use_of(queue, counted, offer) for offer in offers)
         words = [f"weight {queue.weight}", "reclaimable" if queue.reclaimable else "not reclaimable"]
-        if gpus(queue.guarantee):
-            words.append(f"guarantee {gpus(queue.guarantee)}")
+        if guaranteed := sum(counted_amounts(queue.guarantee).values()):
+            words.append(f"guarantee {guaranteed}")
         stop = StopPolicy.NONE if queue.state in ("Open", "") else StopPolicy.HOLD
-        return _node(NodeKind.VOLCANO_QUEUE, name, use, summed[name], children, " · ".join(words), stop)
+        pending = sum(map(round, counted.pending.values()))
+        node = _node(NodeKind.VOLCANO_QUEUE, name, flavors, counted, children, " · ".join(words), stop)
+        return replace(node, unit=_noun(offers), pending_gpus=pending)
 
     return _tree(parents, make)
 
 
 def _deserved(
-    known: Mapping[str, VolcanoQueue], parents: Mapping[str, str], summed: Mapping[str, Use], total: int
-) -> dict[str, int]:
+    known: Mapping[str, VolcanoQueue], parents: Mapping[str, str], summed: Mapping[str, Use], offers: Sequence[_Offer]
+) -> dict[str, dict[str, int]]:
     """What the manifests say, else the division by weight among those at the top (the plugin proportion)."""
-    whole = Resource.of({GPU: total})
+    counted = [offer for offer in offers if offer.counted != CLAIMED]
+    whole = Resource.of({offer.resource: offer.total for offer in counted})
     books = {name: QueueBook(QueueInfo(queue)) for name, queue in known.items() if not parents[name]}
-    guaranteed = Resource.of({GPU: sum(gpus(known[name].guarantee) for name in books)})
+    guaranteed = Resource()
+    for name in books:
+        guaranteed.add(Resource.of(_by_resource(counted_amounts(known[name].guarantee))))
     for name, book in books.items():
         use = summed[name]
-        book.allocated, book.request = Resource.of({GPU: use.used}), Resource.of({GPU: use.used + round(use.wanted)})
+        used = {offer.counted: use.used(offer.counted) for offer in counted}
+        wanted = {name: amount + round(use.wanted[name]) for name, amount in used.items()}
+        book.allocated, book.request = Resource.of(_by_resource(used)), Resource.of(_by_resource(wanted))
         book.limit(whole, guaranteed, known[name].capability)
     divide(whole, books)
-    return {
-        name: gpus(queue.deserved) or (round(books[name].deserved.get(GPU) / 1000) if name in books else 0)
-        for name, queue in known.items()
-    }
+    found: dict[str, dict[str, int]] = {}
+    for name, queue in known.items():
+        said = counted_amounts(queue.deserved)
+        parts = (
+            {o.counted: round(books[name].deserved.get(o.resource) / 1000) for o in counted} if name in books else {}
+        )
+        found[name] = parts | said
+    return found
 
 
-def _kai(snapshot: Snapshot, total: int) -> tuple[QuotaNode, ...]:
+def _by_resource(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {name or GPU: amount for name, amount in amounts.items()}
+
+
+def _kai(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
     known = {queue.name: queue for queue in snapshot.kai_queues.all()}
     if not known:
         return ()
     parents = {name: queue.parent if queue.parent in known else "" for name, queue in known.items()}
     summed = _rolled_up(uses(snapshot), parents)
+    offers = [
+        offer
+        for offer in _offers(snapshot, {name for use in summed.values() for name in use.resources})
+        if offer.slices
+    ] or [_Offer("", 0, WHOLE_GPU)]
+    total = sum(offer.total * offer.slices for offer in offers)
+    parted = any(offer.slices > 1 for offer in offers)
+    mixed = GPUS_AND_SLICES if any(offer.unit.kind is not UnitKind.MIG for offer in offers) else SLICES
 
     def make(name: str, children: tuple[QuotaNode, ...]) -> QuotaNode:
-        queue = known[name]
+        queue, counted = known[name], summed[name]
         quota = total if queue.gpu.quota == UNLIMITED else round(queue.gpu.quota)
         limit = total if queue.gpu.limit == UNLIMITED else round(queue.gpu.limit)
-        use = QuotaUse(
-            resource=GPU,
-            nominal=quota,
-            used=summed[name].used,
-            admitted=summed[name].used,
-            borrowed=max(0, summed[name].used - quota),
-            available=max(0, limit - summed[name].used),
-            potential=max(limit, quota),
-        )
-        return _node(NodeKind.KAI_QUEUE, name, use, summed[name], children, _kai_words(queue))
+        used = sum(counted.used(offer.counted) * offer.slices for offer in offers)
+        whole = _kai_use(GPU, used, quota, limit)
+        flavors = tuple(_kai_part(offer, counted.used(offer.counted), whole) for offer in offers)
+        words = _kai_words(queue) + (" · a MIG instance counts as its compute slices" if parted else "")
+        node = _node(NodeKind.KAI_QUEUE, name, flavors, counted, children, words)
+        pending = round(sum(counted.pending.get(offer.counted, 0) * offer.slices for offer in offers))
+        unit = mixed if parted else _noun(offers)
+        return replace(node, gpus=whole, share_percent=whole.share_percent, unit=unit, pending_gpus=pending)
 
     return _tree(parents, make)
+
+
+def _kai_use(resource: str, used: int, quota: int, limit: int) -> QuotaUse:
+    return QuotaUse(
+        resource=resource,
+        nominal=quota,
+        used=used,
+        admitted=used,
+        borrowed=max(0, used - quota),
+        available=max(0, limit - used),
+        potential=max(limit, quota),
+    )
+
+
+def _kai_part(offer: _Offer, used: int, whole: QuotaUse) -> QuotaUse:
+    """One kind of devices: what of them the quota and the limit, which count all kinds together, could still give."""
+    others, slices = whole.used - used * offer.slices, offer.slices
+    quota, limit = max(0, whole.nominal - others) // slices, max(0, whole.used + whole.available - others) // slices
+    return _kai_use(offer.resource, used, quota, limit)
 
 
 def _kai_words(queue: KaiQueue) -> str:
@@ -126,14 +229,15 @@ def _namespaces(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
                 limits[quota.namespace] = min(limits.get(quota.namespace, quota.hard[name]), quota.hard[name])
     found = []
     for name, use in sorted(uses(snapshot, by_namespace=True).items()):
-        if use.used or use.wanted or name in limits:
+        used = use.used()
+        if used or use.wanted[""] or name in limits:
             most = limits.get(name, total)
-            left = max(0, most - use.used)
             part = QuotaUse(
-                resource=GPU, nominal=most, used=use.used, admitted=use.used, available=left, potential=most
+                resource=GPU, nominal=most, used=used, admitted=used, available=max(0, most - used), potential=most
             )
             words = "ResourceQuota" if name in limits else "no quota"
-            found.append(_node(NodeKind.NAMESPACE, name, part, use, (), words, unit=noun))
+            node = _node(NodeKind.NAMESPACE, name, (part,), use, (), words)
+            found.append(replace(node, unit=noun, pending_gpus=round(use.wanted[""])))
     return tuple(found)
 
 
@@ -171,26 +275,24 @@ def _tree(parents: Mapping[str, str], make: Callable[[str, tuple[QuotaNode, ...]
 def _node(
     kind: NodeKind,
     name: str,
-    use: QuotaUse,
+    flavors: tuple[QuotaUse, ...],
     counted: Use,
     children: Sequence[QuotaNode],
     policy: str,
     stop: StopPolicy = StopPolicy.NONE,
-    unit: str = WHOLE_GPU.noun,
 ) -> QuotaNode:
+    use = sum_up(flavors, GPU)
     return QuotaNode(
         kind=kind,
         name=name,
         children=tuple(children),
-        flavors=(use,),
+        flavors=flavors,
         gpus=use,
-        unit=unit,
         share_percent=use.share_percent,
         pending=len(counted.waiting),
         running=len(counted.placed - counted.waiting - counted.starting),
         admitted=len(counted.placed),
         reserved=len(counted.placed),
-        pending_gpus=round(counted.wanted) + counted.held_back,
         policy=policy,
         stop=stop,
     )

@@ -1,9 +1,10 @@
-"""The shares of Volcano's and KAI's queues: what each has of what it deserves, and which is served next. GPUs only."""
+"""The shares of Volcano's and KAI's queues: what each has of what it deserves, and which is served next."""
 
 from msgspec import Struct
 
 from gpuconsole.insight.engine_queues import queues
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, every
+from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.snapshot import Snapshot
 
 ENGINES = {NodeKind.VOLCANO_QUEUE: "Volcano", NodeKind.KAI_QUEUE: "KAI"}
@@ -19,13 +20,15 @@ class QueueShare(Struct, frozen=True, kw_only=True):
     engine: str
     name: str
     depth: int
+    unit: str = WHOLE_GPU.noun
+    """What the amounts count: `GPU`, `MIG 1g.10gb instance`; `device` where there are several units."""
     deserved: int
-    """GPUs: by its manifest, or by its weight."""
+    """By its manifest, or by its weight."""
     used: int
     waiting: int
-    """GPUs that pods without a node ask for."""
+    """What pods without a node request."""
     share: float | None
-    """used / deserved; None for a queue that deserves nothing."""
+    """used / deserved, in Volcano of the unit of which it has the largest part; None where it deserves nothing."""
     words: str
     """Weight and other rules."""
     turn: int | None
@@ -49,7 +52,8 @@ def _rank(node: QuotaNode) -> tuple[bool, float]:
 
 
 def _part(node: QuotaNode) -> float | None:
-    return node.gpus.used / node.gpus.nominal if node.gpus.nominal else None
+    uses = node.flavors if node.kind is NodeKind.VOLCANO_QUEUE else (node.gpus,)
+    return max((use.used / use.nominal for use in uses if use.nominal), default=None)
 
 
 def _queue(node: QuotaNode, depth: int, turn: int | None) -> QueueShare:
@@ -57,6 +61,7 @@ def _queue(node: QuotaNode, depth: int, turn: int | None) -> QueueShare:
         engine=ENGINES[node.kind],
         name=node.name,
         depth=depth,
+        unit=node.unit,
         deserved=node.gpus.nominal,
         used=node.gpus.used,
         waiting=node.pending_gpus,

@@ -1,30 +1,39 @@
-"""What the queues of Volcano and KAI use, wait for and are promised, counted pod by pod. GPUs alone."""
+"""What the queues of Volcano and KAI use, wait for and are promised, counted pod by pod.
 
-from collections.abc import Iterator
+Amounts are by counted resource: ``""`` for GPUs (and replicas of them), the resource of MIG instances, CLAIMED for DRA
+devices.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from math import ceil
 
 from msgspec import Struct, field
 
-from gpuconsole.insight.demand import pod_gpus
+from gpuconsole.insight.device_demand import CLAIMED, counted_as, template_units
 from gpuconsole.insight.holdings import Holding, holdings, queue_of, starts
-from gpuconsole.model.resources import EMPTY, gpus
+from gpuconsole.model.device_units import DRA_DEVICE, is_counted
+from gpuconsole.model.resources import EMPTY, Resources
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.queue_names import VOLCANO_DEFAULT
 from gpuconsole.scheduling.volcano.jobs.group import group_name
 
+Amounts = Mapping[str, float]
+"""Counted resource → how much."""
+
 
 class Use(Struct):
     """What one queue has. Filled while it is counted."""
 
-    held: float = 0.0
-    """GPUs, those that are shared in parts."""
-    wanted: float = 0.0
-    """GPUs of pods without a node."""
-    held_back: int = 0
-    """GPUs of jobs that have no pods, since Volcano has not let their PodGroups in."""
-    promised: int = 0
-    """GPUs of what Volcano has let in and that has no nodes yet: nobody else is let in on them."""
+    held: Counter[str] = field(default_factory=Counter)
+    """GPUs that are shared count in parts."""
+    wanted: Counter[str] = field(default_factory=Counter)
+    """What pods without a node request."""
+    held_back: Counter[str] = field(default_factory=Counter)
+    """What jobs request that have no pods, since Volcano has not let their PodGroups in."""
+    promised: Counter[str] = field(default_factory=Counter)
+    """What Volcano has let in and has no nodes yet: nobody else is let in on that."""
     placed: set[str] = field(default_factory=set)
     """Owners of pods that have their nodes."""
     starting: set[str] = field(default_factory=set)
@@ -32,35 +41,64 @@ class Use(Struct):
     waiting: set[str] = field(default_factory=set)
     """Owners some of whose pods have no node, or are not made yet."""
 
+    def used(self, resource: str = "") -> int:
+        """Devices; a GPU of which it has a part only counts with its other parts, rounded up."""
+        return _whole(self.held[resource])
+
     @property
-    def used(self) -> int:
-        """GPUs; one of which it has a part only counts with its other parts, rounded up."""
-        return ceil(self.held - 1e-9)
+    def pending(self) -> Amounts:
+        """What is requested and not held, pods that are not made yet included."""
+        found: Counter[str] = Counter()
+        for amounts in (self.wanted, self.held_back):
+            found.update(amounts)
+        return found
+
+    @property
+    def resources(self) -> set[str]:
+        """What it holds or waits for some of."""
+        return {name for amounts in (self.held, self.pending) for name, amount in amounts.items() if amount}
 
     def add(self, other: "Use") -> None:
-        self.held += other.held
-        self.wanted += other.wanted
-        self.held_back += other.held_back
-        self.promised += other.promised
+        self.held.update(other.held)
+        self.wanted.update(other.wanted)
+        self.held_back.update(other.held_back)
+        self.promised.update(other.promised)
         self.placed |= other.placed
         self.starting |= other.starting
         self.waiting |= other.waiting
 
 
+def _whole(amount: float) -> int:
+    return ceil(amount - 1e-9)
+
+
+def counted_amounts(resources: Resources) -> dict[str, int]:
+    """The accelerators among resources by counted resource: all kinds of GPUs together."""
+    found: dict[str, int] = {}
+    for name, amount in resources.items():
+        if amount and is_counted(name):
+            found[counted_as(name)] = found.get(counted_as(name), 0) + amount
+    return found
+
+
+def _amounts(one: Holding) -> Amounts:
+    return {"": one.gpus, **one.parts} if one.parts else {"": one.gpus}
+
+
 def uses(snapshot: Snapshot, by_namespace: bool = False) -> dict[str, Use]:
-    """What each queue uses and waits for in GPUs, or each namespace in units of any kind."""
+    """What each queue uses and waits for by counted resource, or each namespace in units of any kind together."""
     found: dict[str, Use] = {}
     for node, held in holdings(snapshot).items():
         for one in held:
             use = found.setdefault(_name(snapshot, one, by_namespace), Use())
-            amount = one.devices if by_namespace else one.gpus
+            amounts = {"": one.devices} if by_namespace else _amounts(one)
             if node:
-                use.held += amount
+                use.held.update(amounts)
                 use.placed.add(one.owner)
                 if starts(snapshot, one):
                     use.starting.add(one.owner)
             else:
-                use.wanted += amount
+                use.wanted.update(amounts)
                 use.waiting.add(one.owner)
     return found
 
@@ -89,25 +127,30 @@ def _hold_back(snapshot: Snapshot, own: dict[str, Use]) -> None:
         job = jobs.get(key)
         use = own.setdefault(group.queue or VOLCANO_DEFAULT, Use())
         if job is not None:
-            use.held_back += sum(pod_gpus(part.template) * part.count for part in job.pod_sets)
+            for part in job.pod_sets:
+                asked = counted_amounts(part.template.requests)
+                claims = template_units(snapshot, job.namespace, part.template).get(DRA_DEVICE, 0)
+                asked |= {CLAIMED: claims} if claims else {}
+                use.held_back.update({name: amount * part.count for name, amount in asked.items()})
         else:
-            use.held_back += gpus(group.min_resources or EMPTY)
+            use.held_back.update(counted_amounts(group.min_resources or EMPTY))
         use.waiting.add(job.key if job is not None else key)
 
 
 def _promise(snapshot: Snapshot, own: dict[str, Use]) -> None:
     for group, _, promised in let_in(snapshot):
-        own.setdefault(group.queue or VOLCANO_DEFAULT, Use()).promised += promised
+        own.setdefault(group.queue or VOLCANO_DEFAULT, Use()).promised.update(promised)
 
 
-def let_in(snapshot: Snapshot) -> Iterator[tuple[PodGroup, int, int]]:
+def let_in(snapshot: Snapshot) -> Iterator[tuple[PodGroup, Mapping[str, int], Mapping[str, int]]]:
     """The PodGroups that were let in, what their pods hold, and what their minResources name beyond that."""
     groups = {group.key: group for group in snapshot.pod_groups.all() if group.phase in ("Inqueue", "Running")}
-    held: dict[str, float] = {}
+    held: dict[str, Counter[str]] = {}
     for node, pods in holdings(snapshot).items() if groups else ():
         for one in pods:
             if node and one.group in groups:
-                held[one.group] = held.get(one.group, 0.0) + one.gpus
+                held.setdefault(one.group, Counter()).update(_amounts(one))
     for key, group in groups.items():
-        holds = ceil(held.get(key, 0.0) - 1e-9)
-        yield group, holds, max(0, gpus(group.min_resources or EMPTY) - holds)
+        holds = {name: _whole(amount) for name, amount in held.get(key, Counter[str]()).items() if amount}
+        named = counted_amounts(group.min_resources or EMPTY)
+        yield group, holds, {name: more for name, n in named.items() if (more := n - holds.get(name, 0)) > 0}

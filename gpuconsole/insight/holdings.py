@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from gpuconsole.insight.demand import pod_gpus
-from gpuconsole.insight.device_demand import pod_units
+from gpuconsole.insight.demand import pod_accelerators, pod_gpus
+from gpuconsole.insight.device_demand import CLAIMED, counted_as, pod_units
 from gpuconsole.insight.gpumap import dra_devices
 from gpuconsole.insight.whereabouts import Pods, whereabouts
 from gpuconsole.model.cluster import Node, Pod, PodPhase
-from gpuconsole.model.device_units import DRA_DEVICE
+from gpuconsole.model.device_units import DRA_DEVICE, Units
 from gpuconsole.model.gpus.instances import division_of
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.queue_names import group_key, own_queue, queue_by
@@ -32,10 +32,13 @@ class Holding(Struct, frozen=True):
     """Held, or asked for while it waits. A GPU that several pods share is divided among them in equal parts."""
     devices: int
     """Units that it requests: whole GPUs, replicas of shared ones, MIG instances, DRA devices."""
+    parts: Mapping[str, int]
+    """MIG instances by resource, and DRA devices as CLAIMED: what it requests beside GPUs."""
     part: float
     """Of the machine, by its GPUs; 0 for a pod without any."""
 
 
+NO_PARTS: Mapping[str, int] = {}
 Holdings = Mapping[str, tuple[Holding, ...]]
 """Node → what is held there; ``""`` → what waits."""
 Kept = dict[str, tuple[Pods, Node | None, tuple[Holding, ...]]]
@@ -65,7 +68,7 @@ def starts(snapshot: Snapshot, held: Holding) -> bool:
 
 def _holding(snapshot: Snapshot, pod: Pod, node: Node | None, sharers: Mapping[int, int]) -> Holding:
     gpus = sum(1 / sharers[index] for index in pod.gpus) or pod_gpus(pod.template)
-    group = group_key(pod)
+    group, units = group_key(pod), pod_units(snapshot, pod)
     return Holding(
         pod=pod.key,
         owner=pod.workload or pod.job or group or pod.key,
@@ -74,9 +77,15 @@ def _holding(snapshot: Snapshot, pod: Pod, node: Node | None, sharers: Mapping[i
         group=group,
         queue=own_queue(pod),
         gpus=gpus,
-        devices=sum(pod_units(snapshot, pod).values()),
+        devices=sum(units.values()),
+        parts=_parts(pod, units),
         part=_part(snapshot, pod, node, gpus),
     )
+
+
+def _parts(pod: Pod, units: Units) -> Mapping[str, int]:
+    found = {name: n for name, n in pod_accelerators(pod.template).items() if counted_as(name)}
+    return {**found, CLAIMED: units[DRA_DEVICE]} if units.get(DRA_DEVICE) else found or NO_PARTS
 
 
 def _part(snapshot: Snapshot, pod: Pod, node: Node | None, gpus: float) -> float:

@@ -207,8 +207,9 @@ def _quota(snapshot: Snapshot) -> Mapping[tuple[str, str], Quota] | None:
                     _keep(found, (flavor, resource), Quota(available, node.name))
         elif node.kind in ENGINES:
             limited = True
-            for leaf, available in leaves_available(node):
-                _keep(found, ("", ""), Quota(0 if leaf.shut else available, leaf.name))
+            for leaf, use in leaves_available(node):
+                quota = Quota(0 if leaf.shut else use.available, leaf.name)
+                _keep(found, ("", counted_as(use.resource)), quota)
     return found if limited else None
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.insight.starved import StarvedQueue
 from gpuconsole.model.clock import Time
@@ -135,14 +136,16 @@ def leaves(queue: QuotaNode) -> Iterator[QuotaNode]:
         waiting += node.children
 
 
-def leaves_available(queue: QuotaNode) -> Iterator[tuple[QuotaNode, int]]:
-    """The queues of Volcano or KAI that take jobs, with the GPUs that they and those above them could still have."""
-    waiting = [(queue, queue.gpus.available)]
+def leaves_available(queue: QuotaNode) -> Iterator[tuple[QuotaNode, QuotaUse]]:
+    """The queues of Volcano or KAI that take jobs, with each resource as far as those above them could have it."""
+    waiting = [(queue, {use.resource: use.available for use in queue.flavors})]
     while waiting:
         node, most = waiting.pop()
         if not node.children:
-            yield node, most
-        waiting += [(child, min(most, child.gpus.available)) for child in reversed(node.children)]
+            yield from ((node, replace(use, available=most[use.resource])) for use in node.flavors)
+        for child in reversed(node.children):
+            own = {use.resource: use.available for use in child.flavors}
+            waiting.append((child, {name: min(most.get(name, n), n) for name, n in own.items()}))
 
 
 def sum_up(uses: Iterable[QuotaUse], resource: str = "") -> QuotaUse:

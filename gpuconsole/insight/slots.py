@@ -24,7 +24,6 @@ from gpuconsole.insight.tables import counted
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, DeviceUnit
 from gpuconsole.model.labels import HOSTNAME
-from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import ResourceFlavor, StopPolicy
 from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
@@ -66,7 +65,7 @@ def slots(snapshot: Snapshot, bound: Bound) -> tuple[Usefulness, tuple[Starts, .
 
 
 def starts(snapshot: Snapshot, bound: Bound = Bound.EXACT) -> tuple[Starts, ...]:
-    """All queues by name (of Volcano's and KAI's, those that take jobs), flavors as in the manifest; GPUs only.
+    """All queues by name (of Volcano's and KAI's, those that take jobs), flavors as in the manifest.
 
     Where idle GPUs have a bound only, so has what starts: of ClusterQueues, whose quota does not rest on nodes and
     pods; why the three differ is not known then.
@@ -86,11 +85,11 @@ def starts(snapshot: Snapshot, bound: Bound = Bound.EXACT) -> tuple[Starts, ...]
                         nodes[key] = _Nodes(snapshot, flavors[use.flavor], rows, use.resource)
                     found.append(_starts(node, use, nodes[key], shut))
         elif node.kind in ENGINES and bound is Bound.EXACT:
-            everywhere = _Nodes(snapshot, ResourceFlavor(name=""), rows, GPU)
-            found += [
-                _starts(leaf, replace(leaf.gpus, available=most), everywhere, leaf.shut)
-                for leaf, most in leaves_available(node)
-            ]
+            for leaf, use in leaves_available(node):
+                key = "", use.resource
+                if key not in nodes:
+                    nodes[key] = _Nodes(snapshot, ResourceFlavor(name=""), rows, use.resource)
+                found.append(_starts(leaf, use, nodes[key], leaf.shut))
     if bound is not Bound.EXACT:
         found = [replace(one, text="") for one in found]
     return tuple(sorted(found, key=lambda one: one.queue))
@@ -199,9 +198,9 @@ def _reasons(kind: NodeKind, use: QuotaUse, nodes: _Nodes, by_quota: Counts, by_
     whole, found = nodes.whole, []
     if kind in ENGINES:
         beyond = "; beyond that it gets what no other queue asks for" if use.used + use.available > use.nominal else ""
-        found.append(f"it has {use.used} of the {counted(use.nominal, 'GPU')} that it deserves{beyond}")
+        found.append(f"it has {use.used} of the {counted(use.nominal, whole.unit)} that it deserves{beyond}")
         if use.available < whole.idle:
-            found.append(f"it may have {use.available} of {whole.idle} idle GPUs: {_limit(use)}")
+            found.append(f"it may have {use.available} of {whole.idle} idle {whole.unit}s: {_limit(use)}")
     elif use.available < whole.idle:
         own = max(0, min(use.available, use.nominal - use.used))
         found.append(

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
+from gpuconsole.insight.device_demand import quota_unit
 from gpuconsole.insight.engine_uses import let_in
 from gpuconsole.insight.shortage import MOST_HOLDERS, show
-from gpuconsole.insight.tables import counted
+from gpuconsole.model.device_units import DeviceUnit, added, described
+from gpuconsole.model.quantity import GPU
 from gpuconsole.model.resources import EMPTY
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
@@ -34,16 +36,20 @@ def _way_up(snapshot: Snapshot, name: str) -> Iterator[VolcanoQueue]:
 
 
 def takers(snapshot: Snapshot, queue: str) -> tuple[str, ...]:
-    """Who has the GPUs of a queue, those that have most first; also what was let in, and has no nodes yet."""
+    """Who has the accelerators of a queue, those that have most first; also what was let in, and has no nodes yet."""
     jobs = {f"{job.namespace}/{group_name(job)}": job.key for job in snapshot.jobs.all() if job.volcano}
-    found = [
-        (held + promised, jobs.get(group.key, group.key), promised)
-        for group, held, promised in let_in(snapshot)
-        if (group.queue or VOLCANO_DEFAULT) == queue and held + promised
-    ]
-    found.sort(key=lambda one: (-one[0], one[1]))
+    found = []
+    for group, held, promised in let_in(snapshot):
+        taken = added(*({_unit(snapshot, name): n} for part in (held, promised) for name, n in part.items()))
+        if (group.queue or VOLCANO_DEFAULT) == queue and taken:
+            found.append((taken, jobs.get(group.key, group.key), sum(promised.values())))
+    found.sort(key=lambda one: (-sum(one[0].values()), one[1]))
     return tuple(
-        f"{name} has {counted(taken, 'GPU')} of queue {queue}"
+        f"{name} has {described(taken)} of queue {queue}"
         + (f", {promised} of them without nodes yet" if promised else "")
         for taken, name, promised in found[:MOST_HOLDERS]
     )
+
+
+def _unit(snapshot: Snapshot, counted: str) -> DeviceUnit:
+    return quota_unit(snapshot, counted or GPU)

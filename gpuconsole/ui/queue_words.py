@@ -7,7 +7,7 @@ from gpuconsole.insight.quota_node import NodeKind, QuotaUse
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.usable_quota import UsableQuota
 from gpuconsole.model.clock import Time
-from gpuconsole.model.device_units import is_counted
+from gpuconsole.model.device_units import WHOLE_GPU, is_counted
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.queue_rows import GPUS, TreeRow
@@ -35,7 +35,7 @@ def about(row: TreeRow, quotas: Sequence[UsableQuota] = (), now: Time = 0, shut:
     could = _shut(row, shut) if shut else _could(row, shown)
     reserved = use.used - use.admitted
     only = f" · {fmt.amount(resource, reserved)} only reserved" if reserved else ""
-    first: Cell = ((f" {kind} ", "dim"), (node.name, "strong"), (f"  {fmt.resource(resource)}: {could}{only}", ""))
+    first: Cell = ((f" {kind} ", "dim"), (node.name, "strong"), (f"  {_name(row)}: {could}{only}", ""))
     second: Cell = ((f" {_limits(row)}", "dim"),)
     wait = f" {node.pending} pending ({counted(node.pending_gpus, node.unit)})" if node.pending else " none pending"
     third: Cell = ((wait + (f", {node.parked} inadmissible" if node.parked else ""), "dim"),)
@@ -44,6 +44,12 @@ def about(row: TreeRow, quotas: Sequence[UsableQuota] = (), now: Time = 0, shut:
     if node.starved is not None:
         starved = (((f" ⚠ {starved_text(node, node.starved, now)}", "fault"),),)
     return (first, *problem, *starved, second, third)
+
+
+def _name(row: TreeRow) -> str:
+    """What the amounts are of: a resource, or the unit of accelerators that are no whole GPUs."""
+    units = row.resource == GPUS and row.node.unit != WHOLE_GPU.noun
+    return f"{row.node.unit}s" if units else fmt.resource(row.resource)
 
 
 def _could(row: TreeRow, quotas: Sequence[UsableQuota]) -> str:

@@ -91,7 +91,7 @@ def _teams(snapshot: Snapshot, most_idle: int) -> tuple[bool, Mapping[str, _Team
     work = [
         (node, one) for node, held in holdings(snapshot).items() for one in held if not one.workload and one.devices
     ]
-    held_back = {name: use.held_back for name, use in volcano_uses(snapshot).items() if use.held_back}
+    held_back = {name: n for name, use in volcano_uses(snapshot).items() if (n := sum(use.held_back.values()))}
     names = {queue_of(snapshot, one) for _, one in work} | held_back.keys()
     by_queue = len(names - {""}) > 1
     teams: dict[str, _Team] = {}

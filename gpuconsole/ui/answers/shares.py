@@ -6,6 +6,7 @@ from gpuconsole.insight.engine_shares import RULES, QueueShare
 from gpuconsole.insight.shares import NodeShare, Shares, Turn
 from gpuconsole.insight.shares import Part as Borrowed
 from gpuconsole.model.clock import SECOND, Time, format_span
+from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.ui.answers.parts import About, Part, Row, Table, Valued, lines_of
 from gpuconsole.ui.names import called
@@ -16,6 +17,7 @@ TURNS = ("TURN", "WORKLOAD", "OUTCOME", "QUEUE", "PRIORITY", "WAITS", "BORROWS",
 TABLES = {"Volcano": "volcano_queues", "KAI": "kai_queues"}
 """Engine → where its queues are among the objects."""
 QUEUES = ("QUEUE", "GPUS", "DESERVED", "SHARE", "WAITING", "TURN", "RULES")
+QUEUES_IN_UNITS = ("QUEUE", "USED", "DESERVED", "SHARE", "WAITING", "TURN", "UNIT", "RULES")
 
 
 def shares_lines(found: Shares | None, queues: Sequence[QueueShare], now: Time) -> list[str]:
@@ -27,9 +29,12 @@ def shares_parts(found: Shares | None, queues: Sequence[QueueShare], now: Time) 
     """The answer for people, engine by engine."""
     parts = [_kueue(found, now)] if found is not None and found.tree else []
     for name, rule in RULES.items():
-        own = tuple(_queue(queue) for queue in queues if queue.engine == name)
+        own = [queue for queue in queues if queue.engine == name]
         if own:
-            parts.append([f"{name}: next is {rule}", "", Table(QUEUES, own)])
+            # The unit is said where something else than whole GPUs is counted.
+            said = any(queue.unit != WHOLE_GPU.noun for queue in own)
+            rows = tuple(_queue(queue, said) for queue in own)
+            parts.append([f"{name}: next is {rule}", "", Table(QUEUES_IN_UNITS if said else QUEUES, rows)])
     if not parts:
         return ["there are no queues that share anything"]
     return [line for number, part in enumerate(parts) for line in ([""] if number else []) + part]
@@ -90,12 +95,13 @@ def _turn(turn: Turn, now: Time) -> Row:
     )
 
 
-def _queue(queue: QueueShare) -> Row:
+def _queue(queue: QueueShare, unit_said: bool) -> Row:
     share = "–" if queue.share is None else Valued(f"{100 * queue.share:.0f} %", queue.share)
     turn = "–" if queue.turn is None else str(queue.turn)
     name = "  " * queue.depth + queue.name
+    numbers = (name, queue.used, queue.deserved, share, queue.waiting, turn)
     return Row(
         key=f"{queue.engine} {queue.name}",
-        cells=(name, queue.used, queue.deserved, share, queue.waiting, turn, queue.words),
+        cells=(*numbers, queue.unit, queue.words) if unit_said else (*numbers, queue.words),
         about=About(TABLES[queue.engine], queue.name),
     )
