@@ -41,7 +41,7 @@ def shut_out(snapshot: Snapshot, queue: ClusterQueue) -> list[str]:
 
 
 def why_shut(snapshot: Snapshot, queue: QuotaNode) -> str:
-    """Why a ClusterQueue admits no workload, whatever its quota: its condition Active, or its LocalQueues; else empty."""
+    """Why a ClusterQueue admits no workload, whatever its quota: condition Active or its LocalQueues; else empty."""
     return queue.shut or closed(snapshot, snapshot.cluster_queues[queue.name])
 
 
