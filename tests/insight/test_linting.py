@@ -735,3 +735,34 @@ def test_nodes_levels_of_a_topology_and_flavors_without_labels_may_offer_any_lab
     assert found(changed(FLAVOR, ("spec: {nodeLabels: {gpu: a100}}", "spec: {}")), QUEUE, DOOR, job) == []
     # Where nodes are known, and none has the label, that is the finding.
     assert found(FLAVOR, NODE, QUEUE, DOOR, job) == ["error never-fits-node Job/ml/train"]
+
+
+CRON = """
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: nightly, namespace: ml}
+spec:
+  schedule: "0 3 * * *"
+  jobTemplate:
+    metadata: {labels: {kueue.x-k8s.io/queue-name: main}}
+    spec:
+      template:
+        spec:
+          restartPolicy: Never
+          nodeSelector: {gpu: SELECTED}
+          containers: [{name: main, image: i, resources: {limits: {RESOURCE: "4"}}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("selected", "resource", "lines"),
+    [
+        ("a100", "nvidia.com/gpu", []),
+        ("h100", "nvidia.com/gpu", ["error never-fits-flavor CronJob/ml/nightly"]),
+        ("a100", "amd.com/gpu", ["error resource-not-covered CronJob/ml/nightly"]),
+    ],
+)
+def test_the_jobs_of_a_cron_job_are_judged_by_the_queue_that_its_template_names(
+    selected: str, resource: str, lines: list[str]
+) -> None:
+    assert found(FLAVOR, QUEUE, DOOR, changed(CRON, ("SELECTED", selected), ("RESOURCE", resource))) == lines

@@ -14,6 +14,7 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.events import Applied
 from gpuconsole.model.job import Job
+from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.jobs.labels import QUEUE
 from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.objects import Object
@@ -112,7 +113,7 @@ class Facts:
                 object=named(job),
                 thing=job,
                 namespace=job.namespace,
-                queue=job.queue,
+                queue=job.rules.queue if isinstance(job.rules, CronRules) else job.queue,
                 pod_sets=_least(job.pod_sets, job.min_available),
                 gang=not job.solo,
             )
