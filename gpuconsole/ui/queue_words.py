@@ -35,7 +35,7 @@ def about(row: TreeRow, quotas: Sequence[UsableQuota] = (), now: Time = 0, shut:
     could = _shut(row, shut) if shut else _could(row, shown)
     reserved = use.used - use.admitted
     only = f" · {fmt.amount(resource, reserved)} only reserved" if reserved else ""
-    first: Cell = ((f" {kind} ", "dim"), (node.name, "strong"), (f"  {_name(row)}: {could}{only}", ""))
+    first: Cell = ((f" {kind} ", "dim"), (node.name, "strong"), (f"  {_subject(row)}: {could}{only}", ""))
     second: Cell = ((f" {_limits(row)}", "dim"),)
     wait = f" {node.pending} pending ({counted(node.pending_gpus, node.unit)})" if node.pending else " none pending"
     third: Cell = ((wait + (f", {node.parked} inadmissible" if node.parked else ""), "dim"),)
@@ -46,7 +46,7 @@ def about(row: TreeRow, quotas: Sequence[UsableQuota] = (), now: Time = 0, shut:
     return (first, *problem, *starved, second, third)
 
 
-def _name(row: TreeRow) -> str:
+def _subject(row: TreeRow) -> str:
     """What the amounts are of: a resource, or the unit of accelerators that are no whole GPUs."""
     units = row.resource == GPUS and row.node.unit != WHOLE_GPU.noun
     return f"{row.node.unit}s" if units else fmt.resource(row.resource)
