@@ -132,6 +132,24 @@ def test_events_are_told_as_kueue_tells_them_without_repeating_a_text() -> None:
     ]
 
 
+def test_events_of_a_queue_name_the_workloads_and_those_of_a_workload_whom_it_preempted() -> None:
+    rows = [
+        Happened(time=0, what=What.PENDING, workload="ns/job-a-0a1b2", queue="q", reason="NoFit"),
+        Happened(time=0, what=What.PENDING, workload="ns/b", queue="q", reason="NoFit"),
+        Happened(time=0, what=What.PREEMPTED, workload="ns/b", queue="q", by="ns/job-a-0a1b2", reason="InClusterQueue"),
+    ]
+    told = {
+        key: [plain(row).split("ago  ")[-1] for row in events(rows[first:], MINUTE, key)][2:]
+        for first, key in ((0, "q"), (2, "ns/job-a-0a1b2"), (2, "ns/b"))
+    }
+    evicted = "preempted        ns/b · InClusterQueue · by ns/a"
+    assert told == {
+        "q": ["pending          ns/a · NoFit", "pending          ns/b · NoFit", evicted],
+        "ns/job-a-0a1b2": [evicted],
+        "ns/b": ["preempted        InClusterQueue · by ns/a"],
+    }
+
+
 def test_a_queue_tells_whether_it_can_admit_and_a_flavor_who_depends_on_it() -> None:
     active = next(line for line in described("cq-prod", "cluster_queues") if line.startswith("Active"))
     assert active == "Active           True · Ready · Can admit new workloads"

@@ -1,4 +1,5 @@
 """Any object in words: what `d` shows."""
 
+from gpuconsole.ui.describing.happenings import about as about
 from gpuconsole.ui.describing.happenings import events as events
 from gpuconsole.ui.describing.objects import describe as describe

@@ -6,6 +6,7 @@ from gpuconsole.insight.repeats import Repeated, folded
 from gpuconsole.model.clock import Time, format_span
 from gpuconsole.model.events import Happened
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.widgets.textpane import BLANK, heading, line
 
@@ -13,13 +14,16 @@ EVENTS = 30
 """So many of the newest events are listed."""
 
 
-def events(rows: Iterable[Happened], now: Time) -> list[Painted]:
-    """The newest lines of history, oldest first and folded, as kubectl describe lists them."""
+def events(rows: Iterable[Happened], now: Time, key: str = "") -> list[Painted]:
+    """The newest lines of history, oldest first and folded, as kubectl describe lists them.
+
+    With the key of what is described, a line about another workload or pod names it.
+    """
     newest = folded(rows)[-EVENTS:]
     lines = [BLANK, heading("Events")]
     if not newest:
         return [*lines, line(("  none that the console remembers", "dim"))]
-    return [*lines, *(painted for row in newest for painted in (_event(row, now), *_told(row.line)))]
+    return [*lines, *(painted for row in newest for painted in (_event(row, now, key), *_told(row.line)))]
 
 
 def _told(row: Happened) -> list[Painted]:
@@ -34,10 +38,12 @@ def _told(row: Happened) -> list[Painted]:
     ]
 
 
-def _event(repeated: Repeated, now: Time) -> Painted:
+def _event(repeated: Repeated, now: Time, key: str) -> Painted:
     row = repeated.line
+    whose = called(row.workload or row.pod) if key and key not in (row.workload, row.pod) else ""
     times = fmt.repeats(repeated.count, repeated.span)
-    facts = [times, row.reason, f"by {row.by}" if row.by else "", f"on {row.node}" if row.node else "", row.message]
+    by = f"by {called(row.by)}" if row.by else ""
+    facts = [whose, times, row.reason, by, f"on {row.node}" if row.node else "", row.message]
     age = format_span(max(0, now - row.time))
     return line((f"  {age + ' ago':>12}  ", "dim"), f"{row.what:<16} ", " · ".join(fact for fact in facts if fact))
 

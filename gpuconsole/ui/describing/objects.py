@@ -87,7 +87,7 @@ def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:
             lines += [*plain_facts(thing), *users(snapshot, thing)]
         case _:
             assert_never(thing)
-    return [*lines, *events(about(snapshot.recent, table, key), snapshot.time)]
+    return [*lines, *events(about(snapshot.recent, table, key), snapshot.time, key)]
 
 
 def _kind(thing: Object) -> str:

@@ -9,7 +9,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.desk import Said
 from gpuconsole.ui.as_yaml import as_yaml
-from gpuconsole.ui.describing import describe, events
+from gpuconsole.ui.describing import about, describe, events
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.text import TextScreen
 from gpuconsole.ui.widgets.textpane import BLANK, heading, line, yaml_lines
@@ -35,13 +35,13 @@ def yaml_screen(table: str, key: str) -> TextScreen:
     return TextScreen(f"yaml {key}", source, wrap=False, copied=key)
 
 
-def events_screen(key: str, history: Sequence[Happened], said: Sequence[Said] = ()) -> TextScreen:
+def events_screen(table: str, key: str, history: Sequence[Happened], said: Sequence[Said] = ()) -> TextScreen:
     """A screen of all that happened to an object, as the store remembers it, and of what Kubernetes' Events say."""
 
     def source(snapshot: Snapshot) -> list[Painted]:
         newest = history[-1].time if history else 0
-        later = [row for row in snapshot.recent if row.time > newest and key in (row.workload, row.by, row.node)]
-        return [*events([*history, *later], snapshot.time)[1:], *_of_kubernetes(said, snapshot.time)]
+        later = [row for row in about(snapshot.recent, table, key) if row.time > newest]
+        return [*events([*history, *later], snapshot.time, key)[1:], *_of_kubernetes(said, snapshot.time)]
 
     return TextScreen(f"events {key}", source, copied=key)
 

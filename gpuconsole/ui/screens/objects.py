@@ -112,12 +112,12 @@ class ObjectScreen(ConsoleScreen):
             return
         remembered = self.console.history(subject.key)
         if desk is None:
-            self.open(events_screen(subject.key, remembered))
+            self.open(events_screen(*subject, remembered))
         else:
             errand(
                 self,
                 lambda: desk.events(*subject),
-                lambda said: self.open(events_screen(subject.key, remembered, said)),
+                lambda said: self.open(events_screen(*subject, remembered, said)),
             )
 
     def _copy_name(self) -> None:
