@@ -2,13 +2,14 @@
 stand differently."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gpuconsole.insight.course import Course
+from gpuconsole.insight.course import LOSSES, Course
 from gpuconsole.insight.demand import admitted_since, wanted_gpus
 from gpuconsole.insight.gpu_time import ready_gpus
 from gpuconsole.insight.once import once
 from gpuconsole.insight.pending import explain
+from gpuconsole.insight.preemptions import subject
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.stand_ins import outermost, stand_ins
@@ -32,9 +33,7 @@ def outcome_of(
     admitted, before = _let_in(tried, final, key), _let_in(without, other, key)
     ran = admitted is not None and admitted < tried.begun
     placeless = any(key in (pod.workload, pod.job, pod.key) for pod in _without_nodes(final))
-    bound = tried.placed.get(key) or [
-        line for line in tried.lines if line.what is What.POD_BOUND and key in (line.workload, line.pod)
-    ]
+    bound = tried.placed.get(key) or list(_first_places(tried.lines, key))
     first = tried.admitted.get(key, [None])[0]
     answer = explain(final, key) if admitted is None or ran or placeless else None
     return Outcome(
@@ -52,6 +51,17 @@ def outcome_of(
         new=key not in without.asked and not any(is_there(key, one) for one in others),
         admitted_without=before,
     )
+
+
+def _first_places(lines: Iterable[Happened], key: str) -> Iterator[Happened]:
+    """The lines of its pods that get nodes, until it loses one: what comes then is another place."""
+    placed = False
+    for line in lines:
+        if line.what is What.POD_BOUND and key in (line.workload, line.pod):
+            placed = True
+            yield line
+        elif placed and line.what in LOSSES and subject(line) == key:
+            return
 
 
 def _gpus(twin: Workload | None, bound: Sequence[Happened]) -> int:

@@ -211,7 +211,7 @@ def _reasons(kind: NodeKind, use: QuotaUse, nodes: _Nodes, by_quota: Counts, by_
         gives = (
             f"by its limit it may have {use.available} more"
             if kind in ENGINES
-            else f"quota gives {use.available} {whole.unit}s"
+            else f"quota gives {counted(use.available, whole.unit)}"
         )
         found.append(f"{gives}, but only {whole.idle} are idle on nodes: {why}")
     apart = next((size for size in SIZES if whole.slots[size] < min(by_quota[size], whole.idle // size)), None)

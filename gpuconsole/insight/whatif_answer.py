@@ -28,6 +28,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """None while some of its pods have no node at the horizon."""
     flavors: tuple[str, ...]
     nodes: tuple[str, ...]
+    """Where its pods ran first, until it lost one of them."""
     code: Code
     """Why it, or some of its pods, wait at the horizon; `not-waiting` if they do not."""
     why: str

@@ -46,7 +46,8 @@ def _starts(answer: WhatIf, within: str) -> Iterator[str]:
         case ():
             return
         case (one,):
-            yield f"{one.workload} {_start(one, answer.time, within)}"
+            ran = any(evicted.lost_gpu_hours for evicted in answer.own_evictions)
+            yield f"{one.workload} {_start(one, answer.time, within, ran=ran)}"
         case many:
             started = [one.started for one in many if one.started is not None]
             admitted = sum(one.admitted is not None for one in many)
@@ -58,13 +59,15 @@ def _starts(answer: WhatIf, within: str) -> Iterator[str]:
                 yield f"{len(many) - admitted} not admitted {within}"
 
 
-def _start(one: Outcome, now: Time, within: str) -> str:
+def _start(one: Outcome, now: Time, within: str, *, ran: bool) -> str:
+    """What becomes of the only workload; with `ran` it lost its place after it ran."""
     if one.admitted is None:
         return f"is not admitted {within}: {one.why.removesuffix('.')}"
     if one.started is None:
         lacking = f": {one.lacking}" if one.lacking else ""
-        already = one.admitted < now
-        return f"is admitted{'' if already else f' {_after(one.admitted, now)}'} but does not start {within}{lacking}"
+        when = "" if one.admitted < now else f" {_after(one.admitted, now)}"
+        starts = ", is evicted and does not restart" if ran else " but does not start"
+        return f"is admitted{when}{starts} {within}{lacking}"
     return "runs already" if one.started < now else f"starts {_after(one.started, now)}"
 
 

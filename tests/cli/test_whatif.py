@@ -368,3 +368,40 @@ def test_a_job_without_a_workload_that_runs_already_is_not_called_not_admitted(
             " pods than it asks for: 3 minAvailable, 4 Pending, 4 Running",
         ],
     )
+
+
+TWO_NODES = """
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: ResourceFlavor, metadata: {name: h200}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: prod}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+    - coveredResources: [nvidia.com/gpu]
+      flavors: [{name: h200, resources: [{name: nvidia.com/gpu, nominalQuota: 16}]}]
+---
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: LocalQueue, metadata: {name: lq-prod, namespace: prod}, spec: {clusterQueue: prod}}
+"""
+
+
+@pytest.mark.parametrize("leave", ["{type: drain, node: %s}", "{type: requeue, workload: prod/serve-extra}"])
+def test_a_place_that_comes_after_an_eviction_is_not_told_as_the_first_one(
+    gpuconsole: Line, tmp_path: Path, leave: str
+) -> None:
+    """A pod of 8 GPUs was said to start on two nodes of 8."""
+    cluster, file = tmp_path / "cluster.yaml", tmp_path / "change.yaml"
+    cluster.write_text(TWO_NODES)
+
+    def nodes(*steps: str) -> list[str]:
+        file.write_text("\n".join([SERVE, "---", "steps:", "  - advanceSeconds: 0", *steps]))
+        found = body(gpuconsole("whatif", cluster, "-f", file, "--horizon", "1h", "-o", "json").out)
+        (outcome,) = found["answer"]["outcomes"]
+        assert "serve-extra" in outcome["workload"]
+        return list(outcome["nodes"])
+
+    (first,) = nodes()
+    cordoned = f"{{type: cordon, node: {first}, cordoned: true}}"
+    change = leave % first if "%s" in leave else leave
+    assert nodes(f"  - advanceSeconds: 600\n    commands: [{cordoned}, {change}]") == [first]

@@ -73,6 +73,11 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
         {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
         "by quota nothing: its namespaceSelector takes none of the namespaces of its LocalQueues (r)",
     ),
+    "a single GPU of quota": (
+        (cluster_queue("cq", quota=Quota(1)),),
+        {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
+        "quota gives 1 GPU, but only 0 are idle on nodes: no node has the labels of this flavor",
+    ),
     "one that waits at the head of a StrictFIFO": (
         (
             cluster_queue("cq", quota=Quota(8), queueing_strategy=QueueingStrategy.STRICT_FIFO),

@@ -139,3 +139,17 @@ def test_the_verdict_counts_the_evictions_of_the_work_itself_and_names_three_vic
     assert verdict(once) == (
         "lender/owner starts in 1m; preempts no workload; it is itself evicted once, in 1m by x/y."
     )
+
+
+def test_work_that_runs_and_loses_its_node_for_good_is_not_said_never_to_start() -> None:
+    """The node of the owner is lost after five minutes of its ten; there is no other."""
+    answer = what_if(looks(shared(), (owner(),), HOUR))
+    (one,) = answer.outcomes
+    lacking = replace(one, started=None, code=Code.NODES, why="1 of 1 pods have no node.")
+    lost = replace(eviction("lender/owner", "", 300), lost_gpu_hours=0.6)
+    for evictions, words in (
+        ((lost,), "is admitted in 30s, is evicted and does not restart before the horizon: 1 of 1 pods have no node; "),
+        ((), "is admitted in 30s but does not start before the horizon: 1 of 1 pods have no node"),
+    ):
+        found: WhatIf = replace(answer, outcomes=(lacking,), evictions=evictions)
+        assert verdict(found).startswith(f"lender/owner {words}")
