@@ -8,6 +8,9 @@ from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.labels import NO_LABELS
 
 UNLIMITED = -1.0
+NODE_POOL_LABEL = "kai.scheduler/node-pool"
+"""The label by which nodes, queues and pod groups belong to a SchedulingShard (nodePoolLabelKey)."""
+BINPACK, SPREAD = "binpack", "spread"
 UNSCHEDULABLE_ON_NODE_POOL = "UnschedulableOnNodePool"
 """Type of the condition that says why a pod group cannot be scheduled."""
 
@@ -43,6 +46,43 @@ class KaiQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """How long a job of the queue runs at least before one of its own queue may preempt it."""
     reclaim_min_runtime: Span | None = None
     """The same against jobs of other queues."""
+    labels: Mapping[str, str] = NO_LABELS
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+
+class ShardSetting(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a SchedulingShard sets of a plugin or an action; None leaves it as it is."""
+
+    enabled: bool | None = None
+    priority: int | None = None
+    """Those of a higher priority run first."""
+    arguments: Mapping[str, str] | None = None
+
+
+class SchedulingShard(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A KAI scheduler for a part of the cluster: nodes, queues and pod groups with one value of a label."""
+
+    name: str
+    uid: str = ""
+    created: Time = 0
+    partition: str = ""
+    """partitionLabelValue; empty is what does not have the label."""
+    gpu_strategy: str = BINPACK
+    """placementStrategy.gpu: `binpack` or `spread`."""
+    cpu_strategy: str = BINPACK
+    queue_depth: Mapping[str, int] = {}
+    """At most so many jobs of each queue are tried, by action (queueDepthPerAction)."""
+    k_value: float | None = None
+    preempt_min_runtime: str = ""
+    """minRuntime.preemptMinRuntime, as a duration."""
+    reclaim_min_runtime: str = ""
+    plugin_settings: Mapping[str, ShardSetting] = {}
+    action_settings: Mapping[str, ShardSetting] = {}
+    args: Mapping[str, str] = {}
+    """Flags of the scheduler, by name."""
 
     @property
     def key(self) -> str:

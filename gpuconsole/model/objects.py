@@ -18,7 +18,7 @@ from gpuconsole.model.cluster import (
 )
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.job import Job
-from gpuconsole.model.kai import KaiPodGroup, KaiQueue
+from gpuconsole.model.kai import KaiPodGroup, KaiQueue, SchedulingShard
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
 from gpuconsole.model.queues import (
@@ -69,6 +69,7 @@ Object = Union[
     SchedulingWorkload,
     CompositePodGroup,
     PodGroup,
+    SchedulingShard,
     KaiQueue,
     KaiPodGroup,
     NodePool,
@@ -115,6 +116,7 @@ TABLES: dict[type, str] = {
     SchedulingWorkload: "scheduling_workloads",
     CompositePodGroup: "composite_pod_groups",
     PodGroup: "pod_groups",
+    SchedulingShard: "scheduling_shards",
     KaiQueue: "kai_queues",
     KaiPodGroup: "kai_pod_groups",
     NodePool: "node_pools",

@@ -72,6 +72,7 @@ KEPT = _words(
     """
     access_modes action admission_mode autoscaler capacity_type completed conditions consolidate_after
     consolidation_policy cpu_policy dequeue_strategy effect failed fractions highest_tier_name indexes kind
+    cpu_strategy gpu_strategy preempt_min_runtime reclaim_min_runtime
     max_ratio max_unavailable merge_policy min_available mode model operator phase plugins policy preemptibility
     preemption_policy priority_kind profile protocol reason reasons restart_policy schedule scope share by_share state
     time_zone topology_policy type underlying_cause version when_unsatisfiable

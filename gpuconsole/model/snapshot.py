@@ -26,7 +26,7 @@ from gpuconsole.model.cluster import (
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Happened
 from gpuconsole.model.job import Job
-from gpuconsole.model.kai import KaiPodGroup, KaiQueue
+from gpuconsole.model.kai import KaiPodGroup, KaiQueue, SchedulingShard
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
@@ -129,6 +129,7 @@ class Snapshot:
     cluster_queues: View[ClusterQueue]
     local_queues: View[LocalQueue]
     volcano_queues: View[VolcanoQueue]
+    scheduling_shards: View[SchedulingShard]
     kai_queues: View[KaiQueue]
     kai_pod_groups: View[KaiPodGroup]
     pod_groups: View[PodGroup]

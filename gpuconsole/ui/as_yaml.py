@@ -74,6 +74,7 @@ API_VERSIONS: Mapping[str, str] = {
     "AppWrapper": "workload.codeflare.dev/v1beta2",
     "RayService": "ray.io/v1",
     "VolcanoQueue": "scheduling.volcano.sh/v1beta1",
+    "SchedulingShard": "kai.scheduler/v1",
     "KaiQueue": "scheduling.run.ai/v2",
     "KaiPodGroup": "scheduling.run.ai/v2alpha2",
     "Numatopology": "nodeinfo.volcano.sh/v1alpha1",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from gpuconsole.model.autoscaling import DEFAULT_BUDGETS, EXPIRE_AFTER, Budget, NodePool
 from gpuconsole.model.clock import format_exactly, format_time
 from gpuconsole.model.cluster import Node, Pod, ResourceQuota
-from gpuconsole.model.kai import KaiPodGroup, KaiQueue, KaiTopology, QueueResource
+from gpuconsole.model.kai import KaiPodGroup, KaiQueue, KaiTopology, QueueResource, SchedulingShard, ShardSetting
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import AdmissionCheck, Topology
@@ -65,6 +65,8 @@ def parts_of(thing: Object) -> Parts | None:
             return Parts(_kubernetes_group(thing, {"minGroupCount": thing.min_groups}))
         case PodGroup():
             return _pod_group(thing)
+        case SchedulingShard():
+            return _shard(thing)
         case KaiQueue():
             return _kai_queue(thing)
         case KaiPodGroup():
@@ -263,6 +265,31 @@ def _sub_group(one: SubGroupPolicy) -> Fields:
         ),
         **({} if one.selector is None else {"labelSelector": selector_fields(one.selector)}),
     }
+
+
+def _shard(shard: SchedulingShard) -> Parts:
+    least = present(preemptMinRuntime=shard.preempt_min_runtime, reclaimMinRuntime=shard.reclaim_min_runtime)
+    k_value = {} if shard.k_value is None else {"kValue": shard.k_value}
+    return Parts(
+        {
+            "placementStrategy": {"gpu": shard.gpu_strategy, "cpu": shard.cpu_strategy},
+            **k_value,
+            **present(
+                partitionLabelValue=shard.partition,
+                queueDepthPerAction=dict(shard.queue_depth),
+                minRuntime=least,
+                plugins={name: _setting(one) for name, one in shard.plugin_settings.items()},
+                actions={name: _setting(one) for name, one in shard.action_settings.items()},
+                args=dict(shard.args),
+            ),
+        }
+    )
+
+
+def _setting(one: ShardSetting) -> Fields:
+    """A plugin's or an action's; False and 0 are settings, too."""
+    fields = {"enabled": one.enabled, "priority": one.priority, "arguments": one.arguments}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _kai_queue(queue: KaiQueue) -> Parts:

@@ -1,14 +1,14 @@
-"""KAI's SchedulingShard is known and its fields are checked; that nothing simulates it yet is said."""
+"""KAI's SchedulingShard: its fields are read and checked, and what decides nothing here is noted."""
 
 import json
 from typing import Any
 
 import pytest
 
+from gpuconsole.model.kai import SchedulingShard, ShardSetting
 from gpuconsole.model.manifests import load_text
+from gpuconsole.ui.as_yaml import as_yaml
 from tests.model.samples import errors_and_warnings
-
-LEFT_OUT = ("warning", "kind", "not-simulated")
 
 
 def shard(**spec: Any) -> str:
@@ -16,7 +16,7 @@ def shard(**spec: Any) -> str:
     return json.dumps({**head, "spec": spec})
 
 
-def test_a_shard_is_known_and_left_out_with_one_warning() -> None:
+def test_a_shard_is_read_whole_and_written_again() -> None:
     text = shard(
         partitionLabelValue="gpu-nodes",
         placementStrategy={"gpu": "spread", "cpu": "binpack"},
@@ -24,11 +24,34 @@ def test_a_shard_is_known_and_left_out_with_one_warning() -> None:
         queueDepthPerAction={"reclaim": 8},
         args={"v": "3"},
         kValue=0.5,
+        plugins={"elastic": {"enabled": False}, "minruntime": {"priority": 5, "arguments": {"a": "b"}}},
+        actions={"preempt": {"priority": 450}},
     )
-    assert errors_and_warnings(text) == [LEFT_OUT]
-    loaded = load_text(text)
-    assert (loaded.known_unsimulated, loaded.unknown) == ({"SchedulingShard (kai.scheduler)": 1}, {})
-    assert loaded.findings[0].remedy == "simulate the nodes, queues and pods of one shard at a time"
+    loaded = load_text(text, strict=True)
+    expected = SchedulingShard(
+        name="gpus",
+        partition="gpu-nodes",
+        gpu_strategy="spread",
+        queue_depth={"reclaim": 8},
+        k_value=0.5,
+        preempt_min_runtime="10m",
+        plugin_settings={
+            "elastic": ShardSetting(enabled=False),
+            "minruntime": ShardSetting(priority=5, arguments={"a": "b"}),
+        },
+        action_settings={"preempt": ShardSetting(priority=450)},
+        args={"v": "3"},
+    )
+    assert (loaded.objects, loaded.findings) == ((expected,), ())
+    assert load_text(as_yaml(expected), strict=True).objects == (expected,)
+
+
+def test_what_decides_nothing_here_is_noted() -> None:
+    found = load_text(shard(usageDBConfig={"clientType": "prometheus"}, goMemLimit="2Gi")).findings
+    assert [(finding.severity, finding.path, finding.code) for finding in found] == [
+        ("note", "spec.goMemLimit", "not-simulated"),
+        ("note", "spec.usageDBConfig", "not-simulated"),
+    ]
 
 
 WRONG = {
@@ -49,9 +72,21 @@ WRONG = {
         {"queueDepthPerAction": {"reclaim": -1}},
         ("error", "spec.queueDepthPerAction.reclaim", "out-of-range"),
     ),
+    "the depth of an action that there is not": (
+        {"queueDepthPerAction": {"evict": 1}},
+        ("warning", "spec.queueDepthPerAction.evict", "bad-action"),
+    ),
+    "the depth of an action that spreading turns off": (
+        {"placementStrategy": {"cpu": "spread"}, "queueDepthPerAction": {"consolidation": 1}},
+        ("warning", "spec.queueDepthPerAction.consolidation", "bad-action"),
+    ),
+    "the depth of an action that is turned off": (
+        {"actions": {"reclaim": {"enabled": False}}, "queueDepthPerAction": {"reclaim": 1}},
+        ("warning", "spec.queueDepthPerAction.reclaim", "bad-action"),
+    ),
 }
 
 
 @pytest.mark.parametrize(("spec", "finding"), WRONG.values(), ids=WRONG)
 def test_what_is_wrong_in_a_shard_is_told_at_its_field(spec: dict[str, Any], finding: tuple[str, str, str]) -> None:
-    assert sorted(errors_and_warnings(shard(**spec))) == sorted([finding, LEFT_OUT])
+    assert errors_and_warnings(shard(**spec)) == [finding]

@@ -3,42 +3,11 @@
 from collections.abc import Mapping
 
 from gpuconsole.model.documents.findings import Path
-from gpuconsole.model.documents.metadata import metadata, spec_of
-from gpuconsole.model.documents.names import is_label_value
-from gpuconsole.model.documents.reader import Reader, shown
+from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.manifests.loaded import Entry
 
 Names = Mapping[str, Mapping[str, Entry]]
-
-
-SHARD = ("kai.scheduler", "SchedulingShard")
-"""A part of the cluster with a KAI scheduler of its own: nodes, queues and PodGroups with one value of a label."""
-_SHARD_FIELDS = (
-    *("actions", "args", "goMemLimit", "goMemLimitRatio", "kValue", "minRuntime", "partitionLabelValue"),
-    *("placementStrategy", "plugins", "queueDepthPerAction", "scenarioSearchBudgets", "usageDBConfig"),
-)
-_STRATEGIES = ("binpack", "spread")
-
-
-def check_shard(place: Reader) -> None:
-    """Its fields, as the CustomResourceDefinition has them (KAI-Scheduler pkg/apis/kai/v1 SchedulingShardSpec)."""
-    metadata(place, 0, namespaced=False)
-    spec = spec_of(place, *_SHARD_FIELDS)
-    value = spec.text("partitionLabelValue")
-    if not is_label_value(value):
-        path, remedy = spec.at("partitionLabelValue"), "use at most 63 letters, digits, '-', '_' and '.'"
-        spec.report.refused(path, f"{shown(value)} is no valid label value", remedy, "bad-label")
-    strategy, runtime = spec.mapping("placementStrategy"), spec.mapping("minRuntime")
-    strategy.only("cpu", "gpu")
-    for resource in ("cpu", "gpu"):
-        strategy.one_of(resource, "binpack", _STRATEGIES)
-    runtime.only("preemptMinRuntime", "reclaimMinRuntime")
-    for name in ("preemptMinRuntime", "reclaimMinRuntime"):
-        runtime.span(name)
-    depths = spec.mapping("queueDepthPerAction")
-    for action in depths.value:
-        depths.number(str(action), 0, low=0)
 
 
 def check_kai_queue(queue: KaiQueue, place: Reader, names: Names) -> None:

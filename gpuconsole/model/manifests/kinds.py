@@ -100,6 +100,7 @@ DECODERS: Mapping[tuple[str, str], Decoder] = {
     ("scheduling.run.ai", "Queue"): kai.queue,
     ("scheduling.run.ai", "PodGroup"): kai.pod_group,
     ("kai.scheduler", "Topology"): capacity.topology,
+    ("kai.scheduler", "SchedulingShard"): kai.scheduling_shard,
     ("scheduling.x-k8s.io", "PodGroup"): volcano.coscheduling_group,
     ("scheduling.k8s.io", "PodGroup"): scheduling_groups.pod_group,
     ("scheduling.k8s.io", "CompositePodGroup"): scheduling_groups.composite_pod_group,
@@ -140,6 +141,7 @@ VERSIONS: Mapping[str, tuple[str, ...]] = {
 _VERSIONS_OF_KINDS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("scheduling.k8s.io", "PriorityClass"): ("v1",),
     ("scheduling.run.ai", "Queue"): ("v2",),
+    ("kai.scheduler", "SchedulingShard"): ("v1",),
     ("kubeflow.org", "MPIJob"): ("v1", "v2beta1"),
     **{("kubeflow.org", kind): ("v2alpha1",) for kind in ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime")},
 }

@@ -7,7 +7,6 @@ _UNSIMULATED: Mapping[str, tuple[str, ...]] = {
     "": ("ReplicationController",),
     "argoproj.io": ("CronWorkflow", "Workflow"),
     "config.kueue.x-k8s.io": ("Configuration",),
-    "kai.scheduler": ("SchedulingShard",),
     "karpenter.sh": ("NodeClaim",),
     "scheduling.run.ai": ("PodGroup",),
 }

@@ -6,7 +6,6 @@ from typing import Any
 
 from gpuconsole.model.documents.findings import Report, Severity
 from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.manifests.kai_checks import SHARD, check_shard
 from gpuconsole.model.manifests.kinds import DECODERS, LAST_ALPHA, versions_of
 from gpuconsole.model.manifests.others import has_no_effect, is_unsimulated, likely_meant
 from gpuconsole.model.text import clean
@@ -77,9 +76,6 @@ def say_unread(place: Reader, group: str, kind: str, name: str) -> Unread:
     if is_unsimulated(group, kind):
         problem = f"{kind} is known, but not simulated yet: it is left out"
         remedy = "to see its pods here, write it as a Job or JobSet"
-        if (group, kind) == SHARD:
-            check_shard(place)
-            remedy = "simulate the nodes, queues and pods of one shard at a time"
         report.warning(path, problem, remedy, "not-simulated")
         return Unread.UNSIMULATED
     meant = likely_meant(group, kind, DECODERS)

@@ -4,7 +4,7 @@ Where KAI goes by the order of a Go map, the first by name wins. KAI leaves the 
 plugin: a pod gets GPUs close to each other (devices/inside.py), one that shares gets the GPU of its group.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +14,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import Bind, EvictPod, PlacementDecision, Unschedulable
 from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.kai import NODE_POOL_LABEL, SchedulingShard
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.scheduling.devices import inside
@@ -30,6 +31,7 @@ from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
 from gpuconsole.scheduling.kai.room import room
 from gpuconsole.scheduling.kai.saying import words
 from gpuconsole.scheduling.kai.session import Bound, Evicted, Session
+from gpuconsole.scheduling.kai.shards import configuration_of, parameters_of, sees
 from gpuconsole.scheduling.kai.store import Store
 from gpuconsole.scheduling.kai.table import score_table
 from gpuconsole.scheduling.kai.timing import next_change
@@ -77,27 +79,56 @@ class KaiPlacement(SessionPlacement):
     def schedule(self, now: Time) -> list[PlacementDecision]:
         """Open a session and take the actions; binds and evictions are assumed."""
         self._stirred = False
-        session = self._session(now)
-        decided = run_actions(session)
         said: list[PlacementDecision] = []
-        groups: dict[tuple[str, str], int] = {}
+        words: list[PlacementDecision] = []
+        stale: dict[str, Time] = {}
+        sessions: list[Session] = []
         self._made_way = {}
-        for decision in decided:
-            match decision:
-                case Bound(task):
-                    said.append(self._bind(task, now, groups, session))
-                case Evicted():
-                    said.append(self._evict(decision, now, session))
-                case _:
-                    pass
-        self._stale = {uid: job.stale_since for uid, job in session.jobs.items() if job.stale_since is not None}
-        self._alarm = next_change(session)
-        self._note_usage(now, session)
-        return [*said, *self._words(session)]
+        for shard in self._shards():
+            session = self._session(now, shard)
+            groups: dict[tuple[str, str], int] = {}
+            for decision in run_actions(session):
+                match decision:
+                    case Bound(task):
+                        said.append(self._bind(task, now, groups, session))
+                    case Evicted():
+                        said.append(self._evict(decision, now, session))
+                    case _:
+                        pass
+            stale |= {uid: job.stale_since for uid, job in session.jobs.items() if job.stale_since is not None}
+            words += self._words(session)
+            sessions.append(session)
+        self._stale = stale
+        self._alarm = min((at for session in sessions if (at := next_change(session)) is not None), default=None)
+        self._note_usage(now, sessions)
+        return [*said, *words, *self._unseen()]
 
-    def _session(self, now: Time) -> Session:
+    def _shards(self) -> Sequence[SchedulingShard | None]:
+        """The shards in order, each a scheduler of its own; without any there is one that sees everything."""
+        return [shard for _, shard in sorted(self._store.shards.items())] or [None]
+
+    def _session(self, now: Time, shard: SchedulingShard | None) -> Session:
         usage = self._usage.usage(now) if self._usage else {}
-        return self._store.session(now, self.policy, self._configuration, self._stale, usage)
+        if shard is None:
+            return self._store.session(now, self.policy, self._configuration, self._stale, usage)
+        policy = replace(self.policy, parameters=parameters_of(shard, self.policy.parameters))
+        return self._store.session(now, policy, configuration_of(shard), self._stale, usage, shard.partition)
+
+    def _unseen(self) -> list[PlacementDecision]:
+        """Tell pods of which no shard sees the pod group that no scheduler looks at them, where that is news."""
+        store = self._store
+        partitions = {shard.partition for shard in store.shards.values()}
+        said: list[PlacementDecision] = []
+        for pod in [pod for _, pod in sorted(store.pods.items())] if partitions else ():
+            labels = store.pool_labels(pod, reading.group_of(pod))
+            if pod.node or pod.done or pod.deleted or any(sees(one, labels) for one in partitions):
+                continue
+            value = labels.get(NODE_POOL_LABEL, "")
+            text = f"no SchedulingShard has the partitionLabelValue {value!r}: no scheduler looks at the pod group"
+            if pod.message != text:
+                store.pods[pod.key] = replace(pod, message=text)
+                said.append(Unschedulable(pod.key, text, pod.gang, text))
+        return said
 
     def _bind(self, task: Task, now: Time, groups: dict[tuple[str, str], int], session: Session) -> Bind:
         """Settle which GPUs the task owns: those of its groups, else such as are close to each other."""
@@ -137,7 +168,7 @@ class KaiPlacement(SessionPlacement):
 
     def _words(self, session: Session) -> list[PlacementDecision]:
         """Why pods and pod groups still wait, where that is news."""
-        store, pool = self._store, self.policy.parameters.node_pool
+        store, pool = self._store, session.parameters.node_pool
         said = [
             word for job in session.jobs.values() for word in words(job, store.pods, store.groups.get(job.uid), pool)
         ]
@@ -146,12 +177,15 @@ class KaiPlacement(SessionPlacement):
                 store.pods[word.pod] = replace(store.pods[word.pod], message=word.message)
         return said
 
-    def _note_usage(self, now: Time, session: Session) -> None:
+    def _note_usage(self, now: Time, sessions: Sequence[Session]) -> None:
         if self._usage is not None:
-            held = {uid: quantities() for uid in session.queues}
-            for job in session.jobs.values():
-                _add_use(held, job, session)
-            self._usage.note(now, held, total_of(session.nodes.values(), session.parameters))
+            held, total = dict[str, Quantities](), quantities()
+            for session in sessions:
+                held |= {uid: quantities() for uid in session.queues}
+                for job in session.jobs.values():
+                    _add_use(held, job, session)
+                total = plus(total, total_of(session.nodes.values(), session.parameters))
+            self._usage.note(now, held, total)
 
     def free_gpus(self) -> Mapping[str, tuple[int, ...]]:
         """Indices of the GPUs that nobody owns, by node."""
@@ -171,15 +205,25 @@ class KaiPlacement(SessionPlacement):
         store = self._store if pod.key in self._store.pods else self._store.fork()
         if pod.key not in store.pods:
             store.apply(pod)
-        session = store.session(0, self.policy, self._configuration, {}, {})
-        task = next((task for job in session.jobs.values() for task in job.tasks() if task.uid == pod.key), None)
-        return None if task is None else score_table(session, task)
+        for shard in self._shards():
+            session = self._trial(store, shard)
+            task = next((task for job in session.jobs.values() for task in job.tasks() if task.uid == pod.key), None)
+            if task is not None:
+                return score_table(session, task)
+        return None
+
+    def _trial(self, store: Store, shard: SchedulingShard | None) -> Session:
+        """A session at no moment, for questions."""
+        if shard is None:
+            return store.session(0, self.policy, self._configuration, {}, {})
+        policy = replace(self.policy, parameters=parameters_of(shard, self.policy.parameters))
+        return store.session(0, policy, configuration_of(shard), {}, {}, shard.partition)
 
     def largest_gang(self, template: PodTemplate) -> int:
         """How many pods of this template would fit now, all at once, whatever queues allow."""
-        session = self._session(0)
         task = reading.template_task(template, 0, self.policy.parameters.scheduler_name)
-        return sum(room(node, task) for node in session.nodes.values())
+        seen = (shard for shard in self._shards() if shard is None or sees(shard.partition, template.labels))
+        return sum(room(node, task) for shard in seen for node in self._session(0, shard).nodes.values())
 
     def fork(self) -> "KaiPlacement":
         """An engine that starts equal and never touches this one."""

@@ -9,9 +9,12 @@ from gpuconsole.scheduling.kai.api.queues import QueueState, Quota
 def queues_of(
     queues: Mapping[str, KaiQueue], default: str, usage: Mapping[str, Mapping[str, float]]
 ) -> list[QueueState]:
-    """The queues with their children; those whose parents are missing are left out with all below."""
+    """The queues with their children; those whose parents are missing are left out with all below.
+
+    A queue `default` without bounds is made where there is none; none where that is empty.
+    """
     known = dict(queues)
-    if default not in known:
+    if default and default not in known:
         bound = QueueResource(quota=-1, over_quota_weight=1, limit=-1)
         known[default] = KaiQueue(name=default, gpu=bound, cpu=bound, memory=bound)
     reachable = {name: queue for name, queue in known.items() if _has_root(queue, known)}

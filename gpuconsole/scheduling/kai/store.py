@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PriorityClass
 from gpuconsole.model.gpus.mig import Instance
-from gpuconsole.model.kai import KaiPodGroup, KaiQueue
+from gpuconsole.model.kai import NODE_POOL_LABEL, KaiPodGroup, KaiQueue, SchedulingShard
+from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Topology
 from gpuconsole.scheduling.devices import inside
@@ -28,6 +29,7 @@ from gpuconsole.scheduling.kai.opening import open_session
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kai.queues import queues_of
 from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.shards import sees
 from gpuconsole.scheduling.kube.means import Means
 
 
@@ -38,6 +40,7 @@ class Store:
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
         self.books = GpuBooks()
+        self.shards: dict[str, SchedulingShard] = {}
         self._queues: dict[str, KaiQueue] = {}
         self.groups: dict[str, KaiPodGroup] = {}
         self._classes: dict[str, PriorityClass] = {}
@@ -64,6 +67,9 @@ class Store:
                 return news
             case KaiQueue():
                 self._queues[thing.name] = thing
+                return True
+            case SchedulingShard():
+                self.shards[thing.name] = thing
                 return True
             case KaiPodGroup():
                 return self._take_in_group(thing)
@@ -109,6 +115,7 @@ class Store:
         known: Mapping[str, dict[str, Any]] = {
             "pods": self.pods,
             "nodes": self.nodes,
+            "scheduling_shards": self.shards,
             "kai_queues": self._queues,
             "kai_pod_groups": self.groups,
             "priority_classes": self._classes,
@@ -131,27 +138,36 @@ class Store:
         configuration: Configuration,
         stale: Mapping[str, Time],
         usage: Mapping[str, Mapping[str, float]],
+        partition: str | None = None,
     ) -> Session:
-        """A session on all that is known, its plugins opened."""
+        """A session on all that is known, its plugins opened; with a `partition` on what its shard sees of it."""
         self._means.open()
         storage, stock = self._means.storage, self._means.stock
-        nodes = {name: NodeState(node, self._room(node)) for name, node in self.nodes.items()}
+        nodes = {
+            name: NodeState(node, self._room(node))
+            for name, node in self.nodes.items()
+            if partition is None or sees(partition, node.labels)
+        }
         self._offer_claimed(nodes)
         tasks: dict[str, list[Task]] = {}
         for _, pod in sorted(self.pods.items()):
             task = self._task(pod, policy.parameters.scheduler_name)
             if task.status in (Status.DELETED, Status.FAILED) or (task.node and task.node not in nodes):
                 continue
-            tasks.setdefault(task.job, []).append(task)
+            if partition is None or sees(partition, self.pool_labels(pod, task.job)):
+                tasks.setdefault(task.job, []).append(task)
             if task.status in ACTIVE_USED:
                 nodes[task.node].add(task)
         default, label = policy.default_queue, policy.parameters.queue_label
         known = [node.gpu_memory for node in nodes.values() if node.gpu_memory_known]
-        queues = queues_of(self._queues, default, usage)
+        known_queues = {
+            name: queue for name, queue in self._queues.items() if partition is None or sees(partition, queue.labels)
+        }
+        queues = queues_of(known_queues, default if not partition and default not in self._queues else "", usage)
         jobs = [self._job(key, of, default, stale.get(key), label) for key, of in tasks.items()]
-        known_queues = {queue.uid for queue in queues}
+        reachable = {queue.uid for queue in queues}
         for job in jobs:
-            if job.queue not in known_queues:
+            if job.queue not in reachable:
                 text = f"Queue '{job.queue}' does not exist"
                 job.errors.append(JobError(reason=NO_QUEUE, messages=(text,), sub_group=DEFAULT_POD_SET))
         session = Session(
@@ -168,6 +184,14 @@ class Store:
         )
         open_session(session)
         return session
+
+    def pool_labels(self, pod: Pod, group: str) -> Mapping[str, str]:
+        """The labels by which a pod belongs to a shard: its pod group's, else what the pod grouper takes of its own."""
+        known = self.groups.get(group)
+        if known is not None:
+            return known.labels
+        own = pod.labels.get(NODE_POOL_LABEL, pod.template.labels.get(NODE_POOL_LABEL))
+        return NO_LABELS if own is None else {NODE_POOL_LABEL: own}
 
     def _offer_claimed(self, nodes: Mapping[str, NodeState]) -> None:
         """Count the GPUs that drivers offer; a node with any has no others that pods could ask for by number."""
@@ -200,6 +224,7 @@ class Store:
         """A store that starts equal and never touches this one."""
         twin = Store()
         twin.pods, twin.books = dict(self.pods), self.books.fork()
+        twin.shards = dict(self.shards)
         twin.nodes, twin._queues = dict(self.nodes), dict(self._queues)
         twin.groups, twin._classes = dict(self.groups), dict(self._classes)
         twin._topologies = dict(self._topologies)

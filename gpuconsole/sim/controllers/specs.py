@@ -9,11 +9,13 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.jobs import pod_name
 from gpuconsole.model.jobs.ray_schedulers import GROUP_NAMES
+from gpuconsole.model.kai import NODE_POOL_LABEL
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.volcano import RayGroup
 from gpuconsole.model.workloads import PodSetAssignment, Workload
+from gpuconsole.scheduling.kai.conf import QUEUE_LABEL
 from gpuconsole.scheduling.kube.pod_groups import POD_GROUP_LABELS
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
 from gpuconsole.scheduling.kueue.podset import Additions, Conflict, additions_of, merge
@@ -130,6 +132,8 @@ def _pods(
     if job.ray_group is not None:
         # Its PodGroup says how many start together.
         gang, size = job.ray_group.name_for(job.name), job.ray_group.min_member
+    # KAI's pod grouper takes queue and shard from the labels of the top owner first.
+    kai = {key: job.labels[key] for key in (QUEUE_LABEL, NODE_POOL_LABEL) if key in job.labels}
     for pod_set, template, indexes in wanted:
         priority = pod_priority(world, pod_set.template)
         if job.ray_group is not None:
@@ -141,7 +145,7 @@ def _pods(
                 name=name,
                 uid=world.uid("Pod", f"{job.namespace}/{name}"),
                 created=world.now,
-                labels=template.labels,
+                labels={**template.labels, **kai} if kai else template.labels,
                 annotations=template.annotations,
                 template=template,
                 priority=priority,

@@ -10,7 +10,7 @@ from gpuconsole.model.cluster import (
     RuntimeClass,
 )
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
-from gpuconsole.model.kai import KaiPodGroup, KaiQueue
+from gpuconsole.model.kai import KaiPodGroup, KaiQueue, SchedulingShard
 from gpuconsole.model.queues import (
     AdmissionCheck,
     LocalQueue,
@@ -33,6 +33,7 @@ _SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
     (LimitRange, ()),
     (RuntimeClass, ("handler",)),
     (VolcanoQueue, ("weight", "parent", "reclaimable")),
+    (SchedulingShard, ("partition", "gpu_strategy", "cpu_strategy", "queue_depth", "args")),
     (KaiQueue, ("parent", "priority", "gpu", "cpu", "memory")),
     (KaiPodGroup, ("queue", "min_member", "priority_class", "preemptibility")),
     (PodGroup, ("min_member", "queue", "topology_key", "parent_group")),

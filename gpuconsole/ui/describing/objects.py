@@ -16,7 +16,7 @@ from gpuconsole.model.cluster import (
 )
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.job import Job
-from gpuconsole.model.kai import KaiPodGroup, KaiQueue
+from gpuconsole.model.kai import KaiPodGroup, KaiQueue, SchedulingShard
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import Object
 from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningRequestConfig, StoredTemplate
@@ -78,7 +78,7 @@ def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:
             | LimitRange() | RuntimeClass() | VolcanoQueue() | PodGroup() | NodePool() | HyperNode() | DeviceClass()
             | Numatopology() | ResourceQuota()
             | SchedulingWorkload() | CompositePodGroup() | NodeGroup() | PodDisruptionBudget() | KaiQueue()
-            | KaiPodGroup()
+            | KaiPodGroup() | SchedulingShard()
             | StorageClass() | CSINode() | PersistentVolume() | PersistentVolumeClaim() | TrainingRuntime()
             | ResourceSlice() | ResourceClaimTemplate() | ResourceClaim() | ProvisioningRequestConfig()
             | ProvisioningRequest() | StoredTemplate() | MultiKueueCluster() | MultiKueueConfig()

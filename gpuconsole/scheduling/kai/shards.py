@@ -1,0 +1,126 @@
+"""SchedulingShards: each is a KAI scheduler of its own, for the nodes, queues and pod groups with its label value.
+
+KAI-Scheduler 0.14: pkg/apis/kai/v1 (SetDefaultsWhereNeeded), pkg/operator/operands/scheduler (the configuration that
+the operator writes), pkg/scheduler/conf SchedulingNodePoolParams (which objects a scheduler sees).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from gpuconsole.model.kai import NODE_POOL_LABEL, SPREAD, SchedulingShard, ShardSetting
+from gpuconsole.scheduling.kai.conf import (
+    ACTIONS,
+    Arguments,
+    BadArgument,
+    Configuration,
+    Parameters,
+    PluginOption,
+    Tier,
+)
+from gpuconsole.scheduling.kai.conf import duration as span_of
+from gpuconsole.scheduling.kai.plugins import PLUGINS
+
+PLUGIN_PRIORITIES = {
+    name: 100 * rank
+    for rank, name in enumerate(
+        (
+            *("gpusharingorder", "nodeplacement", "gpupack", "snapshot", "topology", "minruntime", "dynamicresources"),
+            *("nominatednode", "taskorder", "subgrouporder", "ray", "kubeflow", "elastic", "podaffinity"),
+            *("resourcetype", "nodeavailability", "priority", "proportion", "predicates"),
+        ),
+        start=1,
+    )
+}
+"""Plugin → its place among the others, the highest first; gpuspread takes that of gpupack."""
+ACTION_PRIORITIES = {name: 100 * (len(ACTIONS) - place) for place, name in enumerate(ACTIONS)}
+
+
+def sees(partition: str, labels: Mapping[str, str]) -> bool:
+    """True if the scheduler of a shard looks at an object: one of its value, or without the label where it has none."""
+    return labels.get(NODE_POOL_LABEL) == partition if partition else NODE_POOL_LABEL not in labels
+
+
+def configuration_of(shard: SchedulingShard) -> Configuration:
+    """The scheduler configuration that KAI's operator writes for a shard."""
+    packs = shard.gpu_strategy != SPREAD
+    plugins = {name: _Choice(priority=priority) for name, priority in PLUGIN_PRIORITIES.items()}
+    plugins["gpuspread"] = _Choice(priority=PLUGIN_PRIORITIES["gpupack"], enabled=not packs)
+    plugins["gpupack"].enabled = plugins["gpusharingorder"].enabled = packs
+    if shard.k_value is not None:
+        plugins["proportion"].arguments = {"kValue": repr(shard.k_value)}
+    least = {
+        "defaultPreemptMinRuntime": shard.preempt_min_runtime,
+        "defaultReclaimMinRuntime": shard.reclaim_min_runtime,
+    }
+    plugins["minruntime"].arguments = {name: text for name, text in least.items() if text}
+    plugins["nodeplacement"].arguments = {"gpu": shard.gpu_strategy, "cpu": shard.cpu_strategy}
+    actions = {name: _Choice(priority=priority) for name, priority in ACTION_PRIORITIES.items()}
+    actions["consolidation"].enabled = SPREAD not in (shard.gpu_strategy, shard.cpu_strategy)
+    chosen = [name for name in _resolved(actions, shard.action_settings) if name in ACTIONS]
+    options = [_option(name, plugins) for name in _resolved(plugins, shard.plugin_settings)]
+    return Configuration(actions=tuple(chosen), tiers=(Tier(tuple(options)),), queue_depth=shard.queue_depth)
+
+
+class _Choice:
+    """A plugin or an action, and whether and when it runs. Mutates."""
+
+    def __init__(self, *, priority: int, enabled: bool = True) -> None:
+        self.priority = priority
+        self.enabled = enabled
+        self.arguments: Mapping[str, str] = {}
+
+
+def _resolved(choices: dict[str, _Choice], settings: Mapping[str, ShardSetting]) -> Iterable[str]:
+    """Take in what a shard sets itself; the names of those that run, in their order."""
+    for name, setting in settings.items():
+        choice = choices.setdefault(name, _Choice(priority=0))
+        choice.enabled = choice.enabled if setting.enabled is None else setting.enabled
+        choice.priority = choice.priority if setting.priority is None else setting.priority
+        choice.arguments = choice.arguments if setting.arguments is None else setting.arguments
+    running = [name for name, choice in choices.items() if choice.enabled]
+    return sorted(running, key=lambda name: (-choices[name].priority, name))
+
+
+def _option(name: str, choices: Mapping[str, _Choice]) -> PluginOption:
+    """A plugin with its arguments; without them where it cannot read them."""
+    arguments = choices[name].arguments
+    try:
+        if name in PLUGINS:
+            PLUGINS[name](Arguments(dict(arguments)))
+    except BadArgument:
+        arguments = {}
+    return PluginOption(name=name, arguments=arguments)
+
+
+def parameters_of(shard: SchedulingShard, base: Parameters) -> Parameters:
+    """The flags of a shard's scheduler: `base`, its pool, and those of its `args` that decide anything here."""
+    told = Arguments(dict(shard.args))
+    parameters = replace(base, node_pool=shard.partition)
+    for flag, change in _FLAGS.items():
+        if flag in shard.args:
+            try:
+                parameters = replace(parameters, **change(told, flag))
+            except BadArgument:
+                continue
+    return parameters
+
+
+def _grace(told: Arguments, flag: str) -> dict[str, int]:
+    """A duration; a negative one is for ever."""
+    text = told.text(flag)
+    found = span_of(text.removeprefix("-"))
+    if found is None:
+        raise BadArgument(f"{flag}: {text!r} is not a duration")
+    return {"staleness_grace": -found if text.startswith("-") else found}
+
+
+_FLAGS: Mapping[str, Callable[[Arguments, str], dict[str, Any]]] = {
+    "restrict-node-scheduling": lambda told, flag: {"restrict_nodes": told.flag(flag, base=False)},
+    "max-consolidation-preemptees": lambda told, flag: {"max_consolidation_victims": told.integer(flag, 0)},
+    "allow-consolidating-reclaim": lambda told, flag: {"consolidating_reclaim": told.flag(flag, base=True)},
+    "use-scheduling-signatures": lambda told, flag: {"signatures": told.flag(flag, base=True)},
+    "default-staleness-grace-period": _grace,
+    "queue-label-key": lambda told, flag: {"queue_label": told.text(flag)},
+}
