@@ -5,7 +5,8 @@ GPU by GPU, big instances first.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -57,7 +58,7 @@ def division_of(allocatable: Resources, labels: Mapping[str, str], annotations: 
     said = _said(geometry, text)
     if said and Counter(_resource(geometry, one.profile) for one in said) == offered:
         return Division(geometry, text.count("|") + 1, said)
-    made = tuple(_laid(geometry, offered, labels.get("nvidia.com/gpu.count", "")))
+    made = _laid(geometry, tuple(offered.items()), labels.get("nvidia.com/gpu.count", ""))
     return Division(geometry, made[-1].gpu + 1, made)
 
 
@@ -101,11 +102,18 @@ def _said(geometry: Geometry, text: str) -> tuple[Instance, ...]:
     return tuple(instances)
 
 
-def _laid(geometry: Geometry, offered: Mapping[str, int], count: str) -> Iterator[Instance]:
-    """Instances of the profiles that are offered, on as few GPUs as it takes, or evenly on `count`."""
-    names = [_profile(geometry, name) for name, amount in offered.items() for _ in range(amount)]
-    for gpu, part in enumerate(_even(geometry, names, count) or _first_fit(geometry, names)):
-        yield from sorted(Instance(gpu, one.profile, one.start) for one in geometry.pack(part) or ())
+@lru_cache(maxsize=256)
+def _laid(geometry: Geometry, offered: tuple[tuple[str, int], ...], count: str) -> tuple[Instance, ...]:
+    """Instances of the profiles that are offered, on as few GPUs as it takes, or evenly on `count`.
+
+    Kept, since most nodes of a cluster are divided alike.
+    """
+    names = [_profile(geometry, name) for name, amount in offered for _ in range(amount)]
+    return tuple(
+        one
+        for gpu, part in enumerate(_even(geometry, names, count) or _first_fit(geometry, names))
+        for one in sorted(Instance(gpu, one.profile, one.start) for one in geometry.pack(part) or ())
+    )
 
 
 def _profile(geometry: Geometry, resource: str) -> str:

@@ -127,9 +127,13 @@ class Geometry(Struct, frozen=True, eq=False, dict=True):
         Of several layouts the one that leaves most of the GPU's maximal mixes reachable, step by step.
         """
         known = [self.by_name.get(name) for name in names]
-        if None in known:
+        profiles = [profile for profile in known if profile is not None]
+        if len(profiles) < len(known):
             return None
-        wanted = sorted((profile for profile in known if profile), key=lambda p: (-p.span, -p.compute, p.name))
+        if sum(one.compute for one in profiles) > self.compute or sum(one.media for one in profiles) > 1:
+            # Else all places of all instances would be tried before that is found.
+            return None
+        wanted = sorted(profiles, key=lambda p: (-p.span, -p.compute, p.name))
         found = self._pack((), wanted)
         return None if found is None else ordered(found)
 

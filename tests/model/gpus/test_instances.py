@@ -1,6 +1,7 @@
 """The MIG instances of a node, read from what it offers, its labels and its annotations."""
 
 from collections import Counter
+from time import process_time
 
 import pytest
 
@@ -33,6 +34,13 @@ def test_what_is_offered_is_laid_evenly_where_the_node_says_how_many_gpus_it_has
     assert Counter((one.gpu, one.profile) for one in found.instances) == {
         (gpu, profile): count for gpu in (0, 1) for profile, count in (("3g.40gb", 1), ("2g.20gb", 1), ("1g.10gb", 2))
     }
+
+
+def test_many_instances_on_an_unknown_number_of_gpus_are_laid_at_once() -> None:
+    began = process_time()
+    found = read({"1g.10gb": 56})
+    assert process_time() - began < 2
+    assert (found.gpus, Counter(one.gpu for one in found.instances)) == (8, dict.fromkeys(range(8), 7))
 
 
 def test_an_annotation_says_where_instances_lie() -> None:
