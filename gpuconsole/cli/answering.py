@@ -64,6 +64,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     """What a simulated cluster was built from."""
     gpus_per_node: int | None = None
     """Of the nodes that are made from flavors, where that was asked for."""
+    began: float = 0.0
+    """When it began to be opened, on the monotonic clock, in seconds."""
 
     def standing(self) -> Standing:
         """The cluster as it is: where others run it, with nothing of what the simulation made of it."""
@@ -163,6 +165,7 @@ def _age(origin: Origin) -> Span | None:
 
 def open_cluster(request: Request, until: Span = 0) -> Asked:
     """Open what was asked for and run it for `until`; what is to be said about it goes to stderr."""
+    began = time.monotonic()
     request, settings = configured(replace(request, tells_choices=True))
     opened = open_simulation(request, settings)
     opened.simulation.advance(opened.simulation.now + until)
@@ -179,6 +182,7 @@ def open_cluster(request: Request, until: Span = 0) -> Asked:
         staged=opened.staged,
         scenario=opened.scenario,
         gpus_per_node=request.gpus_per_node,
+        began=began,
     )
 
 

@@ -10,14 +10,18 @@ import msgspec
 from gpuconsole.cli.answering import Answer, Asked, answering, lines_of, nothing_said
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.insight.basis import PLACES, unforeseeable, unplaceable
-from gpuconsole.insight.risk import EFFORT, RUNS, Foreboding, Risk, first_in_line, foreboding
+from gpuconsole.insight.risk import EFFORT, LIMIT, RUNS, Foreboding, Risk, first_in_line, foreboding
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import MINUTE, SECOND, Span, format_span, format_time
 from gpuconsole.ui.answers.risk import endangered, risk_lines
 
 VERSION = 5
-PATIENCE = 2.0
-"""Seconds before progress is printed after each run."""
+PATIENCE = 1.0
+"""Seconds between two lines of progress on stderr; none is printed if the answer takes less."""
+WITHIN = 7.0
+"""Seconds that the answer may take from when the cluster began to be read; the runs get what reading left."""
+LEAST = 1.5
+"""Seconds that the runs get at least."""
 
 
 @click.command()
@@ -50,18 +54,20 @@ def command(asked: Asked, runs: int | None, horizon: Span, chance: int) -> Answe
         horizon=horizon,
         found=found,
         effort=EFFORT if runs is None else None,
-        clock=time.process_time,
+        clock=time.monotonic,
+        limit=min(LIMIT, max(LEAST, asked.began + WITHIN - time.monotonic())),
     )
-    answer = _told(pieces, runs or RUNS)
+    answer = _told(pieces, runs or RUNS, asked.began)
     return Answer(kind="Risk", body=_body(answer), lines=risk_lines(answer), version=VERSION)
 
 
-def _told(pieces: Iterator[Foreboding], runs: int) -> Risk:
-    """The answer of all runs; if they take long, progress goes to stderr."""
-    began, answer = time.monotonic(), None
+def _told(pieces: Iterator[Foreboding], runs: int, began: float) -> Risk:
+    """The answer of all runs; if they take long, the result so far goes to stderr."""
+    said, answer = began, None
     for piece in pieces:
         answer = piece.risk or answer
-        if piece.risk is not None and not piece.last and time.monotonic() - began > PATIENCE:
+        if piece.risk is not None and not piece.last and time.monotonic() - said >= PATIENCE:
+            said = time.monotonic()
             ahead = format_span(piece.risk.horizon - piece.risk.time)
             so_far = f"{endangered(piece.risk)} of {counted(len(piece.risk.dangers), 'workload')}"
             click.echo(

@@ -94,7 +94,7 @@ def starting(
     """
     snapshot = simulation.snapshot()
     waits, parts = _waiting_pods(snapshot, workloads), _parts(snapshot, workloads)
-    run_times = learn(known.runs, simulation.progress())
+    run_times = learn(known.runs, known.lasted(simulation.progress()))
     end = simulation.now + horizon
     found: dict[str, list[Time]] = {key: [] for key in workloads}
     for number in range(runs):

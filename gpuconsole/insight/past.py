@@ -4,7 +4,7 @@ Both come from a Snapshot (what has finished and is still there, and what runs),
 remember what is there no more.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -31,12 +31,21 @@ class Arrival(Struct, frozen=True):
     workload: Workload
 
 
+class Attempt(Struct, frozen=True):
+    """A time that work ran until it was evicted: its whole work takes longer."""
+
+    start: Time
+    length: Span
+
+
 class Past(Struct, frozen=True, kw_only=True):
     """What is known of a cluster's past at a moment."""
 
     time: Time
     runs: tuple[Run, ...] = ()
     """In order of their beginnings."""
+    attempts: Mapping[str, Attempt] = {}
+    """Work that has not ended → the longest that it ran before an eviction."""
     arrivals: tuple[Arrival, ...] = ()
     """In order."""
     shortest: Span = SHORTEST
@@ -53,10 +62,16 @@ class Past(Struct, frozen=True, kw_only=True):
         """True if enough is known of arrivals to have them come again."""
         return bool(self.arrivals) and self.span >= self.shortest
 
+    def lasted(self, progress: Mapping[str, Span]) -> Mapping[str, Span]:
+        """Work → a span that it is known to outlast: so long it has been going on, or ran before an eviction."""
+        earlier = {key: max(one.length, progress.get(key, 0)) for key, one in self.attempts.items()}
+        return {**progress, **earlier}
+
 
 def past(snapshot: Snapshot, lines: Iterable[Happened] = (), look_back: Span = LOOK_BACK) -> Past:
     """The past as a Snapshot and history know it; history adds the run times of what is gone."""
-    runs = _gone(snapshot, lines)
+    lines = list(lines)
+    runs, attempts = _gone(snapshot, lines), _attempts(lines or snapshot.recent)
     arrivals: list[Arrival] = []
     for workload in snapshot.workloads.all():
         if workload.parent:
@@ -65,10 +80,14 @@ def past(snapshot: Snapshot, lines: Iterable[Happened] = (), look_back: Span = L
         job = snapshot.jobs.get(workload.owner)
         start, end = _ran(workload, job)
         done = 0 if job is None else job.done
+        earlier = attempts.get(workload.key)
         if start is not None and end is not None:
             runs.append((start, Run(kind, end - start + done)))
         elif start is not None:
-            runs.append((start, Run(kind, snapshot.time - start + done, ended=False)))
+            lasted = max(snapshot.time - start + done, earlier.length if earlier is not None else 0)
+            runs.append((start, Run(kind, lasted, ended=False)))
+        elif earlier is not None and not workload.finished:
+            runs.append((earlier.start, Run(kind, earlier.length, ended=False)))
         recent = snapshot.time - look_back <= workload.created <= snapshot.time
         if recent and not _comes_by_itself(snapshot, job):
             arrivals.append(Arrival(workload.created, anew(workload)))
@@ -78,6 +97,7 @@ def past(snapshot: Snapshot, lines: Iterable[Happened] = (), look_back: Span = L
     return Past(
         time=snapshot.time,
         runs=tuple(run for _, run in runs),
+        attempts=attempts,
         arrivals=tuple(one for one in arrivals if one.time > since),
         since=since,
     )
@@ -123,6 +143,26 @@ def _ran(workload: Workload, job: Job | None) -> tuple[Time | None, Time | None]
         start = max(start, job.started)
     end = finished.since if finished is not None and finished.status else None
     return (start, end) if end is None or end >= start else (None, None)
+
+
+def _attempts(lines: Iterable[Happened]) -> dict[str, Attempt]:
+    """The longest attempt of all work that history saw evicted, and not end since."""
+    started: dict[str, Time] = {}
+    found: dict[str, Attempt] = {}
+    for line in lines:
+        match line.what:
+            case What.STARTED:
+                started[line.workload] = line.time
+            case What.EVICTED if line.workload in started:
+                start = started.pop(line.workload)
+                last = Attempt(start, line.time - start)
+                found[line.workload] = max(found.get(line.workload, last), last, key=lambda one: one.length)
+            case What.FINISHED | What.FAILED | What.DELETED | What.SUBMITTED:
+                started.pop(line.workload, None)
+                found.pop(line.workload, None)
+            case _:
+                pass
+    return found
 
 
 def _gone(snapshot: Snapshot, lines: Iterable[Happened]) -> list[tuple[Time, Run]]:

@@ -29,14 +29,11 @@ from gpuconsole.model.clock import HOUR, MINUTE, Span, Time, format_span
 from gpuconsole.model.cluster import NODE_LOST
 from gpuconsole.model.commands import InterruptSpot, Submit
 from gpuconsole.model.events import Happened, What
-from gpuconsole.model.resources import gpus
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import PLACED, phase
-from gpuconsole.sim import arrivals
-from gpuconsole.sim.arrivals import Stream
 from gpuconsole.sim.autoscaling.policy import SPOT_INTERRUPTION
 from gpuconsole.sim.chance import draw
-from gpuconsole.sim.run_times import Kind, Run, learn
+from gpuconsole.sim.run_times import learn
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
@@ -48,8 +45,8 @@ EFFORT = 18_000
 FEWEST = 8
 """The first run may take at most 1/FEWEST of the effort; how far it gets is the horizon of all others."""
 LIMIT = 5.0
-"""CPU seconds of all runs together, where a clock is given: a step of some schedulers takes far longer than others."""
-_OVERTIME = 1.3
+"""Seconds of all runs together, where a clock is given: a step of some schedulers takes far longer than others."""
+_OVERTIME = 1.2
 """A run that has begun may exceed the budget by this factor."""
 _STEP: Span = MINUTE
 """Simulated time between two checks of what happened in a run."""
@@ -59,11 +56,9 @@ _LOOK_STEPS = 500
 """Steps after which a run reports progress anyway, where many fall on one moment."""
 _RECORDED: Span = 10 * MINUTE
 """Arrivals recorded for so long are drawn again."""
-_STREAM_JOBS = 40
-"""Jobs of each arrival stream that run times are learned from, before those that the cluster saw itself."""
 STREAM_RUN_TIMES = (
-    "run times of new work are those of its arrival stream; running work takes as long as these and past work of its "
-    "owner, queue and size, and longer than it has run so far"
+    "run times of a stream's jobs are drawn from that stream, others from past work of the same owner, queue and size; "
+    "running and preempted work takes longer than it has run so far"
 )
 _REASONS = {SPOT_INTERRUPTION: "spot interruption", NODE_LOST: "node lost"}
 """Reasons of evictions that no scheduler decided, in words."""
@@ -177,11 +172,13 @@ def foreboding(
     found: Standing | None = None,
     effort: int | None = EFFORT,
     clock: Callable[[], float] | None = None,
+    limit: float = LIMIT,
 ) -> Iterator[Foreboding]:
     """The same as an iterator with an answer after each run; to cancel, stop iterating.
 
-    With a `clock` of CPU seconds the runs end by it, too (see `LIMIT`); then another time gives another answer.
+    With a `clock` the runs end after `limit` seconds of it, too; then another time gives another answer.
     """
+    budget = _Budget(effort, clock, limit)
     standing = found or standing_of(simulation)
     snapshot = standing.snapshot
     chances = _Chances(simulation, snapshot, list(lines))
@@ -190,13 +187,12 @@ def foreboding(
     at_once = _at_once(simulation, running) if found is not None else {}
     falls: dict[str, list[_Fall]] = {}
     turns = _turns(standing)
-    budget = _Budget(effort, clock)
     end, over = snapshot.time + horizon, 0
     answer: Risk | None = None
     while over < runs and (answer is None or budget.spent() < 1):
         life = chances.life(draw(seed, "risk", over).getrandbits(48), end, budget)
         # The first run says how far all of them can look.
-        for reached in life.advancing(1 / min(runs, FEWEST) if answer is None else _OVERTIME):
+        for reached in life.advancing(budget.part(min(runs, FEWEST)) if answer is None else _OVERTIME):
             yield Foreboding(runs=over, reached=reached - snapshot.time)
         if answer is not None and life.reached < end:
             break
@@ -219,22 +215,26 @@ def foreboding(
 
 
 class _Budget:
-    """What all runs together may take, in steps of the simulation and in CPU seconds. Mutates by `step`."""
+    """What all runs together may take, in steps of the simulation and in seconds. Mutates by `step`."""
 
-    def __init__(self, effort: int | None, clock: Callable[[], float] | None) -> None:
-        self._effort, self._clock = effort, clock
+    def __init__(self, effort: int | None, clock: Callable[[], float] | None, limit: float) -> None:
+        self._effort, self._clock, self._limit = effort, clock, limit
         self._began = clock() if clock is not None else 0.0
         self._steps = 0
 
     def step(self) -> None:
         self._steps += 1
 
+    def part(self, of: int) -> float:
+        """What is spent when one of so many equal parts of what is left is."""
+        return self.spent() + (1 - self.spent()) / of
+
     def spent(self) -> float:
         """The part that is spent; 1 is all of it."""
         if self._effort is None:
             return 0.0
         seconds = self._clock() - self._began if self._clock is not None else 0.0
-        return max(self._steps / self._effort, seconds / LIMIT)
+        return max(self._steps / self._effort, seconds / self._limit)
 
 
 class _Chances:
@@ -245,8 +245,7 @@ class _Chances:
         self._streams = simulation.policy.arrivals
         self._known = replace(past(snapshot, lines), shortest=_RECORDED)
         self._spot = spot_interruptions(snapshot, simulation.policy, lines or snapshot.recent)
-        runs = (*_stream_runs(snapshot, self._streams), *self._known.runs)
-        self._run_times = learn(runs, simulation.progress())
+        self._run_times = learn(self._known.runs, self._known.lasted(simulation.progress()))
         self.assumptions = (
             STREAM_RUN_TIMES if self._streams else run_time_assumption(self._known),
             self._arrivals(snapshot.time),
@@ -275,17 +274,6 @@ class _Chances:
         return f"no new work arrives: too few arrivals are recorded to draw from ({came})"
 
 
-def _stream_runs(snapshot: Snapshot, streams: Sequence[Stream]) -> Iterator[Run]:
-    """Run times as the simulation's own arrival streams draw them."""
-    for stream in streams:
-        queue = snapshot.local_queues.get(f"{stream.namespace}/{stream.queue}")
-        name = queue.cluster_queue if queue is not None else ""
-        for number in range(_STREAM_JOBS):
-            job = arrivals.job(stream, 0, stream.at_start + 1 + number)
-            if job.duration is not None:
-                yield Run(Kind(stream.namespace, name, sum(gpus(one.requests) for one in job.pod_sets)), job.duration)
-
-
 class _Life:
     """One run of the cluster. Mutates by `advancing`."""
 
@@ -302,7 +290,7 @@ class _Life:
         """
         due = next(self._coming, None)
         looked, steps = self.reached, 0
-        while self.reached < self._end:
+        while self.reached == self._begun or (self.reached < self._end and self._budget.spent() < most):
             ahead = min(self._end, self.reached + _STEP)
             while due is not None and due.time <= ahead:
                 self._twin.schedule(due.time, Submit((due.workload,)))

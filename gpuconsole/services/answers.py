@@ -136,7 +136,7 @@ class Answers:
             lambda: foreboding(
                 backend.fork(),
                 found=self.standing() if self._live is not None else None,
-                clock=time.process_time,
+                clock=time.monotonic,
             ),
         )
 

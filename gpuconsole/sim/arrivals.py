@@ -4,6 +4,7 @@ Arrivals are a Poisson process whose rate follows the hour of the day (UTC). Eac
 `chance`), so a stream can be continued from its number alone.
 """
 
+import re
 from collections.abc import Mapping
 from random import Random
 
@@ -20,6 +21,8 @@ from gpuconsole.sim.chance import Spread, draw
 
 GIB = 2**30
 ALWAYS = (1.0,) * 24
+_TRIES = 1000
+"""Where so many draws are too short, work lasts beyond all that its stream ever brings."""
 
 
 class Shape(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -94,8 +97,7 @@ def job(stream: Stream, seed: int, number: int) -> Job:
     if stream.checkpoint is not None and random.random() < stream.checkpointed:
         checkpoint = stream.checkpoint.sample(random)
     if number <= stream.at_start:
-        # What runs at a random moment is in the middle of its work.
-        duration = max(1, round(duration * random.random()))
+        duration = _left(duration, random)
     return Job(
         kind=kind,
         namespace=stream.namespace,
@@ -106,6 +108,37 @@ def job(stream: Stream, seed: int, number: int) -> Job:
         duration=duration,
         checkpoint_interval=checkpoint,
     )
+
+
+def number_of(stream: Stream, key: str) -> int | None:
+    """Which job of the stream a job or a Workload of this key is; None if it is none of it."""
+    namespace, _, name = key.rpartition("/")
+    if namespace.rpartition("/")[2] != stream.namespace or f"{stream.name}-" not in name:
+        return None
+    own = re.fullmatch(rf"(?:\w+-)?{re.escape(stream.name)}-(\d{{1,9}})(?:-[0-9a-f]{{5}})?", name)
+    return int(own[1]) if own else None
+
+
+def run_time(stream: Stream, number: int, gpus: int, known: Span, random: Random) -> Span:
+    """Draw how long the stream's job of this number lasts, of which it is known that it lasts longer than `known`.
+
+    Its shape is one that has so many GPUs in all, if any has. What outlasts the stream lasts about as long again.
+    """
+    shapes = [one for one in stream.shapes if one.pods * one.gpus == gpus] or list(stream.shapes)
+    weights = [shape.weight for shape in shapes]
+    for _ in range(_TRIES):
+        shape = random.choices(shapes, weights)[0]
+        drawn = (shape.duration or stream.duration).sample(random)
+        if number <= stream.at_start:
+            drawn = _left(drawn, random)
+        if drawn > known:
+            return drawn
+    return known + max(1, round(known * random.random()))
+
+
+def _left(duration: Span, random: Random) -> Span:
+    """What is left of work that runs at a random moment: it is in the middle of it."""
+    return max(1, round(duration * random.random()))
 
 
 def _pick(random: Random, weights: Mapping[str, float]) -> str:

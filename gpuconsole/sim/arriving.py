@@ -1,12 +1,10 @@
 """Arrival streams at work: each arrival submits its job and sets the timer of the next."""
 
-import re
 from collections.abc import Iterable
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Happened, What
 from gpuconsole.sim import arrivals
-from gpuconsole.sim.arrivals import Stream
 from gpuconsole.sim.controllers import creating
 from gpuconsole.sim.kernel import Arrive
 from gpuconsole.sim.world import World
@@ -25,17 +23,12 @@ def continue_streams(world: World, history: Iterable[Happened]) -> None:
     known = {f"{job.namespace}/{job.name}": job.created for job in world.state.table("jobs").all()}
     known |= {line.workload: line.time for line in history if line.what is What.SUBMITTED}
     for index, stream in enumerate(world.policy.arrivals):
-        came = [(number, time) for key, time in known.items() if (number := _number(key, stream)) is not None]
+        came = [
+            (number, time) for key, time in known.items() if (number := arrivals.number_of(stream, key)) is not None
+        ]
         last, time = max(came, default=(stream.at_start, world.now))
         first = stream.first if came and last <= stream.at_start else 0
         _await(world, index, last + 1, time + first)
-
-
-def _number(key: str, stream: Stream) -> int | None:
-    """Which job of a stream a job or a Workload of this key is; None if it is none of it."""
-    namespace, _, name = key.rpartition("/")
-    own = re.fullmatch(rf"(?:\w+-)?{re.escape(stream.name)}-(\d{{1,9}})(?:-[0-9a-f]{{5}})?", name)
-    return int(own[1]) if own and namespace.rpartition("/")[2] == stream.namespace else None
 
 
 def arrive(world: World, timer: Arrive) -> None:

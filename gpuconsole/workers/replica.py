@@ -95,7 +95,7 @@ def pieces(simulation: Simulation, question: Long, found: Snapshot | None) -> It
             return map(Planned, planning(simulation.fork(), question.commands, question.wanted))
         case AskRisk():
             standing = standing_on(found, simulation.policy) if found is not None else None
-            return map(Foreboded, foreboding(simulation.fork(), found=standing, clock=time.process_time))
+            return map(Foreboded, foreboding(simulation.fork(), found=standing, clock=time.monotonic))
         case AskAhead():
             return map(Foretold, looking(simulation.fork(), question.workload, found=found))
         case AskStarts():

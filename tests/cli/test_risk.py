@@ -59,6 +59,21 @@ def test_where_much_happens_fewer_runs_are_told_one_by_one_and_the_answer_says_s
     assert any(line.split()[5] not in ("0%", "RISK") for line in result.lines[2:8]), "many preemptions are near"
 
 
+def test_the_runs_take_what_reading_the_cluster_leaves_of_the_time(
+    gpuconsole: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuconsole.cli.risk.WITHIN", 0.0)
+    monkeypatch.setattr("gpuconsole.cli.risk.LEAST", 1e-6)
+    result = gpuconsole("risk", "--until", "31m", "-o", "json")
+    answer = json.loads(result.out)["answer"]
+    assert (answer["runs"], answer["wanted_runs"], answer["horizon"]) == (1, 20, "2026-01-05T08:32:00Z")
+    monkeypatch.setattr("gpuconsole.cli.risk.WITHIN", 1e6)
+    monkeypatch.setattr("gpuconsole.cli.risk.LIMIT", 1e6)
+    monkeypatch.setattr("gpuconsole.cli.risk.EFFORT", 10**9)
+    unbounded = json.loads(gpuconsole("risk", "--until", "31m", "--horizon", "20m", "-o", "json").out)["answer"]
+    assert (unbounded["runs"], unbounded["horizon"]) == (20, "2026-01-05T08:51:00Z")
+
+
 @pytest.mark.parametrize("question", [("risk",), ("eta", "first")])
 def test_a_horizon_of_no_time_is_refused(gpuconsole: Line, question: tuple[str, ...]) -> None:
     result = gpuconsole(*question, "three-nodes", "--horizon", "0s")

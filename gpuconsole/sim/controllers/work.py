@@ -17,12 +17,13 @@ from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, ON_NOTICE
 from gpuconsole.model.prices import gpu_hourly
 from gpuconsole.model.resources import gpus
 from gpuconsole.model.workloads import Workload
+from gpuconsole.sim import arrivals
 from gpuconsole.sim.chance import draw
 from gpuconsole.sim.controllers.pods import pods_of
 from gpuconsole.sim.controllers.solo.progress import pod_duration
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.kernel import WorkEnds
-from gpuconsole.sim.run_times import Kind
+from gpuconsole.sim.run_times import Kind, RunTimes
 from gpuconsole.sim.world import World
 
 
@@ -61,7 +62,7 @@ def pod_task(world: World, crew: Crew, pod: Pod) -> Task:
     todo = _task(world, crew, said, job.checkpoint_interval, done, job.annotations)
     whole = todo.duration or 0
     if world.policy.run_times is not None and world.policy.run_times.draws(job.created):
-        whole = world.policy.run_times.draw(world.seed, pod.key, _kind(world, job))
+        whole = _drawn(world, world.policy.run_times, pod.key, job)
     return replace(todo, duration=pod_duration(job.rules, whole, job.pod_sets[0].count))
 
 
@@ -73,7 +74,21 @@ def task(world: World, crew: Crew) -> Task:
         return todo
     if isinstance(doer, Job) and not world.policy.run_times.draws(doer.created):
         return todo
-    return replace(todo, duration=world.policy.run_times.draw(world.seed, crew.key, _kind(world, doer)), drawn=True)
+    return replace(todo, duration=_drawn(world, world.policy.run_times, crew.key, doer), drawn=True)
+
+
+def _drawn(world: World, run_times: RunTimes, key: str, doer: Job | Workload | Pod) -> Span:
+    """How long this work takes: as the arrival stream draws that brought it, else as work like it did.
+
+    The pods of one job of a stream, where each works for itself, take equally long.
+    """
+    kind = _kind(world, doer)
+    for stream in world.policy.arrivals if isinstance(doer, Job) else ():
+        number = arrivals.number_of(stream, doer.key)
+        if number is not None:
+            chance = draw(world.seed, "run time", doer.key)
+            return arrivals.run_time(stream, number, kind.gpus, run_times.known.get(key, 0), chance)
+    return run_times.draw(world.seed, key, kind)
 
 
 def _kind(world: World, doer: Job | Workload | Pod) -> Kind:
