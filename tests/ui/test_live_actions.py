@@ -122,7 +122,7 @@ async def test_the_name_in_the_title_is_the_one_to_type_and_enter_after_it_delet
             await stage.settle()
             await stage.press("ctrl+x")
             assert "Delete research/tune?" in stage.text
-            assert "Type research/tune to go on" in stage.text
+            assert "Type research/tune and press Enter to confirm" in stage.text
             assert "job-tune-0a1b2" not in stage.text.split("Delete research/tune?")[1].split("Cancel")[0]
             await stage.write(name)
             await stage.press("enter", "enter")
