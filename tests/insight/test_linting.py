@@ -718,8 +718,8 @@ def test_a_node_selector_that_no_flavor_offers_is_found_where_no_node_is_known(s
 def test_a_selector_names_what_is_missing_and_what_the_flavors_offer() -> None:
     (finding,) = lint(Facts(objects(FLAVOR, QUEUE, DOOR, selecting("nodeSelector: {disk: ssd, gpu: a100}"))))
     assert finding.problem == (
-        "no flavor of ClusterQueue team offers nodes with disk=ssd: Kueue admits the pods of main without looking at "
-        "it, and they wait unless such a node is there"
+        "no flavor of ClusterQueue team offers nodes with disk=ssd: Kueue admits the pods of main all the same, "
+        "and they stay unschedulable without such a node"
     )
     assert finding.evidence == {"flavors": "a100 (gpu=a100)"}
 
