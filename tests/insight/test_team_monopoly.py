@@ -13,9 +13,10 @@ from gpuconsole.model.kai import KaiQueue, QueueResource
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.quantity import GPU
+from gpuconsole.model.queues import LocalQueue, Quota
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
-from tests.insight.world import node, pod, unseen, world
+from tests.insight.world import A100, cluster_queue, node, pod, running, unseen, waiting, world
 
 NAMESPACE_FIX = "limit the namespace with a ResourceQuota, or queue its jobs with Kueue and give each team quota"
 
@@ -132,3 +133,42 @@ def test_where_pods_may_not_be_read_nothing_is_said() -> None:
     things = (node("n1", 8), of("team-a", "train", on="n1"), of("team-b", "eval", 2))
     assert found(world(things, seen=unseen(Pod))) == []
     assert GPU in things[0].allocatable
+
+
+def shared(*, held: int = 16, asked: int = 4, namespaces: tuple[str, ...] = ("lab", "web")) -> Snapshot:
+    """One ClusterQueue of 16 GPUs for several namespaces: `lab` holds some, the last one waits for some."""
+    doors = [LocalQueue(name="lq", namespace=name, cluster_queue="pool") for name in namespaces]
+    work = [
+        *([running("train", "lab/lq", held, "pool")] if held else []),
+        *([waiting("eval", f"{namespaces[-1]}/lq", asked)] if asked else []),
+    ]
+    return world((node("n1", 16), A100, cluster_queue("pool", quota=Quota(16)), *doors, *work))
+
+
+def test_a_namespace_that_holds_a_shared_cluster_queue_while_another_one_waits_is_a_monopoly() -> None:
+    assert found(shared()) == [
+        Pattern(
+            code=Code.MONOPOLY,
+            subject="pool",
+            table="cluster_queues",
+            text="namespace lab holds 100% of the 16 GPUs of ClusterQueue pool; web is pending below an equal part",
+            evidence={"namespace": "lab", "holds": 16, "equal part": 8.0, "of": 16, "others wait for": 4},
+            gpus=8.0,
+            cost_per_day=pytest.approx(8 * 2.0 * 24),  # type: ignore[arg-type]
+            fix="give each namespace a ClusterQueue of its own, in one cohort, or use admission fair sharing",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "snapshot",
+    [
+        shared(asked=0),
+        shared(held=13, asked=3),
+        shared(held=12, asked=5),
+        shared(namespaces=("lab",)),
+    ],
+    ids=["nobody waits", "there is quota left", "it holds less than most", "one namespace only"],
+)
+def test_a_shared_cluster_queue_without_a_monopoly(snapshot: Snapshot) -> None:
+    assert found(snapshot) == []

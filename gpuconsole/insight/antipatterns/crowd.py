@@ -1,5 +1,6 @@
 """What workloads do to each other: half gangs that wait for each other, a monopoly, fragments, circles of evictions."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from gpuconsole.insight.antipatterns.monopoly import MONOPOLY, team_monopolies
@@ -12,7 +13,8 @@ from gpuconsole.insight.gpumap import GpuState, gpu_rows
 from gpuconsole.insight.losses import at_least
 from gpuconsole.insight.preemptions import PreemptionRow, rows
 from gpuconsole.insight.quota import quota_tree
-from gpuconsole.insight.quota_node import NodeKind, queues_below
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode, queues_below
+from gpuconsole.insight.tables import counted
 from gpuconsole.insight.who import Circle, Count, who
 from gpuconsole.model.clock import DAY, HOUR
 from gpuconsole.model.events import Happened
@@ -67,6 +69,7 @@ def _deadlock(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
 def monopoly(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
     """A queue that holds most of a tree, more than it owns, while another one waits within its own quota."""
     for root in quota_tree(snapshot):
+        yield from _shared_queues(root, snapshot, prices)
         queues = [queue for queue in queues_below((root,)) if queue.kind is NodeKind.CLUSTER_QUEUE]
         for node in queues:
             part = node.gpus.used / root.gpus.potential if root.gpus.potential else 0.0
@@ -88,6 +91,45 @@ def monopoly(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
                 gpus=node.gpus.borrowed,
                 cost_per_day=node.gpus.borrowed * gpu_price(snapshot, prices) * DAY_HOURS,
                 fix="set a borrowingLimit there or lendingLimits at the others, or let those reclaim",
+            )
+
+
+def _shared_queues(root: QuotaNode, snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
+    """A namespace that holds most of a ClusterQueue which several share, so that another one waits with less.
+
+    Kueue keeps no quota of each LocalQueue apart: whoever comes first takes it all.
+    """
+    for node in queues_below((root,)):
+        doors = node.children if node.kind is NodeKind.CLUSTER_QUEUE else ()
+        held: dict[str, int] = defaultdict(int)
+        asked: dict[str, int] = defaultdict(int)
+        for door in doors:
+            namespace = door.name.partition("/")[0]
+            held[namespace] += door.gpus.used
+            asked[namespace] += door.pending_gpus
+        part, total = node.gpus.nominal / max(1, len(held)), node.gpus.nominal
+        left = max(0, total - node.gpus.used)
+        starved = [name for name in sorted(held) if asked[name] > left and held[name] < part]
+        for name, used in sorted(held.items()):
+            if not total or used / total < MONOPOLY or used <= part or not starved:
+                continue
+            verb = "is" if len(starved) == 1 else "are"
+            yield Pattern(
+                code=Code.MONOPOLY,
+                subject=node.name,
+                table="cluster_queues",
+                text=f"namespace {name} holds {100 * used / total:.0f}% of the {counted(total, node.unit)} of"
+                f" ClusterQueue {node.name}; {', '.join(starved)} {verb} pending below an equal part",
+                evidence={
+                    "namespace": name,
+                    "holds": used,
+                    "equal part": round(part, 1),
+                    "of": total,
+                    "others wait for": sum(asked[other] for other in starved),
+                },
+                gpus=used - part,
+                cost_per_day=(used - part) * gpu_price(snapshot, prices) * DAY_HOURS,
+                fix="give each namespace a ClusterQueue of its own, in one cohort, or use admission fair sharing",
             )
 
 
