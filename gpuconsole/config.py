@@ -136,8 +136,10 @@ def _from_file(file: Path, *, required: bool) -> dict[str, Any]:
         if required:
             raise ConfigError(str(file), "there is no such file") from None
         return {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigError(str(file), " ".join(str(error).split())) from error
+    except RecursionError:
+        raise ConfigError(str(file), "it is nested too deeply") from None
     layer = {} if content is None else content
     _check(layer, str(file), strict=True)
     return dict(layer)
@@ -162,6 +164,8 @@ def _check(layer: object, origin: str, *, strict: bool) -> None:
         msgspec.convert(layer, Config, strict=strict)
     except msgspec.ValidationError as error:
         raise ConfigError(origin, _plain(str(error))) from error
+    except UnicodeEncodeError as error:
+        raise ConfigError(origin, f"half of a surrogate pair stands for a character: {error.reason}") from error
     for where, text in _texts(layer):
         if "\0" in text:
             raise ConfigError(origin, f"{where}: there is a NUL character in {clean(repr(text), 60)}; remove it")

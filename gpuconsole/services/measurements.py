@@ -11,7 +11,7 @@ from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.store import gpus
 from gpuconsole.store.recorder import Recorder
-from gpuconsole.store.schema import open_for_reading
+from gpuconsole.store.schema import open_for_reading, told_of
 
 LOG = logging.getLogger(__name__)
 
@@ -37,7 +37,8 @@ class Measurements:
         if self._recorder is None:
             return ()
         try:
-            with closing(open_for_reading(self._recorder.path)) as db:
+            path = self._recorder.path
+            with told_of(path), closing(open_for_reading(path)) as db:
                 return gpus.kept(db, self._source, nodes, self._now - HOUR)
         except (HistoryError, sqlite3.Error):
             LOG.exception("Earlier measures of GPUs cannot be read")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuconsole.errors import HistoryError
+from gpuconsole.model.text import clean
 from gpuconsole.store.private import make_private_file, make_private_folder
 
 if TYPE_CHECKING:
@@ -156,6 +157,10 @@ def told_of(path: Path) -> Iterator[None]:
         yield
     except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
         problem = error.strerror if isinstance(error, OSError) else error
+        raise HistoryError(f"{path}: {problem}; {ELSEWHERE}") from error
+    except (ValueError, LookupError, TypeError, ArithmeticError) as error:
+        # A value or a column that no version of ours writes.
+        problem = f"it is damaged ({type(error).__name__}: {clean(str(error), 200)})"
         raise HistoryError(f"{path}: {problem}; {ELSEWHERE}") from error
 
 

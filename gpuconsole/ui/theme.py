@@ -42,8 +42,10 @@ def load_theme(path: Path) -> Theme:
     """Read one theme. Raises ThemeError for unknown keys, missing roles and colours that are none."""
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise ThemeError(f"{path}: cannot be read: {error}") from error
+    except RecursionError:
+        raise ThemeError(f"{path}: cannot be read: it is nested too deeply") from None
     if not isinstance(document, dict):
         raise ThemeError(f"{path}: a theme is a mapping with name, primary, variables …")
     _check_keys(path, document)

@@ -94,3 +94,22 @@ def test_a_nul_character_in_a_setting_is_an_error_with_its_place(tmp_path: Path,
         loaded(tmp_path, text)
     assert caught.value.origin == str(tmp_path / "config.yaml")
     assert caught.value.problem.startswith(f"{place}: there is a NUL character in '")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("theme: " + "[" * 5000 + "]" * 5000, "it is nested too deeply"),
+        ("simulation: {seed: " + "9" * 5000 + "}", "Exceeds the limit (4300 digits) for integer string conversion"),
+        ("theme: 2026-13-45", "month must be in 1..12"),
+        ('"\\ud800": 1', "half of a surrogate pair stands for a character"),
+    ],
+    ids=["deep", "digits", "date", "surrogate"],
+)
+def test_a_file_that_yaml_cannot_make_values_of_is_an_error_with_its_name(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, text)
+    assert caught.value.origin == str(tmp_path / "config.yaml")
+    assert caught.value.problem.startswith(problem)

@@ -9,6 +9,7 @@ import pytest
 
 from gpuconsole.errors import HistoryError
 from gpuconsole.store.schema import earlier_sessions
+from gpuconsole.store.sessions import newest
 from tests.store.test_recorder import SUBMITTED, recorder_at
 
 PAGE = 4096
@@ -126,3 +127,22 @@ def test_a_disk_that_is_full_when_the_session_begins_is_told(tmp_path: Path) -> 
     db.close()
     with pytest.raises(HistoryError, match="disk is full; move it away, or set GPUCONSOLE_STATE_DIR"):
         recorder_at(path)
+
+
+DAMAGES = {
+    "a column of migrations": "alter table _sqlite_migrations rename column applied_at to other",
+    "a time that is a text": "update events set time = 'soon'",
+    "a time without end": "update events set time = 9e999",
+    "a list that is none": "update sessions set unseen = '{'",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_values_that_no_console_wrote_are_an_error_that_says_what_to_do(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "history.db"
+    kept(path)
+    with sqlite3.connect(path) as db:
+        db.execute(DAMAGES[damage])
+    db.close()
+    with pytest.raises(HistoryError, match="damaged"), earlier_sessions(path) as db:
+        newest(db)

@@ -10,6 +10,7 @@ import os
 import random
 import re
 import signal
+import sqlite3
 import sys
 import tempfile
 import time
@@ -59,6 +60,39 @@ ODD: tuple[Any, ...] = (
 """Values that stand where others are expected."""
 TOKENS = (b"\x00", b"\xff", b"\xfe\xff", b"\xef\xbb\xbf", b"\t", b"\r", b"---\n", b"...", b"*a", b"&a ", b"<<: ", b"!!python",
           b"{", b"}", b"[", b"]", b":", b"- ", b"'", b'"', b"%", b"#", b"\xf0\x9f", b"9" * 40, b"-", b"\x85", b"|")  # fmt: skip
+SCALARS = (
+    "!!python/object/apply:os.system [id]", "!!binary a", "!!timestamp x", "!!set {a, b}", "!!omap [a: b]", "!!int x", "!!float 7",
+    "!custom {a: b}", "!!merge x", "!!null x", "!!str 7", "2026-01-01", "2026-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59",
+    "9999-12-31T23:59:59Z", "0x1F", "0o17", "017", "1_000", "1:30:30", ".nan", "-.inf", "yes", "1e400", "1e1000000000", "9" * 5000,
+    "-" + "9" * 5000, '"' + "x" * 300_000 + '"', '"\\ud800"', '"\\0"', '"\\u202e\\u2066"', "*nowhere", "&a [*a]", "&b {b: *b}",
+    "|\n", ">-", "[", "{a", "@a", "`a", "%a", "0.1.2", "1Ki2", "1e-400Gi", "-1Ei", "99999999999E", "\u0661\u0662", "\u2167",
+)  # fmt: skip
+"""Scalars, nodes and half nodes that YAML or a number's form makes something of."""
+KEYS = ("2026-01-01", "null", "true", "1", "1.5", ".nan", "~", "[a, b]", "{a: b}", "? a", '""', "<<", "!!binary YQ==", "*a", "&k key",
+        "\u202ename", "name\u200b", "__class__", "__proto__", "y" * 100_000)  # fmt: skip
+LINES = ("<<: 7", "<<: [1]", "<<: *nowhere", "<<: {a: b}", "<<: [{a: b}, {a: c}]", "? [a, b]\n: c", "? {a: b}", "---", "...", "- a", "\tb: c",
+         "%YAML 9.9", "# \u202e", "2026-01-01: 2026-01-01", "key: &a {key: *a}", "!!map {}", "metadata: {}", "spec: []", "kind: 7")  # fmt: skip
+_BOMB = "[&a [x, x, x, x, x, x, x, x, x]"
+for _name, _next in zip("abcdefgh", "bcdefghi", strict=True):
+    _BOMB += f", &{_next} [{', '.join([f'*{_name}'] * 9)}]"
+_BOMB += "]"
+NESTED = ("[" * 60 + "]" * 60, "[" * 5000 + "]" * 5000, "{a: " * 60 + "}" * 60, "{a: " * 3000 + "}" * 3000, "[" * 100_000, _BOMB,
+          "{? " * 500 + "}" * 500, "[" + ", ".join(["{}"] * 20_000) + "]")  # fmt: skip
+BEGINNINGS = ("---", "---\n---\n---", "...", "%YAML 1.1\n---", "%YAML 9.9\n---", "%TAG ! tag:example.org,2026:\n---", "%FOO\n---", "null\n---",
+              "7\n---", "[]\n---", "# a\n---\n# b\n---", "a: b\n---", "\ufeff---", f"bomb: {_BOMB}\n---")  # fmt: skip
+SEPARATORS = ("\r\n", "\r", "\u2028", "\u2029", "\x85", "\n\n", "\x0b", "\x0c", " ")
+CHARACTERS = ("\x00", "\x07", "\x1b", "\x7f", "\x9b", "\u00a0", "\u00ad", "\u200b", "\u202e", "\u2066", "\ufeff", "\ufffe", "\ufffd", "\U0001f9d1\u200d",
+              "\U0010ffff", "e\u0301", "\u0130", "\u00df", "'", '"', ":", "\t")  # fmt: skip
+CELLS: tuple[Any, ...] = (None, -1, 0, 2**62, -(2**63), 1e308, float("inf"), "", "text", "9" * 50, "a\x00b", "\u202e", b"", b"\xff\xfe", "x" * 100_000, "[]",
+                          "{}", "null", "7", '{"a":', "2026-01-01")  # fmt: skip
+"""Values of a database."""
+ENCODINGS: tuple[Callable[[str], bytes], ...] = (
+    *[lambda text: text.encode("utf-8", "surrogatepass")] * 6,
+    lambda text: text.encode("utf-8-sig", "surrogatepass"), lambda text: text.encode("utf-16", "surrogatepass"),
+    lambda text: text.encode("utf-16-be", "surrogatepass"), lambda text: text.encode("utf-32", "surrogatepass"),
+    lambda text: text.encode("latin-1", "replace"), lambda text: text.encode("cp1252", "replace"),
+)  # fmt: skip
+SQLITE = b"SQLite format 3\x00"
 _SUBJECT = re.compile(r"\b[a-z][a-z0-9-]*/[a-z][a-z0-9-]*\b")
 """What looks like `namespace/name`."""
 JOB = """\
@@ -329,6 +363,13 @@ def cases(seed: int, count: int, made: Mapping[str, Kind]) -> Iterator[Case]:
 def mutate(chance: random.Random, data: bytes, structured: Callable[[Any], bytes] | None) -> bytes:
     """A file with a few mutations: of its values, where it is a document, or of its bytes."""
     times = chance.choice((1, 1, 1, chance.randint(2, MOST_MUTATIONS)))
+    if data.startswith(SQLITE) and chance.random() < 0.6:
+        return with_odd_rows(chance, data, times)
+    if structured is not None and chance.random() < 0.4:
+        text = data.decode("utf-8", "replace")
+        for _ in range(times):
+            text = _with_odd_text(chance, text)
+        return chance.choice(ENCODINGS)(text)
     if structured is not None and chance.random() < 0.7:
         document = _decoded(data, structured)
         for _ in range(times):
@@ -338,6 +379,65 @@ def mutate(chance: random.Random, data: bytes, structured: Callable[[Any], bytes
     for _ in range(times):
         _damage(chance, changed)
     return bytes(changed)
+
+
+def _with_odd_text(chance: random.Random, text: str) -> str:
+    """A text with something that only its form allows: tags, anchors, keys that are no texts, nesting, separators."""
+    lines = text.splitlines() or [""]
+    at = chance.randrange(len(lines))
+    line = lines[at]
+    indent = line[: len(line) - len(line.lstrip())]
+    key, colon, _ = line.partition(": ")
+    match chance.randrange(8):
+        case 0:
+            lines[at] = f"{key}: {chance.choice(SCALARS)}"
+        case 1 if colon:
+            lines[at] = f"{indent}{chance.choice(KEYS)}: {line.partition(': ')[2]}"
+        case 2:
+            lines.insert(at, line)
+        case 3:
+            lines.insert(at, f"{indent}{chance.choice(LINES)}")
+        case 4:
+            lines[at] = f"{key}: {chance.choice(NESTED)}"
+        case 5:
+            lines.insert(0, chance.choice(BEGINNINGS))
+        case 6:
+            return chance.choice(SEPARATORS).join(lines)
+        case _:
+            place = chance.randrange(len(line) + 1)
+            lines[at] = line[:place] + chance.choice(CHARACTERS) + line[place:]
+    return "\n".join(lines) + "\n"
+
+
+def with_odd_rows(chance: random.Random, data: bytes, times: int) -> bytes:
+    """A history in which values, columns or tables are not what they were."""
+    with tempfile.TemporaryDirectory(prefix="gpuconsole-fuzz-") as folder:
+        file = Path(folder) / "h.db"
+        file.write_bytes(data)
+        connection = sqlite3.connect(file, isolation_level=None)
+        tables = [
+            name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+        ]
+        for _ in range(times):
+            table = chance.choice(tables)
+            columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')] or ["rowid"]
+            column = chance.choice(columns)
+            with suppress(sqlite3.Error):
+                match chance.randrange(8):
+                    case 0:
+                        connection.execute(f'DROP TABLE "{table}"')
+                    case 1:
+                        connection.execute(f'ALTER TABLE "{table}" DROP COLUMN "{column}"')
+                    case 2:
+                        connection.execute(f'ALTER TABLE "{table}" RENAME COLUMN "{column}" TO "other"')
+                    case 3:
+                        connection.execute(f"PRAGMA user_version = {chance.choice((0, 1, 2**31 - 1, -1))}")
+                    case 4:
+                        connection.execute(f'DELETE FROM "{table}"')
+                    case _:
+                        connection.execute(f'UPDATE "{table}" SET "{column}" = ?', (chance.choice(CELLS),))
+        connection.close()
+        return file.read_bytes()
 
 
 def _decoded(data: bytes, structured: Callable[[Any], bytes]) -> Any:

@@ -393,3 +393,19 @@ async def test_a_job_that_no_queue_manages_is_suspended_and_resumed(cluster: Fak
         await stage.tick()
         await stage.press("s")
     assert cluster.sent == [SetActive(free.key, False), SetActive(free.key, True)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["metadata: &a {b: *a}", "metadata: {} \na: " + "[" * 3000 + "]" * 3000, "metadata: {}\na: " + "9" * 5000,
+     "metadata: {}\n1: 2\n2026-01-01: 3\nnull: 4", 'metadata: {}\na: "\\ud800"', "metadata: {}\n? [a]\n: b"],
+    ids=["an alias of itself", "deep", "digits", "keys", "half a character", "a list as key"],
+)  # fmt: skip
+def test_an_edit_that_has_no_form_in_json_is_refused(text: str) -> None:
+    with pytest.raises(NotYaml):
+        read(text, {"metadata": {}})
+
+
+def test_dates_of_an_edit_are_the_texts_that_they_stand_for() -> None:
+    after = read("metadata: {annotations: {since: 2026-01-05}}", {"metadata": {}})
+    assert after == {"metadata": {"annotations": {"since": "2026-01-05"}}}

@@ -141,6 +141,20 @@ def test_a_spoilt_theme_is_refused_with_the_reason(case: str, tmp_path: Path) ->
         load_theme(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("name: " + "[" * 5000 + "]" * 5000, "it is nested too deeply"), ("name: " + "9" * 5000, "Exceeds the limit")],
+    ids=["deep", "digits"],
+)
+def test_a_theme_that_yaml_cannot_make_values_of_is_refused_with_the_reason(
+    text: str, why: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(ThemeError, match=re.escape(f"{path}: cannot be read: {why}")):
+        load_theme(path)
+
+
 @pytest.mark.parametrize("path", sorted(THEMES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_role_can_be_read_on_the_background(path: Path) -> None:
     theme = load_theme(path)

@@ -21,7 +21,7 @@ from msgspec import Struct
 from gpuconsole.errors import ClusterError, UsageError
 from gpuconsole.model.text import clean
 
-_UNREADABLE = (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError, OSError)
+_UNREADABLE = (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError, OSError, RecursionError)
 """What reading a file that is no kubeconfig comes to, beside `ConfigException`."""
 CONNECTIONS = 128
 """Connections that are kept open: each watch holds one."""

@@ -4,9 +4,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct, ValidationError, convert, yaml
+from msgspec import Struct, ValidationError, convert
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
+from gpuconsole.model.documents.yamlsafe import FormError, read_yaml
 
 ACTIONS = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|w|d|h|m|s)")
@@ -146,8 +147,10 @@ class _File(Struct, rename="camel"):
 def read(text: str) -> Configuration:
     """Read a scheduler configuration; what it leaves out is KAI's default. Raises BadArgument."""
     try:
-        document = yaml.decode(text) or {}
-        file = convert(document, _File, strict=False)
+        # libyaml's own reader of whole documents ends the process where lists are nested very deeply.
+        file = convert(read_yaml(text).value or {}, _File, strict=False)
+    except FormError as error:
+        raise BadArgument(f"line {error.trouble.line}: {error.trouble.problem}") from None
     except (ValidationError, ValueError) as problem:
         raise BadArgument(str(problem)) from None
     return configuration(file.actions, file.tiers, file.queue_depth_per_action)

@@ -68,7 +68,12 @@ def in_editor(screen: ConsoleScreen, text: str) -> str | None:
         file = Path(folder) / "manifest.yaml"
         file.touch(mode=0o600)
         file.write_text(text, encoding="utf-8")
-        code = outside(screen, [*shlex.split(editor), str(file)])
+        try:
+            command = shlex.split(editor)
+        except ValueError as error:
+            screen.flash(f"The editor {editor} cannot be run: {error}", "error")
+            return None
+        code = outside(screen, [*command, str(file)])
         if code is None:
             return None
         if code != 0:
@@ -89,8 +94,11 @@ def as_text(document: dict[str, Any]) -> str:
 def read(text: str, before: dict[str, Any]) -> dict[str, Any]:
     """The edited manifest. Raises NotYaml."""
     try:
-        after = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        # By way of JSON, as it is sent: what has no form there, such as an alias of itself, is refused here.
+        after = msgspec.json.decode(msgspec.json.encode(yaml.safe_load(text)))
+    except RecursionError:
+        raise NotYaml("It is nested too deeply, or an alias names what it is in") from None
+    except (yaml.YAMLError, ValueError, TypeError) as error:
         raise NotYaml(f"It is no YAML: {' '.join(str(error).split())}") from error
     if not isinstance(after, dict) or not isinstance(after.get("metadata"), dict):
         raise NotYaml("It is no manifest: fields with values are needed, metadata among them")

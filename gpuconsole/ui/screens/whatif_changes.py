@@ -94,7 +94,9 @@ class ChangeScreen(ConsoleScreen):
     def _wrong_command(self, text: str) -> str:
         try:
             self._read_steps(text)
-        except (ScenarioError, yaml.YAMLError) as error:
+        except RecursionError:
+            return "it is nested too deeply"
+        except (ScenarioError, yaml.YAMLError, ValueError) as error:
             return clean(str(error).removeprefix("change: steps[0].commands[0]").lstrip(".: "), 200)
         return ""
 

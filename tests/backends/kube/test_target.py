@@ -66,7 +66,11 @@ def test_several_files_are_read_as_one(tmp_path: Path, monkeypatch: pytest.Monke
     assert find(Target(context="two")).namespace == "there"
 
 
-@pytest.mark.parametrize("text", ["", "[]", "apiVersion: v1\nkind: Config\n", "contexts: [{}]", "{", "a: [b"])
+DEEP = ["contexts: " + "[" * 5000 + "]" * 5000, "contexts: &a [*a]", "current-context: " + "9" * 5000]
+"""What makes a reader of YAML give up in other ways."""
+
+
+@pytest.mark.parametrize("text", ["", "[]", "apiVersion: v1\nkind: Config\n", "contexts: [{}]", "{", "a: [b", *DEEP])
 def test_a_file_that_is_no_kubeconfig_is_refused_with_its_name(tmp_path: Path, text: str) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(text)

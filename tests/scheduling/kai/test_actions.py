@@ -14,7 +14,15 @@ from gpuconsole.model.pod_template import PodAffinity, PodTemplate, PodTerm
 from gpuconsole.scheduling.kai.api.pod_sets import TopologyConstraint
 from gpuconsole.scheduling.kai.api.statuses import Status
 from gpuconsole.scheduling.kai.api.topologies import Topology
-from gpuconsole.scheduling.kai.conf import DEFAULT_TIERS, Configuration, Parameters, PluginOption, Tier, read
+from gpuconsole.scheduling.kai.conf import (
+    DEFAULT_TIERS,
+    BadArgument,
+    Configuration,
+    Parameters,
+    PluginOption,
+    Tier,
+    read,
+)
 from gpuconsole.scheduling.kai.session import Session
 from tests.scheduling.kai.worlds import NOW, after, job, node, queue, session
 
@@ -324,3 +332,22 @@ def test_liked_neighbours_count_where_the_plugin_is_used(plugins: tuple[str, ...
     nodes = [node(name, 2, {"host": name}) for name in ("n1", "n2")]
     made = session(nodes, [queue("a", 4)], [cache, client], configuration=Configuration(tiers=(tier,)))
     assert after(made, "allocate") == [("bind", "client-0", want)]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("tiers: " + "[" * 100_000, "line 1: it is nested deeper than 100 levels"),
+        ("tiers: [{plugins: [{name: a, arguments: {a: " + "{a: " * 3000 + "}" * 3000 + "}}]}]", "line 1: it is nested"),
+        ("tiers: &a [*a]", "line 1: *a contains itself"),
+        ("actions: {", "line 2: this is no YAML"),
+        ("actions: [a]", "Expected `str`, got `array`"),
+    ],
+    ids=["open lists", "deep mappings", "an alias of itself", "no YAML", "wrong type"],
+)
+def test_a_configuration_that_cannot_be_read_is_an_error_and_never_the_end_of_the_process(
+    text: str, problem: str
+) -> None:
+    with pytest.raises(BadArgument) as caught:
+        read(text)
+    assert str(caught.value).startswith(problem)
