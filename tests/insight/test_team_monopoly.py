@@ -172,3 +172,29 @@ def test_a_namespace_that_holds_a_shared_cluster_queue_while_another_one_waits_i
 )
 def test_a_shared_cluster_queue_without_a_monopoly(snapshot: Snapshot) -> None:
     assert found(snapshot) == []
+
+
+def test_unqueued_work_that_holds_all_gpus_while_admitted_work_of_kueue_has_no_node_is_a_monopoly() -> None:
+    """Jobs without the queue-name label pass Kueue by: its quota says that there is room, and no node has any."""
+    things = (
+        node("n1", 8),
+        of("rogue", "free", on="n1"),
+        running("good", "speech/lq", 4, "pool"),
+        of("speech", "good-0", 4, workload="speech/good"),
+    )
+    (one,) = monopolies(*things)
+    assert (one.subject, one.text, one.evidence["others wait for"]) == (
+        "rogue",
+        "namespace rogue holds 100% of the 8 GPUs; speech is pending below its share",
+        4.0,
+    )
+
+
+def test_what_kueue_admitted_is_no_monopoly_of_unqueued_work() -> None:
+    things = (
+        node("n1", 8),
+        running("train", "lab/lq", 8, "pool"),
+        of("lab", "train-0", on="n1", workload="lab/train"),
+        of("web", "eval", 4),
+    )
+    assert monopolies(*things) == []

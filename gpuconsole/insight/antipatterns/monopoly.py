@@ -25,6 +25,8 @@ class _Team(Struct):
     """What a team holds and waits for, in accelerators. Filled while it is counted."""
 
     used: float = 0.0
+    unqueued: float = 0.0
+    """Of what it holds, what no Workload of Kueue stands for."""
     wanted: float = 0.0
     blocked: bool = False
     """Something of it waits that no node has room for."""
@@ -34,7 +36,8 @@ def team_monopolies(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
     """A team that holds most accelerators, more than its share, while another one waits below its own share.
 
     A team's share is what its queue deserves; among namespaces, and where queues say nothing of that, an equal part.
-    Work that Kueue manages is left out: its quota says who may hold what (see `crowd.monopoly`).
+    What Kueue admitted is no monopoly, as its quota says who may hold what (see `crowd.monopoly`); but it may wait for
+    nodes that unqueued work of another namespace holds.
     """
     if not snapshot.seen.all_of(*PLACES) or not _anybody_waits(snapshot):
         return
@@ -47,7 +50,7 @@ def team_monopolies(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
         starved = [
             other for other, one in sorted(teams.items()) if other != name and one.blocked and one.used < shares[other]
         ]
-        if not total or team.used / total < MONOPOLY or team.used <= shares[name] or not starved:
+        if not total or team.unqueued / total < MONOPOLY or team.used <= shares[name] or not starved:
             continue
         beyond = team.used - shares[name]
         kind = "queue" if by_queue else "namespace"
@@ -79,7 +82,7 @@ _FIXES = {
 
 
 def _anybody_waits(snapshot: Snapshot) -> bool:
-    pods = any(not one.workload and one.devices for one in holdings(snapshot).get("", ()))
+    pods = any(one.devices for one in holdings(snapshot).get("", ()))
     return pods or any(group.phase in ("", "Pending") for group in snapshot.pod_groups.all())
 
 
@@ -88,17 +91,18 @@ def _teams(snapshot: Snapshot, most_idle: int) -> tuple[bool, Mapping[str, _Team
 
     What would fit into the GPUs that are idle on one node (`most_idle`) waits for another reason.
     """
-    work = [
-        (node, one) for node, held in holdings(snapshot).items() for one in held if not one.workload and one.devices
-    ]
+    work = [(node, one) for node, held in holdings(snapshot).items() for one in held if one.devices]
     held_back = {name: n for name, use in volcano_uses(snapshot).items() if (n := sum(use.held_back.values()))}
-    names = {queue_of(snapshot, one) for _, one in work} | held_back.keys()
+    names = {queue_of(snapshot, one) for _, one in work if not one.workload} | held_back.keys()
     by_queue = len(names - {""}) > 1
     teams: dict[str, _Team] = {}
     for node, one in work:
+        if by_queue and one.workload:
+            continue
         team = teams.setdefault(queue_of(snapshot, one) if by_queue else one.namespace, _Team())
         if node:
             team.used += one.gpus or one.devices
+            team.unqueued += 0 if one.workload else one.gpus or one.devices
         else:
             team.wanted += one.devices
             team.blocked |= one.devices > most_idle
