@@ -188,17 +188,17 @@ def _starts(queue: QuotaNode, use: QuotaUse, nodes: _Nodes, closed: str) -> Star
         by_topology=by_topology,
         level=nodes.level,
         now={size: min(limit[size] for limit in limits) for size in SIZES},
-        text=f"by quota nothing: {closed}"
-        if closed
-        else "; ".join(_reasons(queue.kind, use, nodes, by_quota, by_topology)),
+        text=f"by quota nothing: {closed}" if closed else "; ".join(_reasons(queue, use, nodes, by_quota, by_topology)),
     )
 
 
-def _reasons(kind: NodeKind, use: QuotaUse, nodes: _Nodes, by_quota: Counts, by_topology: Counts | None) -> list[str]:
-    whole, found = nodes.whole, []
+def _reasons(queue: QuotaNode, use: QuotaUse, nodes: _Nodes, by_quota: Counts, by_topology: Counts | None) -> list[str]:
+    kind, whole, found = queue.kind, nodes.whole, []
     if kind in ENGINES:
-        beyond = "; beyond that it gets what no other queue asks for" if use.used + use.available > use.nominal else ""
-        found.append(f"it has {use.used} of the {counted(use.nominal, whole.unit)} that it deserves{beyond}")
+        # KAI's quota may count devices of several kinds together.
+        has, unit = (use, whole.unit) if queue.unit == whole.unit else (queue.gpus, queue.unit)
+        beyond = "; beyond that it gets what no other queue asks for" if has.used + has.available > has.nominal else ""
+        found.append(f"it has {has.used} of the {counted(has.nominal, unit)} that it deserves{beyond}")
         if use.available < whole.idle:
             found.append(f"it may have {use.available} of {whole.idle} idle {whole.unit}s: {_limit(use)}")
     elif use.available < whole.idle:

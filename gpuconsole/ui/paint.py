@@ -129,4 +129,6 @@ def line(left: Cell, right: Cell, width: int, base: Style, style_of: StyleOf) ->
     tail = segments(right, base, style_of)
     tail_width = min(width, sum(cell_len(piece.text) for piece in tail))
     head = fitted(left, width - tail_width, base, style_of)
+    if 0 < tail_width < width and not "".join(piece.text for piece in head).endswith(" "):
+        head = [*fitted(left, width - tail_width - 1, base, style_of), Segment(" ", base)]
     return Strip([*head, *_cut(tail, tail_width)] if tail_width == width else [*head, *tail], width)

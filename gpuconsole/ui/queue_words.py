@@ -84,7 +84,7 @@ def _flavor(one: UsableQuota | QuotaUse, others: Sequence[UsableQuota | QuotaUse
 def _name(one: UsableQuota | QuotaUse, others: Sequence[UsableQuota | QuotaUse]) -> str:
     """The flavor, with the resource where it has quota of several of those that are shown."""
     alone = sum(other.flavor == one.flavor for other in others) == 1
-    return one.flavor if alone else f"{one.flavor} {fmt.resource(one.resource)}"
+    return one.flavor if alone else f"{one.flavor} {fmt.resource(one.resource)}".strip()
 
 
 def _counts(row: TreeRow, resource: str) -> bool:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.engine_queues import queues
 from gpuconsole.insight.engine_shares import engine_shares
-from gpuconsole.insight.quota_node import QuotaNode
+from gpuconsole.insight.quota_node import NodeKind, QuotaNode, QuotaUse
 from gpuconsole.insight.slots import starts
 from gpuconsole.insight.volcano_limits import takers
 from gpuconsole.model.cluster import Node, Pod
@@ -122,6 +122,11 @@ def test_slots_tell_what_starts_in_the_queues_in_their_unit(name: str, make: Cal
     assert [(one.idle, one.now[1]) for one in found.values()] == [(0, 0), (0, 0)]
 
 
+def test_slots_of_a_kai_queue_name_its_quota_as_kai_counts_it() -> None:
+    (one,) = {one.queue: one for one in starts(of_kai(KINDS["MIG mixed"])) if one.queue == "a"}.values()
+    assert one.text.startswith("it has 3 of the 1 compute slice that it deserves")
+
+
 def test_who_holds_a_volcano_queue_is_told_in_units() -> None:
     snapshot = of_volcano(KINDS["MIG mixed"])
     assert takers(snapshot, "b") == ("team/b has 1 MIG 3g.40gb instance of queue b",)
@@ -158,3 +163,12 @@ def test_queues_of_clusters_with_several_units_count_devices_and_tell_each_resou
         (SMALL, 3, 4),
         (LARGE, 1, 1),
     ]
+    first = tree_rows((kai,), {}, GPUS)[0]
+    assert "could take now gpu 4 (at most 6), mig-1g.10gb 4 (at most 7), " in _text(about(first)[0])
+
+
+@pytest.mark.parametrize(("used", "text"), [(8, "8 / 27 devices"), (15, "15 / 27 dev"), (1200, "1,200 / 27 dev")])
+def test_units_are_shortened_where_the_column_is_too_narrow(used: int, text: str) -> None:
+    use = QuotaUse(resource="gpu", nominal=27, used=used)
+    node = QuotaNode(kind=NodeKind.CLUSTER_QUEUE, name="q", gpus=use, unit="device")
+    assert _text(used_cell(tree_rows([node], {}, GPUS)[0])) == text

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from rich.style import Style
 from textual.color import Color
 
 from gpuconsole.insight.engines import Engine, Engines
@@ -19,7 +20,7 @@ from gpuconsole.ui.actions import ACTIONS, ALIASES, BY_ID, Scope
 from gpuconsole.ui.filters import FilterError, parse_filter
 from gpuconsole.ui.keymap import continuations, find, single_keys, spell
 from gpuconsole.ui.menus import menu
-from gpuconsole.ui.paint import GLYPHS, plain
+from gpuconsole.ui.paint import GLYPHS, line, plain
 from gpuconsole.ui.screens.driving import wrong_speed
 from gpuconsole.ui.screens.views import VIEWS
 from gpuconsole.ui.theme import COLOURS, ThemeError, load_theme, load_themes
@@ -445,3 +446,10 @@ SPEEDS = [("60", ""), ("×1,000", ""), ("0", RANGE), ("nan", RANGE), ("fast", "a
 @pytest.mark.parametrize(("text", "wrong"), SPEEDS)
 def test_speeds_are_checked(text: str, wrong: str) -> None:
     assert wrong_speed(text) == wrong
+
+
+@pytest.mark.parametrize("left", ["abcdef", "abcdefgh", "abcdefghijkl"])
+def test_the_two_sides_of_a_line_never_touch(left: str) -> None:
+    text = line(left, "right", 12, Style(), lambda role: Style()).text
+    assert len(text) == 12
+    assert text.endswith(" right")

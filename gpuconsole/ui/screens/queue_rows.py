@@ -15,7 +15,8 @@ from gpuconsole.ui.widgets.bars import bar, pool
 FOLDED, CHILDREN, FLAVORS = 0, 1, 2
 GPUS = "gpu"
 """The roll-up of all whole GPUs, whatever their resource is called."""
-BAR = 22
+USED, BAR = 14, 22
+"""Widths of columns."""
 ENDLESS = 2**63 - 1
 DEEPEST = 8
 """Deeper rows are indented no further, so that their names can be read."""
@@ -119,15 +120,18 @@ def used_cell(row: TreeRow) -> Cell:
     used = fmt.amount(row.resource, row.use.used)
     if row.node.kind is NodeKind.LOCAL_QUEUE:
         return ((used, "" if row.use.used else "dim"),)
-    of = f" / {fmt.amount(row.resource, row.use.nominal)}{_unit(row)}"
+    of = f" / {fmt.amount(row.resource, row.use.nominal)}"
+    of += _unit(row, USED - len(used) - len(of))
     return ((used, "borrowed" if row.use.borrowed else ""), (of, "dim"))
 
 
-def _unit(row: TreeRow) -> str:
-    """The unit in few characters where the row counts accelerators that are no whole GPUs."""
+def _unit(row: TreeRow, room: int) -> str:
+    """The unit in so few characters, where the row counts accelerators that are no whole GPUs: ` devices`, ` dev`."""
     if row.resource != GPUS or row.node.unit == WHOLE_GPU.noun or not row.use.nominal:
         return ""
-    return " MIG" if row.node.unit.startswith("MIG ") else f" {row.node.unit.rpartition(' ')[2]}s"
+    noun = row.node.unit.rpartition(" ")[2]
+    word = " MIG" if row.node.unit.startswith("MIG ") else f" {noun}s"
+    return word if len(word) <= room else f" {noun[:3]}"
 
 
 def bar_cell(row: TreeRow) -> Cell:
@@ -157,7 +161,7 @@ def _of_queue(cell: Callable[[TreeRow], Cell]) -> Callable[[TreeRow], Cell]:
 
 COLUMNS: tuple[Column[TreeRow], ...] = (
     Column("COHORT / QUEUE", name_cell, id="name", width=22, flex=3),
-    Column("USED / NOMINAL", used_cell, width=14, align="right"),
+    Column("USED / NOMINAL", used_cell, width=USED, align="right"),
     Column("", bar_cell, width=BAR),
     Column("▲BORROW", lambda row: _amount(row.resource, row.use.borrowed, "borrowed"), width=7, align="right", rank=2),
     Column("▼LENT", lambda row: _amount(row.resource, row.use.lent, "lent"), width=6, align="right", rank=2),
