@@ -382,7 +382,10 @@ spec:
     - coveredResources: [nvidia.com/gpu]
       flavors: [{name: h200, resources: [{name: nvidia.com/gpu, nominalQuota: 16}]}]
 ---
-{apiVersion: kueue.x-k8s.io/v1beta2, kind: LocalQueue, metadata: {name: lq-prod, namespace: prod}, spec: {clusterQueue: prod}}
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: lq-prod, namespace: prod}
+spec: {clusterQueue: prod}
 """
 
 
