@@ -270,4 +270,8 @@ def _workloads(lines: Iterable[Happened], before: Snapshot, after: Snapshot) -> 
     for workload in after.workloads.all():
         if (known := rows.get(workload.key)) is not None:
             known.state = phase_of(after, workload).value
+            ready = workload.condition("PodsReady")
+            if known.started is None and ready is not None and ready.status:
+                # The next slice of an elastic job takes pods over that run: nothing starts, and nothing is told.
+                known.started = ready.since
     return list(rows.values())

@@ -1,7 +1,11 @@
 """What `simulate` sums up: losses that are unknown, and workloads by their phase."""
 
+from msgspec.structs import replace
+
 from gpuconsole.cli.report import as_json, as_text, report
+from gpuconsole.model.clock import MINUTE, format_time
 from gpuconsole.model.events import Happened, What
+from gpuconsole.model.workloads import Condition
 from tests.insight.world import ORG_QUEUES, START, pod, running, world
 
 
@@ -41,3 +45,17 @@ def test_a_workload_has_the_phase_that_its_pods_have_at_the_end() -> None:
     after = world([*ORG_QUEUES, held, pod("p", wants=4, workload="prod/train")])
     (row,) = as_json(report([], before=before, after=after, seed=1))["workloads"]
     assert (row["workload"], row["state"]) == ("prod/train", "admitted")
+
+
+def test_what_runs_has_started_though_no_line_tells_of_it() -> None:
+    """The next slice of an elastic job takes over the pods of the one before: none of them starts."""
+    ready = Condition("PodsReady", True, "Started", "", START + MINUTE)
+    slices = [running(name, "prod/lq", 4, "cq-prod") for name in ("taken-over", "admitted")]
+    bare = [replace(one, conditions=tuple(c for c in one.conditions if c.type != ready.type)) for one in slices]
+    made = [replace(bare[0], conditions=(*bare[0].conditions, ready)), bare[1]]
+    lines = [Happened(time=START, what=What.SUBMITTED, workload=one.key, gpus=4) for one in made]
+    found = as_json(report(lines, before=world(ORG_QUEUES), after=world([*ORG_QUEUES, *made]), seed=1))["workloads"]
+    assert [(row["workload"], row["started"]) for row in found] == [
+        ("prod/taken-over", format_time(START + MINUTE)),
+        ("prod/admitted", None),
+    ]
