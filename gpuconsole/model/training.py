@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
+from gpuconsole.model.quantity import GPU
 
 CLUSTER_WIDE = "ClusterTrainingRuntime"
 NODE, LAUNCHER = "node", "launcher"
@@ -34,9 +35,43 @@ class TrainingRuntime(Struct, frozen=True, kw_only=True, omit_defaults=True, tag
         return "TrainingRuntime" if self.namespace else CLUSTER_WIDE
 
 
-_SHIPPED_POD = PodTemplate(containers=(Container(name=NODE, image="pytorch/pytorch"),), restart_policy="Never")
+_DATASET, _MODEL = "dataset-initializer", "model-initializer"
+_IMAGES = "ghcr.io/kubeflow/trainer"
+_TUNE = f"{_IMAGES}/torchtune-trainer"
+
+
+def _pods(name: str, image: str, container: str = NODE, gpus: int = 0) -> PodSet:
+    asked = {GPU: gpus} if gpus else {}
+    part = Container(name=container, image=image, limits=asked)
+    return PodSet(name=name, template=PodTemplate(containers=(part,), restart_policy="OnFailure"))
+
+
+def _initializer(name: str) -> PodSet:
+    return _pods(name, f"{_IMAGES}/{name}", name)
+
+
+def _mpi(name: str, image: str) -> TrainingRuntime:
+    pod_sets = (_pods(NODE, image), _pods(LAUNCHER, image))
+    return TrainingRuntime(name=name, nodes=1, mpi=True, launcher_is_node=True, pod_sets=pod_sets, trainers=(LAUNCHER,))
+
+
+def _plain(name: str, *pod_sets: PodSet) -> TrainingRuntime:
+    return TrainingRuntime(name=name, nodes=1, pod_sets=pod_sets, trainers=(NODE,))
+
+
 SHIPPED: dict[str, TrainingRuntime] = {
-    name: TrainingRuntime(name=name, nodes=1, pod_sets=(PodSet(name=NODE, template=_SHIPPED_POD),), trainers=(NODE,))
-    for name in ("torch-distributed",)
+    runtime.name: runtime
+    for runtime in (
+        _plain("torch-distributed", _pods(NODE, "pytorch/pytorch")),
+        _plain("torch-distributed-with-cache", _initializer(_DATASET), _pods(NODE, "pytorch/pytorch")),
+        _plain("jax-distributed", _pods(NODE, "nvcr.io/nvidia/jax")),
+        _plain("xgboost-distributed", _pods(NODE, f"{_IMAGES}/xgboost-runtime")),
+        _mpi("deepspeed-distributed", f"{_IMAGES}/deepspeed-runtime"),
+        _mpi("mlx-distributed", f"{_IMAGES}/mlx-runtime"),
+        *(
+            _plain(f"torchtune-{model}", _initializer(_DATASET), _initializer(_MODEL), _pods(NODE, _TUNE, gpus=2))
+            for model in ("llama3.2-1b", "llama3.2-3b", "qwen2.5-1.5b")
+        ),
+    )
 }
-"""What an installation of the trainer brings along; a TrainJob may name it although no manifest defines it."""
+"""ClusterTrainingRuntimes that the trainer's Helm chart installs; a TrainJob may name one that no manifest defines."""

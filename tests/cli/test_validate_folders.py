@@ -78,6 +78,19 @@ def test_a_fragment_beside_a_manifest_in_one_file_is_an_error_as_ever(gpuconsole
     assert gpuconsole("validate", tmp_path).lines[-1] == "1 error, 0 warnings, 0 notes"
 
 
+def test_what_a_chart_renders_from_its_files_is_ignored_and_its_plain_manifests_are_read(
+    gpuconsole: Line, tmp_path: Path
+) -> None:
+    plain = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n"
+    loop = f"{plain}---\nkind: X\napiVersion: v1\nlist:\n{{{{- range .Values.all }}}}\n- role: worker\n{{{{- end }}}}\n"
+    chart = {"c/Chart.yaml": "apiVersion: v2\nname: c\n", "c/crds/a.yaml": plain, "c/files/runtimes/b.yaml": loop}
+    write(tmp_path, chart)
+    done = gpuconsole("validate", "--strict", tmp_path)
+    assert done.status == 0
+    assert "read: 1 Namespace" in done.lines
+    assert any("c/files/runtimes/b.yaml" in line for line in done.lines)
+
+
 def test_templates_of_a_chart_are_ignored_and_other_templates_are_errors(gpuconsole: Line, tmp_path: Path) -> None:
     template = "apiVersion: v1\nkind: Namespace\nmetadata: {name: {{ .Values.name }}}\n{{- if x }}\n"
     chart = {"c/Chart.yaml": "apiVersion: v2\nname: c\n", "c/templates/deep/a.yaml": template}

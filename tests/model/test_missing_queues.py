@@ -1,9 +1,10 @@
-"""A LocalQueue that a job names and no file defines: a note where no queue is among the files, else a warning."""
+"""What a job names and no file defines, such as its LocalQueue: a note where none of that kind is among the files."""
 
 from pathlib import Path
 
 import pytest
 
+from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import load, load_text
 
 JOB = """
@@ -73,3 +74,80 @@ def test_queues_that_are_there_already_count(tmp_path: Path) -> None:
     change.write_text(JOB)
     assert [f.severity.value for f in load([change], over=[there]).findings] == ["warning"]
     assert [f.severity.value for f in load([change]).findings] == ["note"]
+
+
+HEAD = "metadata: {name: a, namespace: team}"
+VOLCANO_JOB = f"""
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+{HEAD}
+spec:
+  queue: research
+  minAvailable: 1
+  policies: [{{event: PodFailed, action: RestartJob}}]
+  tasks:
+  - {{name: w, replicas: 1, template: {{spec: {{restartPolicy: Never, containers: [{{name: c, image: x}}]}}}}}}
+"""
+VOLCANO_GROUP = f"apiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup\n{HEAD}\nspec: {{queue: research}}\n"
+VOLCANO_QUEUE = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: other}\nspec: {weight: 1}\n"
+FLOW = f"apiVersion: flow.volcano.sh/v1alpha1\nkind: JobFlow\n{HEAD}\nspec: {{flows: [{{name: t}}]}}\n"
+TEMPLATE = (
+    VOLCANO_JOB.replace("batch.volcano.sh", "flow.volcano.sh")
+    .replace("kind: Job", "kind: JobTemplate")
+    .replace("  queue: research\n", "")
+)
+KAI_GROUP = f"apiVersion: scheduling.run.ai/v2alpha2\nkind: PodGroup\n{HEAD}\nspec: {{queue: q, minMember: 1}}\n"
+KAI_QUEUE = "apiVersion: scheduling.run.ai/v2\nkind: Queue\nmetadata: {name: other}\nspec: {resources: {}}\n"
+TRAIN = f"apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\n{HEAD}\nspec: {{runtimeRef: {{name: RUNTIME}}}}\n"
+RUNTIME = """
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {name: other}
+spec:
+  template:
+    spec:
+      replicatedJobs:
+      - name: node
+        template: {spec: {template: {spec: {containers: [{name: node, image: x}]}}}}
+"""
+MISSING = {
+    "a queue of a Volcano Job": (VOLCANO_JOB, VOLCANO_QUEUE, "undefined-volcano-queue", "error"),
+    "a queue of a Volcano PodGroup": (VOLCANO_GROUP, VOLCANO_QUEUE, "undefined-volcano-queue", "error"),
+    "a template of a JobFlow": (FLOW, TEMPLATE, "undefined-jobtemplate", "warning"),
+    "a queue of a KAI PodGroup": (KAI_GROUP, KAI_QUEUE, "undefined-kai", "warning"),
+    "a runtime": (TRAIN.replace("RUNTIME", "mine"), RUNTIME, "undefined-clustertrainingruntime", "warning"),
+    "a runtime of the namespace": (
+        TRAIN.replace("{name: RUNTIME}", "{name: mine, kind: TrainingRuntime}"),
+        RUNTIME,
+        "undefined-trainingruntime",
+        "warning",
+    ),
+}
+
+
+@pytest.mark.parametrize(("work", "other", "code", "severity"), MISSING.values(), ids=MISSING)
+def test_what_a_lone_file_names_is_a_note_and_more_beside_others_of_its_kind(
+    work: str, other: str, code: str, severity: str
+) -> None:
+    def told(*texts: str) -> list[str]:
+        findings = load_text("---\n".join(texts), strict=True).findings
+        return [finding.severity.value for finding in findings if finding.code == code]
+
+    assert told(work) == ["note"]
+    assert told(work, other.replace("name: a,", "name: b,")) == [severity]
+
+
+SHIPPED = (
+    *("torch-distributed", "torch-distributed-with-cache", "jax-distributed", "xgboost-distributed"),
+    *("deepspeed-distributed", "mlx-distributed", "torchtune-llama3.2-1b", "torchtune-qwen2.5-1.5b"),
+)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_runtime_that_the_trainer_installs_needs_no_file(name: str) -> None:
+    loaded = load_text(TRAIN.replace("RUNTIME", name), strict=True)
+    assert loaded.findings == ()
+    (job,) = loaded.objects
+    assert isinstance(job, Job)
+    assert sum(pods.count for pods in job.pod_sets) >= 1
+    assert job.pod_sets[-1].template.containers[0].name == "node"

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from gpuconsole.model.documents.jsonsafe import looks_like_json, read_json
-from gpuconsole.model.documents.yamlsafe import FormError, Tree, read_yaml, sections
+from gpuconsole.model.documents.yamlsafe import TEMPLATE, FormError, Tree, read_yaml, sections
 
 _KEYS = ("apiVersion", "kind")
 _SCENARIO = ("steps", "objects", "arrivals", "files")
@@ -43,14 +43,28 @@ def _is_manifest(value: Any) -> bool:
     return isinstance(value, dict) and (all(key in value for key in _KEYS) or any(key in value for key in _SCENARIO))
 
 
-def is_chart_template(file: str) -> bool:
-    """True for a file among the templates of a Helm chart: it is a manifest only once it is rendered."""
+def is_chart_template(file: str, text: str) -> bool:
+    """True for a file among the templates of a Helm chart, or one elsewhere in it that the chart's templates render."""
     above = os.path.dirname(file)
     while above:
         parent, name = os.path.split(above)
         if name == "templates" and os.path.isfile(os.path.join(parent, "Chart.yaml")):
             return True
+        if os.path.isfile(os.path.join(above, "Chart.yaml")):
+            return _is_template(text)
         above = parent if parent != above else ""
+    return False
+
+
+def _is_template(text: str) -> bool:
+    """True if a document of the file can only be read once it is rendered."""
+    if "{{" not in text:
+        return False
+    try:
+        for section, _ in sections(text):
+            read_yaml(section)
+    except FormError as error:
+        return error.trouble.code == TEMPLATE
     return False
 
 

@@ -96,8 +96,8 @@ def _is_read(source: Source, patches: Collection[str]) -> bool:
     """True for a file of a folder that is to be read; one that could not be read at all is, so that it is said."""
     if source.troubles and not source.text:
         return True
-    elsewhere = is_chart_template(source.name) or (bool(patches) and os.path.realpath(source.name) in patches)
-    return not elsewhere and holds_manifest(source.text)
+    is_patch = bool(patches) and os.path.realpath(source.name) in patches
+    return not is_patch and not is_chart_template(source.name, source.text) and holds_manifest(source.text)
 
 
 def _below(folder: str | Path, suffixes: tuple[str, ...]) -> Iterator[str]:

@@ -22,6 +22,8 @@ MERGE = "<<"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _STRING = "tag:yaml.org,2002:str"
 _TEMPLATE = re.compile(r"\{\{-?\s*[.$\"\w][^{}]*\}\}")
+TEMPLATE = "template"
+"""Code of what is said of a document that is none before it is rendered."""
 _PLAIN_TAGS = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null"))
 _CONTAINER_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "!")
 
@@ -248,11 +250,12 @@ def read_yaml(text: str, first_line: int = 1) -> Tree:
     try:
         return _Builder(first_line).build(text)
     except FormError as error:
-        line = next(islice(text.split("\n"), error.trouble.line - first_line, None), "")
-        if not _TEMPLATE.search(line):
+        lines = text.split("\n")[: error.trouble.line - first_line + 1]
+        # A loop or condition on a line of its own may break what stands further down.
+        if not (_TEMPLATE.search(lines[-1]) or any(line.lstrip().startswith("{{") for line in lines)):
             raise
         problem, remedy = "this is a template, not a manifest yet", "render it first, such as by helm template"
-        raise FormError(Trouble(error.trouble.line, problem, remedy, "template")) from None
+        raise FormError(Trouble(error.trouble.line, problem, remedy, TEMPLATE)) from None
 
 
 def sections(text: str) -> Iterator[tuple[str, int]]:

@@ -7,7 +7,7 @@ from gpuconsole.model.cluster import SYSTEM_PRIORITIES, Namespace, PriorityClass
 from gpuconsole.model.documents.findings import Path, Severity
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import CronRules, FlowRules
+from gpuconsole.model.job_rules import CronRules, FlowRules, TrainRules
 from gpuconsole.model.jobs.labels import PRIORITY_CLASS, QUEUE
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.labels import NAMESPACE_NAME
@@ -21,6 +21,7 @@ from gpuconsole.model.manifests.volcano_checks import (
     known_queues,
 )
 from gpuconsole.model.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
+from gpuconsole.model.training import CLUSTER_WIDE, SHIPPED
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Workload
 
@@ -75,7 +76,7 @@ def _check(entry: Entry, names: Names) -> None:
         case KaiPodGroup() as group:
             check_kai_group(group, place, names)
         case PodGroup(queue=name) if name:
-            check_queue_of_group(place, known_queues(names.get("volcano_queues", {})))
+            check_queue_of_group(place, names.get("volcano_queues", {}))
 
 
 def _defined(
@@ -172,8 +173,10 @@ def _check_job(job: Job, place: Reader, names: Names) -> None:
             (*above, "metadata", "labels", PRIORITY_CLASS),
             "Kueue creates no Workload until it is; the simulator takes priority 0",
         )
+    if isinstance(job.rules, TrainRules):
+        _check_runtime(job, job.rules, place, names)
     if job.kind == "VolcanoJob":
-        check_queue_of_job(place, known_queues(names.get("volcano_queues", {})))
+        check_queue_of_job(place, names.get("volcano_queues", {}))
     for name in dict.fromkeys(pods.template.priority_class for pods in job.pod_sets):
         _check_priority(name, place, names)
 
@@ -183,13 +186,28 @@ def _check_flow(flow: Job, rules: FlowRules, place: Reader, names: Names) -> Non
     for number, one in enumerate(rules.flows):
         key = f"JobTemplate/{flow.namespace}/{one.template}"
         effect = "the flow stops there until it exists"
-        _defined(key, "jobs", "JobTemplate", names, place, ("spec", "flows", number, "name"), effect)
+        severity = _severity(any(key.startswith("JobTemplate/") for key in names.get("jobs", {})))
+        _defined(key, "jobs", "JobTemplate", names, place, ("spec", "flows", number, "name"), effect, severity)
+
+
+def _check_runtime(job: Job, rules: TrainRules, place: Reader, names: Names) -> None:
+    """A TrainJob names a runtime of its namespace or of the cluster; those that the trainer installs need no file."""
+    is_cluster_wide = rules.kind == CLUSTER_WIDE
+    if rules.runtime and not (is_cluster_wide and rules.runtime in SHIPPED):
+        key = rules.runtime if is_cluster_wide else f"{job.namespace}/{rules.runtime}"
+        effect = "the TrainJob is refused until it exists"
+        severity = _severity(bool(names.get("training_runtimes")))
+        _defined(key, "training_runtimes", rules.kind, names, place, ("spec", "runtimeRef", "name"), effect, severity)
 
 
 def _severity_of_queue(names: Names) -> Severity:
     """How bad it is that a LocalQueue is missing: where no queue is among the files, they are somewhere else."""
-    has_queues = any(names.get(table) for table in ("local_queues", "cluster_queues"))
-    return Severity.WARNING if has_queues else Severity.NOTE
+    return _severity(any(names.get(table) for table in ("local_queues", "cluster_queues")))
+
+
+def _severity(has_fellows: bool) -> Severity:
+    """How bad it is that an object is missing: where none of its kind is among the files, they are somewhere else."""
+    return Severity.WARNING if has_fellows else Severity.NOTE
 
 
 def _is_unqueued(job: Job, names: Names) -> bool:

@@ -36,7 +36,10 @@ def check_kai_group(group: KaiPodGroup, place: Reader, names: Names) -> None:
 def check_queue_for_jobs(name: str, place: Reader, path: Path, names: Names) -> None:
     """Only queues that have none below them take jobs."""
     queues = names.get("kai_queues", {})
-    if name not in queues:
+    if not queues and name:
+        problem = f"Queue '{name}' is not defined here: its pods wait until it exists"
+        place.report.note(place.at(*path), problem, f"define a Queue {name}", "undefined-kai")
+    elif name not in queues:
         _undefined(place, path, f"Queue '{name}' does not exist", f"define a Queue {name}, or name another one")
     elif any(isinstance(e.thing, KaiQueue) and e.thing.parent == name for e in queues.values()):
         problem = f"KAI Queue {name} has queues below it: it takes no jobs"
