@@ -512,6 +512,20 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/sim/test_resource_quotas.py",),
     ),
     Mutant(
+        "what is used of a ResourceQuota does not fall when a pod has ended",
+        "gpuconsole/sim/quota_usage.py",
+        "return old.template is new.template and old.done == new.done",
+        "return old.template is new.template",
+        ("tests/sim/test_object_quotas.py",),
+    ),
+    Mutant(
+        "later pods of a group leave the domain of the others",
+        f"{KUBE}/placements.py",
+        "if not taken or taken == {value}",
+        "if True",
+        ("tests/sim/test_group_topologies.py",),
+    ),
+    Mutant(
         "who was refused by a ResourceQuota never tries again",
         f"{CONTROLLERS}/quotas.py",
         "_let_try_again(world, namespace)",

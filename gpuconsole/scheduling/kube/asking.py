@@ -1,7 +1,6 @@
 """What one pod asks of pods anywhere: the plugins that look beyond a node, prepared for it."""
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from gpuconsole.scheduling.kube.census import Census
 from gpuconsole.scheduling.kube.means import Means
@@ -10,8 +9,6 @@ from gpuconsole.scheduling.kube.plugins import MEETINGS, WISHES
 from gpuconsole.scheduling.kube.plugins.roles import Asker, Concern, Refusal, Trouble, Wish
 from gpuconsole.scheduling.kube.profile import NODE_PORTS, Profile
 from gpuconsole.scheduling.kube.units import Waiter
-
-TOPOLOGY_PLACEMENT = "TopologyPlacement"
 
 
 class Asking(Struct, frozen=True):
@@ -27,10 +24,6 @@ class Asking(Struct, frozen=True):
     @property
     def silent(self) -> bool:
         return not (self.trouble or self.concerns or self.wishes)
-
-    def within(self, placement: Concern) -> "Asking":
-        """The same on the nodes of a pod group's placement only."""
-        return replace(self, concerns=((TOPOLOGY_PLACEMENT, placement), *self.concerns))
 
     def refusal(self, state: NodeState, *, early: bool = False) -> Refusal | None:
         """Why the node is refused, by the first filter that does so; None if it is not.

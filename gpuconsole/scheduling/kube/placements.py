@@ -4,40 +4,22 @@ kube-scheduler's podGroupSchedulingPlacementAlgorithm with its plugins TopologyP
 NodeResourcesFit. Where several placements score the same, it draws one; here the first by name is taken.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.scheduling.kube import messages
 from gpuconsole.scheduling.kube.board import Board
 from gpuconsole.scheduling.kube.nodes import NodeState, Seat
 from gpuconsole.scheduling.kube.placing import Place, place
-from gpuconsole.scheduling.kube.plugins.roles import Refusal
 from gpuconsole.scheduling.kube.scores import MAX_SCORE, most_allocated
 from gpuconsole.scheduling.kube.units import Gang
 
-_OUTSIDE = Refusal(("node(s) were outside of the pod group's placement",), final=True)
-
-
-class Placement(Struct, frozen=True):
-    """The nodes with these labels: (key, value), the outermost domain first; all nodes without any."""
-
-    labels: tuple[tuple[str, str], ...] = ()
-
-    def refusal(self, node: Node) -> Refusal | None:
-        """The refusal of a node outside, None inside."""
-        inside = all(node.labels.get(key) == value for key, value in self.labels)
-        return None if inside else _OUTSIDE
-
-    def moved(self, node: Node, pods: Iterable[Pod], by: int) -> "Placement":
-        """The same: pods make no difference."""
-        return self
-
-
-ALL_NODES = Placement()
+Placement = tuple[int, ...]
+"""The numbers of the nodes that a group may use, in the order in which they are searched."""
 
 
 class GroupTree(Struct, frozen=True, kw_only=True):
@@ -65,7 +47,7 @@ class GroupTree(Struct, frozen=True, kw_only=True):
         return bool(self.topology_key or self.children)
 
 
-def place_tree(board: Board, tree: GroupTree, now: Time, within: Placement = ALL_NODES) -> list[Place] | None:
+def place_tree(board: Board, tree: GroupTree, now: Time, within: Placement | None = None) -> list[Place] | None:
     """Place a group inside a placement as far as its pods fit now; None if that is less than it needs at once."""
     if not tree.topology_key:
         return _place_inside(board, tree, now, within)
@@ -81,17 +63,22 @@ def place_tree(board: Board, tree: GroupTree, now: Time, within: Placement = ALL
     return _best(tree, found) if found else None
 
 
-def domains(board: Board, tree: GroupTree, within: Placement = ALL_NODES) -> list[Placement]:
+def domains(board: Board, tree: GroupTree, within: Placement | None = None) -> list[Placement]:
     """The candidate placements of a group by name; only the one of its pods that have a node already, if any have.
 
     None where those are in several domains, or in none.
     """
-    values = {value for node in _nodes(board, within) if (value := node.labels.get(tree.topology_key)) is not None}
+    nodes: dict[str, list[int]] = defaultdict(list)
     there = {pod for gang in tree.gangs for pod in gang.seated}
-    for state in board.nodes if there else ():
-        if state.node is not None and not there.isdisjoint(state.seats):
-            values &= {state.node.labels.get(tree.topology_key, "")}
-    return [Placement((*within.labels, (tree.topology_key, value))) for value in sorted(values)]
+    taken = set()
+    for number in board.order if within is None else within:
+        state = board.nodes[number]
+        value = state.node.labels.get(tree.topology_key) if state.node is not None else None
+        if value is not None:
+            nodes[value].append(number)
+        if there and not there.isdisjoint(state.seats):
+            taken.add(value)
+    return [tuple(nodes[value]) for value in sorted(nodes) if not taken or taken == {value}]
 
 
 def placement_refusal(board: Board, tree: GroupTree, gang: Gang, now: Time) -> str:
@@ -108,7 +95,7 @@ def placement_refusal(board: Board, tree: GroupTree, gang: Gang, now: Time) -> s
     return messages.placement_waits(gang.name, most, max(gang.needed, 1), tree.topology_key, len(candidates))
 
 
-def _place_inside(board: Board, tree: GroupTree, now: Time, within: Placement) -> list[Place] | None:
+def _place_inside(board: Board, tree: GroupTree, now: Time, within: Placement | None) -> list[Place] | None:
     if not tree.children:
         return _place_gang(board, tree.gang, now, within)
     steps: list[Place] = []
@@ -123,8 +110,8 @@ def _place_inside(board: Board, tree: GroupTree, now: Time, within: Placement) -
     return steps if placed >= tree.least else None
 
 
-def _place_gang(board: Board, gang: Gang | None, now: Time, within: Placement) -> list[Place] | None:
-    if gang is None:
+def _place_gang(board: Board, gang: Gang | None, now: Time, within: Placement | None) -> list[Place] | None:
+    if gang is None or not _enough(board, gang, within):
         return None
     with board.trial():
         steps = _place_pods(board, gang, now, within)
@@ -132,11 +119,21 @@ def _place_gang(board: Board, gang: Gang | None, now: Time, within: Placement) -
     return steps if len(steps) >= gang.needed and (steps or gang.seated) else None
 
 
-def _place_pods(board: Board, gang: Gang, now: Time, within: Placement) -> list[Place]:
+def _enough(board: Board, gang: Gang, within: Placement | None) -> bool:
+    """A quick no: kinds of pod looked at alone already find fewer places on the nodes than the gang needs."""
+    places = 0
+    for waiter, count in gang.kinds:
+        outlook = board.outlook(waiter.shape, waiter.priority)
+        slots = outlook.slots if within is None else sum(outlook.verdict(number).slots for number in within)
+        places += min(count, slots)
+    return places >= gang.needed
+
+
+def _place_pods(board: Board, gang: Gang, now: Time, within: Placement | None) -> list[Place]:
     """Seat the pods that fit, for the trial that is under way."""
     steps = []
     for waiter in gang.members:
-        found = place(board, waiter, within if within.labels else None)
+        found = place(board, waiter, within)
         if found is not None:
             _assume(board, (found,), now)
             steps.append(found)
@@ -160,7 +157,7 @@ def _best(tree: GroupTree, found: Sequence[tuple[list[Place], int]]) -> list[Pla
 
 def _allocated(board: Board, domain: Placement) -> int:
     """NodeResourcesFit's score of a placement: MostAllocated over all its nodes."""
-    states = [state for state in board.nodes if state.node is not None and domain.refusal(state.node) is None]
+    states = [board.nodes[number] for number in domain]
     total = weights = 0
     for name, weight in board.rules.strategy.resources:
         capacity = sum(state.node.allocatable.get(name, 0) for state in states if state.node is not None)
@@ -172,7 +169,3 @@ def _allocated(board: Board, domain: Placement) -> int:
 
 def _used(state: NodeState, name: str) -> int:
     return state.counted[name == MEMORY] if name in (CPU, MEMORY) else state.used.get(name, 0)
-
-
-def _nodes(board: Board, within: Placement) -> Iterable[Node]:
-    return (state.node for state in board.nodes if state.node is not None and within.refusal(state.node) is None)

@@ -1,6 +1,7 @@
 """How one pod and one gang are placed on the board: plans, made in a trial, that the session carries out."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -11,7 +12,6 @@ from gpuconsole.scheduling.kube.board import Board
 from gpuconsole.scheduling.kube.budgets import OpenBudget
 from gpuconsole.scheduling.kube.nodes import Reservation, Seat
 from gpuconsole.scheduling.kube.outlook import Outlook
-from gpuconsole.scheduling.kube.plugins.roles import Concern
 from gpuconsole.scheduling.kube.preemption import Victims, victims
 from gpuconsole.scheduling.kube.search import choose, look, refused
 from gpuconsole.scheduling.kube.units import Gang, Waiter
@@ -35,26 +35,24 @@ class Claim(Struct, frozen=True):
 Step = Place | Claim
 
 
-def place(board: Board, waiter: Waiter, within: Concern | None = None) -> Place | None:
-    """Find the best node for a pod, the one that it is nominated to first; `within` refuses nodes beforehand."""
+def place(board: Board, waiter: Waiter, within: Sequence[int] | None = None) -> Place | None:
+    """Find the best node for a pod, the one that it is nominated to first; `within` are the only ones to look at."""
     outlook, asking = board.outlook(waiter.shape, waiter.priority), board.asking(waiter)
-    if within is not None:
-        asking = asking.within(within)
-    if waiter.nominated:
+    if waiter.nominated and within is None:
         number = board.number(waiter.nominated)
         fits = not asking.trouble and outlook.renew().fits(number)
         if fits and asking.refusal(board.nodes[number]) is None:
             return Place(waiter, number)
-    found = _find(board, waiter, outlook, asking)
+    found = _find(board, waiter, outlook, asking, within)
     return None if found is None else Place(waiter, found)
 
 
-def _find(board: Board, waiter: Waiter, outlook: Outlook, asking: Asking) -> int | None:
+def _find(board: Board, waiter: Waiter, outlook: Outlook, asking: Asking, within: Sequence[int] | None) -> int | None:
     if asking.trouble:
         return None
-    if asking.silent and board.policy.profile is None:
+    if within is None and asking.silent and board.policy.profile is None:
         return outlook.drawn(waiter.pod) if board.policy.packing == "random" else outlook.best()
-    found = look(board, outlook, asking)
+    found = look(board, outlook, asking, within)
     board.start = (board.start + found.seen) % max(1, len(board.order))
     return choose(board, outlook, asking, found.numbers)
 

@@ -19,9 +19,12 @@ class Found(Struct, frozen=True):
     seen: int
 
 
-def look(board: Board, outlook: Outlook, asking: Asking) -> Found:
-    """The nodes that fit, from where the last search ended; so many of them as the profile wants."""
-    order = board.order
+def look(board: Board, outlook: Outlook, asking: Asking, within: Sequence[int] | None = None) -> Found:
+    """The nodes that fit, from where the last search ended; so many of them as the profile wants.
+
+    `within` are the only nodes to look at, in the board's order.
+    """
+    order = board.order if within is None else within
     wanted, count = board.rules.wanted(len(order)), len(order)
     found: list[int] = []
     seen = 0
