@@ -5,9 +5,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import yaml
 from textual.color import Color, ColorParseError
 from textual.theme import Theme
+
+from gpuconsole.model.documents.yamlsafe import FormError, read_yaml
 
 COLOURS = (
     "own",
@@ -41,11 +42,11 @@ class ThemeError(ValueError):
 def load_theme(path: Path) -> Theme:
     """Read one theme. Raises ThemeError for unknown keys, missing roles and colours that are none."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        document = read_yaml(path.read_text(encoding="utf-8")).value
+    except FormError as error:
+        raise ThemeError(f"{path}:{error.trouble.line}: cannot be read: {error.trouble.problem}") from error
+    except (OSError, UnicodeDecodeError) as error:
         raise ThemeError(f"{path}: cannot be read: {error}") from error
-    except RecursionError:
-        raise ThemeError(f"{path}: cannot be read: it is nested too deeply") from None
     if not isinstance(document, dict):
         raise ThemeError(f"{path}: a theme is a mapping with name, primary, variables …")
     _check_keys(path, document)

@@ -18,7 +18,7 @@ from gpuconsole.services.console import Console
 from gpuconsole.ui.actions import BY_ID, Scope
 from gpuconsole.ui.app import ConsoleApp
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.editing import DiffScreen, NotYaml, difference, read
+from gpuconsole.ui.screens.editing import DiffScreen, NotYaml, as_text, difference, read
 from gpuconsole.ui.screens.forwards import ForwardsScreen
 from gpuconsole.ui.screens.logs import LogScreen
 from gpuconsole.ui.screens.pod_actions import wrong_ports
@@ -404,6 +404,11 @@ async def test_a_job_that_no_queue_manages_is_suspended_and_resumed(cluster: Fak
 def test_an_edit_that_has_no_form_in_json_is_refused(text: str) -> None:
     with pytest.raises(NotYaml):
         read(text, {"metadata": {}})
+
+
+def test_texts_that_look_like_numbers_stay_texts_in_an_edit() -> None:
+    before = {"metadata": {"annotations": {"a": "1e3", "b": "0o17", "c": "007", "d": "1_0", "e": "yes", "f": "1:30"}}}
+    assert read(as_text(before), before) == before
 
 
 def test_dates_of_an_edit_are_the_texts_that_they_stand_for() -> None:

@@ -144,15 +144,18 @@ def test_a_spoilt_theme_is_refused_with_the_reason(case: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [("name: " + "[" * 5000 + "]" * 5000, "it is nested too deeply"), ("name: " + "9" * 5000, "Exceeds the limit")],
-    ids=["deep", "digits"],
+    [
+        ("name: " + "[" * 5000 + "]" * 5000, "it is nested deeper than 100 levels"),
+        ("name: &a [*a]", "*a contains itself"),
+    ],
+    ids=["deep", "an alias of itself"],
 )
 def test_a_theme_that_yaml_cannot_make_values_of_is_refused_with_the_reason(
     text: str, why: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
-    with pytest.raises(ThemeError, match=re.escape(f"{path}: cannot be read: {why}")):
+    with pytest.raises(ThemeError, match=re.escape(f"{path}:1: cannot be read: {why}")):
         load_theme(path)
 
 

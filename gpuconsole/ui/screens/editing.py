@@ -13,6 +13,7 @@ import yaml
 from textual.app import ComposeResult
 
 from gpuconsole.model.commands import Edit
+from gpuconsole.model.documents.yamlsafe import FormError, read_yaml
 from gpuconsole.model.text import clean
 from gpuconsole.services.desk import Manifest
 from gpuconsole.ui.names import called
@@ -94,10 +95,11 @@ def as_text(document: dict[str, Any]) -> str:
 def read(text: str, before: dict[str, Any]) -> dict[str, Any]:
     """The edited manifest. Raises NotYaml."""
     try:
-        # By way of JSON, as it is sent: what has no form there, such as an alias of itself, is refused here.
+        read_yaml(text)  # Depth and aliases are bounded.
+        # Written by PyYAML, so read by it: it takes more texts for texts than Kubernetes does, such as 1e3.
         after = msgspec.json.decode(msgspec.json.encode(yaml.safe_load(text)))
-    except RecursionError:
-        raise NotYaml("It is nested too deeply, or an alias names what it is in") from None
+    except FormError as error:
+        raise NotYaml(f"It is no YAML: line {error.trouble.line}: {error.trouble.problem}") from error
     except (yaml.YAMLError, ValueError, TypeError) as error:
         raise NotYaml(f"It is no YAML: {' '.join(str(error).split())}") from error
     if not isinstance(after, dict) or not isinstance(after.get("metadata"), dict):

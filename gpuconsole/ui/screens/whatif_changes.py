@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import yaml
 from textual import work
 
+from gpuconsole.model.documents.yamlsafe import FormError, read_yaml
 from gpuconsole.model.manifests import Severity
 from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import Workload
@@ -94,14 +94,14 @@ class ChangeScreen(ConsoleScreen):
     def _wrong_command(self, text: str) -> str:
         try:
             self._read_steps(text)
-        except RecursionError:
-            return "it is nested too deeply"
-        except (ScenarioError, yaml.YAMLError, ValueError) as error:
+        except FormError as error:
+            return clean(error.trouble.problem, 200)
+        except ScenarioError as error:
             return clean(str(error).removeprefix("change: steps[0].commands[0]").lstrip(".: "), 200)
         return ""
 
     def _read_steps(self, text: str) -> Changes:
-        return read_changes([{"steps": [{"commands": [yaml.safe_load(text)]}]}], "change", self.snapshot.time)
+        return read_changes([{"steps": [{"commands": [read_yaml(text).value]}]}], "change", self.snapshot.time)
 
     def _add_all(self, changes: Changes) -> None:
         for command in changes.commands:
