@@ -37,7 +37,7 @@ def _parts(answer: WhatIf, within: str) -> Iterator[str]:
         times = sum(one.evictions for one in answer.spared)
         yield f"avoids {counted(times, 'eviction')} of {counted(len(answer.spared), 'workload')}"
     if not answer.outcomes:
-        yield from _others(answer)
+        yield from _others(answer, within)
 
 
 def _starts(answer: WhatIf, within: str) -> Iterator[str]:
@@ -62,7 +62,7 @@ def _starts(answer: WhatIf, within: str) -> Iterator[str]:
 def _start(one: Outcome, now: Time, within: str, *, ran: bool) -> str:
     """What becomes of the only workload; with `ran` it lost its place after it ran."""
     if one.admitted is None:
-        return f"is not admitted {within}: {one.why.removesuffix('.')}"
+        return f"is not admitted {within}: {_clause(one.why)}"
     if one.started is None:
         lacking = f": {one.lacking}" if one.lacking else ""
         when = "" if one.admitted < now else f" {_after(one.admitted, now)}"
@@ -111,20 +111,26 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _others(answer: WhatIf) -> Iterator[str]:
+def _others(answer: WhatIf, within: str) -> Iterator[str]:
     """The changes for pending workloads that the commands are not about."""
-    end = answer.horizon + 1
-    moves = [
-        (end if one.changed is None else one.changed) - (end if one.without is None else one.without)
-        for one in answer.shifts
-    ]
-    earlier, later = sum(move < 0 for move in moves), sum(move > 0 for move in moves)
-    if earlier:
-        yield f"{counted(earlier, 'pending workload')} admitted earlier"
-    if later:
-        yield f"{counted(later, 'pending workload')} admitted later"
-    if not (moves or answer.victims or answer.knock_on or answer.spared or answer.closed):
+    shifts = answer.shifts
+    both = [one.changed - one.without for one in shifts if one.changed is not None and one.without is not None]
+    for count, words in (
+        (sum(move < 0 for move in both), "admitted earlier"),
+        (sum(one.without is None for one in shifts), f"admitted that would not be {within}"),
+        (sum(move > 0 for move in both), "admitted later"),
+        (sum(one.changed is None for one in shifts), f"no longer admitted {within}"),
+    ):
+        if count:
+            yield f"{counted(count, 'pending workload')} {words}"
+    if not (shifts or answer.victims or answer.knock_on or answer.spared or answer.closed):
         yield "evicts no workload, and no admission time changes"
+
+
+def _clause(sentence: str) -> str:
+    """A sentence as a part of another one; names keep their letters."""
+    words = sentence.removesuffix(".")
+    return f"it{words[2:]}" if words.startswith("It ") else words
 
 
 def _after(moment: Time, now: Time, about: str = "") -> str:

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.course import Victim
 from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.whatif import Outcome, WhatIf, looks, what_if
+from gpuconsole.insight.whatif import Outcome, Shift, WhatIf, looks, what_if
 from gpuconsole.insight.whatif_evictions import EvictedWorkload, evictions_by_cause
 from gpuconsole.insight.whatif_verdict import verdict
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
@@ -153,3 +153,31 @@ def test_work_that_runs_and_loses_its_node_for_good_is_not_said_never_to_start()
     ):
         found: WhatIf = replace(answer, outcomes=(lacking,), evictions=evictions)
         assert verdict(found).startswith(f"lender/owner {words}")
+
+
+def test_the_verdict_of_a_quota_tells_work_that_is_no_longer_admitted_from_work_that_is_admitted_later() -> None:
+    answer = what_if(looks(shared(), (SetQuota("lender", "a100", "nvidia.com/gpu", 9),), MINUTE))
+    moves = ((3, 1), (5, 2), (None, 4), (1, 6), (2, None), (3, None), (4, None))
+    shifts = tuple(
+        Shift(
+            workload=f"a/{n}",
+            queue="lender",
+            gpus=1,
+            without=None if without is None else START + without * MINUTE,
+            changed=None if changed is None else START + changed * MINUTE,
+        )
+        for n, (without, changed) in enumerate(moves)
+    )
+    found: WhatIf = replace(answer, shifts=shifts)
+    assert verdict(found) == (
+        "2 pending workloads admitted earlier; 1 pending workload admitted that would not be before the horizon; "
+        "1 pending workload admitted later; 3 pending workloads no longer admitted before the horizon."
+    )
+
+
+def test_the_reason_of_work_that_is_not_admitted_goes_on_in_the_sentence() -> None:
+    answer = what_if(looks(shared(), (owner(),), HOUR))
+    (one,) = answer.outcomes
+    waits = replace(one, admitted=None, started=None, code=Code.CHECKS, why="It has its quota in q and waits for c.")
+    found: WhatIf = replace(answer, outcomes=(waits,), evictions=())
+    assert verdict(found) == ("lender/owner is not admitted before the horizon: it has its quota in q and waits for c.")
