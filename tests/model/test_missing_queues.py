@@ -88,8 +88,6 @@ spec:
   tasks:
   - {{name: w, replicas: 1, template: {{spec: {{restartPolicy: Never, containers: [{{name: c, image: x}}]}}}}}}
 """
-VOLCANO_GROUP = f"apiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup\n{HEAD}\nspec: {{queue: research}}\n"
-VOLCANO_QUEUE = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: other}\nspec: {weight: 1}\n"
 FLOW = f"apiVersion: flow.volcano.sh/v1alpha1\nkind: JobFlow\n{HEAD}\nspec: {{flows: [{{name: t}}]}}\n"
 TEMPLATE = (
     VOLCANO_JOB.replace("batch.volcano.sh", "flow.volcano.sh")
@@ -111,8 +109,6 @@ spec:
         template: {spec: {template: {spec: {containers: [{name: node, image: x}]}}}}
 """
 MISSING = {
-    "a queue of a Volcano Job": (VOLCANO_JOB, VOLCANO_QUEUE, "undefined-volcano-queue", "error"),
-    "a queue of a Volcano PodGroup": (VOLCANO_GROUP, VOLCANO_QUEUE, "undefined-volcano-queue", "error"),
     "a template of a JobFlow": (FLOW, TEMPLATE, "undefined-jobtemplate", "warning"),
     "a queue of a KAI PodGroup": (KAI_GROUP, KAI_QUEUE, "undefined-kai", "warning"),
     "a runtime": (TRAIN.replace("RUNTIME", "mine"), RUNTIME, "undefined-clustertrainingruntime", "warning"),

@@ -76,7 +76,7 @@ def _check(entry: Entry, names: Names) -> None:
         case KaiPodGroup() as group:
             check_kai_group(group, place, names)
         case PodGroup(queue=name) if name:
-            check_queue_of_group(place, names.get("volcano_queues", {}))
+            check_queue_of_group(place, known_queues(names.get("volcano_queues", {})))
 
 
 def _defined(
@@ -176,7 +176,7 @@ def _check_job(job: Job, place: Reader, names: Names) -> None:
     if isinstance(job.rules, TrainRules):
         _check_runtime(job, job.rules, place, names)
     if job.kind == "VolcanoJob":
-        check_queue_of_job(place, names.get("volcano_queues", {}))
+        check_queue_of_job(place, known_queues(names.get("volcano_queues", {})))
     for name in dict.fromkeys(pods.template.priority_class for pods in job.pod_sets):
         _check_priority(name, place, names)
 

@@ -37,8 +37,9 @@ def check_queue_for_jobs(name: str, place: Reader, path: Path, names: Names) -> 
     """Only queues that have none below them take jobs."""
     queues = names.get("kai_queues", {})
     if not queues and name:
-        problem = f"Queue '{name}' is not defined here: its pods wait until it exists"
-        place.report.note(place.at(*path), problem, f"define a Queue {name}", "undefined-kai")
+        # The queues are somewhere else.
+        remedy = f"define a Queue {name}, or name another one"
+        place.report.note(place.at(*path), f"Queue '{name}' does not exist", remedy, "undefined-kai")
     elif name not in queues:
         _undefined(place, path, f"Queue '{name}' does not exist", f"define a Queue {name}, or name another one")
     elif any(isinstance(e.thing, KaiQueue) and e.thing.parent == name for e in queues.values()):

@@ -1,11 +1,11 @@
 """What Volcano's webhooks say of queues and jobs among the others of a file."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gpuconsole.model.apiserver.volcano import hierarchy, jobs
 from gpuconsole.model.apiserver.volcano.groups import check_group_queue
-from gpuconsole.model.apiserver.volcano.objections import Objection, report
+from gpuconsole.model.apiserver.volcano.objections import report
 from gpuconsole.model.apiserver.volcano.queues import check_hierarchy
 from gpuconsole.model.apiserver.volcano.shapes import QUEUE, fits
 from gpuconsole.model.documents.reader import Reader
@@ -38,21 +38,12 @@ def check_volcano_queue(place: Reader, queues: Mapping[str, Document]) -> None:
         report(place.report, place.path, hierarchy.among(document, queues))
 
 
-def check_queue_of_job(place: Reader, queues: Mapping[str, Entry]) -> None:
+def check_queue_of_job(place: Reader, queues: Mapping[str, Document]) -> None:
     """A job goes to an open queue that has none below it."""
     spec = {"queue": "default", **place.mapping("spec").value}
-    _report_queue(place, jobs.check_queue({"spec": spec}, known_queues(queues)), queues)
+    report(place.report, place.path, jobs.check_queue({"spec": spec}, queues))
 
 
-def check_queue_of_group(place: Reader, queues: Mapping[str, Entry]) -> None:
+def check_queue_of_group(place: Reader, queues: Mapping[str, Document]) -> None:
     """A PodGroup goes to an open queue."""
-    _report_queue(place, check_group_queue({"spec": place.mapping("spec").value}, known_queues(queues)), queues)
-
-
-def _report_queue(place: Reader, objections: Iterable[Objection], queues: Mapping[str, Entry]) -> None:
-    """Report what is wrong; a missing queue is a note where no queue is among the files: they are somewhere else."""
-    for one in objections:
-        if queues or one.code != "undefined-volcano-queue":
-            report(place.report, place.path, (one,))
-        else:
-            place.report.note(place.at(*one.path), one.problem.strip(" ;"), one.remedy, one.code)
+    report(place.report, place.path, check_group_queue({"spec": place.mapping("spec").value}, queues))
