@@ -252,7 +252,7 @@ def read_yaml(text: str, first_line: int = 1) -> Tree:
     except FormError as error:
         lines = text.split("\n")[: error.trouble.line - first_line + 1]
         # A loop or condition on a line of its own may break what stands further down.
-        if not (_TEMPLATE.search(lines[-1]) or any(line.lstrip().startswith("{{") for line in lines)):
+        if not (_TEMPLATE.search(lines[-1]) or any(_TEMPLATE.match(line.lstrip()) for line in lines)):
             raise
         problem, remedy = "this is a template, not a manifest yet", "render it first, such as by helm template"
         raise FormError(Trouble(error.trouble.line, problem, remedy, TEMPLATE)) from None
