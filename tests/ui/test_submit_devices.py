@@ -13,7 +13,8 @@ from gpuconsole.model.devices import ResourceClaimTemplate
 from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import load_text
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import LocalQueue, ResourceFlavor
 from gpuconsole.model.resources import Resources
 from gpuconsole.model.snapshot import Snapshot
@@ -27,7 +28,7 @@ from gpuconsole.ui.templates import BY_ID, TEMPLATES, Template
 from gpuconsole.ui.widgets.confirm import Confirm
 from tests.insight.test_device_units import KINDS, cluster, simulation
 from tests.ui.stage import Stage, staged
-from tests.ui.worlds import FLAVOR, KUEUE, cluster_queue, node, recorded
+from tests.ui.worlds import FLAVOR, KUEUE, a_job, cluster_queue, node, recorded, simulated
 
 DEBOUNCE = 0.3
 WIDE = (160, 50)
@@ -224,3 +225,36 @@ def test_a_pod_of_mig_instances_requests_their_part_of_cpu_and_memory() -> None:
         requests = job.pod_sets[0].template.requests
         found.append((requests["cpu"], requests["memory"] // 2**30))
     assert found == [(8000, 64), (4000, 32)]
+
+
+def mig_job(resource: str) -> Job:
+    """A job of two pods that request three instances each, in the queue of the small ones."""
+    template = PodTemplate(containers=(Container(requests={resource: 3}, limits={resource: 3}),))
+    return replace(a_job("sliced", 3, "both", ""), queue="slices", pod_sets=(PodSet(count=2, template=template),))
+
+
+async def test_a_job_is_duplicated_with_its_device_where_whole_gpus_would_come_first() -> None:
+    made = simulated([*mixed(), mig_job("nvidia.com/mig-1g.10gb")])
+    made.tick(5.0)
+    async with staged(made, WIDE) as stage:
+        await stage.press("3", "D")
+        await stage.wait(DEBOUNCE)
+        found = values(stage)
+        assert (found["device"], found["gpus"], found["pods"], found["queue"]) == (
+            "nvidia.com/mig-1g.10gb",
+            "3",
+            "2",
+            "slices",
+        )
+        assert " Per pod " in stage.text
+        assert "→ cq-slices" in stage.line(" Queue ")
+
+
+async def test_a_job_whose_device_nobody_offers_is_duplicated_with_a_warning() -> None:
+    made = simulated([*mixed(), mig_job("nvidia.com/mig-7g.80gb")])
+    made.tick(5.0)
+    async with staged(made, WIDE) as stage:
+        await stage.press("3", "D")
+        await stage.wait(DEBOUNCE)
+        said = [notice.message for notice in stage.app._notifications]
+        assert said == ["no node offers nvidia.com/mig-7g.80gb; choose another device"]

@@ -236,11 +236,15 @@ class SubmitScreen(ConsoleScreen):
         """Fill the form in so that it makes a job like this one."""
         self._filled = True
         values = draft.of_job(self.snapshot, job)
+        device, count = values["device"], int(values["gpus"])
+        if count and device not in [one.key for one in device_choices(self.snapshot)]:
+            self.flash(f"no node offers {device}; choose another device", "warning")
         with self.prevent(Form.Changed):
-            for name, value in values.items():
+            for name in ("device", *values):
                 if name == "queue":
                     self._offer()
-                self.form.put(name, value)
+                self.form.put(name, values[name])
+            self._offer()
         self._name_anew()
         self._judge()
 
