@@ -203,8 +203,10 @@ def _reasons(queue: QuotaNode, use: QuotaUse, nodes: _Nodes, by_quota: Counts, b
             found.append(f"it may have {use.available} of {whole.idle} idle {whole.unit}s: {_limit(use)}")
     elif use.available < whole.idle:
         own = max(0, min(use.available, use.nominal - use.used))
+        lent = use.nominal - use.used - own
+        others = f", others borrow {lent} of its own" if lent > 0 else ""
         found.append(
-            f"quota gives {use.available} of {whole.idle} idle {whole.unit}s ({own} its own){_why_no_more(use)}"
+            f"quota gives {use.available} of {whole.idle} idle {whole.unit}s ({own} its own){others}{_why_no_more(use)}"
         )
     if use.available > whole.idle:
         why = _why_not_idle(nodes)

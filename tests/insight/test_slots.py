@@ -73,6 +73,19 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
         {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
         "by quota nothing: its namespaceSelector takes none of the namespaces of its LocalQueues (r)",
     ),
+    "quota of its own that another one borrows": (
+        (
+            cluster_queue("cq", "c", Quota(6)),
+            cluster_queue("other", "c", Quota(2)),
+            LocalQueue(namespace="o", name="lq", cluster_queue="other"),
+            node("n1"),
+            running("w", "r/lq", 1, "cq"),
+            running("v", "o/lq", 6, "other"),
+        ),
+        {1: 1, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
+        "quota gives 1 of 8 idle GPUs (1 its own), others borrow 4 of its own, the rest is quota of others that is in "
+        "use or not lent",
+    ),
     "a single GPU of quota": (
         (cluster_queue("cq", quota=Quota(1)),),
         {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
