@@ -5,31 +5,32 @@ parked workloads wake at once. The form of scenarios and results is that of the 
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gpuconsole.model.clock import SECOND, parse_time
 from gpuconsole.model.decisions import Admit, Preempt, Refuse
 from gpuconsole.model.documents.closed import unknown_keys
 from gpuconsole.model.manifests import decode_object
-from gpuconsole.model.objects import TABLES
-from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.text import clean
-from gpuconsole.model.workloads import PodSetAssignment
 from gpuconsole.scheduling.kueue.config import from_scenario
 from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.sim.conformance_form import (
+    Document,
+    Queues,
+    admitted_form,
+    creation_order,
+    preempted_form,
+    sorted_queues,
+)
 from gpuconsole.sim.rehearsal import Rehearsal
 from gpuconsole.sim.scenario_form import ScenarioForm, StepForm
-
-Document = Mapping[str, Any]
-Queues = dict[str, list[str]]
-
-_CREATION_ORDER = list(TABLES)
+from gpuconsole.sim.timed_conformance import TimedConformanceRun
 
 
 class BareStepForm(StepForm, frozen=True, rename="camel"):
-    """A step of a bare scenario. Those about time and the configuration's changes are read, and change nothing."""
+    """A step of a bare scenario. What is about time and changes of the configuration holds with `seconds` only."""
 
     remove: tuple[str, ...] = ()
     apply: tuple[Document, ...] = ()
@@ -39,7 +40,10 @@ class BareStepForm(StepForm, frozen=True, rename="camel"):
 
 
 class BareForm(ScenarioForm, frozen=True, rename="camel"):
-    """A bare scenario: the form of a scenario, and of the conformance data, of which it uses what decisions need."""
+    """A bare scenario: the form of a scenario, and of the conformance data, of which it uses what decisions need.
+
+    With `seconds` Kueue's controllers take part, on a clock (`timed_conformance`).
+    """
 
     steps: tuple[BareStepForm, ...] = ()
     seconds: bool = False
@@ -97,6 +101,8 @@ def _run_line(line: str | bytes, objections: Callable[[Document], Iterable[str]]
 
 def run(scenario: Document) -> dict[str, Any]:
     """Run one scenario. Raises ValueError, TypeError or KeyError if its form is wrong."""
+    if scenario.get("seconds"):
+        return TimedConformanceRun(scenario).result()
     return BareRun(scenario).result()
 
 
@@ -108,8 +114,9 @@ class BareRun:
         self.rehearsal = Rehearsal(Session(from_scenario(scenario)), parse_time(scenario["start"]))
         """The cluster as it is."""
         now = self.rehearsal.now
-        things = [thing for d in scenario["objects"] if (thing := decode_object(d, now=now)) is not None]
-        for thing in sorted(things, key=lambda thing: _CREATION_ORDER.index(type(thing))):
+        documents = creation_order(scenario["objects"])
+        things = [thing for document in documents if (thing := decode_object(document, now=now)) is not None]
+        for thing in things:
             self.rehearsal.apply(thing)
         self._queues = sorted(thing.name for thing in things if isinstance(thing, ClusterQueue))
         self.rehearsal.wake()
@@ -149,21 +156,16 @@ class BareRun:
         active, _ = self._waiting()
         decided = self.rehearsal.cycle()
         active_after, parked_after = self._waiting()
-        admitted = sorted((d for d in decided if isinstance(d, Admit)), key=lambda d: d.workload)
-        preempted = sorted((d for d in decided if isinstance(d, Preempt)), key=lambda d: d.workload)
         refused = sorted((d for d in decided if isinstance(d, Refuse)), key=lambda d: d.workload)
         parts: dict[str, Any] = {
             "activeBefore": active,
-            "admitted": [_admitted(decision) for decision in admitted],
-            "preempted": [
-                {"workload": decision.workload, "reason": decision.rule.value, "message": decision.message}
-                for decision in preempted
-            ],
+            "admitted": admitted_form(decided),
+            "preempted": preempted_form(decided),
             "activeAfter": active_after,
             "inadmissibleAfter": parked_after,
             "pending": [{"workload": d.workload, "reason": d.reason, "message": d.message} for d in refused],
         }
-        again = bool(admitted or preempted) or active != active_after
+        again = any(isinstance(d, Admit | Preempt) for d in decided) or active != active_after
         return {name: part for name, part in parts.items() if part}, again
 
     def _waiting(self) -> tuple[Queues, Queues]:
@@ -173,28 +175,4 @@ class BareRun:
         for name in self._queues:
             for pending in self.rehearsal.session.pending(name):
                 (parked if pending.parked else active).setdefault(name, []).append(pending.workload.key)
-        return _sorted(active), _sorted(parked)
-
-
-def _sorted(queues: Queues) -> Queues:
-    return {name: sorted(keys) for name, keys in queues.items()}
-
-
-def _admitted(decision: Admit) -> dict[str, Any]:
-    return {
-        "workload": decision.workload,
-        "clusterQueue": decision.admission.cluster_queue,
-        "podSets": [_pod_set(assignment) for assignment in decision.admission.pod_sets],
-    }
-
-
-def _pod_set(assignment: PodSetAssignment) -> dict[str, Any]:
-    result: dict[str, Any] = {
-        "name": assignment.name,
-        "count": assignment.count,
-        "flavors": dict(assignment.flavors),
-        "usage": {name: format_quantity(name, amount) for name, amount in assignment.usage.items()},
-    }
-    if assignment.topology:
-        result["topology"] = [{"values": list(domain.values), "count": domain.count} for domain in assignment.topology]
-    return result
+        return sorted_queues(active), sorted_queues(parked)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.conformance.areas import CHECKS
 from tests.conformance.known import FILE, areas, problems
-from tests.conformance.scenarios import families, score_family
+from tests.conformance.scenarios import SCENARIOS, families, score_family
 from tests.conformance.tables import Score, load, score, unchecked
 from tests.conformance.tables import names as tables_in
 from tests.shared import CONFORMANCE
@@ -22,9 +22,10 @@ def scores(folder: Path, names: Sequence[str] = ()) -> Iterator[Score]:
     def chosen(name: str) -> bool:
         return not names or any(part in name for part in names)
 
-    for family in families(folder / "scenarios"):
-        if chosen(f"scenarios/{family}"):
-            yield score_family(folder / "scenarios", family)
+    for part in SCENARIOS:
+        for family in families(folder / part):
+            if chosen(f"{part}/{family}"):
+                yield score_family(folder / part, family)
     for name in tables_in(folder):
         if chosen(name):
             yield score(load(folder, name), CHECKS.get(name, unchecked))

@@ -5,11 +5,12 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from tests.conformance.scenarios import SCENARIOS
 from tests.conformance.tables import Score
 
 MOST = 3
 FILE = Path(__file__).with_name("KNOWN.md")
-_LINE = re.compile(r"^- (scenarios/\S+) (\S+):", re.MULTILINE)
+_LINE = re.compile(r"^- (scenarios(?:-timed)?/\S+) (\S+):", re.MULTILINE)
 
 BARS: tuple[tuple[int, tuple[str, ...]], ...] = (
     (
@@ -57,7 +58,7 @@ def problems(results: Iterable[Score], text: str) -> Iterator[str]:
     if len(known) > MOST:
         yield f"KNOWN.md names {len(known)} scenarios, {MOST} are accepted"
     for result in results:
-        if result.name.startswith("scenarios/"):
+        if result.name.partition("/")[0] in SCENARIOS:
             for name in result.failures:
                 if (result.name, name) not in known:
                     yield f"{result.name} {name} differs: {result.failures[name][0]}"
@@ -71,7 +72,7 @@ def areas(results: Iterable[Score]) -> Iterator[str]:
         passed, total = sums.get(area, (0, 0))
         sums[area] = passed + result.passed, total + result.total
     for area, (passed, total) in sums.items():
-        if area != "scenarios" and total:
+        if area not in SCENARIOS and total:
             yield f"{area} {passed}/{total} = {100 * passed / total:.1f} %{_verdict(area, passed, total)}"
 
 

@@ -12,6 +12,8 @@ from gpuconsole.sim.bare import run
 from tests.conformance.tables import Score
 
 Document = Mapping[str, Any]
+SCENARIOS = ("scenarios", "scenarios-timed")
+"""Folders of families: cycle by cycle, and second by second with the controllers."""
 
 
 def families(folder: Path) -> list[str]:
@@ -29,7 +31,7 @@ def score_family(folder: Path, family: str) -> Score:
         difference = _difference(run(scenario)["cycles"], wanted[scenario["name"]])
         if difference:
             failures[scenario["name"]] = (difference,)
-    return Score(name=f"scenarios/{family}", passed=total - len(failures), total=total, failures=failures)
+    return Score(name=f"{folder.name}/{family}", passed=total - len(failures), total=total, failures=failures)
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:

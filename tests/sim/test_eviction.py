@@ -3,11 +3,13 @@
 from typing import NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.commands import Delete, Requeue, SetActive
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.prices import Prices
+from gpuconsole.model.workloads import RequeueState
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.sim.cluster import START, job, key_of, log, run, start, submit, two_teams
@@ -194,3 +196,19 @@ def test_deleting_a_running_workload_frees_its_quota_now_and_its_gpus_after_the_
     simulation.advance(START + 30 * SECOND)
     snapshot = simulation.snapshot()
     assert (list(snapshot.workloads), list(snapshot.jobs), list(snapshot.pods)) == ([], [], [])
+
+
+def test_a_preempted_workload_that_has_to_wait_is_queued_when_its_time_has_come() -> None:
+    simulation = start(two_teams())
+    submit(simulation, job("train", gpus=2, pods=4, duration=10 * MINUTE))
+    key = key_of(simulation, "red/train")
+    world = simulation._world
+    workload = world.workload(key)
+    assert workload is not None
+    world.put(replace(workload, requeue=RequeueState(at=START + 5 * MINUTE)))
+    simulation.drain()
+    simulation.submit(Requeue(key))
+    simulation.advance(START + 4 * MINUTE)
+    waits = simulation.snapshot().workloads[key]
+    assert (waits.reserved, waits.parked) == (False, False)
+    assert [line for line in run(simulation, 2 * MINUTE) if "admitted" in line] == ["5:00 admitted red/train"]

@@ -33,6 +33,7 @@ KUBE = "gpuconsole/scheduling/kube"
 VOLCANO = "gpuconsole/scheduling/volcano"
 KAI = "gpuconsole/scheduling/kai"
 CONTROLLERS = "gpuconsole/sim/controllers"
+TIMED_TESTS = ("tests/scheduling/kueue/test_timed_conformance.py",)
 KUEUE_TESTS = ("tests/scheduling/kueue",)
 QUIET_TESTS = ("tests/scheduling/kueue/test_quiet.py",)
 KUBE_TESTS = ("tests/scheduling/kube",)
@@ -205,10 +206,38 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a wake-up reaches only the queue in which something happened",
-        f"{KUEUE}/session.py",
-        "for name in state.tree_of(due))",
-        "for name in (due,))",
+        f"{KUEUE}/state.py",
+        "root = tree.root(node)\n            self.due",
+        "root = node\n            self.due",
         KUEUE_TESTS,
+    ),
+    Mutant(
+        "a workload that got its quota in this cycle may be preempted in it",
+        f"{KUEUE}/context.py",
+        "return [holding for holding in held if holding.id not in self.assumed] if self.assumed else held",
+        "return held",
+        KUEUE_TESTS,
+    ),
+    Mutant(
+        "workloads of inactive queues may be preempted",
+        f"{KUEUE}/context.py",
+        "if rules is None or not rules.active:",
+        "if rules is None:",
+        TIMED_TESTS,
+    ),
+    Mutant(
+        "a workload is queued at once though it has to wait",
+        f"{KUEUE}/workloads.py",
+        "if isinstance(old, Holding) and _backs_off(workload, state.now):",
+        "if False:",
+        TIMED_TESTS,
+    ),
+    Mutant(
+        "a cycle that is blocked ends",
+        f"{KUEUE}/cycle.py",
+        "elif entry.status is Status.BLOCKED and stays_open:",
+        "elif False:",
+        TIMED_TESTS,
     ),
     Mutant(
         "taints of flavors ignored",

@@ -4,7 +4,7 @@ Objects are only stored when they change; `settle` compiles them when they are n
 cluster compiles it once. Kueue 0.19 pkg/cache/queue/manager.go and the controllers' event handlers.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Namespace, Node
 from gpuconsole.model.devices import ResourceSlice
 from gpuconsole.model.queues import (
-    AdmissionCheck,
     ClusterQueue,
     Cohort,
     LocalQueue,
@@ -26,10 +25,10 @@ from gpuconsole.scheduling.kueue import ledgers
 from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue
 from gpuconsole.scheduling.kueue.dra.charges import needs_devices
 from gpuconsole.scheduling.kueue.pending import PendingQueue
-from gpuconsole.scheduling.kueue.readiness import using_check, using_flavor
+from gpuconsole.scheduling.kueue.readiness import using_flavor
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import Objects
-from gpuconsole.scheduling.kueue.state import State
+from gpuconsole.scheduling.kueue.state import COHORT, State
 from gpuconsole.scheduling.kueue.topology.node_changes import node_changes
 from gpuconsole.scheduling.kueue.workloads import queue_up, renew, route
 
@@ -51,8 +50,9 @@ def store(state: State, table: str, key: str, thing: Any) -> None:
         if _only_sampled(old, thing):
             state.own_objects().local_queues[key] = thing
             return
-    _wake_affected(state, old)
     _note_quotas(state, old, thing)
+    if thing is None or not (isinstance(thing, ClusterQueue) and thing.terminating):
+        _note_looks(state, old if thing is None else thing)
     objects = getattr(state.own_objects(), table)
     if table == "nodes":
         state.nodes_stale = True
@@ -64,8 +64,20 @@ def store(state: State, table: str, key: str, thing: Any) -> None:
         objects.pop(key, None)
     else:
         objects[key] = thing
-    _wake_affected(state, thing)
+    _note_affected(state, old, thing)
     _note_quotas(state, thing, old)
+
+
+def written_again(state: State, thing: Any, *, respecified: bool) -> None:
+    """Take in that an object was written without a change of what admission looks at.
+
+    Its controllers look all the same: at any write of a ClusterQueue, and at a Cohort whose spec changed at all.
+    """
+    if isinstance(thing, ClusterQueue) or (isinstance(thing, Cohort) and respecified):
+        _note_looks(state, thing)
+        if respecified:
+            _note_affected(state, thing, thing)
+            _note_quotas(state, thing, None)
 
 
 def _only_sampled(old: LocalQueue | None, new: LocalQueue | None) -> bool:
@@ -84,26 +96,61 @@ def settle(state: State) -> None:
         if stocked is not None:
             state.restock()
             _charge_anew(state, stocked)
+        _reconcile_cohorts(state)
+        _bump_requoted(state)
+        _notify_noted(state)
         return
     before = {name: _kind(state, rules.queue) for name, rules in state.setup.queues.items()}
+    closed = {name for name, rules in state.setup.queues.items() if not (rules.active or rules.queue.terminating)}
     doors, limits, overheads = state.setup.doors, state.setup.limits, state.setup.overheads
     state.compile()
-    for name, rules in state.setup.queues.items():
+    queues = state.setup.queues
+    for name, rules in queues.items():
         if before.get(name) != _kind(state, rules.queue):
             _open_queue(state, rules.queue)
     relimited = [n for n in limits.keys() | state.setup.limits.keys() if limits.get(n) != state.setup.limits_of(n)]
     if relimited or doors != state.setup.doors:
-        _route_all(state, relimited)
+        _route_all(state, relimited, doors)
     if overheads != state.setup.overheads:
         _weigh_anew(state, overheads)
     if stocked is not None:
         _charge_anew(state, stocked)
-    for name in before.keys() - state.setup.queues.keys():
+    for name in before.keys() - queues.keys():
         state.roster.drop_queue(name)
+    _reconcile_cohorts(state)
+    _bump_requoted(state)
+    state.noted.update(dict.fromkeys(name for name in closed if name in queues and queues[name].active))
+    _notify_noted(state)
+
+
+def _bump_requoted(state: State) -> None:
     requoted = dict.fromkeys(member for name in state.requoted for member in state.tree_of(name))
     state.requoted.clear()
     for name in requoted:
         state.bump(name)
+
+
+def _note_looks(state: State, thing: Any) -> None:
+    """A ClusterQueue came, changed or is gone: its cohorts are looked at. That it is terminating is nothing to them."""
+    if isinstance(thing, ClusterQueue):
+        state.changed_below[thing.cohort] = None
+
+
+def _reconcile_cohorts(state: State) -> None:
+    """A change of a ClusterQueue has the cohorts above it looked at, but for the root, where they are objects.
+
+    That counts as a change of their quotas, and wakes their tree (Kueue 0.19 cohort_controller: cohortCqHandler).
+    """
+    tree = state.setup.tree
+    for cohort in state.changed_below:
+        node = tree.cohorts.get(cohort)
+        if node is None:
+            continue
+        below_root = (node, *tree.paths[node])[:-1]
+        if any(tree.names[one] in state.objects.cohorts for one in below_root):
+            state.requoted.update((tree.names[queue], None) for queue in tree.subtree_queues(tree.root(node)))
+            state.notify_cohort(cohort)
+    state.changed_below.clear()
 
 
 def _kind(state: State, queue: ClusterQueue) -> tuple[QueueingStrategy, bool]:
@@ -125,8 +172,12 @@ def _open_queue(state: State, rules: ClusterQueue) -> None:
     state.roster.add_queue(rules.name, queue)
 
 
-def _route_all(state: State, relimited: Collection[str]) -> None:
-    """Move workloads whose LocalQueue leads elsewhere now; `relimited` are namespaces with other LimitRanges."""
+def _route_all(state: State, relimited: Collection[str], before: Mapping[str, tuple[str, bool]]) -> None:
+    """Move workloads whose LocalQueue leads elsewhere now.
+
+    `relimited` are namespaces with other LimitRanges, `before` says where LocalQueues led. A workload that is in no
+    queue until its back-off ends stays so, unless its LocalQueue comes, opens or leads elsewhere.
+    """
     for number, record in enumerate(state.roster.records):
         match record:
             case Request():
@@ -138,10 +189,12 @@ def _route_all(state: State, relimited: Collection[str]) -> None:
                 state.roster.queue(record.cluster_queue).remove(number)
                 workload = record.workload
             case Workload():
+                if before.get(record.local_queue) == state.setup.doors.get(record.local_queue):
+                    continue
                 target, workload = route(state, record), record
             case _:
                 continue
-        queue_up(state, number, workload, target)
+        queue_up(state, number, workload, target, brought_back=True)
 
 
 def _weigh_anew(state: State, before: Mapping[str, Resources]) -> None:
@@ -167,34 +220,54 @@ def _charge_anew(state: State, stocked: Catalogue) -> None:
             queue_up(state, number, workload, route(state, workload))
 
 
-def _wake_affected(state: State, thing: Any) -> None:
-    """Mark the queues whose trees are woken by a change of this object, as it was or as it is."""
+def _notify_noted(state: State) -> None:
+    for name in state.noted:
+        if name.startswith(COHORT):
+            state.notify_cohort(name.removeprefix(COHORT))
+        else:
+            state.notify(name)
+    state.noted.clear()
+
+
+def _note_affected(state: State, old: Any, thing: Any) -> None:
+    """Note whose parked workloads are tried again for a change of this object; None = it was not there, or is gone.
+
+    Of a ClusterQueue or Cohort it is the tree in which it is now: the one that it left, or that lost it, is not tried
+    again. Queues that become active are found when all is compiled. Kueue 0.19 pkg/cache/queue/manager.go, and the
+    event handlers of its controllers (pkg/controller/core).
+    """
     queues = state.objects.cluster_queues
-    match thing:
-        case ClusterQueue():
-            mates = [q.name for q in queues.values() if thing.cohort and q.cohort == thing.cohort]
-            affected = [thing.name, *mates]
-        case Cohort():
-            affected = _below(state, thing.name)
-        case ResourceFlavor():
-            affected = using_flavor(queues.values(), thing.name)
+    affected: Iterable[str] = ()
+    match thing if thing is not None else old:
+        case ClusterQueue(name=name, terminating=terminating):
+            affected = [name] if thing is not None and not terminating else ()
+        case Cohort(name=name):
+            affected = [f"{COHORT}{name}"] if thing is not None else ()
+        case ResourceFlavor(name=name):
+            affected = using_flavor(queues.values(), name) if _fits_others(old, thing) else ()
         case Node() | Topology():
             flavors = state.objects.flavors
             placed = {flavor.name for flavor in flavors.values() if flavor.topology}
             affected = [q.name for q in queues.values() if any(f in placed for f, _ in q.quotas())]
-        case AdmissionCheck():
-            affected = using_check(queues.values(), thing.name)
-        case ResourceSlice():
-            affected = list(queues) if thing.driver in state.setup.devices.map.drivers else []
+        case ResourceSlice(driver=driver):
+            affected = list(queues) if driver in state.setup.devices.map.drivers else []
         case Namespace():
             affected = [
                 q.name
                 for q in queues.values()
-                if q.namespace_selector is not None and q.namespace_selector.matches(thing.labels)
+                if q.namespace_selector is not None
+                and any(one is not None and q.namespace_selector.matches(one.labels) for one in (old, thing))
             ]
         case _:
-            affected = []
-    state.due.update(dict.fromkeys(affected))
+            pass
+    state.noted.update(dict.fromkeys(affected))
+
+
+def _fits_others(old: ResourceFlavor | None, new: ResourceFlavor | None) -> bool:
+    """True if a ResourceFlavor changed so that other workloads may fit it (flavorSchedulingFieldsChanged)."""
+    if old is None or new is None:
+        return False
+    return (old.node_labels, old.node_taints, old.tolerations) != (new.node_labels, new.node_taints, new.tolerations)
 
 
 def _note_quotas(state: State, thing: Any, other: Any) -> None:

@@ -66,8 +66,10 @@ class Context:
     """One cycle's view. The accounts are its own copy, so that what it tries and reserves ends with it."""
 
     __slots__ = (
+        "_held_by",
         "accounts",
         "asked",
+        "assumed",
         "away",
         "candidates",
         "cleared",
@@ -76,7 +78,6 @@ class Context:
         "forked",
         "found",
         "gates",
-        "held_by",
         "number_of",
         "one_by_one",
         "outcomes",
@@ -105,8 +106,9 @@ class Context:
         self.accounts = accounts
         self.cleared = accounts
         """The accounts without the victims that were chosen; the same object while there are none."""
-        self.held_by = held_by
-        """ClusterQueue → who holds quota there, in the order in which they would be preempted."""
+        self._held_by = held_by
+        self.assumed: set[int] = set()
+        """Ids of workloads that got their quota in this cycle."""
         self.findings = findings
         """What earlier cycles found, as long as the accounts are those that this one began with."""
         self.proposals = book.proposals
@@ -134,6 +136,18 @@ class Context:
         """What was found on the accounts as they are, by what was searched for: victims, and what to propose."""
         self.asked: list[Asked] | None = []
         """What was asked for since this was emptied that nobody could be evicted for; None once somebody could."""
+
+    def held_by(self, name: str) -> Sequence[Holding]:
+        """Who held quota in a ClusterQueue when the cycle began, in the order in which they would be preempted.
+
+        Nobody in a ClusterQueue that is not active: the snapshot of a cycle leaves it out, though what is used there
+        counts (Kueue 0.19 pkg/cache/scheduler/snapshot.go). Nor is anybody there who got quota in this cycle.
+        """
+        rules = self.setup.queues.get(name)
+        if rules is None or not rules.active:
+            return ()
+        held = self._held_by(name)
+        return [holding for holding in held if holding.id not in self.assumed] if self.assumed else held
 
     @contextmanager
     def without(self, holdings: Iterable[Holding]) -> Iterator[None]:

@@ -26,16 +26,24 @@ from gpuconsole.scheduling.kueue.stories import Stories
 from gpuconsole.scheduling.kueue.workloads import assume
 
 
-def run_cycle(state: State, *, choices: bool = False, told: Refusals = Refusals.ALL) -> list[AdmissionDecision]:
+def run_cycle(
+    state: State, *, choices: bool = False, told: Refusals = Refusals.ALL, stays_open: bool = False
+) -> list[AdmissionDecision]:
     """Try the head of every open queue once; admissions and preemptions come first, in the order of the processing.
 
-    `told` says who hears that it was refused.
+    `told` says who hears that it was refused. With `stays_open` a cycle in which admission is blocked waits where it
+    is: the next call goes on with it, by the accounts with which it began.
     """
-    context = state.context()
-    if choices:
-        context.stories = {}
-    heads, parked = take_heads(state, context, told=told)
-    return _decide(state, context, heads, parked=parked)
+    if state.open_cycle is None:
+        context = state.context()
+        if choices:
+            context.stories = {}
+        heads, parked = take_heads(state, context, told=told)
+        state.open_cycle = _deciding(state, context, heads, parked=parked, stays_open=stays_open)
+    decided, ended = next(state.open_cycle)
+    if ended:
+        state.open_cycle = None
+    return decided
 
 
 def examine(state: State, first: str = "") -> list[Entry]:
@@ -48,7 +56,7 @@ def examine(state: State, first: str = "") -> list[Entry]:
         queue.remove(request.id)
     context = state.context()
     entries, _ = take_heads(state, context, entries)
-    _decide(state, context, entries)
+    next(_deciding(state, context, entries))
     return entries
 
 
@@ -67,8 +75,14 @@ def turns(state: State) -> list[Entry]:
     return list(process(context, entries))
 
 
-def _decide(state: State, context: Context, heads: list[Entry], *, parked: bool = False) -> list[AdmissionDecision]:
-    """Decide about the heads; `parked` says that others were parked unheard."""
+def _deciding(
+    state: State, context: Context, heads: list[Entry], *, parked: bool = False, stays_open: bool = False
+) -> Iterator[tuple[list[AdmissionDecision], bool]]:
+    """Decide about the heads; `parked` says that others were parked unheard.
+
+    What was decided is given at the end (True), and each time that the cycle waits until all are ready (False): then
+    those are in flight whose queues do not have them back yet.
+    """
     state.cycles += 1
     nominated: list[Entry] = []
     refused: list[Entry] = []
@@ -87,19 +101,31 @@ def _decide(state: State, context: Context, heads: list[Entry], *, parked: bool 
             nominate(context, entry)
     decisions: list[AdmissionDecision] = []
     waiting: list[Entry] = []
-    processed = set()
+    processed: set[Entry] = set()
+    waited = False
     for entry in process(context, nominated):
         processed.add(entry)
         if entry.refusal is None:
             decisions.extend(_evictions(state, entry, context.stories))
         if entry.status is Status.ASSUMED:
-            decisions.append(_admit(state, entry))
+            # One that left while the cycle waited is not admitted, and yet the next has to wait for it to be ready:
+            # Kueue learns only afterwards that the admission could not be written.
+            if not waited or entry.round or state.is_waiting(entry.request):
+                decisions.append(_admit(state, entry))
+            if not entry.round:
+                context.assumed.add(entry.request.id)
         elif entry.status is Status.EVICTED:
             decisions.append(_give_up(entry))
+        elif entry.status is Status.BLOCKED and stays_open:
+            state.in_flight = {one.request.id for one in heads} - context.assumed
+            waited = True
+            told = [refusal(state, entry)] if state.is_waiting(entry.request) else []
+            yield [*decisions, *told], False
+            decisions = []
         else:
             waiting.append(entry)
-    for tree in unknown:
-        remember(context, tree)
+            if entry.status is Status.BLOCKED:
+                break
     left = [entry for entry in nominated if entry not in processed]
     if any(entry.status is Status.BLOCKED for entry in waiting):
         _put_off(state, left)
@@ -107,6 +133,11 @@ def _decide(state: State, context: Context, heads: list[Entry], *, parked: bool 
         # Under fair sharing a queue takes part with one entry only: its second pass waits for another cycle.
         waiting += left
     waiting += refused
+    if waited:
+        yield [*decisions, *_after_waiting(state, waiting)], True
+        return
+    for tree in unknown:
+        remember(context, tree)
     moved = [requeue(state, entry) for entry in waiting if entry.refusal is None]
     state.idle = 0 if decisions or parked or any(moved) else state.idle + 1
     for entry in waiting:
@@ -117,7 +148,20 @@ def _decide(state: State, context: Context, heads: list[Entry], *, parked: bool 
     mixed = {state.setup.tree.root(entry.rules.node) for entry in refused}
     for tree in trees:
         rest.note(state, tree, others=mixed)
-    return decisions
+    yield decisions, True
+
+
+def _after_waiting(state: State, waiting: list[Entry]) -> list[AdmissionDecision]:
+    """Put back who was not admitted in a cycle that waited: as they are now, where they still wait."""
+    in_flight, state.in_flight = state.in_flight, set()
+    state.idle = 0
+    told: list[AdmissionDecision] = []
+    for entry in waiting:
+        if entry.request.id in in_flight and state.is_waiting(entry.request):
+            requeue(state, entry)
+            told.append(refusal(state, entry))
+    state.woken_in_flight.clear()
+    return told
 
 
 def _put_off(state: State, left: list[Entry]) -> None:

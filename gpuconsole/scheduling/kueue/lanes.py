@@ -94,7 +94,7 @@ class Lanes:
         self._passed.clear()
         return True
 
-    def open_all(self) -> Iterable[bytes]:
+    def open_all(self) -> Mapping[bytes, str]:
         """Open all lanes; the shapes of those that were closed."""
         closed, self.closed = self.closed, {}
         self._passed.clear()

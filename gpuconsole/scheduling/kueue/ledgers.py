@@ -10,7 +10,7 @@ from functools import cache
 
 from msgspec import Struct
 
-from gpuconsole.model.clock import Time
+from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
 from gpuconsole.model.resources import add
 from gpuconsole.model.workloads import Workload
@@ -22,6 +22,8 @@ from gpuconsole.scheduling.kueue.roster import Record
 from gpuconsole.scheduling.kueue.rules import QueueRules
 from gpuconsole.scheduling.kueue.state import State
 
+_GATHERING = SECOND
+"""For how long events of workloads are gathered before a LocalQueue is looked at (constants.UpdatesBatchPeriod)."""
 MOST = 1e300
 """Stands for infinite usage, which JSON cannot tell."""
 
@@ -35,10 +37,11 @@ def introduce(state: State, key: str, queue: LocalQueue | None) -> None:
     """A LocalQueue appeared, changed or went (None)."""
     if queue is None:
         state.ledgers.pop(key, None)
+        state.samples.pop(key, None)
         state.charged = {workload: door for workload, door in state.charged.items() if door != key}
         return
     _store(state, key, afs.seeded(state.ledgers.get(key), queue.consumed, state.now))
-    _arm(state, key)
+    look_later(state, key)
 
 
 def charges(config: KueueConfig, queue: ClusterQueue, workload: Workload) -> bool:
@@ -91,34 +94,48 @@ def follow(state: State, workload: Workload, before: Record | None) -> None:
     rolled_back = isinstance(before, Holding) and not before.workload.reserved and not workload.reserved
     if moved or rolled_back or workload.finished or not (workload.active or workload.reserved):
         forget(state, workload.key)
+    look_later(state, door)
+
+
+def look_later(state: State, door: str) -> None:
+    """Something happened to a workload of a LocalQueue: its controller looks at it when events have been gathered."""
+    if door in state.ledgers:
+        due = state.now + _GATHERING
+        state.samples[door] = min(due, state.samples.get(door, due))
+
+
+def look(state: State, door: str) -> Span | None:
+    """One look of Kueue's controller at a LocalQueue: how long until the next one; None where nothing calls for it.
+
+    A sample is taken when the interval is over, or a penalty is open (Kueue 0.19 localqueue_controller: Reconcile).
+    """
+    settings, now = state.config.usage_based, state.now
+    assert settings is not None
     ledger = state.ledgers.get(door)
-    if ledger is None:
-        return
-    if ledger.penalties and _sampled(state, door):
-        used = _admitted_usage(_holdings_of(state, door)).get(door, {})
-        ledger = afs.sampled(ledger, used, state.now, settings.usage_half_life)
-        _store(state, door, ledger)
-    if workload.admitted or any(ledger.consumed.values()):
-        _arm(state, door)
+    if ledger is None or not _sampled(state, door):
+        return None
+    left = ledger.updated + settings.usage_sampling_interval - now
+    if left > 0 and not ledger.penalties:
+        return left
+    used = _admitted_usage(_holdings_of(state, door)).get(door, {})
+    _store(state, door, afs.sampled(ledger, used, now, settings.usage_half_life))
+    return settings.usage_sampling_interval
 
 
 def sample(state: State) -> None:
-    """Look at what every LocalQueue uses whose interval is over."""
-    settings, now = state.config.usage_based, state.now
-    assert settings is not None
-    used = _admitted_usage(state.roster.holders)
-    changed = {}
-    for door, ledger in state.ledgers.items():
-        due = ledger.updated + settings.usage_sampling_interval <= now
-        if due and _sampled(state, door) and (used.get(door) or any(ledger.consumed.values())):
-            changed[door] = afs.sampled(ledger, used.get(door, {}), now, settings.usage_half_life)
-    for door, ledger in changed.items():
-        _store(state, door, ledger)
-    state.next_sample = None
-    if used or state.roster.anybody_waits:
-        for door, ledger in state.ledgers.items():
-            if used.get(door) or any(ledger.consumed.values()):
-                _arm(state, door)
+    """Look at every LocalQueue that is due, and set when it is looked at again.
+
+    One that uses nothing, and did not lately, is left alone, and so are all while nobody waits or runs: what their
+    samples would come to is worked out when somebody asks (`afs.caught_up`).
+    """
+    at_rest = not state.roster.anybody_waits and next(iter(state.roster.holders), None) is None
+    for door in sorted(door for door, due in state.samples.items() if due <= state.now):
+        del state.samples[door]
+        again, ledger = look(state, door), state.ledgers.get(door)
+        if again is None or ledger is None or at_rest:
+            continue
+        if ledger.penalties or any(ledger.consumed.values()) or _admitted_usage(_holdings_of(state, door)).get(door):
+            state.samples[door] = state.now + again
 
 
 class UsedLately(Struct, frozen=True):
@@ -169,19 +186,9 @@ def _settle(state: State, workload: Workload, settings: AdmissionFairSharing) ->
 def _catch_up(state: State, door: str, settings: AdmissionFairSharing) -> None:
     """Take the samples that were left out while nobody used anything."""
     ledger = state.ledgers.get(door)
-    if ledger is not None:
+    if ledger is not None and _sampled(state, door):
         interval, half_life = settings.usage_sampling_interval, settings.usage_half_life
         _store(state, door, afs.caught_up(ledger, state.now, interval, half_life))
-
-
-def _arm(state: State, door: str) -> None:
-    """See to it that a LocalQueue is looked at when its interval is over."""
-    settings, ledger = state.config.usage_based, state.ledgers.get(door)
-    if settings is None or ledger is None or not settings.usage_sampling_interval or not _sampled(state, door):
-        return
-    due = ledger.updated + settings.usage_sampling_interval
-    if state.next_sample is None or due < state.next_sample:
-        state.next_sample = due
 
 
 def _sampled(state: State, door: str) -> bool:
@@ -208,8 +215,8 @@ def _admitted_usage(holdings: Iterable[Holding]) -> dict[str, afs.Fine]:
     return {door: afs.fine(amounts) for door, amounts in used.items()}
 
 
-def recall(state: State, ledgers: Mapping[str, Ledger], next_sample: Time | None) -> None:
-    """Take in what a saved session was charged with."""
+def recall(state: State, ledgers: Mapping[str, Ledger], samples: Mapping[str, Time]) -> None:
+    """Take in what a saved session was charged with, and when its LocalQueues are looked at."""
     state.ledgers = dict(ledgers)
     state.charged = {workload: door for door, ledger in ledgers.items() for workload in ledger.penalties}
-    state.next_sample = next_sample
+    state.samples = dict(samples)

@@ -18,6 +18,8 @@ class QueueMemory(Struct, frozen=True):
     closed: tuple[tuple[bytes, str], ...] = ()
     """Shapes that were refused, with the reason."""
     sticky: str = ""
+    brought_back: tuple[str, ...] = ()
+    """Workloads that are tried though their shape was refused."""
 
 
 class SessionMemory(Struct, frozen=True, kw_only=True):
@@ -33,7 +35,10 @@ class SessionMemory(Struct, frozen=True, kw_only=True):
     second_passes: Mapping[str, SecondPass] = {}
     queues: Mapping[str, QueueMemory] = {}
     ledgers: Mapping[str, Ledger] = {}
+    samples: Mapping[str, Time] = {}
+    """LocalQueue → when it is looked at."""
     next_sample: Time | None = None
+    """The next of these looks, as 0.1 wrote it."""
 
 
 def remember(state: State) -> SessionMemory:
@@ -46,8 +51,12 @@ def remember(state: State) -> SessionMemory:
         queue = state.roster.look_at(name)
         if queue is not None:
             parked, closed, sticky = queue.memory()
-            keys = tuple(names[number] for number in parked)
-            queues[name] = QueueMemory(keys, closed, names.get(sticky, "") if sticky is not None else "")
+            queues[name] = QueueMemory(
+                parked=tuple(names[number] for number in parked),
+                closed=closed,
+                sticky=names.get(sticky, "") if sticky is not None else "",
+                brought_back=tuple(names[number] for number in queue.brought_back),
+            )
     return SessionMemory(
         now=state.now,
         cycles=state.cycles,
@@ -59,7 +68,7 @@ def remember(state: State) -> SessionMemory:
         second_passes={names[number]: again for number, again in state.second_passes.items()},
         queues=queues,
         ledgers=state.ledgers.copy(),
-        next_sample=state.next_sample,
+        samples=state.samples.copy(),
     )
 
 
@@ -68,7 +77,10 @@ def recall(state: State, memory: SessionMemory) -> None:
     state.now = max(state.now, memory.now)
     changes.settle(state)
     state.cycles, state.idle = memory.cycles, memory.idle
-    state.due = dict.fromkeys(memory.due)
+    state.due = dict.fromkeys(due for due in memory.due if "/" in due)
+    for name in memory.due:
+        if "/" not in name:  # Written by 0.1, which named ClusterQueues only.
+            state.notify(name)
     state.generations = dict(memory.generations)
     number = state.roster.id_of
     state.progress = {number(key): progress for key, progress in memory.progress.items()}
@@ -76,5 +88,9 @@ def recall(state: State, memory: SessionMemory) -> None:
     state.second_passes = {number(key): again for key, again in memory.second_passes.items()}
     for name, kept in memory.queues.items():
         sticky = number(kept.sticky) if kept.sticky else None
-        state.roster.queue(name).recall(map(number, kept.parked), kept.closed, sticky)
-    ledgers.recall(state, memory.ledgers, memory.next_sample)
+        back = map(number, kept.brought_back)
+        state.roster.queue(name).recall(map(number, kept.parked), kept.closed, sticky, back)
+    samples = memory.samples
+    if memory.next_sample is not None and not samples:
+        samples = dict.fromkeys(memory.ledgers, memory.next_sample)
+    ledgers.recall(state, memory.ledgers, samples)

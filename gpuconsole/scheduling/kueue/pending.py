@@ -7,7 +7,7 @@ look at any of it, until the tree wakes. Others are parked one by one.
 Under admission fair sharing each LocalQueue has lanes of its own, and the head comes from the one that used least.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from enum import StrEnum
 
 from gpuconsole.scheduling.kueue.lanes import Lane, Lanes
@@ -15,6 +15,7 @@ from gpuconsole.scheduling.kueue.reasons import Reason
 from gpuconsole.scheduling.kueue.requests import Request
 
 _NO_SHAPE = b""
+_OWN_LANE = b"+"
 _ONE_DOOR = ""
 
 Usage = Callable[[str], float]
@@ -46,7 +47,7 @@ class PendingQueue:
     __slots__ = (
         "members",
         "version",
-        *("_hashing", "_lanes", "_parked", "_reported", "_sticky"),
+        *("_brought_back", "_hashing", "_lanes", "_parked", "_reported", "_sticky"),
         *("_strict", "_taking_turns", "_told", "_touched"),
     )
 
@@ -59,6 +60,8 @@ class PendingQueue:
         """All but those who were parked one by one; closed are shapes that were refused, with the granular reason."""
         self._parked: dict[int, Request] = {}
         """Workloads that were parked one by one, by id."""
+        self._brought_back: set[int] = set()
+        """Workloads that are tried though their shape was refused, by id: they have lanes of their own."""
         self._sticky: int | None = None
         """The workload whose preemptions are under way: under BestEffortFIFO it stays the head."""
         self._touched: set[int] = set()
@@ -77,6 +80,7 @@ class PendingQueue:
         twin._lanes, twin._parked, twin._sticky = self._lanes.copy(), self._parked.copy(), self._sticky
         twin._touched, twin._told, twin.version = self._touched.copy(), self._told, self.version
         twin._reported, twin.members = self._reported.copy(), self.members
+        twin._brought_back = self._brought_back.copy()
         return twin
 
     def __len__(self) -> int:
@@ -94,6 +98,15 @@ class PendingQueue:
         """Add a workload, or take in that one changed. In a closed lane it counts as parked at once."""
         self._reported.discard(request.id)
         self._line_up(request)
+
+    def bring_back(self, request: Request) -> None:
+        """Add a workload of a LocalQueue that was opened, or led here: it is tried, whatever is known of its shape.
+
+        Its back-off does not matter either (Kueue 0.19 AddFromLocalQueue, pushToHeapIfNotTracked).
+        """
+        if self._hashing and request.shape in self._lanes.closed:
+            self._brought_back.add(request.id)
+        self.push(request)
 
     def _line_up(self, request: Request) -> None:
         self.version += 1
@@ -122,6 +135,7 @@ class PendingQueue:
         self.version += 1
         self.members += 1
         self._lanes.remove(request.id)
+        self._brought_back.discard(request.id)
         self._parked[request.id] = request
         self._touched.add(request.id)
 
@@ -130,6 +144,7 @@ class PendingQueue:
         self.version += 1
         self.members += 1
         self._lanes.remove(id)
+        self._brought_back.discard(id)
         self._parked.pop(id, None)
         if self._sticky == id:
             self._sticky = None
@@ -223,14 +238,23 @@ class PendingQueue:
 
         Nothing may be closed, or come, meanwhile.
         """
-        if self._taking_turns or self._sticky in self._lanes.waiting:
+        if self._taking_turns or self._brought_back or self._sticky in self._lanes.waiting:
             return iter(())
         return self._lanes.firsts(_ONE_DOOR)
 
     def close(self, refused: Iterable[tuple[Request, str]]) -> None:
         """Refuse all of the shapes of these heads until the tree wakes, by the granular reasons of their conditions."""
         self.version += 1
-        self._lanes.close({head.shape: granular or Reason.PENDING_EVALUATION.value for head, granular in refused})
+        shapes = {head.shape: granular or Reason.PENDING_EVALUATION.value for head, granular in refused}
+        self._join(shapes)
+        self._lanes.close(shapes)
+
+    def _join(self, shapes: Container[bytes]) -> None:
+        """Let those of these shapes who have lanes of their own stand with the others of their shape."""
+        for request in [self._lanes.waiting[id] for id in self._brought_back if id in self._lanes.waiting]:
+            if request.shape in shapes:
+                self._brought_back.discard(request.id)
+                self._line_up(request)
 
     def open(self, heads: Iterable[Request]) -> None:
         """Take back that the lanes of these heads were closed."""
@@ -244,6 +268,7 @@ class PendingQueue:
         """
         self.version += 1
         opened = self._lanes.open_all()
+        self._join(opened)
         if matches is not None:
             for request in [request for shape in opened for request in self._lanes.of_shape(shape)]:
                 if not matches(request):
@@ -261,14 +286,28 @@ class PendingQueue:
             everything.sort(key=lambda request: usage(request.workload.local_queue))
         return [(request, self.is_parked(request.id)) for request in everything]
 
+    @property
+    def brought_back(self) -> tuple[int, ...]:
+        """Workloads that are tried though their shape was refused, by id."""
+        return tuple(sorted(self._brought_back))
+
     def memory(self) -> tuple[tuple[int, ...], tuple[tuple[bytes, str], ...], int | None]:
         """What the workloads themselves do not say: who is parked, which shapes and why, and who is sticky."""
         return tuple(self._parked), tuple(sorted(self._lanes.closed.items())), self._sticky
 
-    def recall(self, parked: Iterable[int], closed: Iterable[tuple[bytes, str]], sticky: int | None) -> None:
+    def recall(
+        self,
+        parked: Iterable[int],
+        closed: Iterable[tuple[bytes, str]],
+        sticky: int | None,
+        brought_back: Iterable[int] = (),
+    ) -> None:
         """Take in what `memory` gave; the workloads must be there."""
         self.version += 1
         self._lanes.open_all()
+        self._brought_back = set(brought_back)
+        for number in self._brought_back & self._lanes.waiting.keys():
+            self._line_up(self._lanes.waiting[number])
         self._lanes.close(dict(closed))
         self._sticky = sticky
         wanted = set(parked)
@@ -278,7 +317,9 @@ class PendingQueue:
             self.push(self._parked[number])
 
     def _shape(self, request: Request) -> bytes:
-        return request.shape if self._hashing else _NO_SHAPE
+        if not self._hashing:
+            return _NO_SHAPE
+        return request.shape + _OWN_LANE if request.id in self._brought_back else request.shape
 
     def _lane(self, request: Request) -> Lane:
         return request.workload.local_queue if self._taking_turns else _ONE_DOOR, self._shape(request)

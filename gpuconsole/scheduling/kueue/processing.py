@@ -28,7 +28,9 @@ def process(context: Context, entries: list[Entry]) -> Iterator[Entry]:
 
     Those of trees of which that was known are decided on already.
 
-    Where admission is blocked until all are ready, the entries after the first that is blocked are not decided on.
+    Where admission is blocked until all are ready, the entries after the first that is blocked are not decided on yet:
+    who asks for more says that all are ready by now. Then the blocked one is yielded again, admitted, whatever changed
+    meanwhile (Kueue 0.19 scheduler.processEntry: WaitForPodsReady).
     """
     chosen: dict[int, Target] = {}
     ordered = in_fair_order(context, entries) if context.config.fair_sharing else in_order(context, entries)
@@ -38,7 +40,9 @@ def process(context: Context, entries: list[Entry]) -> Iterator[Entry]:
             _process_entry(context, entry, chosen)
         yield entry
         if entry.status is Status.BLOCKED:
-            return
+            entry.status = Status.ASSUMED
+            context.unready = context.one_by_one
+            yield entry
 
 
 def in_order(context: Context, entries: list[Entry]) -> list[Entry]:

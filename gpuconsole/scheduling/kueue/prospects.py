@@ -70,6 +70,7 @@ class Outlook(Struct, frozen=True, kw_only=True):
 
     local_queue: LocalQueue | None = None
     cluster_queue: ClusterQueue | None = None
+    """The one that the LocalQueue leads to; a stopped LocalQueue leads nowhere (Kueue's ClusterQueueForWorkload)."""
     active: bool = True
     """Its ClusterQueue can admit."""
     misfit: str = ""
@@ -82,7 +83,7 @@ def outlook_of(state: State, workload: Workload) -> Outlook:
     """Look at the workload's queues; the last two only where granular reasons tell of them."""
     objects = state.setup.objects
     door = objects.local_queues.get(workload.local_queue)
-    rules = state.setup.queues.get(door.cluster_queue) if door is not None else None
+    rules = state.setup.queues.get(state.setup.cluster_queue_of(workload.local_queue))
     granular = state.config.granular and rules is not None
     return Outlook(
         local_queue=door,

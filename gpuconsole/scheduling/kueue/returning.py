@@ -39,10 +39,18 @@ def requeue(state: State, entry: Entry) -> bool:
     else:
         generation = state.generations.get(request.cluster_queue, 0)
         state.progress[request.id] = Progress(entry.resume, generation, state.cycles, _shape(state, request))
+    request = _as_it_is(state, request)
     queue = state.roster.queue(request.cluster_queue)
-    ready, more = backoff_ended(request.workload, state.now), entry.resume is not None
+    woken = request.cluster_queue in state.woken_in_flight
+    ready, more = backoff_ended(request.workload, state.now), entry.resume is not None or woken
     queue.requeue(request, entry.requeue, ready=ready, more_flavors=more, granular=entry.cause.value)
     return queue.is_parked(request.id)
+
+
+def _as_it_is(state: State, request: Request) -> Request:
+    """The workload of a head as it is by now: it may have changed while the cycle waited."""
+    record = state.roster.records[request.id]
+    return record if isinstance(record, Request) else request
 
 
 def refusal(state: State, entry: Entry) -> Refuse | KeepWaiting:

@@ -63,6 +63,10 @@ class Roster:
             self.records.append(None)
         return number
 
+    def knows(self, key: str) -> bool:
+        """True if the workload ever waited or held quota."""
+        return key in self._ids
+
     def find(self, key: str) -> Record | None:
         number = self._ids.get(key)
         return None if number is None else self.records[number]

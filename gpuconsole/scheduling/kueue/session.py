@@ -6,7 +6,7 @@ workloads by what was applied, and assumes its own admissions until they are app
 
 from collections.abc import Iterable
 
-from gpuconsole.model.clock import Time
+from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import AdmissionDecision, Pending, Refuse, Rule
 from gpuconsole.model.events import Applied, Deleted, Event, Happened
@@ -25,7 +25,7 @@ from gpuconsole.scheduling.kueue.reclaiming import room_for
 from gpuconsole.scheduling.kueue.requests import Request
 from gpuconsole.scheduling.kueue.rules import QueueRules, Setup
 from gpuconsole.scheduling.kueue.second_pass import has_due
-from gpuconsole.scheduling.kueue.state import State
+from gpuconsole.scheduling.kueue.state import COHORT, State
 from gpuconsole.scheduling.kueue.topology.strangers import Moves
 from gpuconsole.scheduling.kueue.usage import UsageTree
 from gpuconsole.scheduling.kueue.workloads import backoff_ended, leave, place
@@ -52,6 +52,10 @@ class Session:
             self._state.now = max(self._state.now, now)
             changes.store(self._state, table, thing.key, thing)
 
+    def written_again(self, thing: Object, now: Time, *, respecified: bool) -> None:
+        """Take in that an object was written with nothing new in it for admission; `respecified`: its spec changed."""
+        changes.written_again(self._at(now), thing, respecified=respecified)
+
     def delete(self, table: str, key: str, now: Time) -> None:
         """An object is gone; `table` as in `model.objects.TABLES`."""
         if table == "workloads":
@@ -73,13 +77,27 @@ class Session:
             case Happened():
                 pass
 
-    def run_cycle(self, now: Time, *, choices: bool = False, told: Refusals = Refusals.ALL) -> list[AdmissionDecision]:
+    def run_cycle(
+        self, now: Time, *, choices: bool = False, told: Refusals = Refusals.ALL, stays_open: bool = False
+    ) -> list[AdmissionDecision]:
         """Try the head of every open queue once; the decisions in the order in which they were taken.
 
         With `choices` preemptions say how their victims were chosen, and `told` says of whom there are refusals; both
-        change no other decision.
+        change no other decision. With `stays_open` a cycle in which waitForPodsReady blocks admission waits: the next
+        call goes on with it. Without, its heads go back to their queues and are tried anew.
         """
-        return cycle.run_cycle(self._at(now), choices=choices, told=told)
+        return cycle.run_cycle(self._at(now), choices=choices, told=told, stays_open=stays_open)
+
+    @property
+    def waits_in_cycle(self) -> bool:
+        """True if a cycle waits until all who are admitted are ready, and they are not."""
+        state = self._settled
+        return state.open_cycle is not None and any(not h.workload.is_true("PodsReady") for h in state.roster.holders)
+
+    @property
+    def cycle_is_open(self) -> bool:
+        """True if a cycle waits, or waited, and has not ended."""
+        return self._state.open_cycle is not None
 
     def tell_only(self, workloads: Iterable[str]) -> None:
         """Of all that are known by now only these are told why they wait, where `run_cycle` leaves refusals out.
@@ -145,24 +163,38 @@ class Session:
     @property
     def wake_due(self) -> bool:
         """Something happened that may let parked workloads in; `wake` moves them back."""
-        return bool(self._state.due)
+        return bool(self._settled.due)
 
     def wake(self, now: Time) -> None:
         """Move the parked workloads of every tree in which something happened back to their queues."""
         state = self._at(now)
-        woken = dict.fromkeys(name for due in state.due for name in state.tree_of(due))
+        tree = state.setup.tree
+        woken: dict[int, None] = {}
+        for due in state.due:
+            kind, _, name = due.partition("/")
+            node = (tree.cohorts if f"{kind}/" == COHORT else tree.queues).get(name)
+            woken.update(dict.fromkeys(tree.subtree_queues(node) if node is not None else ()))
         state.due.clear()
-        for name in woken:
-            self._wake_queue(state.setup.queues[name])
+        if state.open_cycle is not None:
+            state.woken_in_flight.update(tree.names[number] for number in woken)
+        for number in woken:
+            self._wake_queue(state.setup.queues[tree.names[number]])
 
     @property
     def next_sample(self) -> Time | None:
         """When `sample` is due: admission fair sharing looks at what a LocalQueue uses. None = not at all."""
-        return self._state.next_sample
+        return min(self._state.samples.values(), default=None)
 
     def sample(self, now: Time) -> None:
         """Look at what LocalQueues use whose interval is over; `used_lately` tells what came of it."""
         ledgers.sample(self._at(now))
+
+    def look_at_local_queue(self, key: str, now: Time) -> Span | None:
+        """One look of Kueue's controller at a LocalQueue; how long until the next one, None for none.
+
+        Where admission fair sharing is on, and somebody else keeps the time of these looks.
+        """
+        return ledgers.look(self._at(now), key)
 
     def used_lately(self) -> list[UsedLately]:
         """What LocalQueues are charged with, of those for which it changed since it was asked for last."""
@@ -235,6 +267,10 @@ class Session:
             return 0
         return max(0, usage.available(node, column))
 
+    def holds_quota(self, cluster_queue: str) -> bool:
+        """True if any workload holds quota in a ClusterQueue."""
+        return bool(self._settled.roster.holdings.get(cluster_queue))
+
     def room_for(
         self, cluster_queue: str, flavor: str, resource: str, amount: int, *, priority: int
     ) -> list[tuple[str, Rule]] | None:
@@ -275,7 +311,7 @@ class Session:
         flavors = {f for f, d in state.setup.topologies.items() if any(node in d.leaf_of for node in freed)}
         for rules in state.setup.queues.values() if flavors else ():
             if any(flavor in flavors for flavor, _ in rules.queue.quotas()):
-                state.due[rules.name] = None
+                state.notify(rules.name)
 
     def _wake_queue(self, rules: QueueRules) -> None:
         state, selector = self._state, rules.queue.namespace_selector

@@ -3,21 +3,22 @@
 `State` mutates; the modules beside it change it: `workloads` for workloads, `changes` for everything else.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.decisions import Refuse
+from gpuconsole.model.decisions import AdmissionDecision, Refuse
+from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.accounts import Accounts
 from gpuconsole.scheduling.kueue.afs import Ledger, caught_up, usage
 from gpuconsole.scheduling.kueue.assignment import Resume
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Context, Gates
 from gpuconsole.scheduling.kueue.findings import Findings
-from gpuconsole.scheduling.kueue.requests import Holding
+from gpuconsole.scheduling.kueue.requests import Holding, Request
 from gpuconsole.scheduling.kueue.roster import Roster
 from gpuconsole.scheduling.kueue.rules import Objects, Setup
 from gpuconsole.scheduling.kueue.topology.sites import Sites
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from gpuconsole.scheduling.kueue.passing import Passing, Survey
     from gpuconsole.scheduling.kueue.quiet import Audience
     from gpuconsole.scheduling.kueue.rest import Rest
+
+
+COHORT, QUEUE = "Cohort/", "ClusterQueue/"
+"""How the names in `State.due` begin."""
 
 
 class Progress(Struct, frozen=True):
@@ -71,6 +76,7 @@ class State:
         "asked",
         "audience",
         "backoffs",
+        "changed_below",
         "charged",
         "charging",
         "config",
@@ -81,23 +87,27 @@ class State:
         "gates",
         "generations",
         "idle",
+        "in_flight",
         "ledgers",
-        "next_sample",
         "nodes_stale",
+        "noted",
         "now",
         "objects",
+        "open_cycle",
         "passing",
         "progress",
         "recharged",
         "requoted",
         "resting",
         "roster",
+        "samples",
         "second_passes",
         "setup",
         "stale",
         "strangers",
         "surveys",
         "turned_away",
+        "woken_in_flight",
     )
 
     def __init__(self, config: KueueConfig) -> None:
@@ -131,7 +141,11 @@ class State:
         self.generations: dict[str, int] = {}
         """ClusterQueue → how often what it can give changed."""
         self.due: dict[str, None] = {}
-        """ClusterQueues whose trees are to be woken."""
+        """Cohort trees and ClusterQueues whose parked workloads are to be tried again, as `notify` names them."""
+        self.noted: dict[str, None] = {}
+        """ClusterQueues, and cohorts (as "Cohort/NAME"), to notify once the changed configuration is compiled."""
+        self.changed_below: dict[str, None] = {}
+        """Cohorts one of whose ClusterQueues changed since the setup was compiled."""
         self.requoted: dict[str, None] = {}
         """ClusterQueues in whose trees quotas changed since the setup was compiled."""
         self.second_passes: dict[int, SecondPass] = {}
@@ -148,10 +162,16 @@ class State:
         """Workload with an entry penalty → its LocalQueue."""
         self.recharged: dict[str, None] = {}
         """LocalQueues whose charges changed since somebody asked."""
-        self.next_sample: Time | None = None
-        """When some LocalQueue is to be looked at."""
+        self.samples: dict[str, Time] = {}
+        """When LocalQueues are looked at."""
         self.audience: Audience | None = None
         """Who is told why it waits, by cycles that leave refusals out; None = everybody."""
+        self.open_cycle: Iterator[tuple[list[AdmissionDecision], bool]] | None = None
+        """A cycle that waits until all are ready. A fork does not have it: its heads are back in their queues there."""
+        self.in_flight: set[int] = set()
+        """Heads that an open cycle has not put back, by id."""
+        self.woken_in_flight: set[str] = set()
+        """ClusterQueues that were woken while a cycle was open: its heads are tried again at once."""
         self.cycles = 0
         self.idle = 0
         """How many cycles in a row decided nothing."""
@@ -173,12 +193,18 @@ class State:
         twin.devices_stale, twin.turned_away = self.devices_stale, self.turned_away.copy()
         twin.asked = self.asked.copy()
         twin.due, twin.backoffs, twin.cycles = self.due.copy(), self.backoffs.copy(), self.cycles
+        twin.noted, twin.changed_below = self.noted.copy(), self.changed_below.copy()
         twin.requoted = self.requoted.copy()
         twin.second_passes = self.second_passes.copy()
-        twin.charging, twin.next_sample = self.charging, self.next_sample
+        twin.charging, twin.samples = self.charging, self.samples.copy()
         twin.ledgers, twin.charged = self.ledgers.copy(), self.charged.copy()
         twin.recharged = self.recharged.copy()
         twin.idle, twin.now = self.idle, self.now
+        twin.open_cycle, twin.in_flight, twin.woken_in_flight = None, set(), set()
+        for number in sorted(self.in_flight):
+            record = twin.roster.records[number]
+            if isinstance(record, Request):
+                twin.roster.queue(record.cluster_queue).push(record)
         return twin
 
     def weight_of(self, local_queue: str) -> float:
@@ -194,7 +220,8 @@ class State:
         if ledger is None:
             return usage({}, {}, weight, settings.resource_weights)
         penalty = ledger.penalty
-        ledger = caught_up(ledger, self.now, settings.usage_sampling_interval, settings.usage_half_life)
+        if local_queue not in self.samples:
+            ledger = caught_up(ledger, self.now, settings.usage_sampling_interval, settings.usage_half_life)
         return usage(ledger.consumed, penalty, weight, settings.resource_weights)
 
     def own_objects(self) -> Objects:
@@ -239,6 +266,11 @@ class State:
         sites = Sites(self.setup.topologies)
         sites.occupy([(node, amounts, 1) for node, amounts in self.strangers.used.items()])
         return Accounts(UsageTree(self.setup.tree), sites)
+
+    def is_waiting(self, request: Request) -> bool:
+        """True if the workload of a head still waits in the ClusterQueue in which it was taken."""
+        record = self.roster.records[request.id]
+        return isinstance(record, Request) and record.cluster_queue == request.cluster_queue
 
     def hold(self, holding: Holding) -> None:
         """A workload holds quota, or holds other quota than before."""
@@ -285,6 +317,32 @@ class State:
             return sorted(holdings, key=lambda h: (not h.evicted, -used(h.workload.local_queue)))
 
         return ranked
+
+    def notify(self, cluster_queue: str) -> None:
+        """Have the parked workloads of a ClusterQueue's whole tree tried again at the next wake-up.
+
+        The tree is the one of now, whatever becomes of it until then. A tree whose cohorts lead in a circle is left
+        alone (Kueue 0.19 pkg/cache/queue/inadmissible_workloads.go: notifyRetryInadmissibleWithoutLock).
+        """
+        tree = self.setup.tree
+        node = tree.queues.get(cluster_queue)
+        if node is not None:
+            root = tree.root(node)
+            self.due[f"{QUEUE if root == node else COHORT}{tree.names[root]}"] = None
+
+    def notify_cohort(self, cohort: str) -> None:
+        """`notify` of a cohort's tree."""
+        tree = self.setup.tree
+        node = tree.cohorts.get(cohort)
+        if node is not None:
+            self.due[f"{COHORT}{tree.names[tree.root(node)]}"] = None
+
+    def notify_about(self, workload: Workload) -> None:
+        """`notify` of the ClusterQueue that a workload's LocalQueue leads to; a stopped LocalQueue leads nowhere.
+
+        Kueue 0.19 manager.go: QueueAssociatedInadmissibleWorkloadsAfter.
+        """
+        self.notify(self.setup.cluster_queue_of(workload.local_queue))
 
     def tree_of(self, cluster_queue: str) -> Iterable[str]:
         """All ClusterQueues in the tree of one, itself included."""

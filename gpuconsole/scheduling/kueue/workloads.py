@@ -40,6 +40,8 @@ def place(state: State, workload: Workload) -> None:
 def _place(state: State, workload: Workload) -> None:
     if workload.finished or not workload.active:
         leave(state, workload.key)
+        if state.roster.knows(workload.key):
+            state.notify_about(workload)
         return
     number = state.roster.id_of(workload.key)
     state.asked.discard(number)
@@ -84,7 +86,7 @@ def _hold(state: State, number: int, workload: Workload) -> None:
     if isinstance(old, Holding) and old.cluster_queue == new.cluster_queue:
         state.bump(new.cluster_queue)
         if _gave_back(old, new) or priority_changed(old.workload, workload, state.config):
-            state.due[new.cluster_queue] = None
+            state.notify_about(workload)
         state.accounts.remove(old)
     elif isinstance(old, Request):
         _unqueue(state, old)
@@ -93,11 +95,13 @@ def _hold(state: State, number: int, workload: Workload) -> None:
     state.hold(new)
 
 
-def enqueue(state: State, request: Request) -> None:
-    """Queue a workload; before the end of its backoff it is parked."""
+def enqueue(state: State, request: Request, *, brought_back: bool = False) -> None:
+    """Queue a workload; before the end of its backoff it is parked, unless its LocalQueue brought it back."""
     state.roster.records[request.id] = request
     queue = state.roster.queue(request.cluster_queue)
-    if backoff_ended(request.workload, state.now):
+    if brought_back:
+        queue.bring_back(request)
+    elif backoff_ended(request.workload, state.now):
         state.backoffs.pop(request.id, None)
         queue.push(request)
     else:
@@ -106,13 +110,13 @@ def enqueue(state: State, request: Request) -> None:
         queue.park(request)
 
 
-def queue_up(state: State, number: int, workload: Workload, cluster_queue: str) -> None:
+def queue_up(state: State, number: int, workload: Workload, cluster_queue: str, *, brought_back: bool = False) -> None:
     """Queue a workload, if there is a ClusterQueue for it and its devices can be charged."""
     request = _wanted(state, number, workload, cluster_queue) if cluster_queue else None
     if request is None:
         state.roster.records[number] = workload
     else:
-        enqueue(state, request)
+        enqueue(state, request, brought_back=brought_back)
 
 
 def _wanted(state: State, number: int, workload: Workload, cluster_queue: str) -> Request | None:
@@ -188,7 +192,15 @@ def _wait(state: State, number: int, workload: Workload) -> None:
         _unqueue(state, old)
     else:
         _detach(state, number)
+    if isinstance(old, Holding) and _backs_off(workload, state.now):
+        state.roster.records[number] = workload
+        return
     queue_up(state, number, workload, target)
+
+
+def _backs_off(workload: Workload, now: Time) -> bool:
+    """True if a workload that gave quota back is queued later, when its controller finds that its back-off is over."""
+    return workload.requeue.at is not None and workload.requeue.at > now
 
 
 def _rested(workload: Workload) -> Workload:
@@ -201,6 +213,9 @@ def _rested(workload: Workload) -> Workload:
 
 def _update(state: State, old: Request, workload: Workload) -> None:
     """A waiting workload changed; one that is parked comes back only for a change that could matter."""
+    if old.id in state.in_flight:
+        state.roster.records[old.id] = _wanted(state, old.id, workload, old.cluster_queue) or workload
+        return
     if same_for_scheduling(old.workload, workload):
         state.roster.records[old.id] = new = old.updated(workload)
         state.roster.queue(old.cluster_queue).refresh(new)
@@ -283,6 +298,7 @@ def _gave_back(old: Holding, new: Holding) -> bool:
 
 
 def _unqueue(state: State, request: Request) -> None:
+    state.in_flight.discard(request.id)
     state.roster.queue(request.cluster_queue).remove(request.id)
     state.progress.pop(request.id, None)
     state.backoffs.pop(request.id, None)
@@ -293,11 +309,11 @@ def _detach(state: State, number: int) -> None:
     match state.roster.records[number]:
         case Request() as old:
             _unqueue(state, old)
-            state.due[old.cluster_queue] = None
+            state.notify_about(old.workload)
         case Holding() as old:
             state.accounts.remove(old)
             state.roster.drop_holding(old)
             state.findings.note(state.setup.tree, old.cluster_queue, old.id)
             state.stir(old.cluster_queue)
             state.bump(old.cluster_queue)
-            state.due[old.cluster_queue] = None
+            state.notify_about(old.workload)

@@ -108,8 +108,11 @@ def release(world: World, key: str) -> None:
     evicted = released.condition(conditions.EVICTED)
     if conditions.is_deactivated(released) and released.active:
         released = conditions.requeue(released, "Reactivated", "The workload was reactivated", world.now)
-    if evicted is not None and evicted.reason in _BACKS_OFF:
-        released = _after_backoff(world, released)
+    again = released.requeue.at
+    if again is not None and again > world.now:
+        world.kernel.at(again, BackoffEnds(key))
+    else:
+        released = _rested(world, released)
     world.put(released)
     watching.watch(world, released)
     if released.active and released.is_true(conditions.REQUEUED):
@@ -131,24 +134,21 @@ def _tell_requeued(world: World, workload: Workload, queue: str, *, waited: Span
     )
 
 
-def _after_backoff(world: World, workload: Workload) -> Workload:
-    """A workload that was sent back may be tried again when its back-off is over: now, or at a later moment."""
-    again = workload.requeue.at
-    if again is not None and again > world.now:
-        world.kernel.at(again, BackoffEnds(workload.key))
-        return workload
+def _rested(world: World, workload: Workload) -> Workload:
+    """A workload whose back-off is over, if it had one: it may be tried again."""
     rested = replace(workload, requeue=replace(workload.requeue, at=None))
+    waits = rested.condition(conditions.REQUEUED)
+    if waits is None or waits.status or waits.reason not in _BACKS_OFF:
+        return rested
     return conditions.requeue(rested, "BackoffFinished", "The workload backoff was finished", world.now)
 
 
 def backoff_ends(world: World, timer: BackoffEnds) -> None:
-    """The back-off of a workload is over, unless that was another one."""
+    """The back-off of a workload is over, unless that was another one: it is queued now."""
     workload = world.workload(timer.workload)
-    waits = workload.condition(conditions.REQUEUED) if workload is not None and not workload.reserved else None
-    if workload is None or waits is None or waits.status or waits.reason not in _BACKS_OFF:
+    if workload is None or workload.reserved or workload.requeue.at is None or workload.requeue.at > world.now:
         return
-    rested = _after_backoff(world, workload)
-    if rested is not workload:
-        world.put(rested)
-        _tell_requeued(world, rested, standing.cluster_queue(world, rested))
-        standing.check(world, rested)
+    rested = _rested(world, workload)
+    world.put(rested)
+    _tell_requeued(world, rested, standing.cluster_queue(world, rested))
+    standing.check(world, rested)

@@ -158,7 +158,6 @@ def test_an_unknown_key_is_an_error_with_its_line() -> None:
 def test_the_documented_keys_of_the_conformance_data_and_of_scenarios_are_read() -> None:
     timed: dict[str, Any] = {"checks": [], "ready": [], "remove": [], "apply": [], "maxSeconds": 5, "expect": []}
     more: dict[str, Any] = {
-        "seconds": True,
         "admissionFairSharing": {"usageHalfLifeTime": "60s", "usageSamplingInterval": "30s", "resourceWeights": {}},
         "waitForPodsReady": {"timeout": "60s", "requeuingStrategy": {"backoffLimitCount": 1}},
         "fairSharingEnabled": False,

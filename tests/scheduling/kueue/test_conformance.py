@@ -10,6 +10,7 @@ from tests.conformance.scenarios import by_value, lines
 from tests.shared import CONFORMANCE, needs_conformance
 
 FAMILIES = ("seeds", "flat", "fungible", "hierarchy", "partial", "fair", "fairtree", "topology", "mixed")
+TIMED = ("afs", "change", "checks", "podsready", "slow")
 SAMPLE = 6
 
 
@@ -18,10 +19,13 @@ def sample(rows: Sequence[Any]) -> Sequence[Any]:
 
 
 @needs_conformance
-@pytest.mark.parametrize("family", FAMILIES)
-def test_decisions_of_kueue(family: str) -> None:
+@pytest.mark.parametrize(
+    ("part", "family"),
+    [*(("scenarios", family) for family in FAMILIES), *(("scenarios-timed", family) for family in TIMED)],
+)
+def test_decisions_of_kueue(part: str, family: str) -> None:
     assert CONFORMANCE is not None
-    folder = CONFORMANCE / "scenarios"
+    folder = CONFORMANCE / part
     expected = {row["name"]: row for row in lines(folder / f"{family}.expected.jsonl.gz")}
     for scenario in sample(list(lines(folder / f"{family}.in.jsonl.gz"))):
         want = expected[scenario["name"]]

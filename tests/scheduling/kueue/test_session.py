@@ -1,6 +1,9 @@
 """The session: forks, memory, and what happens to it from outside."""
 
+from collections.abc import Iterator
+
 import msgspec
+import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
@@ -8,8 +11,11 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import Admit
 from gpuconsole.model.queues import AdmissionCheck, CheckRule
 from gpuconsole.model.workloads import CheckState
-from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue import conditions, cycle
+from gpuconsole.scheduling.kueue.context import Context
+from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.scheduling.kueue.memory import SessionMemory
+from gpuconsole.scheduling.kueue.processing import process
 from tests.scheduling.kueue.cluster import GPU, LOWER, World, admitted, cohort, pods, queue, refused, workload
 
 
@@ -34,6 +40,23 @@ def test_an_admission_is_assumed_until_it_is_applied() -> None:
     world.apply(conditions.reserve(world.workloads["x"], decision.admission, world.now))
     world.apply(conditions.admit(world.workloads["x"], world.now))
     assert world.session.available("q", "f", GPU) == 1
+
+
+def test_whoever_gets_quota_in_a_cycle_is_nobody_s_victim_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The candidates of a cycle are those of its beginning (Kueue's snapshot); what was given since counts as used."""
+    world = World(queue("a", 4, cohort="c"), queue("b", 4, cohort="c"))
+    world.run(workload("old", "a", 1), admitted=True)
+    world.apply(workload("x", "a", 1), workload("y", "b", 1))
+    seen: list[list[str]] = []
+
+    def watched(context: Context, entries: list[Entry]) -> Iterator[Entry]:
+        for entry in process(context, entries):
+            yield entry
+            seen.append([holding.key for name in ("a", "b") for holding in context.held_by(name)])
+
+    monkeypatch.setattr(cycle, "process", watched)
+    assert admitted(world.cycle()) == ["x", "y"]
+    assert seen == [["team/old"], ["team/old"]]
 
 
 def test_an_admission_that_failed_is_tried_again() -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.quantity import BILLIONTH
 from gpuconsole.model.queues import LocalQueue, StopPolicy
 from gpuconsole.model.workloads import CheckState, Workload
@@ -296,9 +296,12 @@ def test_whether_a_penalty_stays_when_the_workload_was(case: str) -> None:
 def test_samples_follow_what_runs_and_what_ran() -> None:
     full = world(door("one"), door("idle"))
     full.run(workload("a", "one", gpus=8))
-    assert full.session.next_sample == full.now + 5 * MINUTE
+    admitted = full.now
+    full.now += SECOND
+    full.session.sample(full.now)
+    assert full.session.next_sample == admitted + 5 * MINUTE
     first = consumed(full)["one"]
-    full.now += 5 * MINUTE
+    full.now = admitted + 5 * MINUTE
     full.session.used_lately()
     full.session.sample(full.now)
     assert [lately.local_queue for lately in full.session.used_lately()] == ["team/one"]
@@ -313,6 +316,7 @@ def test_samples_follow_what_runs_and_what_ran() -> None:
 
 def test_a_cluster_at_rest_is_not_looked_at_and_fades_all_the_same() -> None:
     rest = world(door("one", used=8))
+    rest.now += SECOND
     rest.session.sample(rest.now)
     assert rest.session.next_sample is None
     rest.now += 23 * MINUTE

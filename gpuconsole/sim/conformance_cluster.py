@@ -1,0 +1,384 @@
+"""Kueue's scheduler and controllers on a clock that somebody else moves, with nothing else happening.
+
+Controllers look at what was written until nothing changes (`settle`). The pods of an evicted workload take the time
+that its annotation says; admission checks and pods answer when they are told to. It is what the conformance data with
+`seconds: true` was made with.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, Refuse
+from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, LocalQueue
+from gpuconsole.model.workloads import CheckState, Workload
+from gpuconsole.scheduling.kueue import conditions, effects
+from gpuconsole.scheduling.kueue.checks import PENDING, with_check
+from gpuconsole.scheduling.kueue.config import KueueConfig, from_scenario
+from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION
+from gpuconsole.scheduling.kueue.configuration.loading import load_text
+from gpuconsole.scheduling.kueue.controller.pods_ready import with_readiness
+from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
+from gpuconsole.scheduling.kueue.heads import Refusals
+from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.sim.conformance_form import Document, Queues, sorted_queues
+
+TERMINATION_SECONDS = "conformance/termination-seconds"
+"""Annotation of a workload: how long its pods take to end once it is evicted."""
+_CONFIGURED = ("waitForPodsReady", "admissionFairSharing")
+
+
+def timed_config(scenario: Document) -> KueueConfig:
+    """Kueue's settings; what a scenario does not name is off. ValueError where they are wrong."""
+    named = {key: scenario[key] for key in _CONFIGURED if scenario.get(key) is not None}
+    document = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, **named}
+    loaded = load_text(json.dumps(document), "scenario")
+    if loaded.config is None:
+        raise ValueError("; ".join(finding.problem for finding in loaded.findings))
+    return replace(
+        from_scenario(scenario),
+        wait_for_pods_ready=loaded.config.wait_for_pods_ready if _CONFIGURED[0] in named else None,
+        admission_fair_sharing=loaded.config.admission_fair_sharing,
+    )
+
+
+class News:
+    """What the controllers did since somebody looked. Mutates."""
+
+    def __init__(self) -> None:
+        self.evicted: dict[str, tuple[str, str]] = {}
+        """Workload → reason and message, of all evictions but preemptions."""
+        self.released: set[str] = set()
+        """Workloads that gave their quota back, but for those that finished."""
+        self.admitted_after_checks: set[str] = set()
+        self.refused: set[str] = set()
+        """Workloads that were told anew why they wait; what an eviction says does not count."""
+
+    def __bool__(self) -> bool:
+        return bool(self.evicted or self.released or self.admitted_after_checks)
+
+    def note(self, before: Workload, after: Workload, *, by_eviction: bool) -> None:
+        if before.reserved and not (after.reserved or after.finished):
+            self.released.add(after.key)
+        said, says = before.condition(conditions.QUOTA_RESERVED), after.condition(conditions.QUOTA_RESERVED)
+        if by_eviction or says is None or says.status:
+            return
+        if said is None or said.status or (said.reason, said.message) != (says.reason, says.message):
+            self.refused.add(after.key)
+
+    def forget(self, key: str) -> None:
+        """A workload was deleted: what it was told last is not known any more."""
+        self.released.discard(key)
+        self.refused.discard(key)
+
+
+class ConformanceCluster:
+    """The objects of a timed scenario with the scheduler and the controllers. Mutates."""
+
+    def __init__(self, config: KueueConfig, now: Time) -> None:
+        self.now = now
+        self.session = Session(config)
+        self.workloads: dict[str, Workload] = {}
+        self.news = News()
+        self._config = config
+        self._objects: dict[tuple[type[Object], str], Object] = {}
+        self._specs: dict[tuple[type[Object], str], Any] = {}
+        """The objects' specs as they were written: they may differ where the objects do not."""
+        self._ready: set[str] = set()
+        """Workloads all of whose pods are ready."""
+        self._pods_end: dict[str, Time] = {}
+        """Evicted workload → when its pods are gone."""
+        self._again: dict[str, Time] = {}
+        """Workload → when its controller looks at it again."""
+        self._sampled: dict[str, Time] = {}
+        """LocalQueue → when its controller looks at it again: its sampling interval is over."""
+        self._stirred: dict[str, Time] = {}
+        """LocalQueue → when its controller looks at it because something happened to its workloads."""
+        self._asked: set[str] = set()
+        """Workloads that their controller is to look at."""
+        self._changed: set[str] = set()
+        """Workloads that their jobs are to look at."""
+
+    def create(self, thing: Object, spec: Any) -> None:
+        """Somebody creates an object; `spec` is its spec as it was written."""
+        if isinstance(thing, Workload):
+            self._put(thing)
+        else:
+            self._store(thing, spec)
+        self.settle()
+
+    def apply(self, thing: Object, spec: Any) -> None:
+        """Replace what a user may change of an object that is there, or create it; one that is terminating stays."""
+        if isinstance(thing, Workload):
+            old = self.workloads.get(thing.key)
+            queue = old.queue if old is not None and old.reserved else thing.queue
+            self._put(thing if old is None else replace(old, active=thing.active, priority=thing.priority, queue=queue))
+        else:
+            known = self._objects.get((type(thing), thing.key))
+            if isinstance(known, ClusterQueue) and known.terminating:
+                return
+            if isinstance(known, AdmissionCheck) and isinstance(thing, AdmissionCheck):
+                thing = replace(known, active=thing.active)
+            if known == thing:
+                respecified = self._specs.get((type(thing), thing.key)) != spec
+                self.session.written_again(thing, self.now, respecified=respecified)
+            self._store(thing, spec)
+        self.settle()
+
+    def delete(self, kind: type[Object], key: str) -> None:
+        """Somebody deletes an object; a ClusterQueue stays, terminating, while workloads hold its quota."""
+        if kind is Workload:
+            self._drop_workload(key)
+        elif kind is ClusterQueue and self.session.holds_quota(key):
+            queue = self._objects.get((ClusterQueue, key))
+            if isinstance(queue, ClusterQueue) and not queue.terminating:
+                self._store(replace(queue, terminating=True), None)
+        elif (kind, key) in self._objects:
+            self._drop(kind, key)
+        self.settle()
+
+    def finish(self, key: str) -> None:
+        """A workload ends, whether it ran or not."""
+        workload = self.workloads.get(key)
+        if workload is not None and not workload.finished:
+            self._put(conditions.finish(workload, "Succeeded", "Job finished", self.now))
+            self._pods_end.pop(key, None)
+            self.settle()
+
+    def answer(self, answer: Mapping[str, Any]) -> None:
+        """A check's controller says how it stands; only where quota is held, and the check is open."""
+        workload = self.workloads.get(answer["workload"])
+        if workload is None or not workload.reserved or workload.finished or workload.is_true(conditions.EVICTED):
+            return
+        if not any(check.name == answer["check"] and check.state == PENDING for check in workload.checks):
+            return
+        state = CheckState(
+            name=answer["check"],
+            state=answer["state"],
+            message=answer.get("message", ""),
+            requeue_after=answer.get("requeueAfterSeconds"),
+            since=self.now,
+        )
+        self._put(replace(workload, checks=with_check(workload.checks, state, self.now)))
+        self.settle()
+
+    def set_ready(self, key: str, *, ready: bool) -> None:
+        """All pods of a workload are ready, or no longer; only of one that is admitted."""
+        workload = self.workloads.get(key)
+        if workload is None or workload.finished or not workload.admitted or workload.is_true(conditions.EVICTED):
+            return
+        (self._ready.add if ready else self._ready.discard)(key)
+        self._changed.add(key)
+        self.settle()
+
+    def wake(self) -> None:
+        """Move parked workloads back, wherever something happened that may let them in."""
+        self.session.wake(self.now)
+
+    @property
+    def next_timer(self) -> Time | None:
+        """When pods end, or a controller looks again, next."""
+        timers = (self._pods_end, self._again, self._sampled, self._stirred)
+        return min((time for times in timers for time in times.values()), default=None)
+
+    def fire(self) -> bool:
+        """Do what is due by now: pods end, then the controllers look again; False if nothing is."""
+        ended = _due(self._pods_end, self.now)
+        for key in ended:
+            del self._pods_end[key]
+        self._changed.update(ended)
+        self.settle()
+        queues = sorted({*_due(self._sampled, self.now), *_due(self._stirred, self.now)})
+        for key in queues:
+            self._look_at_local_queue(key)
+        looks = _due(self._again, self.now)
+        for key in looks:
+            del self._again[key]
+        self._asked.update(looks)
+        self.settle()
+        return bool(ended or queues or looks)
+
+    @property
+    def may_run_cycle(self) -> bool:
+        """True if a cycle could begin, or go on."""
+        session = self.session
+        return not session.waits_in_cycle and (session.cycle_is_open or session.has_active)
+
+    def run_cycle(self) -> list[AdmissionDecision]:
+        """One cycle of the scheduler: reservations, refusals and evictions are written."""
+        decided = self.session.run_cycle(self.now, told=Refusals.NEW, stays_open=True)
+        for decision in decided:
+            match decision:
+                case Admit():
+                    self._reserve(decision)
+                case Refuse():
+                    workload = self.workloads[decision.workload]
+                    granular = self._config.granular
+                    self._put(conditions.take_refusal(workload, decision, self.now, granular=granular))
+                case Preempt() | Evict() | KeepWaiting():
+                    pass
+        for victim in effects.victims_of(decided):
+            self._evict(effects.evicted(self.workloads[victim.workload], victim, self.now))
+        return decided
+
+    def waiting(self) -> tuple[Queues, Queues]:
+        """Active and parked workloads by ClusterQueue."""
+        active: Queues = {}
+        parked: Queues = {}
+        for queue in self._all(ClusterQueue):
+            for pending in self.session.pending(queue.name):
+                (parked if pending.parked else active).setdefault(queue.name, []).append(pending.workload.key)
+        return sorted_queues(active), sorted_queues(parked)
+
+    def settle(self) -> None:
+        """Let the controllers, and then the jobs, look at what was written, until nothing changes."""
+        while self._asked or self._changed:
+            asked, self._asked = sorted(self._asked), set()
+            for key in asked:
+                self._look_at_workload(key)
+            changed, self._changed = sorted(self._changed), set()
+            for key in changed:
+                self._look_at_job(key)
+            for queue in list(self._all(ClusterQueue)):
+                if queue.terminating and not self.session.holds_quota(queue.name):
+                    self._drop(ClusterQueue, queue.name)
+
+    def _look_at_workload(self, key: str) -> None:
+        """One Reconcile of the workload controller."""
+        workload = self.workloads.get(key)
+        if workload is None:
+            return
+        outcome = reconcile(workload, self.session.outlook(workload), self._config, self.now)
+        self._again.pop(key, None)
+        after = outcome.marked(self.now)
+        if after is None:
+            self._drop_workload(key)
+        elif outcome.eviction is not None:
+            marked = after.condition(conditions.EVICTED)
+            assert marked is not None
+            self.news.evicted[key] = (marked.reason, marked.message)
+            self._evict(after)
+        elif after is not workload:
+            if after.admitted and not workload.admitted:
+                self.news.admitted_after_checks.add(key)
+            self._put(after)
+        elif outcome.again:
+            self._again[key] = self.now + _whole_seconds(outcome.again)
+
+    def _look_at_job(self, key: str) -> None:
+        """A job reacts: it says whether its pods are ready, and lets go when the pods of an eviction are gone."""
+        before = workload = self.workloads.get(key)
+        if before is None or workload is None or workload.finished:
+            return
+        if self._config.pods_ready is not None:
+            workload = with_readiness(workload, key in self._ready, self.now)
+        if workload.reserved and workload.is_true(conditions.EVICTED) and key not in self._pods_end:
+            workload = conditions.release(workload, self.now, granular=self._config.granular)
+        if workload is not before:
+            self._put(workload, by_eviction=True)
+
+    def _look_at_local_queue(self, key: str) -> None:
+        """One Reconcile of the LocalQueue controller: it matters to admission fair sharing only."""
+        self._stirred.pop(key, None)
+        self._sampled.pop(key, None)
+        again = self.session.look_at_local_queue(key, self.now)
+        if again is not None:
+            self._sampled[key] = self.now + _whole_seconds(again)
+
+    def _reserve(self, decision: Admit) -> None:
+        queue = self._objects.get((ClusterQueue, decision.admission.cluster_queue))
+        assert isinstance(queue, ClusterQueue)
+        given = effects.reserved(self.workloads[decision.workload], decision, queue, self.now)
+        self._put(conditions.admit(given, self.now, granular=self._config.granular))
+        if decision.replaces:
+            self._put(effects.replaced(self.workloads[decision.replaces], given, self.now))
+
+    def _evict(self, evicted: Workload) -> None:
+        """Write an eviction; the pods take their time, if there are any."""
+        before = self.workloads[evicted.key]
+        seconds = int(before.annotations.get(TERMINATION_SECONDS, 0)) if before.admitted else 0
+        if seconds:
+            self._pods_end[evicted.key] = self.now + seconds * SECOND
+        self._ready.discard(evicted.key)
+        self._put(evicted)
+
+    def _put(self, workload: Workload, *, by_eviction: bool = False) -> None:
+        """Write a workload, unless it is written like this already."""
+        before = self.workloads.get(workload.key)
+        if workload is before:
+            return
+        self.workloads[workload.key] = workload
+        if before is not None:
+            self.news.note(before, workload, by_eviction=by_eviction)
+        self.session.apply(workload, self.now)
+        self._asked.add(workload.key)
+        self._changed.add(workload.key)
+        self._stir({workload.local_queue, (before or workload).local_queue})
+
+    def _drop_workload(self, key: str) -> None:
+        gone = self.workloads.pop(key, None)
+        if gone is not None:
+            self.news.forget(key)
+            self._pods_end.pop(key, None)
+            self._again.pop(key, None)
+            self._ready.discard(key)
+            self.session.delete(TABLES[Workload], key, self.now)
+            self._stir([gone.local_queue])
+
+    def _stir(self, local_queues: Iterable[str]) -> None:
+        """Something happened to workloads of these LocalQueues: their controller looks at them a second later."""
+        if self._config.usage_based is not None:
+            for key in local_queues:
+                if (LocalQueue, key) in self._objects:
+                    self._stirred.setdefault(key, self.now + SECOND)
+
+    def _store(self, thing: Object, spec: Any) -> None:
+        place = type(thing), thing.key
+        old = self._objects.get(place)
+        self._objects[place], self._specs[place] = thing, spec
+        self.session.apply(thing, self.now)
+        self._ask_about(old, thing)
+        if isinstance(thing, LocalQueue) and self._config.usage_based is not None:
+            self._look_at_local_queue(thing.key)
+
+    def _drop(self, kind: type[Object], key: str) -> None:
+        old = self._objects.pop((kind, key))
+        if kind is LocalQueue:
+            self._sampled.pop(key, None)
+            self._stirred.pop(key, None)
+        self.session.delete(TABLES[kind], key, self.now)
+        self._ask_about(old, None)
+
+    def _ask_about(self, old: Object | None, new: Object | None) -> None:
+        """Have the controller look at the workloads of a queue that came, changed for them, or went.
+
+        Kueue 0.19 workload_controller.go: workloadQueueHandler.
+        """
+        match old, new:
+            case LocalQueue(), LocalQueue():
+                matters = old.stop_policy != new.stop_policy
+            case ClusterQueue(), ClusterQueue():
+                matters = new.terminating or (old.checks, old.stop_policy) != (new.checks, new.stop_policy)
+            case _:
+                matters = True
+        queue = new if new is not None else old
+        if matters and isinstance(queue, LocalQueue | ClusterQueue):
+            local = [queue] if isinstance(queue, LocalQueue) else self._all(LocalQueue)
+            keys = {one.key for one in local if isinstance(queue, LocalQueue) or one.cluster_queue == queue.name}
+            self._asked.update(workload.key for workload in self.workloads.values() if workload.local_queue in keys)
+
+    def _all(self, kind: type[Any]) -> Iterator[Any]:
+        return (thing for (one, _), thing in self._objects.items() if one is kind)
+
+
+def _due(timers: Mapping[str, Time], now: Time) -> list[str]:
+    return sorted(key for key, time in timers.items() if time <= now)
+
+
+def _whole_seconds(span: Span) -> Span:
+    """A span rounded up to a second, as the clock moves."""
+    return -(-span // SECOND) * SECOND
