@@ -7,7 +7,8 @@ from gpuconsole.insight.quota_node import NodeKind, QuotaUse
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.usable_quota import UsableQuota
 from gpuconsole.model.clock import Time
-from gpuconsole.model.device_units import WHOLE_GPU, is_counted
+from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, is_counted
+from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.queue_rows import GPUS, TreeRow
@@ -89,7 +90,11 @@ def _name(one: UsableQuota | QuotaUse, others: Sequence[UsableQuota | QuotaUse])
 
 def _counts(row: TreeRow, resource: str) -> bool:
     """True for the resources that the row shows."""
-    return is_counted(resource) if row.resource == GPUS else resource == row.resource
+    if row.resource != GPUS:
+        return resource == row.resource
+    # Quota of DRA devices may have any name (Kueue: deviceClassMappings).
+    devices = row.node.unit == DRA_DEVICE.noun and resource not in (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
+    return devices or is_counted(resource)
 
 
 def _limits(row: TreeRow) -> str:

@@ -4,7 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.insight.quota import quota_tree
+from gpuconsole.insight.usable_quota import usable_quota
 from gpuconsole.model.cluster import Namespace
+from gpuconsole.model.devices import DeviceClass
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import (
@@ -44,6 +46,19 @@ def test_limits_of_several_flavors_are_told_one_by_one(quotas: dict[str, Quota],
     rows = tree_rows(quota_tree(world([queue])), {}, GPUS)
     (row,) = (row for row in rows if row.node.name == "q")
     assert [text for text in map(plain, about(row)) if text.startswith(f" {limits} · ")] != []
+
+
+def test_available_quota_of_dra_devices_is_told_flavor_by_flavor() -> None:
+    devices = {"new": Quota(8, 8), "old": Quota(4)}
+    groups = (group(devices, "claimed-gpus"), group({"cpus": Quota(1000)}, "cpu"))
+    queue = cluster_queue("q", "org", resource_groups=groups)
+    snapshot = world(
+        [queue, DeviceClass(name="gpu.example.com"), *(ResourceFlavor(name=n) for n in ("new", "old", "cpus"))]
+    )
+    (row,) = (row for row in tree_rows(quota_tree(snapshot), {}, GPUS) if row.node.name == "q")
+    first, limits, *_ = map(plain, about(row, usable_quota(snapshot, "q")))
+    assert "DRA devices: could take now new 8 (at most 8), old 4 (at most 4)" in first
+    assert limits.startswith(" borrowing limit new 8, old ∞ · ")
 
 
 def test_a_flavor_has_its_own_limits() -> None:
