@@ -105,7 +105,6 @@ def release(world: World, key: str) -> None:
     if workload is None or not workload.reserved:
         return
     released = standing.not_ready(conditions.release(workload, world.now, granular=world.granular), world.now)
-    evicted = released.condition(conditions.EVICTED)
     if conditions.is_deactivated(released) and released.active:
         released = conditions.requeue(released, "Reactivated", "The workload was reactivated", world.now)
     again = released.requeue.at
