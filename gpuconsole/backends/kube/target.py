@@ -6,6 +6,7 @@ only, and only when a live cluster is asked for.
 
 import io
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 import yaml
 from msgspec import Struct
 
+from gpuconsole.backends.kube.plugin_process import PluginProcess
 from gpuconsole.errors import ClusterError, UsageError
 from gpuconsole.model.text import clean
 
@@ -76,6 +78,13 @@ def ask_nobody() -> None:
     from kubernetes.config import exec_provider
 
     vars(exec_provider)["sys"] = SimpleNamespace(stdout=io.StringIO(), platform=sys.platform)
+
+
+def _bound_plugins() -> None:
+    """From now on exec plugins have a bounded time and answer."""
+    from kubernetes.config import exec_provider
+
+    vars(exec_provider)["subprocess"] = SimpleNamespace(Popen=PluginProcess, PIPE=subprocess.PIPE)
 
 
 def context_names(kubeconfig: str | None) -> tuple[str, ...]:
@@ -194,6 +203,7 @@ class _Plugin:
         return True
 
     def _run(self) -> Any:
+        _bound_plugins()
         base = self._loader._get_base_path(self._loader._cluster.path)
         return _untyped().ExecProvider(self._loader._user["exec"], base, self._loader._cluster).run()
 

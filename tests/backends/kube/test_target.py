@@ -1,11 +1,13 @@
 """Which cluster is meant, as whom: what a kubeconfig says, and what of it is refused as unsafe."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpuconsole.backends.kube import plugin_process
 from gpuconsole.backends.kube.answers import Unreachable
 from gpuconsole.backends.kube.client import Connection
 from gpuconsole.backends.kube.target import Target, find
@@ -164,6 +166,29 @@ def test_an_exec_plugin_that_fails_is_an_error_that_names_it_and_the_context(
     with pytest.raises(ClusterError) as error:
         find(with_plugin(tmp_path, text))
     assert str(error.value).startswith(f"context one: the exec plugin {tmp_path}/get-token failed: {says}")
+
+
+ENDLESS = {
+    "it hangs": ("#!/bin/sh\nsleep 1000\n", "it gives no answer within 0.5 s"),
+    "what it started hangs": ("#!/bin/sh\nsleep 1000 &\n", "it gives no answer within 0.5 s"),
+    "it closes stdout and hangs": ("#!/bin/sh\nexec >&- 2>&-\nsleep 1000\n", "it does not end within 0.5 s"),
+    "it never stops talking": ("#!/bin/sh\nexec yes\n", "it says more than 1 MiB"),
+    "it never stops complaining": ("#!/bin/sh\nexec yes >&2\n", "it says more than 1 MiB"),
+    "it waits for keys": ("#!/bin/sh\nread line\nexit 4\n", "process returned 4"),
+    "it says no text": ("#!/bin/sh\nprintf '\\377\\376'\n", "'utf-8' codec can't decode"),
+}
+
+
+@pytest.mark.parametrize(("text", "says"), ENDLESS.values(), ids=ENDLESS)
+def test_an_exec_plugin_that_does_not_end_or_waits_for_keys_is_an_error_and_leaves_nothing_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str
+) -> None:
+    monkeypatch.setattr(plugin_process, "LIMIT", 0.5)
+    begun = time.monotonic()
+    with pytest.raises(ClusterError) as error:
+        find(with_plugin(tmp_path, text))
+    assert str(error.value).startswith(f"context one: the exec plugin {tmp_path}/get-token failed: {says}")
+    assert time.monotonic() - begun < 10.0
 
 
 def test_an_exec_plugin_that_is_not_there_is_an_error_with_how_to_install_it(tmp_path: Path) -> None:
