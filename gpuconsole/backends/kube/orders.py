@@ -62,7 +62,6 @@ _MORE_GROUPS = {
     "CronJob": "batch",
     "RayCronJob": "ray.io",
     "VolcanoCronJob": "batch.volcano.sh",
-    "ScheduledSparkApplication": "sparkoperator.k8s.io",
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io",
     **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet"), "apps"),
     **dict.fromkeys(("JobTemplate", "JobFlow"), "flow.volcano.sh"),

@@ -184,6 +184,10 @@ DELETIONS = {
     "a CronJob of Volcano": ("jobs", "VolcanoCronJob/team/c", ("batch.volcano.sh", "CronJob"), "team/c"),
     "a RayCronJob": ("jobs", "RayCronJob/team/c", ("ray.io", "RayCronJob"), "team/c"),
     "a ReplicaSet": ("jobs", "ReplicaSet/team/r", ("apps", "ReplicaSet"), "team/r"),
+    "a ScheduledSparkApplication": (
+        *("jobs", "ScheduledSparkApplication/team/s"),
+        *(("sparkoperator.k8s.io", "ScheduledSparkApplication"), "team/s"),
+    ),
     "a JobFlow": ("jobs", "JobFlow/team/f", ("flow.volcano.sh", "JobFlow"), "team/f"),
     "a name that no workload has is a pod's": ("", "team/p", ("", "Pod"), "team/p"),
     "a queue": ("cluster_queues", "cq", (KUEUE, "ClusterQueue"), "/cq"),
