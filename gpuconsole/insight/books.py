@@ -5,7 +5,7 @@ concerned are written anew, so that an answer over ten thousand workloads costs 
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.demand import FlavorResource
 from gpuconsole.insight.pages import Count, Page
 from gpuconsole.insight.reasons import Code
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.scan import changes
 from gpuconsole.model.snapshot import Snapshot, View
@@ -43,6 +44,17 @@ class Book:
     def queue(self) -> list[Workload]:
         """Those that wait, in queue order."""
         return [place[4] for place in sorted(place for page in self.pages.values() for place in page.waiting.values())]
+
+    @property
+    def waiting(self) -> Iterator[Workload]:
+        """Those that wait, in no order that means anything."""
+        return (place[4] for page in self.pages.values() for place in page.waiting.values())
+
+    @cached_property
+    def templates(self) -> Sequence[PodTemplate]:
+        """The pod templates of those that wait, each once."""
+        found = {id(one.template): one.template for workload in self.waiting for one in workload.pod_sets}
+        return tuple(found.values())
 
     @cached_property
     def usage(self) -> Mapping[FlavorResource, int]:

@@ -72,7 +72,7 @@ def _sums(rows: tuple[GpuRow, ...], flavors: Flavors) -> Sums:
     """The sums of these rows, by what is different from those before."""
     # Replaced as one tuple: threads may at worst do the same work twice.
     before, known, sums = _kept[0] if _kept else ((), flavors, Sums())
-    if known is not flavors:
+    if known is not flavors and known != flavors:
         before, sums = (), Sums()
     sums = sums.copy()
     gone, come = changes(before, rows)

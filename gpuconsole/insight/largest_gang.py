@@ -175,7 +175,7 @@ def gang_limits(snapshot: Snapshot) -> GangLimits:
     return GangLimits(node_flavors(snapshot), None if undecidable(snapshot) else _quota(snapshot))
 
 
-@once("nodes", "flavors", "cluster_queues", "volcano_queues", "kai_queues")
+@once("nodes", "flavors", "volcano_queues", "kai_queues")
 def node_flavors(snapshot: Snapshot) -> Mapping[str, tuple[str, ...]]:
     """Node → the flavors whose labels and GPUs it has; an empty name where another scheduler than Kueue decides."""
     flavors = sorted(snapshot.flavors.all(), key=lambda flavor: flavor.name)

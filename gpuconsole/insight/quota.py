@@ -50,6 +50,7 @@ class _Builder:
         self.books: Books = books(snapshot)
         self.running = running(snapshot).count
         self.accelerators = quota_accelerators(snapshot)
+        self.starved = starved_queues(snapshot)
         self.doors = local_queues_by_cluster_queue(snapshot)
 
     def roots(self) -> tuple[QuotaNode, ...]:
@@ -147,11 +148,11 @@ class _Builder:
             share_percent=_share(gpus, flavors),
             weighted_share=self.capacity.weighted_share(node) if node is not None else 0,
             policy=policy_text(queue),
-            starved=starved_queues(self.snapshot).get(queue.name),
+            starved=self.starved.get(queue.name),
             stop=queue.stop_policy,
             problem=_queue_problem(queue, self.snapshot) or problem,
             running=sum(self.running[queue.name, page] for page in book.pages),
-            **self.counts(book.count, book.queue),
+            **self.counts(book.count, book.waiting),
         )
         doors = sorted(self.doors.get(queue.name, ()), key=lambda door: door.key)
         return replace(bare, children=tuple(self.local_queue(door, bare, book) for door in doors))
@@ -205,7 +206,7 @@ class _Builder:
             stop=door.stop_policy,
             problem=problem or above.problem,
             running=self.running[door.cluster_queue, door.key],
-            **self.counts(book.local_count(door.key), [place[4] for place in page.waiting.values()]),
+            **self.counts(book.local_count(door.key), (place[4] for place in page.waiting.values())),
         )
 
 

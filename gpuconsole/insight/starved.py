@@ -11,8 +11,8 @@ from gpuconsole.insight.books import books
 from gpuconsole.insight.capacity import Capacity, capacity
 from gpuconsole.insight.once import once
 from gpuconsole.model.clock import Time
+from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Workload
 
 
 class StarvedQuota(Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ def starved_queues(snapshot: Snapshot) -> Mapping[str, StarvedQueue]:
         if not book.count.pending or found.tree.parent[found.tree.queues[name]] < 0:
             continue
         quotas = tuple(one for one in _below_nominal(snapshot, found, name, borrowers) if one.borrowers)
-        wanted = _requested(book.queue) if quotas else frozenset()
+        wanted = _requested(book.templates) if quotas else frozenset()
         quotas = tuple(one for one in quotas if one.resource in wanted or CLAIM in wanted)
         if quotas:
             since = book.count.oldest or 0
@@ -72,9 +72,9 @@ CLAIM = "resourceClaims"
 """Stands for devices that pods claim: in which resource a quota counts them, a Snapshot does not say."""
 
 
-def _requested(workloads: Iterable[Workload]) -> frozenset[str]:
+def _requested(templates: Iterable[PodTemplate]) -> frozenset[str]:
     names: set[str] = set()
-    for template in {id(one.template): one.template for workload in workloads for one in workload.pod_sets}.values():
+    for template in templates:
         names.update(name for name, amount in template.requests.items() if amount)
         if template.resource_claims:
             names.add(CLAIM)
