@@ -117,7 +117,7 @@ def test_services_that_cannot_be_read_are_an_error_of_telemetry(api: ApiServer, 
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
-        (answer(LOGIN, "text/html"), "the answer is a web page; is it a Kubernetes API server, and is a proxy"),
+        (answer(LOGIN, "text/html"), "the answer is a web page; is it a Kubernetes API server, or is there a proxy"),
         (answer(b" \n"), "the answer is empty; is it"),
         (answer(b'{"kind'), "the answer cannot be read: Input data was truncated; is it"),
         (answer(b"[" * 100_000), "the answer cannot be read: it is nested too deeply; is it"),
