@@ -23,7 +23,7 @@ from gpuconsole.store import queries
 from gpuconsole.store.schema import earlier_sessions
 from gpuconsole.ui.names import called, named
 
-VERSION = 2
+VERSION = 3
 
 
 @click.command()
@@ -76,13 +76,13 @@ def as_recorded(asked: Asked, answer: Eta) -> Eta:
 
 def as_text(answer: Eta, *, known: bool = True) -> Iterator[str]:
     """The answer for people; `known` is false where nobody can say when it starts."""
-    yield f"{called(answer.workload)}  {counted(answer.gpus, 'GPU')}  {answer.phase}" + (
+    yield f"{called(answer.workload)}  {counted(answer.gpus, answer.unit)}  {answer.phase}" + (
         f"  in {answer.queue}" if answer.queue else ""
     )
     place = answer.position
     if place is not None:
         yield f"  number {place.in_local_queue} of {place.of_local_queue} in its LocalQueue"
-        ahead = f", {counted(place.gpus_ahead, 'GPU')} asked for before it" if place.gpus_ahead else ""
+        ahead = f", {counted(place.gpus_ahead, place.unit)} asked for before it" if place.gpus_ahead else ""
         rank = f"number {place.in_cluster_queue} of {place.of_cluster_queue}"
         yield f"  {rank} in ClusterQueue {place.cluster_queue}{ahead}"
     if answer.cohort is not None:
@@ -139,6 +139,7 @@ def _body(answer: Eta) -> dict[str, Any]:
         "workload": answer.workload,
         "queue": answer.queue,
         "gpus": answer.gpus,
+        "unit": answer.unit,
         "phase": answer.phase,
         "position": place,
         "cohort": cohort,

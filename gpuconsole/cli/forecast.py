@@ -29,6 +29,7 @@ from gpuconsole.store import queries
 from gpuconsole.store.schema import earlier_sessions
 
 POLL = 0.02
+VERSION = 2
 KEPT = 200
 
 
@@ -106,6 +107,7 @@ def _answer(foreseen: Forecast | None, said: Differences | None) -> Answer:
         kind="Forecast",
         body=as_json(foreseen, said),
         lines=as_text(foreseen, said),
+        version=VERSION,
         status=int(said is not None and said.of(Cause.DISAGREEMENT) > 0),
     )
 

@@ -9,6 +9,7 @@ from gpuconsole.insight.forecast import Fate, Forecast, Prospect, in_words
 from gpuconsole.insight.forecast_check import Cause, Difference, Differences
 from gpuconsole.insight.tables import counted, seconds, table
 from gpuconsole.model.clock import format_time
+from gpuconsole.model.device_units import device_cell
 from gpuconsole.ui.names import called, named
 
 CAUSES = {
@@ -40,7 +41,10 @@ def _forecast_as_text(foreseen: Forecast) -> list[str]:
     lines = [f"At {seconds(foreseen.time)}: {', '.join(counts)}; feasible, not a reservation", ""]
     lines += table(
         ("WORKLOAD", "QUEUE", "GPUS", "PRIORITY", "FORECAST"),
-        [(called(one.workload), one.queue, one.gpus, one.priority, named(in_words(one))) for one in order],
+        [
+            (called(one.workload), one.queue, device_cell(one.gpus, one.unit), one.priority, named(in_words(one)))
+            for one in order
+        ],
     )
     return [*lines, *_assumed(foreseen)]
 

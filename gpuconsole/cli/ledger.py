@@ -10,7 +10,7 @@ from gpuconsole.insight.ledger import ledger
 from gpuconsole.model.clock import format_time
 from gpuconsole.ui.answers.ledger import ledger_lines, without_kueue
 
-VERSION = 2
+VERSION = 3
 
 
 @click.command()

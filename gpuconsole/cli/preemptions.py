@@ -25,7 +25,7 @@ from gpuconsole.services.status import Mode
 from gpuconsole.store import queries, sessions
 from gpuconsole.store.schema import earlier_sessions
 
-VERSION = 4
+VERSION = 5
 RECORDED = 10_000
 UNRECORDED = "no session is recorded yet; the console keeps a history while it runs"
 
@@ -122,6 +122,7 @@ def _preemption(row: PreemptionRow, everything: Sequence[PreemptionRow]) -> Pree
         victim_path=row.path,
         victim_priority=row.priority,
         gpus=row.gpus,
+        unit=row.unit,
         by=row.by,
         by_queue=row.by_queue,
         by_path=row.by_path,

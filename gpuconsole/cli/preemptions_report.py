@@ -11,6 +11,7 @@ from gpuconsole.insight.tables import counted, table
 from gpuconsole.insight.who import Circle, Count, Who
 from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import SECOND, format_span
+from gpuconsole.model.device_units import device_cell
 from gpuconsole.ui.names import called
 
 MOST = 20
@@ -29,6 +30,8 @@ class Preemption(Struct, frozen=True, kw_only=True):
     victim_priority: int | None
     """Null where nobody tells it, as all that is unknown."""
     gpus: int | None
+    unit: str
+    """What `gpus` counts."""
     by: str
     by_queue: str
     by_path: str
@@ -137,7 +140,11 @@ def _row(one: Preemption) -> tuple[object, ...]:
     lost, cost = _number(one.lost_gpu_hours, 1), _number(one.cost, 2)
     again = f"{one.nth}{' in circles' if one.thrash else ''}"
     victim, by = called(one.victim), called(one.by)
-    return one.time, victim, _given(one.gpus), by, one.rule, priorities, lost, cost, _freed(one), again
+    return one.time, victim, _held(one), by, one.rule, priorities, lost, cost, _freed(one), again
+
+
+def _held(one: Preemption) -> object:
+    return "–" if one.gpus is None else device_cell(one.gpus, one.unit)
 
 
 def _given(number: int | None) -> int | str:
@@ -155,7 +162,7 @@ def _freed(one: Preemption) -> str:
 
 
 def _told(one: Preemption) -> list[str]:
-    gpus = (counted(one.gpus, "GPU"),) if one.gpus is not None else ()
+    gpus = (counted(one.gpus, one.unit),) if one.gpus is not None else ()
     victim = _about(one.victim_path or one.victim_queue, one.victim_priority, *gpus)
     by = _about(one.by_path or one.by_queue, one.by_priority)
     fate = f"{called(one.by)} was admitted at {one.by_admitted}"

@@ -6,11 +6,13 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
+from gpuconsole.insight.device_demand import amount_of
 from gpuconsole.insight.losses import NOTHING_LOST, LostWork, lost_by_one
 from gpuconsole.insight.phases import phase_of
 from gpuconsole.insight.pools import Pool
 from gpuconsole.insight.tables import table
 from gpuconsole.model.clock import SECOND, Span, Time, format_exactly, format_span, format_time
+from gpuconsole.model.device_units import WHOLE_GPU, device_cell
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
@@ -30,8 +32,9 @@ _STATES = {
 }
 
 
-VERSION = 2
-"""Of the document of `-o json`: a workload's state is its phase by Kueue's conditions and its pods since 2."""
+VERSION = 3
+"""Of the document of `-o json`: a workload's state is its phase by Kueue's conditions and its pods since 2; since 3
+`gpus` counts what `unit` names."""
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,6 +47,8 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str | None = None
     reason: str | None = None
     gpus: int | None = None
+    unit: str = WHOLE_GPU.noun
+    """What `gpus` counts; left out for GPUs."""
     node: str | None = None
 
 
@@ -73,6 +78,7 @@ def _facts(line: Happened) -> dict[str, Any]:
         "by": line.by or None,
         "reason": line.reason or None,
         "gpus": line.gpus or None,
+        "unit": line.unit,
         "node": line.node or None,
     }
 
@@ -100,6 +106,8 @@ class WorkloadRow(Struct, rename="camel"):
     workload: str
     queue: str = ""
     gpus: int = 0
+    """GPUs, or what `unit` names."""
+    unit: str = WHOLE_GPU.noun
     state: str = "pending"
     submitted: Time | None = None
     """Nothing where that was not among the lines: of pods of a job, and where only other types were asked for."""
@@ -184,7 +192,7 @@ def as_text(report: Report) -> list[str]:
     queues = [_cells(row) for row in report.queues]
     workloads = [
         (
-            *(called(w.workload), w.queue, w.gpus, w.state),
+            *(called(w.workload), w.queue, device_cell(w.gpus, w.unit), w.state),
             *(_since(report, time) for time in (w.submitted, w.started, w.ended)),
             w.evictions,
         )
@@ -235,11 +243,13 @@ def _queues(lines: Iterable[Happened]) -> list[QueueRow]:
 
 
 def _at_first(before: Snapshot, workload: Workload) -> WorkloadRow:
+    gpus, unit = amount_of(before, workload)
     began = workload.condition("Admitted")
     return WorkloadRow(
         workload=workload.key,
         queue=workload.cluster_queue,
-        gpus=workload.gpus,
+        gpus=gpus,
+        unit=unit,
         state=phase_of(before, workload).value,
         submitted=workload.created,
         started=began.since if began is not None and began.status else None,
@@ -260,7 +270,8 @@ def _workloads(lines: Iterable[Happened], before: Snapshot, after: Snapshot) -> 
         if row is None:
             row = rows[name] = WorkloadRow(name)
         row.state = _STATES[line.what]
-        row.queue, row.gpus = line.queue or row.queue, line.gpus or row.gpus
+        row.queue = line.queue or row.queue
+        row.gpus, row.unit = (line.gpus, line.unit) if line.gpus else (row.gpus, row.unit)
         row.evictions += line.what is What.EVICTED
         if line.what is What.SUBMITTED:
             row.submitted = line.time

@@ -15,7 +15,7 @@ from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import MINUTE, SECOND, Span, format_span, format_time
 from gpuconsole.ui.answers.risk import endangered, risk_lines
 
-VERSION = 5
+VERSION = 6
 PATIENCE = 1.0
 """Seconds between two lines of progress on stderr; none is printed if the answer takes less."""
 WITHIN = 7.0

@@ -48,7 +48,7 @@ _SPANS = {"median_wait", "median_wait_without", "p95_wait", "p95_wait_without"}
 _INSIDE = {"evictions", "evictions_without", "subjects", "only_work"}
 """What the lists of evicted workloads are made from."""
 _EVICTED = ("victims", "own_evictions", "knock_on", "spared")
-VERSION = 4
+VERSION = 5
 OF_NODES = (
     *("gpus_total", "gpus_total_without", "gpus_total_with", "gpus_now", "gpus_without", "gpus"),
     *("gpu_hours_without", "gpu_hours", "capacity_hours_without", "capacity_hours"),

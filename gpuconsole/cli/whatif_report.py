@@ -7,6 +7,7 @@ from gpuconsole.insight.whatif import FEASIBLE, Outcome, Shift, WhatIf
 from gpuconsole.insight.whatif_evictions import EvictedWorkload
 from gpuconsole.insight.whatif_verdict import verdict
 from gpuconsole.model.clock import Span, Time, format_seconds
+from gpuconsole.model.device_units import device_cell
 from gpuconsole.ui.names import called, named
 
 NOTHING = "–"
@@ -53,7 +54,7 @@ def _outcomes(outcomes: Sequence[Outcome], start: Time) -> list[str]:
 
 
 def _outcome(outcome: Outcome, start: Time) -> str:
-    what = f"{called(outcome.workload)}, {counted(outcome.gpus, 'GPU')}"
+    what = f"{called(outcome.workload)}, {counted(outcome.gpus, outcome.unit)}"
     if outcome.admitted is None:
         own = f" ({outcome.text})" if outcome.text and outcome.text != outcome.why else ""
         return f"{what}: not admitted before the horizon. {named(outcome.why)}{own}"
@@ -72,7 +73,7 @@ def _evicted(title: str, workloads: tuple[EvictedWorkload, ...], start: Time) ->
         (
             called(one.workload),
             one.queue,
-            one.gpus,
+            device_cell(one.gpus, one.unit),
             one.evictions,
             _at(one.first, start),
             _and_more([called(name) for name in one.by]),
@@ -97,7 +98,10 @@ def _and_more(names: Sequence[str]) -> str:
 def _shifts(shifts: tuple[Shift, ...], start: Time) -> list[str]:
     if not shifts:
         return []
-    rows = [(called(s.workload), s.queue, s.gpus, _at(s.without, start), _at(s.changed, start)) for s in shifts]
+    rows = [
+        (called(s.workload), s.queue, device_cell(s.gpus, s.unit), _at(s.without, start), _at(s.changed, start))
+        for s in shifts
+    ]
     return ["", *_table(("GET IN AT ANOTHER TIME", "QUEUE", "GPUS", "WITHOUT", "WITH"), rows)]
 
 
@@ -108,8 +112,8 @@ def _table(head: Sequence[str], rows: Sequence[tuple[object, ...]]) -> list[str]
 
 def _numbers(answer: WhatIf, against: str, of_nodes: bool) -> list[str]:
     used = (
-        ("GPUs in use", answer.gpus_now, answer.gpus_without, answer.gpus),
-        ("GPUs of the cluster", answer.gpus_total, answer.gpus_total_without, answer.gpus_total_with),
+        (f"{answer.unit}s in use", answer.gpus_now, answer.gpus_without, answer.gpus),
+        (f"{answer.unit}s of the cluster", answer.gpus_total, answer.gpus_total_without, answer.gpus_total_with),
         (
             "mean use",
             NOTHING,
@@ -151,7 +155,7 @@ def _queues(answer: WhatIf) -> Iterator[tuple[object, ...]]:
     for queue in answer.queues[:MOST]:
         with_quota = f"{queue.used}/{queue.nominal}" if queue.nominal != queue.nominal_now else queue.used
         amounts = (f"{queue.used_now}/{queue.nominal_now}", queue.used_without, with_quota)
-        yield (f"{queue.queue}, GPUs", *amounts)
+        yield (f"{queue.queue}, {queue.unit}s", *amounts)
         if {queue.borrowed_now, queue.borrowed_without, queue.borrowed} != {queue.borrowed}:
             yield (f"{queue.queue}, borrowed", queue.borrowed_now, queue.borrowed_without, queue.borrowed)
         shares = (f"{share:.0f} %" for share in (queue.share_now, queue.share_without, queue.share))

@@ -43,7 +43,7 @@ def command(asked: Asked, workload: str, quick: bool) -> Answer:
         kind="Why",
         body=_body(answer, found, snapshot),
         lines=list(_text(answer, found, snapshot)),
-        version=2,
+        version=3,
         unknown=tuple(f"what the engine decides: {text}" for text in undecidable(snapshot)) if waits else (),
     )
 

@@ -57,20 +57,20 @@ def _gangs(snapshot: Snapshot) -> Iterator[Attention]:
     gangs = waiting_gangs(snapshot)
     if not gangs:
         return
-    free = {row.node: row.counts[GpuState.IDLE] for row in gpu_rows(snapshot)}
+    free = {row.node: row.states[GpuState.IDLE] for row in gpu_rows(snapshot)}
     locked = deadlock(snapshot, free) if snapshot.seen.all_of(Workload, *PLACES) else None
     if locked is not None:
         parts = "; ".join(f"{g.name} holds {g.held_gpus} and needs {g.missing_gpus} more" for g in locked.gangs[:4])
         yield Attention(
             trouble=Trouble.DEADLOCK,
-            text=f"Deadlock: {len(locked.gangs)} half-placed jobs hold {locked.held_gpus} GPUs and wait: {parts}",
+            text=f"Deadlock: {len(locked.gangs)} half-placed jobs hold {locked.held} and wait: {parts}",
             table=_table(snapshot, locked.gangs[0].name),
             key=locked.gangs[0].name,
             gpus=locked.held_gpus,
         )
     for gang in gangs:
         if snapshot.time - gang.since >= GANG_WAIT or gang.held_gpus:
-            holds = f", and holds {counted(gang.held_gpus, 'GPU')} meanwhile" if gang.held_gpus else ""
+            holds = f", and holds {counted(gang.held_gpus, gang.unit)} meanwhile" if gang.held_gpus else ""
             yield Attention(
                 trouble=Trouble.GANG,
                 text=f"{gang.name} waits whole: {gang.placed} of {gang.needed} pods have a node{holds}",

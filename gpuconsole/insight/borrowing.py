@@ -1,24 +1,20 @@
 """Which workloads stand on borrowed quota: those that would have to go first if it were wanted back."""
 
-from collections.abc import Collection
-
 from gpuconsole.insight.books import books
 from gpuconsole.insight.demand import FlavorResource, held
 from gpuconsole.insight.device_demand import quota_accelerators
 from gpuconsole.insight.once import once
-from gpuconsole.model.resources import GPU_RESOURCES
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 
 
-def over_nominal(
-    snapshot: Snapshot, resources: Collection[str] = GPU_RESOURCES
-) -> dict[str, dict[FlavorResource, int]]:
-    """ClusterQueue → usage of these resources beyond its nominal quota, by (flavor, resource); others are left out.
+def over_nominal(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
+    """ClusterQueue → usage of accelerators beyond its nominal quota, by (flavor, resource); others are left out.
 
     It is unknown for a queue that is not loaded (see `unseen_queues`).
     """
     over: dict[str, dict[FlavorResource, int]] = {}
+    resources = quota_accelerators(snapshot)
     for name, book in books(snapshot).by_queue.items():
         usage = book.usage
         queue = snapshot.cluster_queues.get(name)
@@ -48,26 +44,20 @@ def unseen_queues(snapshot: Snapshot) -> tuple[str, ...]:
     )
 
 
-@once("workloads", "local_queues", "cluster_queues")
+@once("workloads", "local_queues", "cluster_queues", "cohorts", "nodes", "device_classes", "resource_claim_templates")
 def borrowed_gpus(snapshot: Snapshot) -> dict[str, int]:
-    """Workload → how many of its GPUs are borrowed; workloads that borrow none are left out."""
+    """Workload → how many of its accelerators are borrowed; workloads that borrow none are left out."""
     return {key: sum(parts.values()) for key, parts in borrowed_parts(snapshot).items()}
 
 
-@once("workloads", "local_queues", "cluster_queues")
+@once("workloads", "local_queues", "cluster_queues", "cohorts", "nodes", "device_classes", "resource_claim_templates")
 def borrowed_parts(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
-    """Workload → how many of its GPUs are borrowed, by (flavor, resource); workloads that borrow none are left out.
+    """Workload → how many of its accelerators are borrowed, by (flavor, resource); who borrows none is left out.
 
     Quota has no owner inside a ClusterQueue, so this is an attribution: the borrowed part is charged in the order in
     which Kueue would choose victims there, lowest priority first, then the newest reservation.
     """
     return _charged(snapshot, over_nominal(snapshot))
-
-
-@once("workloads", "local_queues", "cluster_queues", "cohorts", "nodes", "device_classes", "resource_claim_templates")
-def borrowed_accelerators(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
-    """The same of everything that counts accelerators: MIG instances and DRA devices, too."""
-    return _charged(snapshot, over_nominal(snapshot, quota_accelerators(snapshot)))
 
 
 def _charged(snapshot: Snapshot, over: dict[str, dict[FlavorResource, int]]) -> dict[str, dict[FlavorResource, int]]:

@@ -3,7 +3,6 @@
 from msgspec import Struct
 
 from gpuconsole.insight.books import books
-from gpuconsole.insight.demand import held_gpus
 from gpuconsole.insight.device_demand import held_units
 from gpuconsole.insight.once import once
 from gpuconsole.model.clock import Time
@@ -21,7 +20,7 @@ class Checking(Struct, frozen=True, kw_only=True):
     gpus: int
     """That its quota is of, and that do no work."""
     units: Units
-    """The same in their units, with MIG instances and DRA devices."""
+    """The same by their units."""
     since: Time
     open: tuple[CheckState, ...]
     """Its checks that are not ready; none where it waits for its place in a topology."""
@@ -48,11 +47,11 @@ def checking(snapshot: Snapshot) -> tuple[Checking, ...]:
 
 
 def _checking(snapshot: Snapshot, workload: Workload) -> Checking:
-    reserved = workload.condition("QuotaReserved")
+    reserved, units = workload.condition("QuotaReserved"), held_units(snapshot, workload)
     return Checking(
         workload=workload.key,
-        gpus=held_gpus(workload),
-        units=held_units(snapshot, workload),
+        gpus=sum(units.values()),
+        units=units,
         since=reserved.since if reserved is not None else workload.created,
         open=open_checks(workload),
     )

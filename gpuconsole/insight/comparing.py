@@ -4,9 +4,10 @@ stand differently."""
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gpuconsole.insight.course import LOSSES, Course
-from gpuconsole.insight.demand import admitted_since, wanted_gpus
-from gpuconsole.insight.gpu_time import ready_gpus
+from gpuconsole.insight.course import LOSSES, Course, unit_of_lines
+from gpuconsole.insight.demand import admitted_since
+from gpuconsole.insight.device_demand import amount_of, wanted_units
+from gpuconsole.insight.gpumap import gpu_rows
 from gpuconsole.insight.once import once
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.preemptions import subject
@@ -18,6 +19,7 @@ from gpuconsole.insight.whatif_answer import FEASIBLE, Closed, Outcome, QueueCha
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.device_units import WHOLE_GPU, in_one_unit
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
@@ -36,10 +38,12 @@ def outcome_of(
     bound = tried.placed.get(key) or list(_first_places(tried.lines, key))
     first = tried.admitted.get(key, [None])[0]
     answer = explain(final, key) if admitted is None or ran or placeless else None
+    gpus, unit = amount_of(final, workload) if workload is not None else _amount(final, twin, bound)
     return Outcome(
         workload=key,
         queue=first.queue if first is not None else answer.queue if answer is not None else twin.queue if twin else "",
-        gpus=workload.gpus if workload is not None else _gpus(twin, bound),
+        gpus=gpus,
+        unit=unit,
         priority=workload.priority if workload is not None else max((line.priority for line in bound), default=0),
         admitted=admitted,
         started=None if placeless else admitted if ran else tried.started.get(key),
@@ -64,9 +68,10 @@ def _first_places(lines: Iterable[Happened], key: str) -> Iterator[Happened]:
             return
 
 
-def _gpus(twin: Workload | None, bound: Sequence[Happened]) -> int:
+def _amount(snapshot: Snapshot, twin: Workload | None, bound: Sequence[Happened]) -> tuple[int, str]:
     """Of work that no Workload stands for: what it asks for, or got: a pod that shares a GPU asks for none."""
-    return max(wanted_gpus(twin) if twin is not None else 0, sum(line.gpus for line in bound))
+    wanted = in_one_unit(wanted_units(snapshot, twin)) if twin is not None else (0, WHOLE_GPU.noun)
+    return max(wanted, (sum(line.gpus for line in bound), unit_of_lines(bound)), key=lambda amount: amount[0])
 
 
 def _let_in(course: Course, later: Snapshot, key: str) -> Time | None:
@@ -106,7 +111,9 @@ def shifts_of(without: Course, tried: Course, subjects: set[str], moments: Seque
         before, after = without.first_admission(key), tried.first_admission(key)
         if before != after:
             line = (tried.admitted.get(key) or without.admitted[key])[0]
-            shifts.append(Shift(workload=key, queue=line.queue, gpus=line.gpus, without=before, changed=after))
+            shifts.append(
+                Shift(workload=key, queue=line.queue, gpus=line.gpus, unit=line.unit, without=before, changed=after)
+            )
     return tuple(sorted(shifts, key=lambda shift: (-shift.gpus, shift.workload)))
 
 
@@ -122,6 +129,7 @@ def _placed_elsewhen(without: Course, tried: Course, subjects: set[str], ends: S
                 workload=key,
                 queue=next((one.queue for end in ends if (one := stand_ins(end).get(key)) is not None), ""),
                 gpus=max(sum(gpus * times for (_, gpus), times in one.items()) for one in (before, after)),
+                unit=unit_of_lines(line for one in (without, tried) for line in one.placed.get(key, ())),
                 without=min(before)[0] if before else None,
                 changed=min(after)[0] if after else None,
             )
@@ -136,6 +144,7 @@ def queue_changes(*states: Mapping[str, QuotaNode]) -> tuple[QueueChange, ...]:
             changes.append(
                 QueueChange(
                     queue=name,
+                    unit=max(start, before, after, key=lambda node: node.gpus.potential).unit,
                     used_now=start.gpus.used,
                     used_without=before.gpus.used,
                     used=after.gpus.used,
@@ -174,8 +183,8 @@ def quantile(spans: Sequence[Span], part: float) -> Span | None:
 
 
 def gpus_in(snapshot: Snapshot) -> int:
-    """GPUs of nodes that are ready."""
-    return sum(ready_gpus(snapshot).values())
+    """GPUs, MIG instances, replicas and DRA devices of nodes that are ready."""
+    return sum(len(row.all_cells) for row in gpu_rows(snapshot) if row.ready)
 
 
 def fairness_of(queues: Mapping[str, QuotaNode]) -> float | None:

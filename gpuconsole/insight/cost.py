@@ -6,14 +6,17 @@ from itertools import repeat
 from msgspec import Struct
 
 from gpuconsole.insight.demand import held, pod_accelerators, pod_gpus
+from gpuconsole.insight.device_demand import device_counter, quota_accelerators
 from gpuconsole.insight.unsaved import Unsaved, gpu_time, unsaved_now
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.autoscaling import machine_hourly
 from gpuconsole.model.clock import HOUR
-from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.cluster import Node
+from gpuconsole.model.device_requests import pod_hourly
+from gpuconsole.model.device_units import is_counted
 from gpuconsole.model.gpus.instances import division_of, part_of_gpu
 from gpuconsole.model.prices import Prices, gpu_hourly, gpu_type
-from gpuconsole.model.resources import is_gpu, is_mig
+from gpuconsole.model.resources import is_mig
 from gpuconsole.model.scan import different
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
@@ -64,31 +67,27 @@ def nodes_hourly(snapshot: Snapshot, prices: Prices) -> float:
 
 
 def hourly(snapshot: Snapshot, workload: Workload, prices: Prices) -> float:
-    """USD an hour for the GPUs that a workload holds: by the nodes of its pods, as evictions are priced.
+    """USD an hour for the accelerators that a workload holds: by the nodes of its pods, as evictions are priced.
 
     What has no node yet is priced by the labels of its flavors.
     """
     total, quota = 0.0, 0
     for (name, resource), amount in held(workload):
-        if is_gpu(resource):
+        if is_counted(resource) or resource in quota_accelerators(snapshot):
             flavor = snapshot.flavors.get(name)
-            total += amount * prices.hourly(flavor.node_labels if flavor is not None else {}, name)
+            labels = flavor.node_labels if flavor is not None else {}
+            part = part_of_gpu(resource, labels) if is_mig(resource) else 1.0
+            total += amount * part * prices.hourly(labels, name)
             quota += amount
-    placed, gpus = 0.0, 0
+    placed, units, counter = 0.0, 0, device_counter(snapshot)
     for pod in whereabouts(snapshot).of(workload.key).values():
         node = snapshot.nodes.get(pod.node)
         if node is not None:
-            own = len(pod.gpus) or pod_gpus(pod.template)
-            placed += own * gpu_hourly(node, prices) + _instances_hourly(pod, node, prices)
-            gpus += own
-    return placed + total * max(0, quota - gpus) / quota if quota else placed
-
-
-def _instances_hourly(pod: Pod, node: Node, prices: Prices) -> float:
-    """USD an hour for the MIG instances of a pod, each as its part of a GPU."""
-    requests = pod_accelerators(pod.template)
-    price = prices.hourly(node.labels)
-    return sum(price * amount * part_of_gpu(name, node.labels) for name, amount in requests.items() if is_mig(name))
+            devices = counter.devices(pod)
+            placed += pod_hourly(pod, node, prices, devices)
+            mig = sum(amount for name, amount in pod_accelerators(pod.template).items() if is_mig(name))
+            units += (len(pod.gpus) or pod_gpus(pod.template)) + mig + devices
+    return placed + total * max(0, quota - units) / quota if quota else placed
 
 
 def loss_if_evicted(snapshot: Snapshot, workload: Workload, prices: Prices) -> Loss:
@@ -102,10 +101,11 @@ def priced(
     """Lost work at the prices of the nodes of its pods; of pods that are not seen, by the quota of `workload`."""
     if lost is None:
         return UNKNOWN
-    cost = 0.0
+    cost, counter = 0.0, device_counter(snapshot)
     for one in lost:
         if one.pod is not None:
-            cost += one.gpus * one.span / HOUR * gpu_hourly(snapshot.nodes.get(one.pod.node), prices)
+            node = snapshot.nodes.get(one.pod.node)
+            cost += one.span / HOUR * pod_hourly(one.pod, node, prices, counter.devices(one.pod))
         elif workload is not None:
             cost += one.span / HOUR * hourly(snapshot, workload, prices)
     return Loss(gpu_time(lost) / HOUR, cost)

@@ -7,6 +7,7 @@ from msgspec import Struct, field
 
 from gpuconsole.insight.preemptions import rule_in_words, subject
 from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.device_units import ANY_DEVICE, WHOLE_GPU
 from gpuconsole.model.events import Happened, What
 
 LOSSES = (What.EVICTED, What.POD_EVICTED, What.POD_FAILED)
@@ -20,6 +21,8 @@ class Victim(Struct, frozen=True, kw_only=True):
     workload: str
     queue: str
     gpus: int
+    """GPUs, or what `unit` names."""
+    unit: str = WHOLE_GPU.noun
     priority: int
     by: str
     by_priority: int
@@ -91,6 +94,12 @@ class Course(Struct, kw_only=True):
         ]
 
 
+def unit_of_lines(lines: Iterable[Happened]) -> str:
+    """What the accelerators of these lines are counted in together."""
+    units = {line.unit for line in lines if line.gpus}
+    return units.pop() if len(units) == 1 else ANY_DEVICE if units else WHOLE_GPU.noun
+
+
 def more_evictions(course: Iterable[Victim], other: Iterable[Victim]) -> tuple[Victim, ...]:
     """Evictions of one course beyond as many of the same workload for the same preemptor as another one has."""
     known = Counter((victim.workload, victim.by) for victim in other)
@@ -110,6 +119,7 @@ def _victim(rule: str, lines: Sequence[Happened], returns: Time | None) -> Victi
         workload=subject(first),
         queue=first.queue,
         gpus=sum(line.gpus for line in lines),
+        unit=unit_of_lines(lines),
         priority=first.priority,
         by=first.by,
         by_priority=first.by_priority,

@@ -2,9 +2,10 @@
 
 from msgspec import Struct
 
-from gpuconsole.insight.device_demand import CLAIMED, NO_ACCELERATORS, counted_as, quota_accelerators, quota_unit
+from gpuconsole.insight.device_demand import CLAIMED, counted_as, quota_accelerators, quota_unit
 from gpuconsole.insight.gpumap import dra_devices
 from gpuconsole.insight.once import once
+from gpuconsole.model.device_requests import NO_ACCELERATORS
 from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, DeviceUnit, is_counted, order_of
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.snapshot import Snapshot

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping
 
 from gpuconsole.insight.demand import held
 from gpuconsole.insight.once import once
+from gpuconsole.model import device_requests
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.device_units import DRA_DEVICE, DeviceUnit, Units, added, common, is_counted, unit_of
-from gpuconsole.model.devices import DeviceRequest
+from gpuconsole.model.device_requests import NOTHING_OFFERED, DeviceCounter, claimed_devices
+from gpuconsole.model.device_units import DRA_DEVICE, DeviceUnit, Units, added, in_one_unit, is_counted, unit_of
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from gpuconsole.model.resources import GPU_RESOURCES
@@ -16,25 +17,23 @@ from gpuconsole.model.workloads import Workload
 CLAIMED = "claimed"
 """Stands for the resources that quotas count DRA devices in (Kueue: deviceClassMappings)."""
 _CORE = frozenset((CPU, MEMORY, EPHEMERAL_STORAGE, PODS))
-NO_ACCELERATORS = ("compute-domain",)
-"""Device classes whose names begin so are no accelerators, but channels between them (compute-domain.nvidia.com)."""
 
 
 @once("nodes")
 def resource_units(snapshot: Snapshot) -> Mapping[str, DeviceUnit]:
     """Resource → its unit, as all nodes that offer it say; whole GPUs where they differ or none offers it."""
-    offered: dict[str, set[DeviceUnit]] = {}
-    for node in snapshot.nodes.all():
-        for name, amount in node.allocatable.items():
-            if amount and is_counted(name):
-                offered.setdefault(name, set()).add(unit_of(name, node.labels))
-    return {name: common(units) or unit_of(name) for name, units in offered.items()}
+    return NOTHING_OFFERED.updated(snapshot.nodes.rows).units
+
+
+@once("nodes", "resource_claim_templates", "resource_claims")
+def device_counter(snapshot: Snapshot) -> DeviceCounter:
+    """Counts accelerators by the nodes and claims of a Snapshot."""
+    return DeviceCounter.of_snapshot(snapshot)
 
 
 def in_units(snapshot: Snapshot, amounts: Mapping[str, int]) -> dict[DeviceUnit, int]:
     """Amounts of resources in the units that the cluster's nodes offer them in; other resources are left out."""
-    units = resource_units(snapshot)
-    return added(*({units.get(name) or unit_of(name): count} for name, count in amounts.items() if is_counted(name)))
+    return device_requests.in_units(amounts, resource_units(snapshot))
 
 
 @once("cluster_queues", "cohorts", "nodes", "device_classes", "resource_claim_templates")
@@ -67,17 +66,10 @@ def quota_unit(snapshot: Snapshot, resource: str) -> DeviceUnit:
 def template_units(snapshot: Snapshot, namespace: str, template: PodTemplate) -> dict[DeviceUnit, int]:
     """What one pod requests; of alternatives the best, and of a claim that pods share all of it."""
     found = in_units(snapshot, template.requests)
-    for claim in template.resource_claims:
-        made = snapshot.resource_claim_templates.get(f"{namespace}/{claim.template}") if claim.template else None
-        shared = snapshot.resource_claims.get(f"{namespace}/{claim.claim}") if claim.claim else None
-        asked = made.requests if made is not None else shared.requests if shared is not None else ()
-        found = added(found, {DRA_DEVICE: _devices(asked)})
-    return found
-
-
-def _devices(requests: Iterable[DeviceRequest]) -> int:
-    chosen = (request.options[0] if request.alternatives and request.options else request for request in requests)
-    return sum(one.count for one in chosen if not one.admin_access and not one.device_class.startswith(NO_ACCELERATORS))
+    if not template.resource_claims:
+        return found
+    templates, claims = snapshot.resource_claim_templates.get, snapshot.resource_claims.get
+    return added(found, {DRA_DEVICE: claimed_devices(namespace, template, templates, claims)})
 
 
 def pod_units(snapshot: Snapshot, pod: Pod) -> dict[DeviceUnit, int]:
@@ -120,3 +112,8 @@ def held_units(snapshot: Snapshot, workload: Workload) -> dict[DeviceUnit, int]:
 def units_of(snapshot: Snapshot, workload: Workload) -> Units:
     """What a workload holds, or requests while it holds nothing."""
     return held_units(snapshot, workload) or wanted_units(snapshot, workload)
+
+
+def amount_of(snapshot: Snapshot, workload: Workload) -> tuple[int, str]:
+    """The same in one number, with what it counts in the singular: `8, "GPU"`, `4, "MIG 1g.5gb instance"`."""
+    return in_one_unit(units_of(snapshot, workload))

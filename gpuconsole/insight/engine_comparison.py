@@ -14,7 +14,6 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import Applied, Event, Happened, What
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import CronRules
-from gpuconsole.model.resources import gpus
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
 
@@ -104,7 +103,7 @@ class _Run(Struct, kw_only=True):
     queues: dict[str, str] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
     """Workload or pod → its job."""
-    pods: dict[str, tuple[str, int, Time]] = field(default_factory=dict)
+    pods: dict[str, tuple[str, float, Time]] = field(default_factory=dict)
     """Pod that holds GPUs → its job, how many, since when."""
     courses: dict[str, JobCourse] = field(default_factory=dict)
     losses: set[tuple[Time, str]] = field(default_factory=set)
@@ -187,9 +186,10 @@ def _as_job(workload: Workload) -> Job:
 
 
 def _hold(run: _Run, pod: Pod, time: Time) -> None:
-    holds = bool(pod.gpus and pod.node and not pod.done)
+    gpus = run.gpu_time.gpus(pod)
+    holds = gpus > 0
     if holds and pod.key not in run.pods:
-        run.pods[pod.key] = (_root(run, pod.key), len(pod.gpus), time)
+        run.pods[pod.key] = (_root(run, pod.key), gpus, time)
     elif not holds:
         _let_go(run, pod.key, time)
 
@@ -242,7 +242,7 @@ def _jobs(runs: Sequence[_Run]) -> tuple[ComparedJob, ...]:
             found[key] = ComparedJob(
                 job=key,
                 queue=run.queues.get(key, job.namespace),
-                gpus=sum(gpus(part.requests) for part in job.pod_sets),
+                gpus=run.gpu_time.requested(job),
                 submitted=run.first[key],
                 courses=tuple(_course(other, key) for other in runs),
             )

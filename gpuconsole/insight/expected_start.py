@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.basis import QUOTA
 from gpuconsole.insight.calibration import YOUNG, Experience, Record
 from gpuconsole.insight.capacity import capacity
-from gpuconsole.insight.demand import wanted_gpus
+from gpuconsole.insight.device_demand import wanted_units
 from gpuconsole.insight.estimates import Estimate, estimate, probability
 from gpuconsole.insight.estimates import corrected as stretched
 from gpuconsole.insight.eta import HORIZON, RUNS, Starts, starting
@@ -22,6 +22,7 @@ from gpuconsole.insight.stand_ins import stand_ins
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.why import PLACES
 from gpuconsole.model.clock import HOUR, Span, Time, format_span
+from gpuconsole.model.device_units import WHOLE_GPU, in_one_unit
 from gpuconsole.model.events import Happened
 from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.snapshot import Snapshot
@@ -65,6 +66,8 @@ class Eta(Struct, frozen=True, kw_only=True):
     workload: str
     queue: str
     gpus: int
+    """GPUs, or what `unit` names."""
+    unit: str = WHOLE_GPU.noun
     phase: Phase
     time: Time
     position: Position | None
@@ -145,10 +148,12 @@ def stand(snapshot: Snapshot, workload: str) -> Eta:
     queued = workload in snapshot.workloads
     door = snapshot.local_queues.get(subject.local_queue) if queued else None
     queue = door.cluster_queue if door is not None else "" if queued else subject.queue
+    gpus, unit = in_one_unit(wanted_units(snapshot, subject))
     return Eta(
         workload=workload,
         queue=queue,
-        gpus=wanted_gpus(subject),
+        gpus=gpus,
+        unit=unit,
         phase=phase_of(snapshot, subject),
         time=snapshot.time,
         position=position(snapshot, workload),

@@ -9,9 +9,11 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpuconsole.insight.device_demand import amount_of
 from gpuconsole.insight.foresight import Foresight, Outcome
 from gpuconsole.model.clock import Time
 from gpuconsole.model.decisions import Preempt
+from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Admission, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
@@ -39,6 +41,8 @@ class Prospect(Struct, frozen=True, kw_only=True, omit_defaults=True):
     queue: str = ""
     """ClusterQueue."""
     gpus: int = 0
+    """GPUs, or what `unit` names."""
+    unit: str = WHOLE_GPU.noun
     priority: int = 0
     created: Time = 0
     fate: Fate
@@ -171,10 +175,12 @@ def _waits(workload: Workload) -> bool:
 
 def _victim(snapshot: Snapshot, decision: Preempt) -> Prospect:
     victim = snapshot.workloads[decision.workload]
+    gpus, unit = amount_of(snapshot, victim)
     return Prospect(
         workload=victim.key,
         queue=victim.cluster_queue,
-        gpus=victim.gpus,
+        gpus=gpus,
+        unit=unit,
         priority=victim.priority,
         created=victim.created,
         fate=Fate.PREEMPTED,
@@ -185,10 +191,12 @@ def _victim(snapshot: Snapshot, decision: Preempt) -> Prospect:
 
 def _prospect(snapshot: Snapshot, workload: Workload, outcome: Outcome, victims: tuple[str, ...]) -> Prospect:
     door = snapshot.local_queues.get(workload.local_queue)
+    gpus, unit = amount_of(snapshot, workload)
     made = Prospect(
         workload=workload.key,
         queue=door.cluster_queue if door is not None else "",
-        gpus=workload.gpus,
+        gpus=gpus,
+        unit=unit,
         priority=workload.priority,
         created=workload.created,
         victims=victims,

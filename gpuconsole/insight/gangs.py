@@ -4,11 +4,13 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from gpuconsole.insight.demand import pod_gpus
+from gpuconsole.insight.device_demand import pod_units
 from gpuconsole.insight.once import once
+from gpuconsole.insight.tables import counted
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.device_units import ANY_DEVICE, WHOLE_GPU, added, in_one_unit
 from gpuconsole.model.snapshot import Snapshot
 
 
@@ -23,9 +25,10 @@ class Gang(Struct, frozen=True, kw_only=True):
     needed: int
     """How many have to run at once."""
     held_gpus: int
-    """GPUs of the placed pods: they do no work while the gang is not complete."""
+    """GPUs, or what `unit` names, of the placed pods: they do no work while the gang is not complete."""
+    unit: str = WHOLE_GPU.noun
     missing_gpus: int
-    """GPUs of as many waiting pods as are needed still, the smallest first."""
+    """Those of as many waiting pods as are needed still, the smallest first."""
     since: Time
     """When the oldest waiting pod was made."""
 
@@ -39,13 +42,19 @@ class Deadlock(Struct, frozen=True):
     def held_gpus(self) -> int:
         return sum(gang.held_gpus for gang in self.gangs)
 
+    @property
+    def held(self) -> str:
+        """The same in words: `8 GPUs`, `4 MIG 1g.10gb instances`."""
+        units = {gang.unit for gang in self.gangs}
+        return counted(self.held_gpus, units.pop() if len(units) == 1 else ANY_DEVICE)
+
 
 def gang_key(pod: Pod) -> tuple[str, str]:
     """Namespace and gang: gangs of the same name in two namespaces have nothing to do with each other."""
     return pod.namespace, pod.gang
 
 
-@once("pods", "pod_groups", "kai_pod_groups")
+@once("pods", "pod_groups", "kai_pod_groups", "nodes", "resource_claim_templates", "resource_claims")
 def waiting_gangs(snapshot: Snapshot) -> tuple[Gang, ...]:
     """Gangs too few of whose pods have nodes, the one that waits longest first.
 
@@ -72,13 +81,15 @@ def _gang(snapshot: Snapshot, pods: list[Pod]) -> Gang:
     placed = [pod for pod in pods if pod.node]
     waiting = [pod for pod in pods if not pod.node]
     needed = max(pod.gang_size for pod in pods) or _least(snapshot, first) or len(pods)
-    asked = sorted(pod_gpus(pod.template) for pod in waiting)
+    asked = sorted(sum(pod_units(snapshot, pod).values()) for pod in waiting)
+    held = added(*(pod_units(snapshot, pod) for pod in placed))
     return Gang(
         key=gang_key(first),
         name=first.workload or first.job or f"{first.namespace}/{first.gang}",
         placed=len(placed),
         needed=needed,
-        held_gpus=sum(pod_gpus(pod.template) for pod in placed),
+        held_gpus=sum(held.values()),
+        unit=in_one_unit(held or pod_units(snapshot, first))[1],
         missing_gpus=sum(asked[: max(0, needed - len(placed))]),
         since=min(pod.created for pod in waiting),
     )
@@ -97,7 +108,8 @@ def _least(snapshot: Snapshot, pod: Pod) -> int:
 def deadlock(snapshot: Snapshot, free_gpus: Mapping[str, int]) -> Deadlock | None:
     """The gangs that block each other, if at least two hold GPUs and none can be completed from what is free.
 
-    `free_gpus` is node → GPUs that a new pod could take. Whether a gang could be completed is judged by GPUs alone.
+    `free_gpus` is node → accelerators that a new pod could take. Whether a gang could be completed is judged by these
+    alone.
     """
     holding = tuple(gang for gang in waiting_gangs(snapshot) if gang.held_gpus and gang.missing_gpus)
     free = sum(free_gpus.values())

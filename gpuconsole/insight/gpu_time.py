@@ -1,44 +1,102 @@
-"""How many GPUs are held, and how many there are, added up over time while pods and nodes come and go."""
+"""How many GPUs are held, and how many there are, added up over time while pods and nodes come and go.
+
+MIG instances and replicas of shared GPUs count as the part of a GPU that they are, DRA devices as one GPU each.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
 
 from msgspec import Struct
 
+from gpuconsole.insight.gpumap import NO_DEVICES
 from gpuconsole.insight.once import once
 from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.device_requests import DeviceCounter, amount_of_gpus, gpus_of_node
+from gpuconsole.model.devices import ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Applied, Deleted, Event
+from gpuconsole.model.job import Job
+from gpuconsole.model.prices import part_offered
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 
-Seats = tuple[str, tuple[int, ...]]
-"""A node, and GPUs of it by their indices."""
-NO_SEATS: Seats = ("", ())
+SHARES = 5040
+"""Of one GPU, so that its parts are whole numbers."""
+NO_NODE = Node(name="")
+
+
+class Held(Struct, frozen=True):
+    """What one pod holds."""
+
+    node: str = ""
+    gpus: tuple[int, ...] = ()
+    """GPUs (or replicas of them) of the node by their indices: several pods may share one."""
+    each: int = SHARES
+    """Shares of a GPU that one of these is."""
+    own: int = 0
+    """Shares of MIG instances and DRA devices, which nobody else has."""
+
+
+NOTHING = Held()
 
 
 class Holdings(Struct, frozen=True):
     """Who holds which GPUs. A GPU that several pods share is one GPU."""
 
-    by_pod: Mapping[str, Seats]
+    by_pod: Mapping[str, Held]
     by_gpu: Mapping[tuple[str, int], int]
     """(node, index) → how many pods are on it."""
+    shares: int
+    """Of GPUs, that all of them hold."""
 
 
-@once("pods")
+@once("pods", "nodes", "resource_claim_templates", "resource_claims")
 def holdings_of(snapshot: Snapshot) -> Holdings:
     """Which GPUs each pod holds."""
-    by_pod = {pod.key: seats for pod in snapshot.pods.all() if (seats := _seats(pod)) is not NO_SEATS}
-    return Holdings(by_pod, Counter((node, index) for node, gpus in by_pod.values() for index in gpus))
+    counter = DeviceCounter.of_snapshot(snapshot)
+    by_pod = {
+        pod.key: held
+        for pod in snapshot.pods.all()
+        if (held := _held(pod, snapshot.nodes.get(pod.node), counter)) is not NOTHING
+    }
+    by_gpu = Counter((held.node, index) for held in by_pod.values() for index in held.gpus)
+    each = {(held.node, index): held.each for held in by_pod.values() for index in held.gpus}
+    return Holdings(by_pod, by_gpu, sum(each.values()) + sum(held.own for held in by_pod.values()))
 
 
-def _seats(pod: Pod) -> Seats:
-    return (pod.node, pod.gpus) if pod.gpus and pod.node and not pod.done else NO_SEATS
+def _held(pod: Pod, node: Node | None, counter: DeviceCounter) -> Held:
+    if not pod.node or pod.done:
+        return NOTHING
+    each = SHARES * part_offered(node.labels) if node is not None else SHARES
+    own = 0.0
+    if pod.slices or pod.template.resource_claims:
+        own = SHARES * (amount_of_gpus(pod, node, counter.devices(pod)) - len(pod.gpus) * each / SHARES)
+    return Held(pod.node, pod.gpus, round(each), round(own)) if pod.gpus or own else NOTHING
 
 
-@once("nodes")
+@once("nodes", "resource_slices")
 def ready_gpus(snapshot: Snapshot) -> Mapping[str, int]:
-    """How many GPUs each node has that is ready."""
-    return {node.name: node.gpus for node in snapshot.nodes.all() if node.ready}
+    """How many shares of GPUs each node has that is ready."""
+    devices = dra_devices_of(snapshot)
+    return {node.name: _provided(node, devices.get(node.name, 0)) for node in snapshot.nodes.all() if node.ready}
+
+
+def _provided(node: Node, devices: int) -> int:
+    return round(SHARES * (gpus_of_node(node) or devices))
+
+
+@once("resource_slices")
+def dra_devices_of(snapshot: Snapshot) -> Mapping[str, int]:
+    """How many devices each node offers by DRA."""
+    found: dict[str, int] = {}
+    for one in snapshot.resource_slices.all():
+        if one.node:
+            found[one.node] = found.get(one.node, 0) + _devices_in(one)
+    return found
+
+
+def _devices_in(offered: ResourceSlice) -> int:
+    """How many accelerators are offered; partitions of one share a set of counters."""
+    return 0 if offered.driver in NO_DEVICES else len(offered.counter_sets) or len(offered.devices)
 
 
 class GpuTime:
@@ -49,9 +107,24 @@ class GpuTime:
 
     def __init__(self, snapshot: Snapshot, now: Time) -> None:
         held = holdings_of(snapshot)
+        self._begun = snapshot
         self._held = dict(held.by_pod)
         self._sharers = dict(held.by_gpu)
         self._nodes = dict(ready_gpus(snapshot))
+        self._changed: dict[str, Node] = {}
+        """Nodes that came or changed."""
+        self._templates: dict[str, ResourceClaimTemplate] = {}
+        """Those that came or changed."""
+        self._devices = dict(dra_devices_of(snapshot))
+        self._slices: dict[str, tuple[str, int]] = {}
+        """ResourceSlice that came or changed → its node, and how many devices it offers."""
+        self._counter = DeviceCounter(
+            lambda: snapshot.nodes,
+            self._node,
+            lambda key: self._templates.get(key) or snapshot.resource_claim_templates.get(key),
+            snapshot.resource_claims.get,
+        )
+        self._used = held.shares
         self._total = sum(self._nodes.values())
         self._counted = now
         self._used_time = 0
@@ -65,46 +138,85 @@ class GpuTime:
     @property
     def used_hours(self) -> float:
         """That pods held so far."""
-        return self._used_time / HOUR
+        return self._used_time / SHARES / HOUR
 
     @property
     def total_hours(self) -> float:
         """That ready nodes had so far."""
-        return self._total_time / HOUR
+        return self._total_time / SHARES / HOUR
+
+    def gpus(self, pod: Pod) -> float:
+        """How many GPUs a pod holds; those that others share with it count whole."""
+        held = _held(pod, self._node(pod.node), self._counter)
+        return (len(held.gpus) * held.each + held.own) / SHARES
+
+    def requested(self, job: Job) -> int:
+        """How many GPUs, MIG instances, replicas and DRA devices a job requests."""
+        found: int = self._counter.of_pod_sets(job.namespace, job.pod_sets)["gpus"]
+        return found
 
     def note(self, event: Event) -> None:
         match event:
             case Applied(time, Pod() as pod):
-                self._hold(time, pod.key, _seats(pod))
+                self._hold(time, pod.key, _held(pod, self._node(pod.node), self._counter))
             case Deleted(time, "pods", key):
-                self._hold(time, key, NO_SEATS)
+                self._hold(time, key, NOTHING)
             case Applied(time, Node() as node):
-                self._provide(time, node.name, node.gpus if node.ready else 0)
+                self._changed[node.name] = node
+                self._provide(time, node.name)
             case Deleted(time, "nodes", key):
-                self._provide(time, key, 0)
+                self._changed[key] = NO_NODE
+                self._provide(time, key)
+            case Applied(time, ResourceSlice() as offered):
+                self._offer(time, offered.key, offered.node, _devices_in(offered))
+            case Deleted(time, "resource_slices", key):
+                self._offer(time, key, "", 0)
+            case Applied(_, ResourceClaimTemplate() as template):
+                self._templates[template.key] = template
             case _:
                 pass
 
     def count(self, until: Time) -> None:
         """Add up to a moment."""
-        self._used_time += len(self._sharers) * (until - self._counted)
+        self._used_time += self._used * (until - self._counted)
         self._total_time += self._total * (until - self._counted)
         self._counted = until
 
-    def _hold(self, time: Time, pod: str, seats: Seats) -> None:
-        before = self._held.get(pod, NO_SEATS)
-        if before == seats:
+    def _node(self, name: str) -> Node | None:
+        return self._changed.get(name) or self._begun.nodes.get(name)
+
+    def _hold(self, time: Time, pod: str, held: Held) -> None:
+        before = self._held.get(pod, NOTHING)
+        if before == held:
             return
         self.count(time)
-        for (node, gpus), sign in ((before, -1), (seats, 1)):
-            for index in gpus:
-                sharers = self._sharers.get((node, index), 0) + sign
-                self._sharers[node, index] = sharers
+        for one, sign in ((before, -1), (held, 1)):
+            self._used += sign * one.own
+            for index in one.gpus:
+                sharers = self._sharers.get((one.node, index), 0) + sign
+                self._sharers[one.node, index] = sharers
                 if not sharers:
-                    del self._sharers[node, index]
-        self._held[pod] = seats
+                    del self._sharers[one.node, index]
+                if sharers == max(sign, 0):
+                    self._used += sign * one.each
+        self._held[pod] = held
 
-    def _provide(self, time: Time, node: str, gpus: int) -> None:
+    def _provide(self, time: Time, name: str) -> None:
+        node = self._node(name)
+        there = node is not None and node.name == name and node.ready
+        shares = _provided(node, self._devices.get(name, 0)) if node is not None and there else 0
         self.count(time)
-        self._total += gpus - self._nodes.get(node, 0)
-        self._nodes[node] = gpus
+        self._total += shares - self._nodes.get(name, 0)
+        self._nodes[name] = shares
+
+    def _offer(self, time: Time, key: str, node: str, devices: int) -> None:
+        """A ResourceSlice offers so many devices of a node."""
+        known = self._begun.resource_slices.get(key)
+        before = self._slices.get(key, (known.node, _devices_in(known)) if known is not None else ("", 0))
+        if before == (node, devices):
+            return
+        self._slices[key] = node, devices
+        for name, change in ((before[0], -before[1]), (node, devices)):
+            if name:
+                self._devices[name] = self._devices.get(name, 0) + change
+                self._provide(time, name)

@@ -8,7 +8,7 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.borrowing import borrowed_accelerators
+from gpuconsole.insight.borrowing import borrowed_parts
 from gpuconsole.insight.demand import held as held_quota
 from gpuconsole.insight.demand import pod_gpus
 from gpuconsole.insight.device_demand import CLAIMED, counted_as
@@ -370,7 +370,7 @@ def gpu_map(snapshot: Snapshot) -> GpuMap:
 @once("pods", "workloads", "local_queues", "cluster_queues", "cohorts", "nodes", *CLAIMS)
 def _own_parts(snapshot: Snapshot) -> dict[tuple[str, str], int]:
     """(Pod, resource) of a borrowing workload → how much of it is its queue's own; the first pods come first."""
-    borrowed = borrowed_accelerators(snapshot)
+    borrowed = borrowed_parts(snapshot)
     if not borrowed:
         return {}
     where = whereabouts(snapshot)

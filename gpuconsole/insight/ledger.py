@@ -5,9 +5,11 @@ from msgspec import Struct
 from gpuconsole.insight.books import books
 from gpuconsole.insight.borrowing import unseen_queues
 from gpuconsole.insight.cost import loss_if_evicted
+from gpuconsole.insight.device_demand import amount_of, quota_unit
 from gpuconsole.insight.loans import Loan, loans
 from gpuconsole.insight.preemptions import rule_in_words
 from gpuconsole.insight.starving import Starving, admits_nobody, no_right, starving
+from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.session import Session
@@ -19,6 +21,8 @@ class Leaving(Struct, frozen=True, kw_only=True):
     workload: str
     queue: str
     gpus: int
+    """GPUs, or what `unit` names."""
+    unit: str = WHOLE_GPU.noun
     rule: str
     lost_gpu_hours: float | None
     """None where nobody can know it, as the cost."""
@@ -33,7 +37,8 @@ class Exposure(Struct, frozen=True, kw_only=True):
     flavor: str
     resource: str
     gpus: int
-    """Its own quota that it does not use: what it lends, and what lies idle."""
+    """Its own quota that it does not use: what it lends, and what lies idle; in GPUs, or what `unit` names."""
+    unit: str = WHOLE_GPU.noun
     possible: bool
     """False where its preemption policy gives it no right, no evictions make room, or it admits nobody itself."""
     why_not: str = ""
@@ -42,7 +47,7 @@ class Exposure(Struct, frozen=True, kw_only=True):
 
 
 class Ledger(Struct, frozen=True):
-    """All of it, GPUs only."""
+    """All of it, of accelerators only."""
 
     loans: tuple[Loan, ...] = ()
     """The largest first."""
@@ -74,6 +79,7 @@ def exposure(snapshot: Snapshot, session: Session, prices: Prices, lender: str, 
         flavor=flavor,
         resource=resource,
         gpus=gpus,
+        unit=quota_unit(snapshot, resource).noun,
         possible=victims is not None,
         why_not=why_not,
         leaving=tuple(_leaving(snapshot, prices, key, rule.value) for key, rule in victims or ()),
@@ -89,10 +95,12 @@ def _usual_priority(snapshot: Snapshot, queue: str) -> int:
 def _leaving(snapshot: Snapshot, prices: Prices, key: str, rule: str) -> Leaving:
     workload = snapshot.workloads[key]
     loss = loss_if_evicted(snapshot, workload, prices)
+    gpus, unit = amount_of(snapshot, workload)
     return Leaving(
         workload=key,
         queue=workload.cluster_queue,
-        gpus=workload.gpus,
+        gpus=gpus,
+        unit=unit,
         rule=rule_in_words(rule),
         lost_gpu_hours=loss.gpu_hours,
         cost=loss.cost,

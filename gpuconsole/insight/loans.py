@@ -1,4 +1,4 @@
-"""Who lends how many GPUs of which flavor to whom, and since when."""
+"""Who lends how many GPUs (MIG instances, replicas, DRA devices) of which flavor to whom, and since when."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,9 +7,10 @@ from msgspec import Struct
 from gpuconsole.insight.borrowing import borrowed_parts
 from gpuconsole.insight.capacity import Capacity, capacity
 from gpuconsole.insight.demand import FlavorResource
+from gpuconsole.insight.device_demand import quota_accelerators, quota_unit
 from gpuconsole.insight.lending import split
 from gpuconsole.model.clock import Time
-from gpuconsole.model.resources import is_gpu
+from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.snapshot import Snapshot
 
 
@@ -22,8 +23,10 @@ class Loan(Struct, frozen=True, kw_only=True):
     """A ClusterQueue; empty where only the amount is known to be used by others."""
     flavor: str
     resource: str
-    """Whole GPUs, or one of the resources that GPUs are divided into."""
+    """That of GPUs, of MIG instances, or one that stands for DRA devices."""
     gpus: int
+    """GPUs, or what `unit` names."""
+    unit: str = WHOLE_GPU.noun
     since: Time
     """When the oldest of these workloads got its quota: the loan is no older."""
     workloads: tuple[str, ...]
@@ -37,10 +40,10 @@ def loans(snapshot: Snapshot) -> tuple[Loan, ...]:
     attributed from the nearest common cohort upwards, in proportion to what each of several borrows there.
     """
     found: list[Loan] = []
-    stands = _stands(snapshot)
+    stands, counted = _stands(snapshot), quota_accelerators(snapshot)
     tree_of = capacity(snapshot)
     for (flavor, resource), column in sorted(tree_of.tree.numbers.items()):
-        if is_gpu(resource):
+        if resource in counted:
             for (lender, borrower), gpus in _pairs(tree_of, column).items():
                 standing = stands.get((borrower, (flavor, resource)), ())
                 found.append(
@@ -50,6 +53,7 @@ def loans(snapshot: Snapshot) -> tuple[Loan, ...]:
                         flavor=flavor,
                         resource=resource,
                         gpus=gpus,
+                        unit=quota_unit(snapshot, resource).noun,
                         since=min((since for _, since in standing), default=snapshot.time),
                         workloads=tuple(key for key, _ in standing),
                     )

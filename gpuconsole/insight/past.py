@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from gpuconsole.insight.demand import wanted_gpus
+from gpuconsole.insight.device_demand import wanted_units
 from gpuconsole.model.clock import DAY, HOUR, Span, Time
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.job import Job
@@ -122,7 +122,11 @@ def _known_since(snapshot: Snapshot) -> Time:
 
 def _kind(snapshot: Snapshot, workload: Workload) -> Kind:
     door = snapshot.local_queues.get(workload.local_queue)
-    return Kind(workload.namespace, door.cluster_queue if door is not None else "", wanted_gpus(workload))
+    return Kind(
+        workload.namespace,
+        door.cluster_queue if door is not None else "",
+        sum(wanted_units(snapshot, workload).values()),
+    )
 
 
 def began(snapshot: Snapshot, workload: Workload) -> Time | None:

@@ -10,6 +10,7 @@ from gpuconsole.insight.gangs import Gang, gang_key, waiting_gangs
 from gpuconsole.insight.node_texts import read_nodes
 from gpuconsole.insight.reasons import Code, Reason
 from gpuconsole.insight.shortage import Remedy
+from gpuconsole.insight.tables import counted
 from gpuconsole.insight.volcano_limits import beyond, takers
 from gpuconsole.insight.volcano_refusals import refused
 from gpuconsole.model.cluster import Pod
@@ -51,9 +52,13 @@ def explain_pods(snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str =
     if told is not None:
         return _told(key, told, gang, waiting, queue)
     if gang is not None:
-        holds = f"; those hold {gang.held_gpus} GPUs and do no work" if gang.held_gpus else "; none holds anything"
+        holds = (
+            f"; those hold {counted(gang.held_gpus, gang.unit)} and do no work"
+            if gang.held_gpus
+            else "; none holds anything"
+        )
         headline = f"Its pods start together: {gang.placed} of {gang.needed} have a node{holds}."
-        remedy = Remedy(True, f"{gang.missing_gpus} more GPUs become free at once")
+        remedy = Remedy(True, f"{gang.missing_gpus} more {gang.unit}s become free at once")
     elif first.gates:
         headline, remedy = f"Its pods are held by a scheduling gate: {', '.join(first.gates)}.", None
     else:
@@ -118,7 +123,9 @@ def _told(key: str, found: tuple[str, Told], gang: Gang | None, pods: Sequence[P
     text, told = found
     others = dict.fromkeys(pod.message for pod in pods if pod.message and pod.message != text)
     if gang is not None and gang.held_gpus:
-        others[f"{gang.placed} of {gang.needed} pods have a node; those hold {gang.held_gpus} GPUs"] = None
+        others[f"{gang.placed} of {gang.needed} pods have a node; those hold {counted(gang.held_gpus, gang.unit)}"] = (
+            None
+        )
     nodes = next((reason for other in others for reason in read_nodes(other) if reason.count), None)
     remedies = [Remedy(True, told.remedy)] if told.remedy else []
     about_nodes = _node_remedy((nodes,)) if nodes is not None else None

@@ -14,6 +14,7 @@ from gpuconsole.insight.preemptions import rule_in_words
 from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import MINUTE, Span
 from gpuconsole.model.commands import Command
+from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.events import Happened, What
 from gpuconsole.sim.scenario import Scenario
 
@@ -42,6 +43,8 @@ class Gone(Struct, frozen=True, kw_only=True):
     name: str
     """What lost its place, for people: of a job, its pod."""
     gpus: int
+    """GPUs, or what `unit` names."""
+    unit: str = WHOLE_GPU.noun
     priority: int
     at: Span
     reason: str
@@ -160,6 +163,7 @@ class Play:
             key=names.top(subject),
             name=names.label(subject),
             gpus=line.gpus,
+            unit=line.unit,
             priority=line.priority,
             at=line.time - self.scenario.start,
             reason=rule_in_words(chosen.reason),

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gpuconsole.insight.books import Book, books
-from gpuconsole.insight.demand import wanted_gpus
+from gpuconsole.insight.device_demand import wanted_units
 from gpuconsole.insight.once import once
 from gpuconsole.insight.reasons import Code, code_of
 from gpuconsole.model.decisions import Pending
+from gpuconsole.model.device_units import WHOLE_GPU, added, in_one_unit
 from gpuconsole.model.queues import LocalQueue, QueueingStrategy, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
@@ -26,7 +27,8 @@ class Position(Struct, frozen=True):
     in_local_queue: int
     of_local_queue: int
     gpus_ahead: int
-    """GPUs that those before it in the ClusterQueue wait for."""
+    """GPUs, or what `unit` names, that those before it in the ClusterQueue wait for."""
+    unit: str = WHOLE_GPU.noun
 
 
 def pending(
@@ -99,6 +101,7 @@ def position(snapshot: Snapshot, workload: str) -> Position | None:
     if place is None:
         return None
     same_door = [other for other in waiting if other.local_queue == subject.local_queue]
+    gpus, unit = in_one_unit(added(*(wanted_units(snapshot, other) for other in waiting[:place])))
     return Position(
         workload=workload,
         cluster_queue=door.cluster_queue,
@@ -106,5 +109,6 @@ def position(snapshot: Snapshot, workload: str) -> Position | None:
         of_cluster_queue=len(waiting),
         in_local_queue=next(n for n, other in enumerate(same_door, start=1) if other.key == workload),
         of_local_queue=len(same_door),
-        gpus_ahead=sum(wanted_gpus(other) for other in waiting[:place]),
+        gpus_ahead=gpus,
+        unit=unit,
     )

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.decisions import Rule
+from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.seen import KEPT
 from gpuconsole.scheduling.kueue.messages import paths_in, priorities_in
@@ -45,7 +46,8 @@ class PreemptionRow(Struct, frozen=True, kw_only=True):
     victim: str
     victim_queue: str
     gpus: int | None
-    """None where nothing is known of the victim but its name."""
+    """None where nothing is known of the victim but its name; GPUs, or what `unit` names."""
+    unit: str = WHOLE_GPU.noun
     by: str
     by_queue: str
     rule: str
@@ -177,6 +179,7 @@ def _row(
         victim=subject(line),
         victim_queue=line.queue or path.rpartition("/")[2],
         gpus=line.gpus if known else None,
+        unit=line.unit,
         by=line.by,
         by_queue=line.by_queue,
         rule=rule_in_words(line.reason),

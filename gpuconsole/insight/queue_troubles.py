@@ -12,7 +12,7 @@ from gpuconsole.insight.starved import StarvedQueue, StarvedQuota
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.trouble import Attention, Trouble
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
-from gpuconsole.model.device_units import added, described, is_counted
+from gpuconsole.model.device_units import ANY_DEVICE, added, described, is_counted
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy
 from gpuconsole.model.snapshot import Snapshot
@@ -123,7 +123,9 @@ def _reclaimable(queue: str, borrowers: Sequence[str], borrowed: int, lent: Sequ
     verb = "it borrows" if alone else "they borrow"
     owner = " and ".join(lenders[:2]) + (f" and {len(lenders) - 2} more" if len(lenders) > 2 else "")
     owns = "owns" if len(lenders) == 1 else "own"
-    what = "GPU" if borrowed == 1 else f"{borrowed} GPUs"
+    units = {loan.unit for loan in lent}
+    unit = units.pop() if len(units) == 1 else ANY_DEVICE
+    what = unit if borrowed == 1 else f"{borrowed} {unit}s"
     part = "" if gpus == borrowed else f"{gpus} of "
     return Attention(
         trouble=Trouble.RECLAIMABLE,

@@ -28,6 +28,7 @@ from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import HOUR, MINUTE, Span, Time, format_span
 from gpuconsole.model.cluster import NODE_LOST
 from gpuconsole.model.commands import InterruptSpot, Submit
+from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import PLACED, phase
@@ -89,8 +90,8 @@ class Danger(Struct, frozen=True, kw_only=True):
     queue: str
     """Where Kueue admits, the ClusterQueue; else Volcano's or KAI's, if any."""
     gpus: int
-    instances: int = 0
-    """MIG instances."""
+    """GPUs, or what `unit` names."""
+    unit: str = WHOLE_GPU.noun
     borrowed: int | None
     """None where its ClusterQueue is not there."""
     priority: int
@@ -314,8 +315,7 @@ def first_in_line(standing: Standing) -> Risk:
     snapshot, turns = standing.snapshot, _turns(standing)
     running = [one for one in runners(snapshot, standing.policy.prices) if one.key in snapshot.workloads]
     dangers = [
-        replace(_danger(replace(one, loss=UNKNOWN), (), 1, turns.get(one.key, ())), probability=None, instances=0)
-        for one in running
+        replace(_danger(replace(one, loss=UNKNOWN), (), 1, turns.get(one.key, ())), probability=None) for one in running
     ]
     dangers.sort(key=_rank)
     now = snapshot.time
@@ -379,7 +379,7 @@ def _danger(one: Runner, falls: Sequence[_Fall], runs: int, turns: Sequence[Turn
         workload=one.key,
         queue=one.queue,
         gpus=one.gpus,
-        instances=one.instances,
+        unit=one.unit,
         borrowed=one.borrowed,
         priority=one.priority,
         probability=len(falls) / runs,

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gpuconsole.insight.borrowing import borrowed_gpus
-from gpuconsole.insight.cost import UNKNOWN, Loss, loss_if_evicted, priced
-from gpuconsole.insight.demand import pod_gpus
+from gpuconsole.insight.cost import Loss, loss_if_evicted, priced
+from gpuconsole.insight.device_demand import device_counter, held_units, pod_units
 from gpuconsole.insight.stand_ins import outermost, stand_ins
 from gpuconsole.insight.unsaved import unsaved
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.device_units import WHOLE_GPU, Units, added, in_one_unit
 from gpuconsole.model.events import What
 from gpuconsole.model.prices import Prices
-from gpuconsole.model.resources import is_mig
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import PLACED, Workload, phase
 
@@ -25,9 +25,8 @@ class Runner(Struct, frozen=True, kw_only=True):
     """As it stands in a list of work: of its Workload, else of its job, else of the pod itself."""
     queue: str
     gpus: int
-    """Whole ones."""
-    instances: int = 0
-    """MIG instances."""
+    """GPUs, or what `unit` names."""
+    unit: str = WHOLE_GPU.noun
     borrowed: int | None
     """None where its ClusterQueue is not there: nobody knows what that owned."""
     priority: int
@@ -37,9 +36,8 @@ class Runner(Struct, frozen=True, kw_only=True):
 
 
 def runners(snapshot: Snapshot, prices: Prices) -> tuple[Runner, ...]:
-    """All Workloads that are admitted and not on their way out; of what has none, jobs and lone pods that hold devices.
-
-    Devices are GPUs and MIG instances. More of their pods may wait.
+    """All Workloads that are admitted and not on their way out; of what has none, jobs and lone pods that hold
+    accelerators. More of their pods may wait.
     """
     pods: dict[str, list[Pod]] = {}
     for pod in snapshot.pods.all():
@@ -55,7 +53,7 @@ def runners(snapshot: Snapshot, prices: Prices) -> tuple[Runner, ...]:
     ]
     return (
         *(_queued(snapshot, prices, one, pods.get(one.key, ())) for one in queued),
-        *(one for one in others if one.gpus or one.instances),
+        *(one for one in others if one.gpus),
     )
 
 
@@ -66,39 +64,41 @@ def _top(snapshot: Snapshot, pod: Pod) -> str:
 
 def _queued(snapshot: Snapshot, prices: Prices, workload: Workload, pods: Sequence[Pod]) -> Runner:
     placed = [pod for pod in pods if pod.node]
-    instances = _instances(placed)
+    held = held_units(snapshot, workload)
+    # What no quota covers is held by the pods alone.
+    besides = ({u: n for u, n in pod_units(snapshot, pod).items() if u not in held} for pod in placed)
+    gpus, unit = in_one_unit(added(held, *besides))
     return Runner(
         key=workload.key,
         queue=workload.cluster_queue,
-        gpus=workload.gpus,
-        instances=instances,
+        gpus=gpus,
+        unit=unit,
         borrowed=borrowed_gpus(snapshot).get(workload.key, 0)
         if workload.cluster_queue in snapshot.cluster_queues
         else None,
         priority=workload.priority,
-        loss=loss_if_evicted(snapshot, workload, prices) if not instances else UNKNOWN,
+        loss=loss_if_evicted(snapshot, workload, prices),
         pods=tuple(pod.key for pod in placed),
     )
 
 
 def _unqueued(snapshot: Snapshot, prices: Prices, key: str, twin: Workload, pods: Sequence[Pod], again: Time) -> Runner:
     """By its pods: nobody admitted it, so it holds no quota of anybody. `again` is when it last began, if lately."""
-    lost = unsaved(twin, snapshot.jobs.get(key), pods, snapshot.time, again=again)
+    lost = unsaved(twin, snapshot.jobs.get(key), pods, snapshot.time, device_counter(snapshot), again=again)
     placed = [pod for pod in pods if pod.node]
-    gpus = {pod.key: len(pod.gpus) or pod_gpus(pod.template) for pod in placed}
-    instances = _instances(placed)
+    gpus, unit = in_one_unit(added(*(_held(snapshot, pod) for pod in placed)))
     return Runner(
         key=key,
         queue=twin.queue,
-        gpus=sum(gpus.values()),
-        instances=instances,
+        gpus=gpus,
+        unit=unit,
         borrowed=0,
         priority=max((pod.priority for pod in placed), default=twin.priority),
-        loss=priced(snapshot, lost, prices) if not instances else UNKNOWN,
-        pods=tuple(gpus),
+        loss=priced(snapshot, lost, prices),
+        pods=tuple(pod.key for pod in placed),
     )
 
 
-def _instances(pods: Sequence[Pod]) -> int:
-    """MIG instances of pods. What their work is worth in GPU-hours is not known: an instance is no GPU."""
-    return sum(count for pod in pods for name, count in pod.template.requests.items() if is_mig(name))
+def _held(snapshot: Snapshot, pod: Pod) -> Units:
+    """What a pod requests; of one that shares a GPU without requesting it, the GPU."""
+    return pod_units(snapshot, pod) or {WHOLE_GPU: len(pod.gpus)}

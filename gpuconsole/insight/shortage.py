@@ -8,10 +8,12 @@ from gpuconsole.insight.books import books
 from gpuconsole.insight.borrowing import borrowed_gpus, victim_order
 from gpuconsole.insight.capacity import Capacity, capacity
 from gpuconsole.insight.demand import FlavorResource, ends_at, held
+from gpuconsole.insight.device_demand import amount_of
 from gpuconsole.insight.losses import summed
 from gpuconsole.insight.reasons import Code, Reason
 from gpuconsole.insight.unsaved import unsaved_gpu_time
 from gpuconsole.model.clock import HOUR, Time, format_time
+from gpuconsole.model.device_units import WHOLE_GPU, is_counted
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy, Quota
 from gpuconsole.model.resources import is_gpu
@@ -56,8 +58,10 @@ class Holder(Struct, frozen=True, kw_only=True):
     queue: str
     priority: int
     gpus: int
+    """GPUs, or what `unit` names."""
+    unit: str = WHOLE_GPU.noun
     borrowed: int
-    """Of these GPUs."""
+    """Of these."""
     ends: Time | None
     """When its work should be done, where that is known (an estimate)."""
 
@@ -77,12 +81,12 @@ def show(resource: str, amount: int) -> str:
 
 
 def freed(workload: Workload, short: Iterable[str]) -> str:
-    """What its end frees of the resources that are short; where it has none of them, its GPUs, else all that it has."""
+    """What its end frees of the resources that are short; where it has none of them, its accelerators, else all."""
     amounts: dict[str, int] = {}
     for (_, resource), amount in held(workload):
         amounts[resource] = amounts.get(resource, 0) + amount
     had = [resource for resource, amount in amounts.items() if amount]
-    told = [r for r in dict.fromkeys(short) if r in had] or [r for r in had if is_gpu(r)] or had
+    told = [r for r in dict.fromkeys(short) if r in had] or [r for r in had if is_counted(r)] or had
     return ", ".join(show(resource, amounts[resource]) for resource in told)
 
 
@@ -104,7 +108,7 @@ def shortages(
         if reason.code is Code.QUOTA and (pair := (reason.flavor, reason.resource)) in quotas
     }
     found = [_shortage(state, node, queue, pair, workload, reason) for pair, reason in refused.items()]
-    return tuple(sorted(found, key=lambda one: (not is_gpu(one.resource), one.short, one.flavor)))
+    return tuple(sorted(found, key=lambda one: (not is_counted(one.resource), one.short, one.flavor)))
 
 
 def _needed(workload: Workload, reason: Reason) -> int:
@@ -160,15 +164,17 @@ def holders(snapshot: Snapshot, queue: str, pairs: Iterable[FlavorResource]) -> 
         for workload in known.book(state.tree.names[member]).holding
         if any(pair in wanted for pair, _ in held(workload))
     ]
-    return sorted(found, key=lambda workload: (-workload.gpus, workload.key))
+    return sorted(found, key=lambda workload: (-amount_of(snapshot, workload)[0], workload.key))
 
 
 def describe_holder(snapshot: Snapshot, workload: Workload) -> Holder:
+    gpus, unit = amount_of(snapshot, workload)
     return Holder(
         workload=workload.key,
         queue=workload.cluster_queue,
         priority=workload.priority,
-        gpus=workload.gpus,
+        gpus=gpus,
+        unit=unit,
         borrowed=borrowed_gpus(snapshot).get(workload.key, 0),
         ends=ends_at(workload, snapshot.jobs.get(workload.owner), snapshot.time),
     )

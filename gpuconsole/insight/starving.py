@@ -6,10 +6,11 @@ from msgspec import Struct
 
 from gpuconsole.insight.capacity import capacity
 from gpuconsole.insight.demand import wanted_accelerators
-from gpuconsole.insight.device_demand import quota_accelerators
+from gpuconsole.insight.device_demand import quota_accelerators, quota_unit, wanted_units
 from gpuconsole.insight.doors import closed, local_queues_by_cluster_queue
 from gpuconsole.insight.positions import pending
 from gpuconsole.insight.starved import starved_queues
+from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, is_counted
 from gpuconsole.model.queues import LocalQueue, PreemptionPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
@@ -23,13 +24,14 @@ class Starving(Struct, frozen=True, kw_only=True):
     workload: str
     """The first of those that wait."""
     gpus: int
-    """It wants."""
+    """It wants; GPUs, or what `unit` names."""
+    unit: str = WHOLE_GPU.noun
     flavor: str
     resource: str
     unused: int
     """Of the queue's own nominal quota."""
     borrowers: tuple[tuple[str, int], ...]
-    """(ClusterQueue, GPUs that it borrows), the largest first."""
+    """(ClusterQueue, how many it borrows), the largest first."""
     text: str
     """Why it does not take its own back."""
 
@@ -45,7 +47,7 @@ def starving(snapshot: Snapshot, session: Session) -> Iterator[Starving]:
         for quota in queue.quotas:
             if quota.resource not in counted:
                 continue
-            wants = wanted_accelerators(head).get(quota.resource, 0)
+            wants = _wanted(snapshot, head, quota.resource)
             node, column = found.tree.queues[name], found.tree.numbers[quota.flavor, quota.resource]
             if wants > quota.unused:
                 text = f"its head requests {wants}; only {quota.unused} of its nominal quota are unused"
@@ -57,12 +59,20 @@ def starving(snapshot: Snapshot, session: Session) -> Iterator[Starving]:
                 queue=name,
                 workload=head.key,
                 gpus=wants,
+                unit=quota_unit(snapshot, quota.resource).noun,
                 flavor=quota.flavor,
                 resource=quota.resource,
                 unused=quota.unused,
                 borrowers=quota.borrowers,
                 text=text,
             )
+
+
+def _wanted(snapshot: Snapshot, head: Workload, resource: str) -> int:
+    """What a workload wants of a resource; of one that stands for classes of devices, the devices that it claims."""
+    if is_counted(resource):
+        return wanted_accelerators(head).get(resource, 0)
+    return wanted_units(snapshot, head).get(DRA_DEVICE, 0)
 
 
 def _why_it_waits(

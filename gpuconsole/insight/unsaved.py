@@ -8,10 +8,12 @@ from collections.abc import Collection, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.insight.demand import annotated, pod_gpus
+from gpuconsole.insight.demand import annotated
+from gpuconsole.insight.device_demand import device_counter
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.device_requests import DeviceCounter
 from gpuconsole.model.job import Job
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
@@ -21,7 +23,8 @@ class Unsaved(Struct, frozen=True):
     """What one pod would have to do again; all pods of a workload where none of them is seen."""
 
     pod: Pod | None
-    gpus: int
+    gpus: float
+    """A MIG instance or a replica is a part of one; a DRA device is one."""
     span: Span
 
 
@@ -30,6 +33,7 @@ def unsaved(
     job: Job | None,
     pods: Collection[Pod],
     now: Time,
+    devices: DeviceCounter,
     *,
     all_seen: bool = True,
     again: Time = 0,
@@ -42,7 +46,7 @@ def unsaved(
     if job is not None and job.endless:
         return ()
     if not pods:
-        return _without_pods(workload, job, now, all_seen)
+        return _without_pods(workload, job, now, devices, all_seen)
     at_work = {pod.key: (pod, _began(pod, job)) for pod in pods if _ran(pod, now)}
     starts = sorted(start for _, start in at_work.values())
     if 0 in starts:
@@ -59,7 +63,7 @@ def unsaved(
     return tuple(
         Unsaved(
             pod,
-            len(pod.gpus) or pod_gpus(pod.template),
+            devices.gpus(pod),
             # Who joined late has done no more since the last checkpoint of all together.
             min(now - start, _since_checkpoint(now - (since if together else max(since, start)), interval)),
         )
@@ -71,7 +75,8 @@ def unsaved_now(snapshot: Snapshot, workload: Workload) -> Sequence[Unsaved] | N
     """What evicting a workload of a Snapshot takes."""
     pods = whereabouts(snapshot).of(workload.key).values()
     all_seen = snapshot.seen.all_of(Pod, within=workload.namespace)
-    return unsaved(workload, snapshot.jobs.get(workload.owner), pods, snapshot.time, all_seen=all_seen)
+    job = snapshot.jobs.get(workload.owner)
+    return unsaved(workload, job, pods, snapshot.time, device_counter(snapshot), all_seen=all_seen)
 
 
 def unsaved_gpu_time(snapshot: Snapshot, workload: Workload) -> Span | None:
@@ -82,7 +87,7 @@ def unsaved_gpu_time(snapshot: Snapshot, workload: Workload) -> Span | None:
 
 def gpu_time(lost: Sequence[Unsaved]) -> Span:
     """GPUs × time of all of them."""
-    return sum(one.gpus * one.span for one in lost)
+    return round(sum(one.gpus * one.span for one in lost))
 
 
 def _ran(pod: Pod, now: Time) -> bool:
@@ -102,13 +107,16 @@ def _least(workload: Workload, job: Job | None, there: int) -> int:
     return max(1, min(there, least or there))
 
 
-def _without_pods(workload: Workload, job: Job | None, now: Time, all_seen: bool) -> Sequence[Unsaved] | None:
+def _without_pods(
+    workload: Workload, job: Job | None, now: Time, devices: DeviceCounter, all_seen: bool
+) -> Sequence[Unsaved] | None:
     """No pod of it is seen: they ran if PodsReady says so; else there are none, or they are not known as its own."""
     ready = workload.condition("PodsReady")
     if not workload.admitted or (ready is not None and not ready.status):
         return ()
     if ready is not None:
-        return (Unsaved(None, workload.gpus, _since_checkpoint(max(0, now - ready.since), _interval(workload, job))),)
+        gpus = devices.gpus_of_workload(workload)
+        return (Unsaved(None, gpus, _since_checkpoint(max(0, now - ready.since), _interval(workload, job))),)
     of_another_kind = bool(workload.owner) and job is None
     return () if all_seen and not of_another_kind and not workload.cluster else None
 

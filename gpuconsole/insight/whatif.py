@@ -25,6 +25,7 @@ from gpuconsole.insight.subjects import asks_only_for_work, subjects_of
 from gpuconsole.insight.whatif_answer import FEASIBLE, Outcome, QueueChange, Shift, WhatIf
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_exactly
 from gpuconsole.model.commands import Command, Later
+from gpuconsole.model.device_units import in_one_unit
 from gpuconsole.model.events import What
 from gpuconsole.model.pieces import Pieces, whole
 from gpuconsole.model.snapshot import Snapshot
@@ -210,6 +211,7 @@ class _Trial:
             gpus_now=now.gpus.in_use,
             gpus_without=before.sums.gpus.in_use,
             gpus=after.sums.gpus.in_use,
+            unit=in_one_unit({one.unit: one.total for one in (*now.gpus.units, *after.sums.gpus.units)})[1],
             median_wait_without=quantile(waits_without, 0.5),
             median_wait=quantile(waits, 0.5),
             p95_wait_without=quantile(waits_without, 0.95),

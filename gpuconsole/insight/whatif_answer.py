@@ -6,6 +6,7 @@ from gpuconsole.insight.course import Victim
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.whatif_evictions import EvictedWorkload, EvictionsByCause, costliest_first, evictions_by_cause
 from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.device_units import WHOLE_GPU
 
 FEASIBLE = "feasible, not a reservation"
 """What every promise of a what-if has to say: the real cluster may move on before the work is submitted."""
@@ -18,6 +19,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     queue: str
     """ClusterQueue, if any."""
     gpus: int
+    """GPUs, or what `unit` names."""
+    unit: str = WHOLE_GPU.noun
     priority: int
     admitted: Time | None
     """None if it is not admitted (or, without queueing, does not start) before the horizon.
@@ -62,18 +65,23 @@ class Shift(Struct, frozen=True, kw_only=True):
     workload: str
     queue: str
     gpus: int
-    """Of work that no Workload stands for: those of its pods that get nodes at other times."""
+    """GPUs, or what `unit` names; of work that no Workload stands for: those of its pods that get nodes at other
+    times.
+    """
+    unit: str = WHOLE_GPU.noun
     without: Time | None
     changed: Time | None
 
 
 class QueueChange(Struct, frozen=True, kw_only=True):
-    """A ClusterQueue that stands differently in the two futures; GPUs, and share of its potential capacity in %.
+    """A ClusterQueue that stands differently in the two futures: GPUs, or what `unit` names, and its share of its
+    potential capacity in %.
 
     Of a queue of Volcano or KAI, `nominal` is what it deserves.
     """
 
     queue: str
+    unit: str = WHOLE_GPU.noun
     used_now: int
     used_without: int
     used: int
@@ -124,6 +132,8 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     gpus_without: int
     gpus: int
     """In use."""
+    unit: str = WHOLE_GPU.noun
+    """What the cluster's accelerators are counted in: `device` where it has several."""
     median_wait_without: Span | None
     """Of what is admitted before the horizon; None if nothing is."""
     median_wait: Span | None
@@ -147,13 +157,13 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     """Workloads (jobs, pods) that are let in, some of whose pods have no node there."""
     gpu_hours_without: float = 0.0
     gpu_hours: float = 0.0
-    """That pods hold GPUs before the horizon."""
+    """That pods hold GPUs before the horizon; a MIG instance or a replica is a part of a GPU."""
     capacity_hours_without: float = 0.0
     capacity_hours: float = 0.0
     """GPU-hours of the nodes that were ready before the horizon."""
     gpus_total_without: int = 0
     gpus_total_with: int = 0
-    """GPUs of the cluster at the horizon."""
+    """GPUs (or what `unit` names) of the cluster at the horizon."""
     hourly_without: float = 0.0
     hourly: float = 0.0
     """USD an hour for the GPUs of all nodes, used or not, at the horizon."""

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.course import Victim
 from gpuconsole.model.clock import Time
+from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.controller.holding import TIME_EXCEEDED
 
@@ -20,7 +21,8 @@ class EvictedWorkload(Struct, frozen=True, kw_only=True):
     workload: str
     queue: str
     gpus: int
-    """The most that one eviction took from it."""
+    """The most that one eviction took from it; GPUs, or what `unit` names."""
+    unit: str = WHOLE_GPU.noun
     priority: int
     evictions: int
     first: Time
@@ -87,11 +89,12 @@ def costliest_first(evictions: Iterable[Victim]) -> tuple[EvictedWorkload, ...]:
 
 
 def _group(evictions: Sequence[Victim]) -> EvictedWorkload:
-    first, last = evictions[0], evictions[-1]
+    first, last, most = evictions[0], evictions[-1], max(evictions, key=lambda one: one.gpus)
     return EvictedWorkload(
         workload=first.workload,
         queue=first.queue,
-        gpus=max(one.gpus for one in evictions),
+        gpus=most.gpus,
+        unit=most.unit,
         priority=first.priority,
         evictions=len(evictions),
         first=first.time,

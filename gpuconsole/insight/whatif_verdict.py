@@ -89,7 +89,7 @@ def _direct(answer: WhatIf, within: str) -> Iterator[str]:
 def _price(one: EvictedWorkload, now: Time, within: str) -> Iterator[str]:
     """What being evicted means for a victim."""
     if one.gpus:
-        yield counted(one.gpus, "GPU")
+        yield counted(one.gpus, one.unit)
     if one.evictions > 1:
         yield f"evicted {one.evictions} times"
     yield f"loses {one.lost_gpu_hours:.1f} GPU-hours"

@@ -46,6 +46,8 @@ class DeviceUnit(Struct, frozen=True, order=True):
 
 WHOLE_GPU = DeviceUnit(UnitKind.GPU)
 DRA_DEVICE = DeviceUnit(UnitKind.DRA)
+ANY_DEVICE = "device"
+"""What units of several kinds are called together."""
 Units = Mapping[DeviceUnit, int]
 NO_UNITS: Units = {}
 
@@ -101,6 +103,31 @@ def described(amounts: Units) -> str:
     if len(found) > MOST_UNITS:
         found = by_kind(found)
     return ", ".join(counted_units(found[unit], unit) for unit in sorted(found, key=order_of)) or "0 GPUs"
+
+
+def in_one_unit(amounts: Units) -> tuple[int, str]:
+    """All amounts together, and what one of them is: `8, "GPU"`, `3, "MIG 1g.10gb instance"`.
+
+    Of several MIG profiles that is a `MIG instance`, of several kinds a `device`; of nothing it is a GPU.
+    """
+    found = [unit for unit, count in amounts.items() if count]
+    one = common(found) or common(DeviceUnit(unit.kind) for unit in found)
+    return sum(amounts.values()), one.noun if one is not None else ANY_DEVICE if found else WHOLE_GPU.noun
+
+
+def short_plural(noun: str) -> str:
+    """The noun of a unit in a narrow column, in the plural: `GPUs`, `MIG`, `replicas`, `devices`."""
+    return "MIG" if noun.startswith("MIG ") else f"{noun.rpartition(' ')[2]}s"
+
+
+def short_amount(count: int, noun: str) -> str:
+    """An amount in a column of GPUs: `8`, `4 MIG`, `2 rep`, `1 dev`; GPUs go without their unit."""
+    return str(count) if noun == WHOLE_GPU.noun else f"{count} {short_plural(noun)[:3]}"
+
+
+def device_cell(count: int, noun: str) -> int | str:
+    """The same for a column of a table: a number while all are GPUs, so that the column is one of numbers."""
+    return count if noun == WHOLE_GPU.noun else short_amount(count, noun)
 
 
 def order_of(unit: DeviceUnit) -> tuple[int, str]:

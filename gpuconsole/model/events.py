@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import Time
+from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.objects import TABLES, Object
 
 
@@ -108,8 +109,9 @@ class Happened(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="happe
     node: str = ""
     flavor: str = ""
     gpus: int = 0
+    """GPUs, or what `unit` names."""
     borrowed: int = 0
-    """GPUs of this admission that its ClusterQueue borrows from the cohort."""
+    """Of these, those of this admission that its ClusterQueue borrows from the cohort."""
     priority: int = 0
     by_priority: int = 0
     lost_gpu_seconds: float = 0.0
@@ -117,6 +119,8 @@ class Happened(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="happe
     """USD of the lost work."""
     lost_unknown: bool = False
     """It lost what it had done before anybody looked: nobody knows how much."""
+    unit: str = WHOLE_GPU.noun
+    """What `gpus` counts, in the singular, such as `MIG 1g.10gb instance`."""
     waited: int = 0
     """µs between submission (or the last eviction) and this; of a requeue, between its eviction and this."""
     told: tuple[Announcement, ...] = ()

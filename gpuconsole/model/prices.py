@@ -123,13 +123,20 @@ def is_spot(labels: Mapping[str, str]) -> bool:
 
 def _mig_part(labels: Mapping[str, str]) -> float:
     """Which part of a GPU is offered as one: an instance under the MIG strategy `single`, by its product's label."""
+    if labels.get("nvidia.com/mig.strategy") != "single":
+        return 1.0
     found = _MIG_PRODUCT.search(labels.get("nvidia.com/gpu.product", ""))
-    if found is None or labels.get("nvidia.com/mig.strategy") != "single":
+    if found is None:
         return 1.0
     kind = gpu_type(labels)
     memory = re.search(r"-(\d+)gb$", kind)
     fit = (_FEW_SLICES.get(kind, 7)) // max(1, int(found[1]))
     return 1.0 / max(1, min(fit, int(memory[1]) // max(1, int(found[2]))) if memory is not None else fit)
+
+
+def part_offered(labels: Mapping[str, str]) -> float:
+    """Which part of a GPU a node with these labels offers as one: a replica of a shared one, a MIG instance; else 1."""
+    return _mig_part(labels) / replicas(labels)
 
 
 class Prices(Struct, frozen=True, kw_only=True):
@@ -147,7 +154,7 @@ class Prices(Struct, frozen=True, kw_only=True):
 
         Of a node with the MIG strategy `single`, for an instance.
         """
-        price = self.gpu_hour.get(gpu_type(labels, name), self.other) / replicas(labels) * _mig_part(labels)
+        price = self.gpu_hour.get(gpu_type(labels, name), self.other) * part_offered(labels)
         return price * self.spot if is_spot(labels) else price
 
     def cost(self, gpu_seconds: float, labels: Mapping[str, str], name: str = "") -> float:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.device_requests import DeviceCounter
 from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import TABLES, Object
@@ -72,6 +73,7 @@ class Footing:
         if self._next is reached:
             # The same rows in the same order, whatever became of them on the way.
             world.state = ClusterState.of(reached, ())
+            world.devices = DeviceCounter.of_state(world.state)
             world.state.recall(reached.recent)
             self.at, self._next = reached, None
             self._put_completed()

@@ -21,7 +21,6 @@ from gpuconsole.model.decisions import (
 from gpuconsole.model.events import What
 from gpuconsole.model.kai import UNSCHEDULABLE_ON_NODE_POOL, KaiCondition, KaiPodGroup
 from gpuconsole.model.pieces import Pieces
-from gpuconsole.model.resources import gpus
 from gpuconsole.model.volcano import GroupCondition, PodGroup
 from gpuconsole.scheduling.kueue import effects
 from gpuconsole.scheduling.kueue.session import Session
@@ -246,8 +245,8 @@ def _tell_waiting(world: World, pod: Pod, decision: Unschedulable) -> None:
         queue=pods.queue_of(world, pod),
         reason=UNSCHEDULABLE,
         message=decision.story or decision.message,
-        gpus=sum(gpus(p.template.requests) for p in waiting),
         priority=pod.priority,
+        **world.devices.requested(waiting),
     )
 
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from gpuconsole.model.autoscaling import NodeGroup
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, ResourceQuota
+from gpuconsole.model.device_requests import DeviceCounter
 from gpuconsole.model.devices import ResourceClaim, ResourceClaimTemplate
 from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
 from gpuconsole.model.job import Job
@@ -63,6 +64,7 @@ class World:
         "cycles_due",
         "deadlock",
         "delays",
+        "devices",
         "dirty",
         "dispatches",
         "families",
@@ -98,6 +100,7 @@ class World:
         self.seed = seed
         self.now = now
         self.state = state
+        self.devices = DeviceCounter.of_state(state)
         self.session: Session | None = None if policy.kueue is None else Session(policy.kueue)
         self.placement = placement_engine(policy)
         self.kernel = Kernel()
@@ -444,6 +447,7 @@ class World:
         twin = World.__new__(World)
         twin.policy, twin.seed, twin.now = self.policy, self.seed, self.now
         twin.state = self.state.fork()
+        twin.devices = DeviceCounter.of_state(twin.state, self.devices.offered)
         twin.session = None if self.session is None else self.session.fork()
         twin.placement = self.placement.fork()
         twin.kernel = self.kernel.fork()

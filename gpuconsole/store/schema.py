@@ -120,6 +120,11 @@ def migrations() -> "Migrations":
         """Index for the few lines with an unknown loss."""
         db.execute("create index events_lost_unknown on events (session, n) where lost_unknown > 0")
 
+    @steps()
+    def units(db: "Database") -> None:
+        """What the column `gpus` counts: GPUs, MIG instances, replicas, DRA devices."""
+        db.execute("alter table events add column unit text not null default 'GPU'")
+
     return steps
 
 

@@ -1,9 +1,10 @@
 """Columns as data: what a table shows, how wide, in which order it sorts; and which of them fit a screen."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
+from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.ui.paint import Cell
 
 T = TypeVar("T")
@@ -31,6 +32,17 @@ class Column(Generic[T]):
     """The first sort is from large to small, as people want numbers."""
     rank: int = 0
     """0 always stays; on a narrow screen the columns of the highest rank are left out first."""
+
+
+WITH_UNITS = 7
+"""Cells that `8 MIG` takes, or `128 MIG`."""
+
+
+def with_room_for_units(columns: Sequence[Column[T]], units: Iterable[str]) -> tuple[Column[T], ...]:
+    """The same columns, that of GPUs wider where some of its amounts are not GPUs and show their unit."""
+    if all(unit == WHOLE_GPU.noun for unit in units):
+        return tuple(columns)
+    return tuple(replace(one, width=max(WITH_UNITS, one.width)) if one.id == "usage" else one for one in columns)
 
 
 Layout = tuple[tuple[Column[T], int], ...]

@@ -119,7 +119,7 @@ def _asks(key: str, pod_sets: Sequence[PodSet], queue: str, priority: str) -> st
 
 def _gone(one: Gone, named: Sequence[str]) -> list[Painted]:
     mark = ("✓ ", "good") if one.key in named else ("✗ ", "fault")
-    about = f"{fmt.gpus(one.gpus)}, priority {one.priority}"
+    about = f"{counted(one.gpus, one.unit)}, priority {one.priority}"
     by = f" {GLYPHS['victim']} for {one.by}, priority {one.by_priority}" if one.by else ""
     said = "" if one.key in named else "   you did not say so"
     first = line("  ", mark, (one.name, "strong"), f"  {about}", (by, "victim"), (said, "dim"))

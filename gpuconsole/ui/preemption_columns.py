@@ -1,9 +1,12 @@
 """The columns of the history of preemptions: victim ← preemptor, the rule in words, what it lost."""
 
+from collections.abc import Sequence
+
 from gpuconsole.insight.preemptions import ACTIONS, RULES, PreemptionRow
 from gpuconsole.model.decisions import Rule
+from gpuconsole.model.device_units import short_amount
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.columns import Column
+from gpuconsole.ui.columns import Column, with_room_for_units
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell
 
@@ -57,7 +60,7 @@ PREEMPTIONS: tuple[Column[PreemptionRow], ...] = (
     ),
     Column(
         "GPU",
-        lambda row: fmt.NOTHING if row.gpus is None else str(row.gpus),
+        lambda row: fmt.NOTHING if row.gpus is None else short_amount(row.gpus, row.unit),
         id="usage",
         width=4,
         align="right",
@@ -99,3 +102,8 @@ PREEMPTIONS: tuple[Column[PreemptionRow], ...] = (
     Column("", _nth, id="times", width=3, sort=lambda row: row.nth, down=True),
 )
 """LOST is in GPU-hours, TOOK is from the choice of the victim until it was gone."""
+
+
+def preemption_columns(rows: Sequence[PreemptionRow]) -> tuple[Column[PreemptionRow], ...]:
+    """The columns for these rows: with more room for units where not all of them are GPUs."""
+    return with_room_for_units(PREEMPTIONS, (row.unit for row in rows))

@@ -9,6 +9,7 @@ from gpuconsole.insight.whatif import FEASIBLE, Outcome, QueueChange, Shift, Wha
 from gpuconsole.insight.whatif_evictions import EvictedWorkload
 from gpuconsole.insight.whatif_verdict import verdict
 from gpuconsole.model.clock import Span, Time, format_seconds
+from gpuconsole.model.device_units import short_plural
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called, named
 from gpuconsole.ui.paint import GLYPHS, Painted
@@ -75,7 +76,7 @@ def _more(count: int) -> list[Painted]:
 
 def _outcome(outcome: Outcome, start: Time, within: str) -> list[Painted]:
     name = (called(outcome.workload), "strong")
-    gpus = f", {fmt.gpus(outcome.gpus)}"
+    gpus = f", {counted(outcome.gpus, outcome.unit)}"
     if outcome.admitted is None:
         first = line((f"{GLYPHS['pending']} ", "pending"), name, f"{gpus}: not admitted {within}")
         own = [line(("  ", ""), (outcome.text, "dim"))] if outcome.text and outcome.text != outcome.why else []
@@ -105,7 +106,7 @@ def _evicted_line(one: EvictedWorkload, start: Time, within: str, role: str) -> 
     times = (
         f", {one.evictions} times from {_at(one.first, start)}" if one.evictions > 1 else f" at {_at(one.first, start)}"
     )
-    cost = f"{fmt.gpus(one.gpus)}{times}, {one.lost_gpu_hours:.1f} GPU-h lost ({fmt.money(one.cost)})"
+    cost = f"{counted(one.gpus, one.unit)}{times}, {one.lost_gpu_hours:.1f} GPU-h lost ({fmt.money(one.cost)})"
     more = f" and {len(one.by) - 1} more" if len(one.by) > 1 else ""
     by = f" by {called(one.by[0])}{more}" if one.by else ""
     back = f"restarts at {_at(one.returns, start)}" if one.returns is not None else f"does not restart {within}"
@@ -116,7 +117,7 @@ def _evicted_line(one: EvictedWorkload, start: Time, within: str, role: str) -> 
 def _shift(shift: Shift, start: Time, within: str) -> Painted:
     before = _at(shift.without, start) if shift.without is not None else f"not {within}"
     after = _at(shift.changed, start) if shift.changed is not None else f"not {within}"
-    return line(f"  {called(shift.workload)}, {fmt.gpus(shift.gpus)}: {before} → {after}")
+    return line(f"  {called(shift.workload)}, {counted(shift.gpus, shift.unit)}: {before} → {after}")
 
 
 def _at(moment: Time, start: Time) -> str:
@@ -128,7 +129,7 @@ def _table(result: WhatIf, names: tuple[str, str]) -> list[Painted]:
     rows = [
         _row("", "now", f"{names[0]}, {at}", f"{names[1]}, {at}", "difference", role="dim"),
         _row(
-            "GPUs in use",
+            f"{short_plural(result.unit)} in use",
             f"{result.gpus_now}/{result.gpus_total}",
             str(result.gpus_without),
             str(result.gpus),
@@ -166,7 +167,7 @@ def _besides(label: str, without: int, fork: int) -> list[Painted]:
 
 def _queue(queue: QueueChange) -> list[Painted]:
     used = _row(
-        f"{queue.queue} GPUs",
+        f"{queue.queue} {short_plural(queue.unit)}",
         f"{queue.used_now}/{queue.nominal_now}",
         str(queue.used_without),
         str(queue.used) if queue.nominal == queue.nominal_now else f"{queue.used}/{queue.nominal}",

@@ -95,7 +95,7 @@ def why_lines(
     if found.parked:
         lines.append(line(("    parked: it is tried again when something in its cohort changes", "dim")))
     if found.position is not None and found.position.gpus_ahead:
-        lines.append(line(f"    {found.position.gpus_ahead} GPUs are asked for by those before it"))
+        lines.append(line(f"    those before it ask for {counted(found.position.gpus_ahead, found.position.unit)}"))
     if facts.standing:
         lines.append(line((f"    {facts.standing}", "dim")))
     lines += forecast_lines(facts.foreseen, facts.workload.key, facts.now)
@@ -129,7 +129,7 @@ def _holders(found: Explanation, now: Time) -> list[Painted]:
             line(
                 "  ",
                 (called(holder.workload), "strong"),
-                f" {fmt.gpus(holder.gpus)}",
+                f" {counted(holder.gpus, holder.unit)}",
                 (borrowed, "borrowed"),
                 (f"  {about}", "dim"),
             )

@@ -90,7 +90,7 @@ def test_eta_for_programs(gpuconsole: Line, cluster: Path) -> None:
     answer = document["answer"]
     assert (document["kind"], document["version"], answer["workload"], answer["phase"]) == (
         "Eta",
-        2,
+        3,
         "team/second",
         "pending",
     )
@@ -102,6 +102,7 @@ def test_eta_for_programs(gpuconsole: Line, cluster: Path) -> None:
         "in_local_queue": 1,
         "of_local_queue": 1,
         "gpus_ahead": 0,
+        "unit": "GPU",
     }
     estimate = answer["estimate"]
     assert estimate["early"] <= estimate["median"] <= estimate["late"]

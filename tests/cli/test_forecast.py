@@ -45,7 +45,7 @@ def test_what_comes_next_for_people(gpuconsole: Line, snapshots: list[Path]) -> 
 
 def test_what_comes_next_for_programs(gpuconsole: Line, snapshots: list[Path]) -> None:
     document = json.loads(gpuconsole("forecast", "--snapshot", snapshots[0], "-o", "json").out)
-    assert (document["kind"], document["version"], document["source"]) == ("Forecast", 1, "before")
+    assert (document["kind"], document["version"], document["source"]) == ("Forecast", 2, "before")
     assert (document["mode"], document["time"], document["assumed"]) == ("saved", "2026-01-05T08:00:00Z", [])
     assert document["age_seconds"] > 0
     assert list(document["answer"]) == ["forecast"]

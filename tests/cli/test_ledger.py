@@ -27,7 +27,7 @@ def test_the_ledger_for_people(gpuconsole: Line) -> None:
 def test_the_ledger_for_programs(gpuconsole: Line) -> None:
     document = json.loads(gpuconsole("ledger", "org-cohort", "--until", "30m", "-o", "json").out)
     (loan,) = document["answer"]["loans"]
-    assert (document["kind"], document["version"]) == ("Ledger", 2)
+    assert (document["kind"], document["version"]) == ("Ledger", 3)
     assert loan.pop("workloads")[0].startswith("research/job-rlhf-")
     assert loan == {
         "lender": "cq-prod",
@@ -35,6 +35,7 @@ def test_the_ledger_for_programs(gpuconsole: Line) -> None:
         "flavor": "a100",
         "resource": "nvidia.com/gpu",
         "gpus": 4,
+        "unit": "GPU",
         "since": "2026-01-05T08:20:00Z",
     }
     assert document["answer"]["starving"] == []

@@ -63,7 +63,7 @@ def test_of_one_workload_it_is_told_who_else_was_considered(gpuconsole: Line) ->
 def test_preemptions_for_programs(gpuconsole: Line) -> None:
     document = json.loads(gpuconsole("preemptions", *RECLAIMED, "-o", "json").out)
     (told,) = document["answer"]["preemptions"]
-    assert (document["kind"], document["version"], document["source"]) == ("Preemptions", 4, "org-cohort")
+    assert (document["kind"], document["version"], document["source"]) == ("Preemptions", 5, "org-cohort")
     assert told.pop("message").startswith("Preempted to accommodate a workload (UID: ")
     assert [one["verdict"] for one in told.pop("choice")["considered"]][:2] == ["chosen", "not-needed"]
     assert {name: told[name] for name in ("time", "victim_path", "by_path", "reason", "freed_after_seconds")} == {

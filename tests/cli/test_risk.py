@@ -18,7 +18,7 @@ def test_risk_for_people(gpuconsole: Line) -> None:
 def test_risk_for_programs(gpuconsole: Line) -> None:
     document = json.loads(gpuconsole("risk", "--until", "1h", "--runs", "1", "--horizon", "10m", "-o", "json").out)
     answer = document["answer"]
-    assert (document["kind"], document["version"], document["time"]) == ("Risk", 5, answer["time"])
+    assert (document["kind"], document["version"], document["time"]) == ("Risk", 6, answer["time"])
     assert (answer["horizon"], answer["runs"]) == ("2026-01-05T09:10:00Z", 1)
     assert (answer["wanted_horizon"], answer["wanted_runs"]) == ("2026-01-05T09:10:00Z", 1)
     assert [text.partition(" ")[0] for text in answer["assumptions"]] == ["run", "new", "no", "quotas,"]
@@ -26,7 +26,7 @@ def test_risk_for_programs(gpuconsole: Line) -> None:
         "workload",
         "queue",
         "gpus",
-        "instances",
+        "unit",
         "borrowed",
         "priority",
         "probability",

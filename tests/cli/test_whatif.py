@@ -87,7 +87,7 @@ def test_the_same_as_a_document(gpuconsole: Line, change: Path) -> None:
 
     assert {name: document[name] for name in ("kind", "version", "source", "mode", "time")} == {
         "kind": "WhatIf",
-        "version": 4,
+        "version": 5,
         "source": "org-cohort",
         "mode": "simulated",
         "time": "2026-01-05T08:50:00Z",
@@ -124,7 +124,7 @@ def test_the_victim_of_a_rehearsed_job_stands_apart_from_what_follows_from_it(gp
         rf"[\dms]+\); {sum(knock_on.values())} knock-on evictions of {len(knock_on)} workloads; avoids .*\.",
         lines[0],
     )
-    assert (document["version"], answer["verdict"]) == (4, lines[0])
+    assert (document["version"], answer["verdict"]) == (5, lines[0])
     assert [(called(one["workload"]), list(map(called, one["by"])), one["evictions"]) for one in answer["victims"]] == [
         ("llm/pretrain-3", ["llm/serve-extra"], 1)
     ]

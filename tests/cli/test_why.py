@@ -41,7 +41,7 @@ def test_why_for_people(gpuconsole: Line) -> None:
 def test_why_for_programs(gpuconsole: Line) -> None:
     document = json.loads(gpuconsole("why", WAITS, "strict-fifo", "--until", "1h", "-o", "json").out)
     answer = document.pop("answer")
-    assert (document["kind"], document["version"], document["mode"]) == ("Why", 2, "simulated")
+    assert (document["kind"], document["version"], document["mode"]) == ("Why", 3, "simulated")
     assert (answer["subject"], answer["code"], answer["cluster_queue"]) == (WAITS, "quota", "team")
     assert [level["available"] for level in answer["arithmetic"][0]["levels"]] == [4]
     assert (answer["arithmetic"][0]["short"], answer["arithmetic"][0]["ceiling"], answer["details"]) == (4, 8, [])

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.cost import UNKNOWN, Loss
+from gpuconsole.insight.cost import Loss
 from gpuconsole.insight.running import Runner, runners
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.events import Happened, What
@@ -69,7 +69,7 @@ def test_a_lone_pod_runs_by_itself_and_one_without_gpus_is_nobodys_concern() -> 
     ]
 
 
-def test_a_pod_of_mig_instances_runs_and_what_it_would_lose_is_no_number_of_gpus() -> None:
+def test_what_a_pod_of_mig_instances_would_lose_is_the_part_of_a_gpu_that_they_are() -> None:
     instances = PodTemplate(containers=(Container(requests={"nvidia.com/mig-1g.10gb": 2}),))
     snapshot = world(
         [
@@ -79,10 +79,9 @@ def test_a_pod_of_mig_instances_runs_and_what_it_would_lose_is_no_number_of_gpus
             *(pod(f"parts-{n}", "n", job="Job/team/parts", template=instances, started=START) for n in (0, 1)),
         ]
     )
-    assert [(one.key, one.gpus, one.instances, one.loss) for one in runners(snapshot, PRICES)] == [
-        ("Job/team/parts", 0, 4, UNKNOWN),
-        ("team/part", 0, 2, UNKNOWN),
-    ]
+    unit = "MIG 1g.10gb instance"
+    found = [(one.key, one.gpus, one.unit, round(one.loss.gpu_hours or 0, 3)) for one in runners(snapshot, PRICES)]
+    assert found == [("Job/team/parts", 4, unit, 0.0), ("team/part", 2, unit, 0.0)]
 
 
 def test_a_job_that_holds_gpus_runs_while_others_of_its_pods_wait() -> None:

@@ -17,10 +17,13 @@ from gpuconsole.backends.kube.seats import Seats
 from gpuconsole.backends.kube.telling import Chronicler
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
+from gpuconsole.model.device_requests import DeviceCounter
+from gpuconsole.model.devices import ResourceClaim, ResourceClaimTemplate
+from gpuconsole.model.events import Applied, Deleted, Event, Happened
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import ClusterQueue, LocalQueue
+from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
 
 REMEMBERED = 50_000
@@ -53,12 +56,15 @@ class Joiner:
         self._seats = Seats()
         self._held: deque[Put] = deque()
         self._members = Members()
+        self._devices = ClusterState()
+        """Nodes, and claims for devices: by them accelerators are counted."""
         self._chronicler = Chronicler(
             by_uid=self._of_uid.get,
             by_key=self._workloads.get,
             queue_of=self._queue_of,
             job_of=lambda workload: self._jobs.get(workload.owner),
             pods_of=self._members.of,
+            devices=DeviceCounter.of_state(self._devices),
         )
         self._sayings = Sayings(self._chronicler, self._workloads.get)
 
@@ -114,6 +120,7 @@ class Joiner:
                 yield Applied(now, thing)
                 before = self._nodes.get(thing.key)
                 self._nodes[thing.key] = thing
+                self._devices.apply(Applied(now, thing))
                 if before is not None or not put.listed:
                     yield from self._chronicler.node(before, thing, now)
             case ClusterQueue() | LocalQueue():
@@ -122,6 +129,9 @@ class Joiner:
                 self._queues[thing.key] = thing
                 if known is not None or not put.listed:
                     yield from self._chronicler.queue(known, thing, now)
+            case ResourceClaimTemplate() | ResourceClaim():
+                yield (claim := Applied(now, thing))
+                self._devices.apply(claim)
             case _:
                 yield Applied(now, thing)
 
@@ -202,8 +212,10 @@ class Joiner:
                 self.known.discard(drop.key)
         elif drop.kind is Node:
             node = self._nodes.pop(drop.key, None)
-            gpus = node.gpus if node is not None else 0
-            yield Happened(time=drop.time, what=What.NODE_DOWN, node=drop.key, reason="Deleted", gpus=gpus)
+            yield from self._chronicler.node_gone(drop.key, node, drop.time)
+            self._devices.apply(Deleted(drop.time, TABLES[Node], drop.key))
+        elif drop.kind in (ResourceClaimTemplate, ResourceClaim):
+            self._devices.apply(Deleted(drop.time, TABLES[drop.kind], drop.key))
         elif drop.kind in (ClusterQueue, LocalQueue):
             self._queues.pop(drop.key, None)
 

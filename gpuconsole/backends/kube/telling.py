@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from gpuconsole.insight.unsaved import gpu_time, unsaved
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase
+from gpuconsole.model.device_requests import DeviceCounter
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.job import Job
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
-from gpuconsole.model.resources import gpus
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue.announcements import queued_since
 
@@ -48,12 +48,14 @@ class Chronicler:
         queue_of: Callable[[Workload], str],
         job_of: Callable[[Workload], Job | None],
         pods_of: Callable[[str, Time], Collection[Pod]],
+        devices: DeviceCounter,
     ) -> None:
         self._by_uid = by_uid
         self._by_key = by_key
         self._queue_of = queue_of
         self._job_of = job_of
         self._pods_of = pods_of
+        self._devices = devices
 
     # Workloads
 
@@ -144,10 +146,10 @@ class Chronicler:
 
     def _loss(self, before: Workload, at: Time, *, seen: bool) -> dict[str, Any]:
         """What its pods had done; unknown of one that was not `seen` before it was evicted, or whose pods are not."""
-        if not before.gpus or (seen and not before.admitted):
+        if not self._devices.of_workload(before)["gpus"] or (seen and not before.admitted):
             return {}
         pods = self._pods_of(before.key, at)
-        lost = unsaved(before, self._job_of(before), pods, at, all_seen=False) if seen else None
+        lost = unsaved(before, self._job_of(before), pods, at, self._devices, all_seen=False) if seen else None
         if lost is None:
             return {"lost_unknown": True}
         return {"lost_gpu_seconds": seconds} if (seconds := gpu_time(lost) / SECOND) else {}
@@ -175,8 +177,8 @@ class Chronicler:
             workload=workload.key,
             queue=workload.cluster_queue or self._queue_of(workload),
             flavor=workload.flavor,
-            gpus=workload.gpus,
             priority=workload.priority,
+            **self._devices.of_workload(workload),
             **more,
         )
 
@@ -188,25 +190,45 @@ class Chronicler:
             return
         if after.node and not before.node:
             waited = max(0, after.bound - after.created) if after.bound else 0
-            yield _pod_line(What.POD_BOUND, after, now, waited=waited)
+            yield self._pod_line(What.POD_BOUND, after, now, waited=waited)
         elif not after.node and after.message and after.message != before.message:
-            yield _pod_line(What.PENDING, after, now)
+            yield self._pod_line(What.PENDING, after, now)
         if after.phase is PodPhase.FAILED and before.phase is not PodPhase.FAILED:
-            yield _pod_line(What.POD_FAILED, after, now)
+            yield self._pod_line(What.POD_FAILED, after, now)
+
+    def _pod_line(self, what: What, pod: Pod, now: Time, waited: Span = 0) -> Happened:
+        return Happened(
+            time=now,
+            what=what,
+            workload=pod.workload or pod.job,
+            pod=pod.key,
+            node=pod.node,
+            reason=pod.reason,
+            message=pod.message,
+            priority=pod.priority,
+            waited=waited,
+            **self._devices.requested([pod]),
+        )
 
     def node(self, before: Node | None, after: Node, now: Time) -> Iterator[Happened]:
         """Lines about a node that was like `before`, or is new."""
         if before is None:
-            yield Happened(time=now, what=What.NODE_UP, node=after.name, gpus=after.gpus, reason="Added")
+            yield Happened(time=now, what=What.NODE_UP, node=after.name, reason="Added", **self._devices.of_node(after))
             return
         if before.ready != after.ready:
             what = What.NODE_UP if after.ready else What.NODE_DOWN
-            yield Happened(time=now, what=what, node=after.name, gpus=after.gpus)
+            yield Happened(time=now, what=what, node=after.name, **self._devices.of_node(after))
         if before.unschedulable != after.unschedulable:
             reason = "Cordoned" if after.unschedulable else "Uncordoned"
             yield Happened(time=now, what=What.NODE_CHANGED, node=after.name, reason=reason)
-        if before.gpus != after.gpus:
-            yield Happened(time=now, what=What.NODE_CHANGED, node=after.name, reason="GPUs", gpus=after.gpus)
+        amount = self._devices.of_node(after)
+        if amount != self._devices.of_node(before):
+            yield Happened(time=now, what=What.NODE_CHANGED, node=after.name, reason="GPUs", **amount)
+
+    def node_gone(self, name: str, node: Node | None, now: Time) -> Iterator[Happened]:
+        """A line about a node that is deleted; None if it was not known."""
+        amount = self._devices.of_node(node) if node is not None else {}
+        yield Happened(time=now, what=What.NODE_DOWN, node=name, reason="Deleted", **amount)
 
     def queue(
         self, before: ClusterQueue | LocalQueue | None, after: ClusterQueue | LocalQueue, now: Time
@@ -240,18 +262,3 @@ def _again(before: Workload | None, after: Workload, type: str) -> bool:
     """True if a condition is true now, and was not, or of another moment."""
     old, new = (_condition(before, type) if before is not None else ABSENT), _condition(after, type)
     return new.status and (not old.status or old.since != new.since)
-
-
-def _pod_line(what: What, pod: Pod, now: Time, waited: Span = 0) -> Happened:
-    return Happened(
-        time=now,
-        what=what,
-        workload=pod.workload or pod.job,
-        pod=pod.key,
-        node=pod.node,
-        reason=pod.reason,
-        message=pod.message,
-        gpus=gpus(pod.template.requests),
-        priority=pod.priority,
-        waited=waited,
-    )

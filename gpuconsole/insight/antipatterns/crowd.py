@@ -57,7 +57,7 @@ def _deadlock(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
         code=Code.DEADLOCK,
         subject=first.name,
         table="workloads" if first.name in snapshot.workloads else "jobs",
-        text=f"{len(locked.gangs)} half-placed jobs hold {locked.held_gpus} GPUs and wait for each other",
+        text=f"{len(locked.gangs)} half-placed jobs hold {locked.held} and wait for each other",
         evidence={gang.name: f"holds {gang.held_gpus}, needs {gang.missing_gpus} more" for gang in locked.gangs},
         gpus=locked.held_gpus,
         cost_per_day=locked.held_gpus * gpu_price(snapshot, prices) * DAY_HOURS,

@@ -105,7 +105,7 @@ def join(world: World, name: str) -> None:
     node = node_of(instance, kind, world.now, labels, taints, world.policy.equipment)
     change(world, replace(instance, ready=world.now))
     world.put(node)
-    world.tell(What.NODE_UP, node=name, gpus=node.gpus)
+    world.tell(What.NODE_UP, node=name, **world.devices.of_node(node))
     world.fleet.moved[name] = world.now
     world.fleet.batched = ()
     world.fleet.stirred = True

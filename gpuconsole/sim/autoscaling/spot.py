@@ -46,7 +46,7 @@ def notify(world: World, node: Node) -> None:
     fleet, spot = world.fleet, world.policy.spot
     deadline = world.now + spot.notice
     fleet.interrupted[node.name] = deadline
-    world.tell(What.CAPACITY, reason=INTERRUPTED, message=WARNING, node=node.name, gpus=node.gpus)
+    world.tell(What.CAPACITY, reason=INTERRUPTED, message=WARNING, node=node.name, **world.devices.of_node(node))
     found = find(world, node.name)
     if found is not None:
         instance = found[1]

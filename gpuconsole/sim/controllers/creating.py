@@ -87,7 +87,7 @@ def _configure(world: World, thing: Object) -> Refusal:
     world.put(thing)
     match thing:
         case Node():
-            world.tell(What.NODE_UP if new else What.NODE_CHANGED, node=thing.name, gpus=thing.gpus)
+            world.tell(What.NODE_UP if new else What.NODE_CHANGED, node=thing.name, **world.devices.of_node(thing))
         case ClusterQueue(name=name):
             world.tell(What.QUEUE_CHANGED, queue=name, reason="Created" if new else "Updated")
             queues.recheck(world, thing)

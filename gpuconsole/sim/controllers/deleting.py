@@ -36,7 +36,7 @@ def delete(world: World, table: str, key: str) -> Refusal:
         case Node():
             nodes.lose_pods(world, key)
             world.drop(Node, key)
-            world.tell(What.NODE_DOWN, node=key, reason="Deleted", gpus=thing.gpus)
+            world.tell(What.NODE_DOWN, node=key, reason="Deleted", **world.devices.of_node(thing))
         case ClusterQueue() | LocalQueue():
             return _delete_queue(world, thing)
         case ResourceFlavor() | AdmissionCheck() | Topology() | Cohort() | ProvisioningRequestConfig():
@@ -82,7 +82,7 @@ def _delete_pod(world: World, pod: Pod) -> Refusal:
         nodes.evict_pod(world, pod, reason="Deleted", message="the pod is deleted")
     else:
         work.interrupt(world, crew_key(pod), pod=pod)
-        world.tell(What.DELETED, workload=pod.key, pod=pod.key, node=pod.node, gpus=len(pod.gpus))
+        world.tell(What.DELETED, workload=pod.key, pod=pod.key, node=pod.node, **world.devices.held([pod]))
         pods.remove(world, (pod,), "Deleted")
     return DONE
 

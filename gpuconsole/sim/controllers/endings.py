@@ -4,7 +4,6 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import What
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import LaunchRules
-from gpuconsole.model.resources import gpus
 from gpuconsole.model.volcano_jobs import JobAction
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.pod_counts import ELASTIC
@@ -97,11 +96,11 @@ def delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> No
         if job.volcano is not None:
             groups.drop(world, job)
     if workload is not None:
-        queue, gpus, priority = workload.cluster_queue, workload.gpus, workload.priority
+        queue, priority, amount = workload.cluster_queue, workload.priority, world.devices.of_workload(workload)
         world.drop(Workload, key)
         if workload.checks:
             world.unchecked[key] = None
-        world.tell(What.DELETED, workload=key, queue=queue, gpus=gpus, priority=priority)
+        world.tell(What.DELETED, workload=key, queue=queue, priority=priority, **amount)
     else:
         world.tell(What.DELETED, workload=key)
     pods.remove(world, members, "Deleted")
@@ -144,15 +143,14 @@ def _finish(
         what = What.FAILED if phase is JobPhase.FAILED else What.FINISHED
         subject = job or members[0].key
         # Not the GPUs that they have: on a live cluster which these are is a guess, and may be fewer.
-        asked = sum(gpus(pod.template.requests) for pod in members)
         world.tell(
             what,
             workload=subject,
             reason=reason,
             message=message,
-            gpus=asked,
             lost_gpu_seconds=loss.gpu_seconds,
             cost=loss.cost,
+            **world.devices.requested(members),
         )
     present = retiring.pods_left(world, world.job(job), members)
     retiring.later(world, (world.workload(crew.workload), world.job(job), *present))

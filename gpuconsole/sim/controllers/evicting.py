@@ -128,8 +128,8 @@ def _tell_requeued(world: World, workload: Workload, queue: str, *, waited: Span
         queue=queue,
         reason=evicted.reason if evicted is not None else "",
         waited=waited,
-        gpus=workload.gpus,
         priority=workload.priority,
+        **world.devices.of_workload(workload),
     )
 
 

@@ -246,8 +246,8 @@ def _mirror(world: World, key: str) -> bool:
         What.STARTED,
         workload=key,
         queue=local.cluster_queue,
-        gpus=local.gpus,
         priority=local.priority,
         waited=world.now - queued_since(local),
+        **world.devices.of_workload(local),
     )
     return True

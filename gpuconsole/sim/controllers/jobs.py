@@ -13,7 +13,6 @@ from gpuconsole.model.jobs.labels import QUEUE
 from gpuconsole.model.jobs.naming import GROUPS
 from gpuconsole.model.jobs.workloads import without_topology
 from gpuconsole.model.labels import NAMESPACE_NAME
-from gpuconsole.model.resources import gpus
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.slices import is_elastic, prepared
 from gpuconsole.sim.controllers import deadlines, pods, workloads
@@ -41,7 +40,7 @@ def create_job(world: World, job: Job) -> None:
         stand_for(world, job, since=job.created)
         return
     world.put(replace(job, phase=JobPhase.SUSPENDED if job.suspended else JobPhase.PENDING))
-    world.tell(What.SUBMITTED, workload=job.key, gpus=sum(gpus(pod_set.requests) for pod_set in job.pod_sets))
+    world.tell(What.SUBMITTED, workload=job.key, **world.devices.of_pod_sets(job.namespace, job.pod_sets))
     if not job.suspended:
         start_unmanaged(world, job)
 
@@ -138,7 +137,7 @@ def create_pod(world: World, pod: Pod) -> None:
         priority=pod.priority or pod_priority(world, pod.template),
         template=defaulted(world, pod.namespace, pod.template),
     )
-    world.tell(What.SUBMITTED, workload=pod.key, gpus=gpus(pod.template.requests), priority=pod.priority)
+    world.tell(What.SUBMITTED, workload=pod.key, priority=pod.priority, **world.devices.requested([pod]))
     pods.form(world, Crew(key=crew_key(pod)), (pod,))
 
 

@@ -82,8 +82,8 @@ def _take_back(world: World, before: Workload, after: Workload) -> None:
             queue=queue,
             reason=said.reason,
             message=said.message,
-            gpus=after.gpus,
             priority=after.priority,
+            **world.devices.of_workload(after),
         )
     if after.checks:
         world.unchecked[after.key] = None

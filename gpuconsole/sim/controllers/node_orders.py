@@ -99,7 +99,8 @@ def divide(world: World, command: Divide) -> Refusal:
         if pod.key in leaving:
             nodes.fail_pod(world, pod, DIVIDED, f"the GPUs of node {node.name} are divided anew")
     world.put(made)
-    world.tell(What.NODE_CHANGED, node=node.name, reason=DIVIDED, gpus=made.gpus, message=command.config)
+    amount = world.devices.of_node(made)
+    world.tell(What.NODE_CHANGED, node=node.name, reason=DIVIDED, message=command.config, **amount)
     return DONE
 
 

@@ -33,14 +33,14 @@ def drain(world: World, node: Node) -> None:
 def fail(world: World, node: Node) -> None:
     """A node stops answering: its pods fail at once, Workloads keep their quota."""
     world.put(replace(node, ready=False, not_ready_since=world.now))
-    world.tell(What.NODE_DOWN, node=node.name, gpus=node.gpus)
+    world.tell(What.NODE_DOWN, node=node.name, **world.devices.of_node(node))
     lose_pods(world, node.name)
 
 
 def restore(world: World, node: Node) -> None:
     """A failed node comes back, empty."""
     world.put(replace(node, ready=True, not_ready_since=None))
-    world.tell(What.NODE_UP, node=node.name, gpus=node.gpus)
+    world.tell(What.NODE_UP, node=node.name, **world.devices.of_node(node))
 
 
 def remove(world: World, node: Node) -> None:
@@ -49,7 +49,7 @@ def remove(world: World, node: Node) -> None:
         world.put(replace(node, ready=False, not_ready_since=world.now))
     lose_pods(world, node.name)
     world.drop(Node, node.name)
-    world.tell(What.NODE_CHANGED, node=node.name, reason="Removed", gpus=node.gpus)
+    world.tell(What.NODE_CHANGED, node=node.name, reason="Removed", **world.devices.of_node(node))
 
 
 def lose_pods(world: World, name: str) -> None:
@@ -74,10 +74,10 @@ def fail_pod(world: World, pod: Pod, reason: str, message: str) -> None:
         node=pod.node,
         reason=reason,
         message=message,
-        gpus=len(pod.gpus),
         priority=pod.priority,
         lost_gpu_seconds=loss.gpu_seconds,
         cost=loss.cost,
+        **world.devices.held([pod]),
     )
 
 
@@ -134,10 +134,10 @@ def _victim(world: World, pod: Pod, by: Pod | None, message: str) -> dict[str, o
         "pod": pod.key,
         "queue": pods.queue_of(world, pod),
         "node": pod.node,
-        "gpus": len(pod.gpus),
         "priority": pod.priority,
         "by": pods.subject(by) if by is not None else "",
         "by_queue": pods.queue_of(world, by) if by is not None else "",
         "by_priority": by.priority if by is not None else 0,
         "message": message,
+        **world.devices.held([pod]),
     }

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.decisions import Bind
 from gpuconsole.model.events import What
-from gpuconsole.model.resources import gpus
 from gpuconsole.model.text import MAX_NAME
 from gpuconsole.scheduling.queue_names import group_key, own_queue, queue_by
 from gpuconsole.sim.controllers import pod_groups, quotas
@@ -48,8 +47,8 @@ def create(world: World, key: str, pods: Sequence[Pod]) -> int:
             queue=queue_of(world, pods[0]),
             reason=FAILED_CREATE,
             message=f"Error creating: {message}",
-            gpus=gpus(pods[0].template.requests) * (len(pods) - len(admitted)),
             priority=pods[0].priority,
+            **world.devices.template(pods[0].namespace, pods[0].template, len(pods) - len(admitted)),
         )
     return len(pods) - len(admitted)
 
@@ -103,20 +102,19 @@ def bind(world: World, decision: Bind) -> None:
     if pod is None or pod.node:
         return
     now = world.now
-    world.put(
-        replace(
-            pod,
-            node=decision.node,
-            gpus=decision.gpus,
-            slices=decision.slices,
-            phase=PodPhase.RUNNING,
-            bound=now,
-            started=now,
-            nominated_node="",
-            reason="",
-            message="",
-        )
+    bound = replace(
+        pod,
+        node=decision.node,
+        gpus=decision.gpus,
+        slices=decision.slices,
+        phase=PodPhase.RUNNING,
+        bound=now,
+        started=now,
+        nominated_node="",
+        reason="",
+        message="",
     )
+    world.put(bound)
     crew = world.crews[crew_key(pod)]
     world.crew(replace(crew, running=crew.running + 1))
     world.tell(
@@ -125,9 +123,9 @@ def bind(world: World, decision: Bind) -> None:
         pod=pod.key,
         queue=queue_of(world, pod),
         node=decision.node,
-        gpus=len(decision.gpus),
         priority=pod.priority,
         waited=now - pod.created,
+        **world.devices.held([bound]),
     )
 
 

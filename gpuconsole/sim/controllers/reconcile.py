@@ -194,7 +194,7 @@ def _begin(world: World, crew: Crew, workload: Workload | None) -> None:
         workload=crew.workload or crew.job or members[0].key,
         queue=workload.cluster_queue if workload is not None else "",
         node=members[0].node if len(members) == 1 else "",
-        gpus=sum(len(pod.gpus) for pod in members),
+        **world.devices.held(members),
         # A job of which nobody wants a pod (replicas: 0) has begun, too.
         priority=workload.priority if workload is not None else next((pod.priority for pod in members), 0),
         waited=waited,

@@ -38,8 +38,8 @@ def check(world: World, workload: Workload) -> None:
         queue=cluster_queue(world, current),
         reason=reason,
         message=message,
-        gpus=current.gpus,
         priority=current.priority,
+        **world.devices.of_workload(current),
     )
 
 

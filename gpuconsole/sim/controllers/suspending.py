@@ -56,7 +56,7 @@ def _suspend(world: World, job: Job) -> None:
         workload=job.key,
         reason="Suspended",
         message="Job suspended",
-        gpus=sum(len(pod.gpus) for pod in members),
+        **world.devices.held(members),
         lost_gpu_seconds=loss.gpu_seconds,
         cost=loss.cost,
     )

@@ -11,11 +11,10 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time, parse_span
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.device_requests import amount_of_gpus, pod_hourly
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, ON_NOTICE
-from gpuconsole.model.prices import gpu_hourly
-from gpuconsole.model.resources import gpus
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim import arrivals
 from gpuconsole.sim.chance import draw
@@ -95,10 +94,10 @@ def _kind(world: World, doer: Job | Workload | Pod) -> Kind:
     """What work this is, for those who look for work like it."""
     match doer:
         case Pod():
-            return Kind(doer.namespace, "", gpus(doer.template.requests))
+            return Kind(doer.namespace, "", world.devices.requested([doer])["gpus"])
         case _:
             door = world.local_queue(f"{doer.namespace}/{doer.queue}")
-            asked = sum(gpus(pod_set.requests) for pod_set in doer.pod_sets)
+            asked = world.devices.of_pod_sets(doer.namespace, doer.pod_sets)["gpus"]
             return Kind(doer.namespace, door.cluster_queue if door is not None else "", asked)
 
 
@@ -251,11 +250,12 @@ def _price(world: World, crew: Crew, lost: Span) -> Loss:
 def _price_of(world: World, pods: Sequence[Pod], lost: Span) -> Loss:
     seconds, cost, prices = 0.0, 0.0, world.policy.prices
     for pod in pods:
-        if pod.gpus and lost:
+        if lost and pod.node:
+            node, devices = world.node(pod.node), world.devices.devices(pod)
             # Who joined the others late has done no more.
-            share = len(pod.gpus) * min(lost, world.now - pod.started) / SECOND
-            seconds += share
-            cost += share / 3600 * gpu_hourly(world.node(pod.node), prices)
+            span = min(lost, world.now - pod.started) / SECOND
+            seconds += amount_of_gpus(pod, node, devices) * span
+            cost += pod_hourly(pod, node, prices, devices) * span / 3600
     return Loss(lost, seconds, cost)
 
 

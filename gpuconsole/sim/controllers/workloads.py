@@ -4,9 +4,9 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.decisions import Admit, Refuse
+from gpuconsole.model.device_units import is_counted
 from gpuconsole.model.events import Announcement, What
 from gpuconsole.model.job import JobPhase
-from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import announcements, conditions, effects
 from gpuconsole.scheduling.kueue.checks import all_ready
@@ -28,8 +28,8 @@ def submit(world: World, workload: Workload) -> None:
         What.SUBMITTED,
         workload=workload.key,
         queue=standing.cluster_queue(world, workload),
-        gpus=workload.gpus,
         priority=workload.priority,
+        **world.devices.of_workload(workload),
     )
     standing.check(world, workload)
 
@@ -120,9 +120,9 @@ def refuse(world: World, decision: Refuse) -> None:
             queue=standing.cluster_queue(world, workload),
             reason=decision.requeue or decision.reason,
             message=decision.message,
-            gpus=workload.gpus,
             priority=workload.priority,
             told=(announcements.refused(decision),),
+            **world.devices.of_workload(workload),
         )
     if changed is not workload or workload.parked != parked:
         world.put(replace(changed, parked=parked))
@@ -142,14 +142,15 @@ def finish(world: World, workload: Workload, reason: str, message: str) -> None:
 
 
 def _borrowed(world: World, workload: Workload) -> int:
-    """How many of the GPUs just admitted lie above the nominal quota of its ClusterQueue."""
+    """How many of the accelerators just admitted lie above the nominal quota of its ClusterQueue."""
     queue = world.cluster_queue(workload.cluster_queue)
     if queue is None or world.session is None or workload.admission is None:
         return 0
     asked: dict[tuple[str, str], int] = {}
+    claimed = {one.name for one in world.session.config.device_class_mappings}
     for assignment in workload.admission.pod_sets:
         for resource, flavor in assignment.flavors.items():
-            if is_gpu(resource):
+            if is_counted(resource) or resource in claimed:
                 key = (flavor, resource)
                 asked[key] = asked.get(key, 0) + assignment.usage.get(resource, 0)
     quotas, usage = queue.quotas(), world.session.tree
@@ -166,7 +167,7 @@ def tell(world: World, what: What, workload: Workload, **more: object) -> None:
         workload=workload.key,
         queue=workload.cluster_queue or standing.cluster_queue(world, workload),
         flavor=workload.flavor,
-        gpus=workload.gpus,
         priority=workload.priority,
+        **world.devices.of_workload(workload),
         **more,
     )

@@ -8,6 +8,7 @@ from gpuconsole.insight.losses import summed
 from gpuconsole.insight.starving import Starving
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import Time, format_span
+from gpuconsole.model.device_units import ANY_DEVICE, WHOLE_GPU, short_amount
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.answers.parts import About, Part, Row, Table, Valued, lines_of
@@ -31,14 +32,25 @@ def ledger_parts(answer: Ledger, now: Time) -> list[Part]:
     unseen = _unseen(answer.unseen)
     if not answer.loans and not answer.starving:
         return list(unseen or ["nobody borrows GPUs"])
-    total = sum(loan.gpus for loan in answer.loans)
-    parts: list[Part] = [f"{counted(total, 'GPU')} borrowed, {counted(len(answer.loans), 'loan')}", ""]
+    parts: list[Part] = [f"{_total(answer.loans)} borrowed, {counted(len(answer.loans), 'loan')}", ""]
     parts.append(Table(LOANS, tuple(_loan(loan, now) for loan in answer.loans)))
     if answer.exposures:
         parts += ["", Table(EXPOSURES, tuple(_exposure(one) for one in answer.exposures))]
     if answer.starving:
         parts += ["", *map(_starving, answer.starving)]
     return [*parts, *(["", *unseen] if unseen else [])]
+
+
+def _total(loans: Sequence[Loan]) -> str:
+    """All that is borrowed, by unit: `8 GPUs, 3 MIG 1g.10gb instances`."""
+    totals: dict[str, int] = {}
+    for loan in loans:
+        totals[loan.unit] = totals.get(loan.unit, 0) + loan.gpus
+    return ", ".join(counted(count, unit) for unit, count in totals.items()) or counted(0, WHOLE_GPU.noun)
+
+
+def _amount(one: Loan | Exposure) -> object:
+    return one.gpus if one.unit == WHOLE_GPU.noun else Valued(short_amount(one.gpus, one.unit), one.gpus)
 
 
 def ledger_lines(answer: Ledger, now: Time) -> list[str]:
@@ -60,7 +72,7 @@ def _loan(loan: Loan, now: Time) -> Row:
     since = Valued(f"{format_span(now - loan.since)} ago", now - loan.since) if loan.workloads else "–"
     return Row(
         key=f"{loan.lender} {loan.borrower} {_of(loan)}",
-        cells=(loan.lender, loan.borrower, _of(loan), loan.gpus, since),
+        cells=(loan.lender, loan.borrower, _of(loan), _amount(loan), since),
         about=About("cluster_queues", loan.borrower) if loan.borrower else None,
         note=f"workloads on it: {_names(loan.workloads)}" if loan.workloads else "",
     )
@@ -71,11 +83,13 @@ def _exposure(one: Exposure) -> Row:
     if one.possible:
         lost = summed([leaving.lost_gpu_hours for leaving in one.leaving], ".1f")
         cost = summed([leaving.cost for leaving in one.leaving], ".2f")
-        gpus = sum(leaving.gpus for leaving in one.leaving)
-        cells = (str(len(one.leaving)), str(gpus), lost, cost)
+        units = {leaving.unit for leaving in one.leaving if leaving.gpus}
+        unit = units.pop() if len(units) == 1 else ANY_DEVICE if units else one.unit
+        gpus = short_amount(sum(leaving.gpus for leaving in one.leaving), unit)
+        cells = (str(len(one.leaving)), gpus, lost, cost)
     return Row(
         key=f"{one.lender} {_of(one)}",
-        cells=(one.lender, _of(one), one.gpus, *cells),
+        cells=(one.lender, _of(one), _amount(one), *cells),
         about=About("cluster_queues", one.lender),
         note=_leaving(one),
     )
@@ -94,7 +108,7 @@ def _names(keys: Sequence[str]) -> str:
 
 
 def _starving(one: Starving) -> str:
-    owns = f"{one.unused} GPUs of {_of(one)} that it owns and does not use"
+    owns = f"{one.unused} {one.unit}s of {_of(one)} that it owns and does not use"
     wants = f"{called(one.workload)} wants {one.gpus} of the {owns}"
     return f"{one.queue} starves: {wants}, while {_borrowers(one.borrowers)}; {named(one.text)}"
 

@@ -3,6 +3,7 @@
 from gpuconsole.insight.risk import Danger, Risk
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import SECOND, format_span, format_time
+from gpuconsole.model.device_units import WHOLE_GPU, short_amount
 from gpuconsole.ui.answers.parts import About, Part, Row, Table, Valued, lines_of
 from gpuconsole.ui.names import called
 
@@ -92,8 +93,5 @@ def _row(one: Danger, runs: int) -> Row:
 
 
 def _held(one: Danger) -> object:
-    """`8`, `3 MIG`, `8, 3 MIG`"""
-    if not one.instances:
-        return one.gpus
-    whole = f"{one.gpus}, " if one.gpus else ""
-    return Valued(f"{whole}{one.instances} MIG", one.gpus)
+    """`8`, `3 MIG`, `2 dev`"""
+    return one.gpus if one.unit == WHOLE_GPU.noun else Valued(short_amount(one.gpus, one.unit), one.gpus)

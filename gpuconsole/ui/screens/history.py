@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from textual.app import ComposeResult
 
 from gpuconsole.insight.repeats import Repeated, folded
+from gpuconsole.model.device_units import short_amount
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
-from gpuconsole.ui.columns import Column
+from gpuconsole.ui.columns import Column, with_room_for_units
 from gpuconsole.ui.names import called, named
 from gpuconsole.ui.paint import Cell, Painted
 from gpuconsole.ui.screens.acting import Handlers
@@ -69,7 +70,7 @@ COLUMNS: tuple[Column[Repeated], ...] = (
     Column("QUEUE", lambda row: ((row.line.queue, "dim"),), width=12, rank=2),
     Column(
         "GPUs",
-        lambda row: f"{row.line.gpus:,}" if row.line.gpus else "",
+        lambda row: short_amount(row.line.gpus, row.line.unit) if row.line.gpus else "",
         id="usage",
         width=4,
         align="right",
@@ -98,7 +99,11 @@ class HistoryScreen(ConsoleScreen):
 
     def show(self, snapshot: Snapshot) -> None:
         if self.grid is not None:
-            self.grid.show(folded(in_namespaces(snapshot.recent, self.namespaces))[::-1])
+            lines = folded(in_namespaces(snapshot.recent, self.namespaces))[::-1]
+            columns = with_room_for_units(COLUMNS, (one.line.unit for one in lines))
+            if columns != self.grid.columns:
+                self.grid.columns = columns
+            self.grid.show(lines)
 
     def show_header(self) -> None:
         super().show_header()

@@ -19,7 +19,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Painted
-from gpuconsole.ui.preemption_columns import PREEMPTIONS, key_of
+from gpuconsole.ui.preemption_columns import PREEMPTIONS, key_of, preemption_columns
 from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.background import Background
 from gpuconsole.ui.screens.objects import Subject
@@ -92,7 +92,10 @@ class PreemptionsScreen(WorkloadScreen):
             self.query_one(Grid).say(State.FAILED, str(past))
             return
         self._rows = past.rows
-        self.query_one(Grid).show(self._visible())
+        grid, columns = self.query_one(Grid), preemption_columns(past.rows)
+        if columns != grid.columns:
+            grid.columns = columns
+        grid.show(self._visible())
         self.query_one("#counts", TextPane).show(count_lines(past.who, past.windows))
         self.picked(self.query_one(Grid).current)
 

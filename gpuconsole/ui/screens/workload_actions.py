@@ -4,9 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, cast
 
 from gpuconsole.insight.checking import open_checks
+from gpuconsole.insight.device_demand import units_of
 from gpuconsole.insight.phases import phase_of
 from gpuconsole.insight.unsaved import unsaved_gpu_time
 from gpuconsole.model.commands import AnswerCheck, MoveToQueue, Requeue, SetActive, SetPriority
+from gpuconsole.model.device_units import described
 from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.naming import SUSPENDED_BY
 from gpuconsole.model.snapshot import Snapshot
@@ -267,7 +269,7 @@ def loss_line(snapshot: Snapshot, workload: Workload) -> Cell:
     return (
         ("✖ ", "victim"),
         (f"{called(workload.key)} ", "strong"),
-        (f"{_holds(snapshot, workload)} {fmt.gpus(workload.gpus)}; {lost}", ""),
+        (f"{_holds(snapshot, workload)} {described(units_of(snapshot, workload))}; {lost}", ""),
     )
 
 

@@ -97,7 +97,7 @@ def _begin(world: World, crew: Crew, workload: Workload | None) -> None:
         workload=crew.workload or crew.job,
         queue=workload.cluster_queue if workload is not None else "",
         node=members[0].node if len(members) == 1 else "",
-        gpus=sum(len(pod.gpus) for pod in members),
+        **world.devices.held(members),
         priority=workload.priority if workload is not None else members[0].priority,
         waited=world.now - queued_since(workload) if workload is not None else 0,
     )

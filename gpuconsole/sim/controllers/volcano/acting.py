@@ -154,7 +154,7 @@ def _kill(world: World, job: Job, chosen: Course, action: JobAction) -> None:
                 workload=job.key,
                 reason=action.value,
                 message=told_of_action(action).strip(),
-                gpus=sum(len(pod.gpus) for pod in marked),
+                **world.devices.held(marked),
                 lost_gpu_seconds=loss.gpu_seconds,
                 cost=loss.cost,
             )

@@ -46,7 +46,7 @@ def _end(world: World, job: Job, what: What, reason: str) -> None:
         workload=job.key,
         reason=reason,
         message=f"phase {reason} after {retries} retries" if retries else f"phase {reason}",
-        gpus=sum(len(pod.gpus) for pod in members),
+        **world.devices.held(members),
         lost_gpu_seconds=loss.gpu_seconds,
         cost=loss.cost,
     )

@@ -1,0 +1,248 @@
+"""What pods request and hold of accelerators, in the units that nodes offer, and how many GPUs that amounts to."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.device_units import (
+    DRA_DEVICE,
+    DeviceUnit,
+    Units,
+    added,
+    common,
+    in_one_unit,
+    is_counted,
+    unit_of,
+)
+from gpuconsole.model.devices import DeviceRequest, ResourceClaim, ResourceClaimTemplate
+from gpuconsole.model.gpus.instances import division_of, part_of_gpu
+from gpuconsole.model.labels import NO_LABELS
+from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.prices import Prices, gpu_hourly, part_offered
+from gpuconsole.model.quantity import GPU
+from gpuconsole.model.resources import GPU_RESOURCES, gpus, is_mig
+from gpuconsole.model.scan import changes
+from gpuconsole.model.snapshot import Snapshot, View
+from gpuconsole.model.state import ClusterState
+from gpuconsole.model.workloads import Workload
+
+NO_ACCELERATORS = ("compute-domain",)
+"""Device classes whose names begin so are no accelerators, but channels between them (compute-domain.nvidia.com)."""
+
+
+class OfferedUnits(Struct, frozen=True):
+    """In which units the nodes of a cluster offer accelerators; kept from one look to the next, as nodes change one by
+    one.
+    """
+
+    rows: Sequence[Node | None] = ()
+    """Of the table of nodes."""
+    nodes: Mapping[tuple[str, DeviceUnit], int] = {}
+    """(resource, unit) → how many nodes offer it so."""
+    units: Mapping[str, DeviceUnit] = {}
+    """Resource → its unit; whole GPUs where nodes differ."""
+
+    def updated(self, rows: Sequence[Node | None]) -> "OfferedUnits":
+        """The same of other rows of the table; only nodes that differ are looked at."""
+        if rows is self.rows:
+            return self
+        counts = dict(self.nodes)
+        gone, come = changes(self.rows, rows)
+        for nodes, sign in ((gone, -1), (come, 1)):
+            for node in nodes:
+                for pair in offered_by(node):
+                    counts[pair] = counts.get(pair, 0) + sign
+        counts = {pair: count for pair, count in counts.items() if count}
+        if counts.keys() == self.nodes.keys():
+            return OfferedUnits(rows, counts, self.units)
+        found: dict[str, set[DeviceUnit]] = {}
+        for resource, unit in counts:
+            found.setdefault(resource, set()).add(unit)
+        return OfferedUnits(rows, counts, {name: common(units) or unit_of(name) for name, units in found.items()})
+
+
+NOTHING_OFFERED = OfferedUnits()
+Fields = dict[str, Any]
+"""`gpus` and `unit` of a line of history."""
+
+
+def offered_by(node: Node) -> Iterator[tuple[str, DeviceUnit]]:
+    """The accelerators that a node offers, each with its unit there."""
+    for name, amount in node.allocatable.items():
+        if amount and is_counted(name):
+            yield name, unit_of(name, node.labels)
+
+
+def _accelerators(amounts: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    return ((name, count) for name, count in amounts.items() if count and is_counted(name))
+
+
+def in_units(amounts: Mapping[str, int], units: Mapping[str, DeviceUnit]) -> dict[DeviceUnit, int]:
+    """Amounts of resources in these units; resources that are no accelerators are left out."""
+    return added(*({units.get(name) or unit_of(name): count} for name, count in amounts.items() if is_counted(name)))
+
+
+def claimed_devices(
+    namespace: str,
+    template: PodTemplate,
+    template_of: Callable[[str], ResourceClaimTemplate | None],
+    claim_of: Callable[[str], ResourceClaim | None],
+) -> int:
+    """DRA devices that one pod claims; of alternatives the best, and of a claim that pods share all of it."""
+    found = 0
+    for claim in template.resource_claims:
+        made = template_of(f"{namespace}/{claim.template}") if claim.template else None
+        shared = claim_of(f"{namespace}/{claim.claim}") if claim.claim else None
+        found += _devices(made.requests if made is not None else shared.requests if shared is not None else ())
+    return found
+
+
+def _devices(requests: Iterable[DeviceRequest]) -> int:
+    chosen = (request.options[0] if request.alternatives and request.options else request for request in requests)
+    return sum(one.count for one in chosen if not one.admin_access and not one.device_class.startswith(NO_ACCELERATORS))
+
+
+def amount_of_gpus(pod: Pod, node: Node | None, devices: int) -> float:
+    """How many GPUs the accelerators of a pod amount to: a MIG instance or a replica is a part of one.
+
+    `devices` are those that it claims (DRA), each of which counts as a GPU.
+    """
+    labels = node.labels if node is not None else NO_LABELS
+    whole = len(pod.gpus) or gpus(pod.template.requests)
+    return whole * part_offered(labels) + _parts(pod, labels) + devices
+
+
+def gpus_of_node(node: Node) -> float:
+    """How many GPUs a node has: those that are divided or shared count once."""
+    division = division_of(node.allocatable, node.labels, node.annotations)
+    return division.gpus if division is not None else node.gpus * part_offered(node.labels)
+
+
+def pod_hourly(pod: Pod, node: Node | None, prices: Prices, devices: int) -> float:
+    """USD an hour for the accelerators of a pod, each as the part of a GPU that it is; `devices` as above."""
+    labels = node.labels if node is not None else NO_LABELS
+    whole = len(pod.gpus) or gpus(pod.template.requests)
+    return whole * gpu_hourly(node, prices) + (_parts(pod, labels) + devices) * prices.hourly(labels)
+
+
+def _parts(pod: Pod, labels: Mapping[str, str]) -> float:
+    """How many GPUs the MIG instances of a pod amount to."""
+    if not pod.slices and not any(is_mig(name) for one in pod.template.containers for name in one.effective):
+        return 0.0
+    return sum(count * part_of_gpu(name, labels) for name, count in pod.template.requests.items() if is_mig(name))
+
+
+def _fields(*amounts: Units) -> Fields:
+    count, unit = in_one_unit(added(*amounts))
+    return {"gpus": count, "unit": unit}
+
+
+class DeviceCounter:
+    """Counts the accelerators of workloads, pods and nodes for lines of history. Mutates: keeps what nodes offer."""
+
+    def __init__(
+        self,
+        nodes: Callable[[], View[Node]],
+        node_of: Callable[[str], Node | None],
+        template_of: Callable[[str], ResourceClaimTemplate | None],
+        claim_of: Callable[[str], ResourceClaim | None],
+        offered: OfferedUnits = NOTHING_OFFERED,
+    ) -> None:
+        self._nodes, self._node_of, self._template_of, self._claim_of = nodes, node_of, template_of, claim_of
+        self.offered = offered
+
+    @classmethod
+    def of_state(cls, state: ClusterState, offered: OfferedUnits = NOTHING_OFFERED) -> "DeviceCounter":
+        """Of a cluster that changes; `offered` is what another one of the same cluster knows."""
+        nodes, templates, claims = map(state.table, ("nodes", "resource_claim_templates", "resource_claims"))
+        return cls(nodes.freeze, nodes.get, templates.get, claims.get, offered)
+
+    @classmethod
+    def of_snapshot(cls, snapshot: Snapshot) -> "DeviceCounter":
+        """Of a cluster at one moment."""
+        nodes, templates, claims = snapshot.nodes, snapshot.resource_claim_templates, snapshot.resource_claims
+        return cls(lambda: nodes, nodes.get, templates.get, claims.get)
+
+    def units(self) -> Mapping[str, DeviceUnit]:
+        """Resource → the unit in which nodes offer it."""
+        self.offered = self.offered.updated(self._nodes().rows)
+        return self.offered.units
+
+    def of_workload(self, workload: Workload) -> Fields:
+        """What a workload holds by its admission, or requests while it has none."""
+        if workload.admission is None:
+            return self.of_pod_sets(workload.namespace, workload.pod_sets)
+        units = self.units()
+        return _fields(
+            *(in_units(one.usage, units) for one in workload.admission.pod_sets),
+            *(self._claimed(workload.namespace, one.template, one.count) for one in workload.pod_sets),
+        )
+
+    def requested(self, pods: Iterable[Pod]) -> Fields:
+        """What pods request."""
+        return _fields(*map(self._requested, pods))
+
+    def held(self, pods: Iterable[Pod]) -> Fields:
+        """What pods have on their nodes: the GPUs that they were given, and what they request of other accelerators."""
+        return _fields(*(self._held(pod) for pod in pods if pod.node))
+
+    def of_pod_sets(self, namespace: str, pod_sets: Sequence[PodSet]) -> Fields:
+        """What all pods of these pod sets request."""
+        units = self.units()
+        return _fields(
+            *(in_units(one.requests, units) for one in pod_sets),
+            *(self._claimed(namespace, one.template, one.count) for one in pod_sets),
+        )
+
+    def of_node(self, node: Node) -> Fields:
+        """What a node offers."""
+        return _fields(*({unit_of(name, node.labels): count} for name, count in _accelerators(node.allocatable)))
+
+    def template(self, namespace: str, template: PodTemplate, count: int) -> Fields:
+        """What so many pods of a template request."""
+        found = {unit: amount * count for unit, amount in in_units(template.requests, self.units()).items()}
+        return _fields(found, self._claimed(namespace, template, count))
+
+    def devices(self, pod: Pod) -> int:
+        """DRA devices that a pod claims."""
+        return sum(self._claimed(pod.namespace, pod.template, 1).values())
+
+    def gpus(self, pod: Pod) -> float:
+        """How many GPUs the accelerators of a pod amount to."""
+        return amount_of_gpus(pod, self._node_of(pod.node), self.devices(pod))
+
+    def gpus_of_workload(self, workload: Workload) -> float:
+        """The same of all pods of a workload that are not seen, by the nodes that offer what it requests."""
+        total = 0.0
+        for pod_set in workload.pod_sets:
+            pod = Pod(namespace=workload.namespace, name="", template=pod_set.template)
+            total += pod_set.count * amount_of_gpus(pod, self._offering(pod_set.template), self.devices(pod))
+        return total
+
+    def _offering(self, template: PodTemplate) -> Node | None:
+        """The first node that offers the accelerators of a template."""
+        asked = dict(_accelerators(template.requests))
+        if not asked:
+            return None
+        return next((node for node in self._nodes().all() if asked.keys() <= node.allocatable.keys()), None)
+
+    def _requested(self, pod: Pod) -> Units:
+        return added(in_units(pod.template.requests, self.units()), self._claimed(pod.namespace, pod.template, 1))
+
+    def _held(self, pod: Pod) -> Units:
+        node = self._node_of(pod.node)
+        labels = node.labels if node is not None else NO_LABELS
+        asked = list(_accelerators(pod.template.requests))
+        name = next((name for name, _ in asked if name in GPU_RESOURCES), GPU)
+        parts = ({unit_of(other, labels): count} for other, count in asked if other not in GPU_RESOURCES)
+        return added({unit_of(name, labels): len(pod.gpus)}, *parts, self._claimed(pod.namespace, pod.template, 1))
+
+    def _claimed(self, namespace: str, template: PodTemplate, count: int) -> Units:
+        if not template.resource_claims:
+            return {}
+        devices = claimed_devices(namespace, template, self._template_of, self._claim_of)
+        shared = any(claim.claim for claim in template.resource_claims)
+        return {DRA_DEVICE: devices * (1 if shared else count)}
