@@ -1,12 +1,15 @@
 """Textual's app where this console needs it otherwise: when it paints, how long a notice stays, where errors go."""
 
+import io
 import logging
 
 from textual.app import App
+from textual.driver import Driver
 from textual.notifications import Notify
 from textual.widgets._toast import Toast
 
 from gpuconsole.ui.brief import Brief, gone_for
+from gpuconsole.ui.lasting_output import LastingOutput
 from gpuconsole.ui.ringing import Ringing
 from gpuconsole.ui.screens.asking import Severity
 
@@ -18,6 +21,13 @@ FRAME = 0.001
 
 class TunedApp(Ringing, App[None]):
     """An app that paints as soon as it can, and once."""
+
+    def _build_driver(self, headless: bool, inline: bool, mouse: bool, size: tuple[int, int] | None) -> Driver:
+        """Textual's writer ends with the first error of a terminal, and then nothing else can."""
+        driver = super()._build_driver(headless, inline, mouse, size)
+        if isinstance(file := vars(driver).get("_file"), io.TextIOWrapper):
+            vars(driver)["_file"] = LastingOutput(file)
+        return driver
 
     def hold_painting(self) -> None:
         """Paint nothing until what was told to widgets by now is done."""

@@ -7,6 +7,7 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.kai import KaiQueue
 from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.possible import MOST_LEVELS, impossible, too_deep
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import Cohort
@@ -40,14 +41,19 @@ PAIRS: dict[str, tuple[Object, Object, str]] = {
         "Node/n allocatable[nvidia.com/gpu]: 4097 are more than a machine has; write 4096 or less",
     ),
     "pieces of a job": (
-        Job(namespace="t", name="j", rules=BatchRules(completions=2**31 - 1)),
-        Job(namespace="t", name="j", rules=BatchRules(completions=2**31)),
+        Job(namespace="t", name="j", pod_sets=(PodSet(),), rules=BatchRules(completions=2**31 - 1)),
+        Job(namespace="t", name="j", pod_sets=(PodSet(),), rules=BatchRules(completions=2**31)),
         "Job/t/j rules.completions: 2147483648 is out of range; write 0 to 2147483647",
     ),
     "fewer pieces than none": (
-        Job(namespace="t", name="j", rules=BatchRules(completions=0)),
-        Job(namespace="t", name="j", rules=BatchRules(completions=-1)),
+        Job(namespace="t", name="j", pod_sets=(PodSet(),), rules=BatchRules(completions=0)),
+        Job(namespace="t", name="j", pod_sets=(PodSet(),), rules=BatchRules(completions=-1)),
         "Job/t/j rules.completions: -1 is out of range; write 0 to 2147483647",
+    ),
+    "a Job without pods": (
+        Job(namespace="t", name="j", pod_sets=(PodSet(),), rules=BatchRules()),
+        Job(namespace="t", name="j", rules=BatchRules()),
+        "Job/t/j pod_sets: there is none; a Job has one",
     ),
 }
 
