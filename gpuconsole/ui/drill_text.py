@@ -3,20 +3,20 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from gpuconsole.insight.choices import WORDS
-from gpuconsole.insight.demand import wanted_gpus
+from gpuconsole.insight.device_demand import wanted_units
 from gpuconsole.insight.playing import Coming, Gone, Played, Score
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.choices import Verdict
 from gpuconsole.model.clock import format_span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command, Submit
+from gpuconsole.model.device_units import described
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.messages import paths_in
-from gpuconsole.ui import format as fmt
 from gpuconsole.ui import plan
 from gpuconsole.ui.paint import GLYPHS, Painted
 from gpuconsole.ui.widgets.textpane import BLANK, heading, line
@@ -91,15 +91,24 @@ def _submitted(thing: Object, snapshot: Snapshot) -> str:
         case Job(workload_priority_class=name, queue=queue):
             known = snapshot.workload_priority_classes.get(name) if name else None
             if known is not None:
-                return _asks(thing.key, thing.pod_sets, queue, f"{name}, priority {known.value}")
+                return _asks(
+                    snapshot, thing.key, thing.namespace, thing.pod_sets, queue, f"{name}, priority {known.value}"
+                )
             template = thing.pod_sets[0].template if thing.pod_sets else None
             of_pods = template.priority_class if template is not None else ""
-            return _asks(thing.key, thing.pod_sets, queue, _class(of_pods, snapshot))
+            return _asks(snapshot, thing.key, thing.namespace, thing.pod_sets, queue, _class(of_pods, snapshot))
         case Workload():
-            return _asks(thing.key, thing.pod_sets, thing.queue, f"priority {thing.priority}")
+            return _asks(
+                snapshot, thing.key, thing.namespace, thing.pod_sets, thing.queue, f"priority {thing.priority}"
+            )
         case Pod(template=template):
             return _asks(
-                f"Pod/{thing.key}", (PodSet(template=template),), "", _class(template.priority_class, snapshot)
+                snapshot,
+                f"Pod/{thing.key}",
+                thing.namespace,
+                (PodSet(template=template),),
+                "",
+                _class(template.priority_class, snapshot),
             )
         case _:
             return f"{type(thing).__name__} {thing.key}"
@@ -110,10 +119,10 @@ def _class(name: str, snapshot: Snapshot) -> str:
     return f"{name}, priority {known.value}" if known is not None else name
 
 
-def _asks(key: str, pod_sets: Sequence[PodSet], queue: str, priority: str) -> str:
-    gpus = wanted_gpus(Workload(namespace="", name="", pod_sets=tuple(pod_sets)))
+def _asks(snapshot: Snapshot, key: str, namespace: str, pod_sets: Sequence[PodSet], queue: str, priority: str) -> str:
+    units = wanted_units(snapshot, Workload(namespace=namespace, name="", pod_sets=tuple(pod_sets)))
     pods = sum(pod_set.count for pod_set in pod_sets)
-    size = f"{fmt.gpus(gpus)} in {counted(pods, 'pod')}"
+    size = f"{described(units)} in {counted(pods, 'pod')}"
     return " · ".join(text for text in (key, size, f"queue {queue}" if queue else "", priority) if text)
 
 

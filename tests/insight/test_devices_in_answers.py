@@ -10,6 +10,7 @@ from gpuconsole.insight.forecast import forecast
 from gpuconsole.insight.ledger import Exposure, Leaving, Ledger, ledger
 from gpuconsole.insight.loans import Loan
 from gpuconsole.insight.pending import explain
+from gpuconsole.insight.playing import Coming
 from gpuconsole.insight.positions import position
 from gpuconsole.insight.preemptions import rows
 from gpuconsole.insight.risk import risk
@@ -25,7 +26,9 @@ from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.sim.changes import read_changes
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.ui.answers.ledger import ledger_lines
+from gpuconsole.ui.drill_text import coming_lines
 from gpuconsole.ui.preemption_columns import PREEMPTIONS
+from gpuconsole.ui.screens.node_actions import victims
 from gpuconsole.ui.screens.workload_actions import loss_line
 from gpuconsole.ui.whatif_text import result_lines
 from tests.insight.device_cohort import job, lent
@@ -210,3 +213,18 @@ def test_a_whatif_tells_outcomes_victims_and_totals_in_their_unit(name: str) -> 
     label = "MIG" if unit.startswith("MIG") else f"{unit.rpartition(' ')[2]}s"
     assert any(one.startswith(f"{label} in use") for one in lines)
     assert any(one.startswith(f"cq-a {label} ") for one in lines)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_who_leaves_a_node_is_told_with_the_devices_held_there(name: str) -> None:
+    (line,) = victims(lent(name).snapshot(), ["n1"])
+    assert text(line) == f"✖ b/wide  8 {KINDS[name].unit}s here; ~{whole_gpus(name, 8):.1f} GPU-h not saved"
+
+
+def test_a_drill_says_how_many_devices_the_work_that_comes_asks_for() -> None:
+    simulation = lent("MIG mixed")
+    commands = read_changes([{"steps": [{"create": [job("a", "big", KINDS["MIG mixed"], 4)]}]}], "drill", 0).commands
+    told = [
+        text(one) for one in coming_lines(Coming(number=1, of=1, at=0, commands=commands), simulation.snapshot(), ())
+    ]
+    assert any("4 MIG 3g.40gb instances in 4 pods" in one for one in told)

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
+from gpuconsole.insight.device_demand import pod_units
 from gpuconsole.insight.unsaved import unsaved_gpu_time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Cordon, Drain, FailNode, RestoreNode, SetTaint
+from gpuconsole.model.device_units import NO_UNITS, WHOLE_GPU, Units, added, described
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.taints import FORM, TaintError, effect_of, format_taint, parse_taint
@@ -219,19 +221,21 @@ def _is_evicted_by(taint: Taint) -> Callable[[Pod], bool]:
 
 
 def victims(snapshot: Snapshot, nodes: Sequence[str], evicts: Callable[[Pod], bool] = lambda pod: True) -> list[Cell]:
-    """Who runs on these nodes and is evicted, with the GPUs and the unsaved work that each would lose."""
+    """Who runs on these nodes and is evicted, with the accelerators and the unsaved work that each would lose."""
     names = frozenset(nodes)
-    held: dict[str, int] = {}
+    held: dict[str, Units] = {}
     for pod in snapshot.pods.all():
         if pod.node in names and not pod.done and evicts(pod):
             owner = pod.workload or pod.job or pod.key
-            held[owner] = held.get(owner, 0) + len(pod.gpus)
-    return [_victim(snapshot, owner, count) for owner, count in held.items()]
+            # A pod may share a GPU without requesting it.
+            here = pod_units(snapshot, pod) or {WHOLE_GPU: len(pod.gpus)}
+            held[owner] = added(held.get(owner, NO_UNITS), here)
+    return [_victim(snapshot, owner, units) for owner, units in held.items()]
 
 
-def _victim(snapshot: Snapshot, owner: str, gpus: int) -> Cell:
+def _victim(snapshot: Snapshot, owner: str, units: Units) -> Cell:
     workload = snapshot.workloads.get(owner)
     loss = ""
     if workload is not None:
         loss = f"; {fmt.not_saved(unsaved_gpu_time(snapshot, workload))}"
-    return (("✖ ", "victim"), (called(owner), "strong"), (f"  {gpus} GPUs here{loss}", ""))
+    return (("✖ ", "victim"), (called(owner), "strong"), (f"  {described(units)} here{loss}", ""))
