@@ -205,12 +205,12 @@ def test_a_fault_that_is_believed_ends_soon_and_is_asked_about_seldom(
     before = served.asked["faults"]
     look_for(see, 2.0)
     kinds = 1 if "nodes" in match else 9
-    assert 0 < served.asked["faults"] - before <= 6 * kinds, "one request a kind each half second, and chance"
+    assert 0 < served.asked["faults"] - before <= 10 * kinds, "a request or two a kind each half second"
     change(served)
     served.heal()
     begun = time.monotonic()
     assert_right_again(see)
-    assert time.monotonic() - begun < 2.0
+    assert time.monotonic() - begun < 5.0
 
 
 def test_what_is_forbidden_for_good_stays_marked_while_it_is_tried_again(served: ApiServer, sight: Make) -> None:
