@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from gpuconsole.insight.demand import FlavorResource
 from gpuconsole.insight.pages import Count, Page
 from gpuconsole.insight.reasons import Code
-from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.scan import changes
 from gpuconsole.model.snapshot import Snapshot, View
@@ -49,12 +48,6 @@ class Book:
     def waiting(self) -> Iterator[Workload]:
         """Those that wait, in no order that means anything."""
         return (place[4] for page in self.pages.values() for place in page.waiting.values())
-
-    @cached_property
-    def templates(self) -> Sequence[PodTemplate]:
-        """The pod templates of those that wait, each once."""
-        found = {id(one.template): one.template for workload in self.waiting for one in workload.pod_sets}
-        return tuple(found.values())
 
     @cached_property
     def usage(self) -> Mapping[FlavorResource, int]:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from gpuconsole.insight.course import LOSSES, Course, unit_of_lines
 from gpuconsole.insight.demand import admitted_since
 from gpuconsole.insight.device_demand import amount_of, wanted_units
-from gpuconsole.insight.gpumap import gpu_rows
 from gpuconsole.insight.once import once
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.preemptions import subject
@@ -180,11 +179,6 @@ def quantile(spans: Sequence[Span], part: float) -> Span | None:
     place = part * (len(spans) - 1)
     below = int(place)
     return round(spans[below] + (spans[min(below + 1, len(spans) - 1)] - spans[below]) * (place - below))
-
-
-def gpus_in(snapshot: Snapshot) -> int:
-    """GPUs, MIG instances, replicas and DRA devices of nodes that are ready."""
-    return sum(len(row.all_cells) for row in gpu_rows(snapshot) if row.ready)
 
 
 def fairness_of(queues: Mapping[str, QuotaNode]) -> float | None:

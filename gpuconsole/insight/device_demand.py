@@ -1,6 +1,7 @@
 """How many accelerators workloads and pods request and hold: GPUs, MIG instances, replicas, DRA devices."""
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
 from gpuconsole.insight.demand import held
 from gpuconsole.insight.once import once
@@ -19,10 +20,15 @@ CLAIMED = "claimed"
 _CORE = frozenset((CPU, MEMORY, EPHEMERAL_STORAGE, PODS))
 
 
-@once("nodes")
+_offered = [NOTHING_OFFERED]
+
+
 def resource_units(snapshot: Snapshot) -> Mapping[str, DeviceUnit]:
     """Resource → its unit, as all nodes that offer it say; whole GPUs where they differ or none offers it."""
-    return NOTHING_OFFERED.updated(snapshot.nodes.rows).units
+    # Replaced as a whole: threads may at worst look at the same nodes twice.
+    found = _offered[0].updated(snapshot.nodes.rows)
+    _offered[:] = [found]
+    return found.units
 
 
 @once("nodes", "resource_claim_templates", "resource_claims")
@@ -36,20 +42,33 @@ def in_units(snapshot: Snapshot, amounts: Mapping[str, int]) -> dict[DeviceUnit,
     return device_requests.in_units(amounts, resource_units(snapshot))
 
 
-@once("cluster_queues", "cohorts", "nodes", "device_classes", "resource_claim_templates")
 def quota_accelerators(snapshot: Snapshot) -> frozenset[str]:
     """The resources of ClusterQueues and Cohorts whose quota is of accelerators.
 
     Where devices are claimed (DRA), a resource that no node offers stands for classes of devices (Kueue:
     deviceClassMappings; its Configuration is not part of a Snapshot).
     """
-    covered = {resource for queue in snapshot.cluster_queues.all() for _, resource in queue.quotas()}
-    covered |= {resource for cohort in snapshot.cohorts.all() for _, resource in cohort.quotas()}
-    found = {name for name in covered if is_counted(name)}
-    if len(snapshot.device_classes) or len(snapshot.resource_claim_templates):
-        offered = {name for node in snapshot.nodes.all() for name in node.allocatable}
-        found |= {name for name in covered - offered - _CORE if not name.startswith("hugepages-")}
-    return frozenset(found)
+    claims_devices = len(snapshot.device_classes) or len(snapshot.resource_claim_templates)
+    return _with_devices(snapshot) if claims_devices else _counted(snapshot)
+
+
+@once("cluster_queues", "cohorts")
+def _covered(snapshot: Snapshot) -> frozenset[str]:
+    """Every resource that some quota is of."""
+    quotas = chain((q.quotas() for q in snapshot.cluster_queues.all()), (c.quotas() for c in snapshot.cohorts.all()))
+    return frozenset(resource for part in quotas for _, resource in part)
+
+
+@once("cluster_queues", "cohorts")
+def _counted(snapshot: Snapshot) -> frozenset[str]:
+    return frozenset(name for name in _covered(snapshot) if is_counted(name))
+
+
+@once("cluster_queues", "cohorts", "nodes")
+def _with_devices(snapshot: Snapshot) -> frozenset[str]:
+    offered = {name for node in snapshot.nodes.all() for name in node.allocatable}
+    others = (name for name in _covered(snapshot) - offered - _CORE if not name.startswith("hugepages-"))
+    return _counted(snapshot) | frozenset(others)
 
 
 def counted_as(resource: str) -> str:

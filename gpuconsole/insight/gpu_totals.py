@@ -40,6 +40,11 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
     largest_gang: LargestGang | None = None
     """As `largest_gang` defines it; None if not even two pods would start."""
 
+    @property
+    def ready(self) -> int:
+        """Of all, those of nodes that are ready: what a node that is not ready has is faulty."""
+        return self.total - self.faulty
+
 
 class Sums:
     """What rows of the map add up to. Mutates by `count` as long as nobody else has it."""

@@ -163,7 +163,7 @@ def waiting(snapshot: Snapshot) -> Waiting:
         by_nodes=codes[Code.GANG] + codes[Code.NODES],
         units=added(
             in_units(snapshot, wanted),
-            *({DRA_DEVICE: claimed(snapshot, book.queue)} for book in books(snapshot).by_queue.values()),
+            *({DRA_DEVICE: claimed(snapshot, book.waiting)} for book in books(snapshot).by_queue.values()),
             held,
             *unplaced,
         ),

@@ -50,6 +50,7 @@ class _Builder:
         self.books: Books = books(snapshot)
         self.running = running(snapshot).count
         self.accelerators = quota_accelerators(snapshot)
+        self.units = {resource: quota_unit(snapshot, resource) for resource in self.accelerators}
         self.starved = starved_queues(snapshot)
         self.doors = local_queues_by_cluster_queue(snapshot)
 
@@ -112,7 +113,7 @@ class _Builder:
 
     def unit(self, flavors: Iterable[QuotaUse]) -> str:
         """What the accelerators of these flavors are counted in; SEVERAL_UNITS where they are of several."""
-        found = {quota_unit(self.snapshot, use.resource) for use in flavors if use.resource in self.accelerators}
+        found = {self.units[use.resource] for use in flavors if use.resource in self.units}
         one = common(found)
         return SEVERAL_UNITS if one is None and found else (one or WHOLE_GPU).noun
 

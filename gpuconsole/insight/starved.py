@@ -3,7 +3,7 @@
 This is the only definition: the dashboard, the tree of queues and the ledger mark the same queues.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from msgspec import Struct
 
@@ -11,8 +11,8 @@ from gpuconsole.insight.books import books
 from gpuconsole.insight.capacity import Capacity, capacity
 from gpuconsole.insight.once import once
 from gpuconsole.model.clock import Time
-from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
 
 
 class StarvedQuota(Struct, frozen=True, kw_only=True):
@@ -50,16 +50,16 @@ def starved_queues(snapshot: Snapshot) -> Mapping[str, StarvedQueue]:
 
     Only resources count that a pending workload of the queue requests, or claims (DRA).
     """
-    found = capacity(snapshot)
+    found, known = capacity(snapshot), books(snapshot)
     borrowers = _Borrowers(found)
     starved = []
     for name in found.tree.queues:
-        book = books(snapshot).book(name)
+        book = known.book(name)
         if not book.count.pending or found.tree.parent[found.tree.queues[name]] < 0:
             continue
         quotas = tuple(one for one in _below_nominal(snapshot, found, name, borrowers) if one.borrowers)
-        wanted = _requested(book.templates) if quotas else frozenset()
-        quotas = tuple(one for one in quotas if one.resource in wanted or CLAIM in wanted)
+        wanted = _requested(book.waiting, {one.resource for one in quotas})
+        quotas = tuple(one for one in quotas if one.resource in wanted)
         if quotas:
             since = book.count.oldest or 0
             starved.append(
@@ -68,17 +68,20 @@ def starved_queues(snapshot: Snapshot) -> Mapping[str, StarvedQueue]:
     return {one.queue: one for one in sorted(starved, key=lambda one: (one.since, one.queue))}
 
 
-CLAIM = "resourceClaims"
-"""Stands for devices that pods claim: in which resource a quota counts them, a Snapshot does not say."""
+def _requested(pending: Iterable[Workload], resources: Set[str]) -> Set[str]:
+    """Those of the resources that some of these workloads request; all where one claims devices (DRA).
 
-
-def _requested(templates: Iterable[PodTemplate]) -> frozenset[str]:
-    names: set[str] = set()
-    for template in templates:
-        names.update(name for name, amount in template.requests.items() if amount)
-        if template.resource_claims:
-            names.add(CLAIM)
-    return frozenset(names)
+    In which resource a quota counts claimed devices a Snapshot does not say. Mostly the first workloads tell it all.
+    """
+    left = set(resources)
+    for workload in pending if left else ():
+        for pod_set in workload.pod_sets:
+            if pod_set.template.resource_claims:
+                return resources
+            left.difference_update(name for name, amount in pod_set.template.requests.items() if amount)
+        if not left:
+            break
+    return resources - left
 
 
 def _below_nominal(snapshot: Snapshot, found: Capacity, queue: str, borrowers: "_Borrowers") -> Iterable[StarvedQuota]:

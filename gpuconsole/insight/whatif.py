@@ -10,7 +10,6 @@ from msgspec import Struct
 from gpuconsole.insight.comparing import (
     closed_by,
     fairness_of,
-    gpus_in,
     outcome_of,
     quantile,
     queue_changes,
@@ -230,8 +229,8 @@ class _Trial:
             gpu_hours=stands.gpu_hours,
             capacity_hours_without=beside.capacity_hours,
             capacity_hours=stands.capacity_hours,
-            gpus_total_without=gpus_in(other),
-            gpus_total_with=gpus_in(final),
+            gpus_total_without=beside.sums.gpus.ready,
+            gpus_total_with=stands.sums.gpus.ready,
             hourly_without=beside.hourly,
             hourly=stands.hourly,
             fairness_without=fairness_of(before.sums.queues),
