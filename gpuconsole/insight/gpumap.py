@@ -225,12 +225,12 @@ class GpuMap:
     def _row(self, node: Node) -> GpuRow:
         pods = self.where.on(node.name).values()
         cells: list[GpuCell | None] = [None] * min(node.gpus, MOST_CELLS)
+        unit = _gpu_unit(node)
         known = known_seats(pods, self.telemetry.get(node.name), len(cells))
         # Pods whose GPUs are known come first; guesses take what is left, always in the same order.
         for pod in sorted(pods, key=lambda pod: (not known[pod.key], not pod.gpus, pod.bound, pod.key)):
-            self._place(pod, node, cells, known[pod.key])
+            self._place(pod, node, cells, known[pod.key], unit)
         nominated = self.nominated[node.name, ""]
-        unit = _gpu_unit(node)
         drawn = []
         for index, cell in enumerate(cells):
             if cell is None:
@@ -252,12 +252,13 @@ class GpuMap:
             pods=len(pods),
         )
 
-    def _place(self, pod: Pod, node: Node, cells: list[GpuCell | None], indices: tuple[int, ...]) -> None:
+    def _place(
+        self, pod: Pod, node: Node, cells: list[GpuCell | None], indices: tuple[int, ...], unit: DeviceUnit
+    ) -> None:
         assumed = not indices
         if assumed:
             indices = guessed_seats(pod, [index for index, cell in enumerate(cells) if cell is None])
         own = self.own.get((pod.key, ""), len(indices))
-        unit = _gpu_unit(node)
         for nth, index in enumerate(indices):
             if 0 <= index < len(cells):
                 cells[index] = self._owned(index, pod, node, nth < own, assumed, unit)
