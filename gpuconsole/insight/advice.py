@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from gpuconsole.insight.capacity import circle
-from gpuconsole.insight.demand import wanted_gpus
+from gpuconsole.insight.device_demand import amount_of
 from gpuconsole.insight.reasons import Code, Reason
 from gpuconsole.insight.shortage import Remedy, Shortage, show
+from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import format_span
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.queues import ClusterQueue, StopPolicy
@@ -183,7 +184,7 @@ def _victims(snapshot: Snapshot, workload: Workload, reasons: Sequence[Reason]) 
     names = ", ".join(other.key for other in leaving[:4])
     who = f": {names}" if names else ""
     headline = f"Room is being made: {count} victim{'s have' if count != 1 else ' has'} to end first{who}."
-    return Advice(headline, tuple(f"{other.key} leaves {wanted_gpus(other)} GPUs" for other in leaving))
+    return Advice(headline, tuple(f"{other.key} leaves {counted(*amount_of(snapshot, other))}" for other in leaving))
 
 
 def _namespace(workload: Workload, queue: ClusterQueue | None) -> Advice:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from gpuconsole.insight.books import books
 from gpuconsole.insight.demand import FlavorResource
 from gpuconsole.model.clock import Time
-from gpuconsole.model.resources import is_gpu
+from gpuconsole.model.device_units import is_counted
 from gpuconsole.model.snapshot import Snapshot
 
 NO_USAGE: Mapping[FlavorResource, float] = {}
@@ -65,5 +65,5 @@ def counted(metrics: QueueMetrics, snapshot: Snapshot) -> Iterator[Counted]:
         if theirs is not None:
             yield Counted(name, theirs, ours)
     for (flavor, resource), amount in sorted(metrics.usage.items()):
-        if is_gpu(resource):
+        if is_counted(resource):
             yield Counted(f"{flavor} {resource}", amount, book.usage.get((flavor, resource), 0))

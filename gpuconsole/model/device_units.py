@@ -57,6 +57,11 @@ def is_counted(resource: str) -> bool:
     return resource in GPU_RESOURCES or is_mig(resource)
 
 
+def accelerators(amounts: Mapping[str, int]) -> int:
+    """GPUs, replicas and MIG instances together."""
+    return sum(amount for name, amount in amounts.items() if is_counted(name))
+
+
 def unit_of(resource: str, labels: Mapping[str, str] = NO_LABELS) -> DeviceUnit:
     """Return what one unit of an accelerator resource is on a node with these labels.
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from gpuconsole.insight.demand import wanted_gpus
+from gpuconsole.insight.device_demand import wanted_units
+from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import Span, format_exactly
 from gpuconsole.model.commands import (
     Command,
@@ -21,6 +22,7 @@ from gpuconsole.model.commands import (
     SetStopPolicy,
     Submit,
 )
+from gpuconsole.model.device_units import in_one_unit
 from gpuconsole.model.manifests import load_text
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue, Quota, StopPolicy
@@ -83,7 +85,8 @@ def _documented(command: Command) -> Command:
 def copy(snapshot: Snapshot, workload: Workload) -> Change:
     """Submit the same once more, under another name."""
     name = free_name(snapshot, workload)
-    what = f"{workload.namespace}/{name}, {fmt.gpus(wanted_gpus(workload))}, prio {workload.priority}"
+    wanted = counted(*in_one_unit(wanted_units(snapshot, workload)))
+    what = f"{workload.namespace}/{name}, {wanted}, prio {workload.priority}"
     return Change(f"submit {what}", (Copy(workload.owner or workload.key, name),))
 
 

@@ -13,12 +13,13 @@ from gpuconsole.insight.pending import explain
 from gpuconsole.insight.playing import Coming
 from gpuconsole.insight.positions import position
 from gpuconsole.insight.preemptions import rows
+from gpuconsole.insight.queue_metrics import Counted, QueueMetrics, counted
 from gpuconsole.insight.risk import risk
 from gpuconsole.insight.trouble import Trouble
 from gpuconsole.insight.unsaved import unsaved_gpu_time
 from gpuconsole.insight.whatif import WhatIf, looks, what_if
 from gpuconsole.insight.whatif_verdict import verdict
-from gpuconsole.model.clock import HOUR, MINUTE
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.events import What
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
@@ -27,6 +28,7 @@ from gpuconsole.sim.changes import read_changes
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.ui.answers.ledger import ledger_lines
 from gpuconsole.ui.drill_text import coming_lines
+from gpuconsole.ui.plan import copy
 from gpuconsole.ui.preemption_columns import PREEMPTIONS
 from gpuconsole.ui.screens.node_actions import victims
 from gpuconsole.ui.screens.workload_actions import loss_line
@@ -228,3 +230,21 @@ def test_a_drill_says_how_many_devices_the_work_that_comes_asks_for() -> None:
         text(one) for one in coming_lines(Coming(number=1, of=1, at=0, commands=commands), simulation.snapshot(), ())
     ]
     assert any("4 MIG 3g.40gb instances in 4 pods" in one for one in told)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_copy_and_those_who_make_room_are_told_in_their_unit(name: str) -> None:
+    simulation = lent(name, {"advanceSeconds": 300}, {"create": [job("a", "own", KINDS[name], 2)]}, after=302 * SECOND)
+    snapshot, wide, unit = simulation.snapshot(), wide_of(simulation), KINDS[name].unit
+    (own,) = (one.key for one in snapshot.workloads.all() if "-own" in one.name)
+    assert copy(snapshot, snapshot.workloads[own]).words == f"submit a/own-copy2, 2 {unit}s, prio 0"
+    found = explain(snapshot, own)
+    assert found is not None
+    assert found.lines == (f"{wide} leaves 8 {unit}s",)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_quota_that_kueue_s_metrics_say_is_used_is_compared_for_every_kind_of_accelerator(name: str) -> None:
+    used = {("a100", resource_of(name)): 8.0}
+    compared = list(counted(QueueMetrics(queue="cq-b", usage=used), lent(name).snapshot()))
+    assert compared == [Counted(f"a100 {resource_of(name)}", 8, 8)]

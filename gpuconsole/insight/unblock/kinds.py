@@ -24,8 +24,8 @@ from gpuconsole.insight.unblock.steps import (
     size,
 )
 from gpuconsole.insight.unblock.trial import Trial, examined
+from gpuconsole.model.device_units import accelerators, is_counted
 from gpuconsole.model.queues import StopPolicy
-from gpuconsole.model.resources import gpus, is_gpu
 from gpuconsole.scheduling.kueue.entry import Entry
 
 MOST_QUEUES = 8
@@ -38,7 +38,7 @@ def smaller(trial: Trial, entry: Entry, found: Sequence[Gap]) -> Iterator[Steps]
     pod_sets = trial.rehearsal.workloads[trial.key].pod_sets
     if not pod_sets:
         return
-    largest = max(pod_sets, key=lambda p: (gpus(p.requests), sum(p.requests.values())))
+    largest = max(pod_sets, key=lambda p: (accelerators(p.requests), sum(p.requests.values())))
     if largest.count > 1 and largest.min_count is None:
         yield trial.least((FewerPods(pod_set=largest.name, count=1, was=largest.count),))
     for pod_set in pod_sets:
@@ -49,7 +49,7 @@ def smaller(trial: Trial, entry: Entry, found: Sequence[Gap]) -> Iterator[Steps]
     for resource, amount in largest.template.requests.items():
         covered = resource in entry.rules.group_of
         least = 1 if covered else 0
-        if amount > least and (not covered or resource in short or (is_gpu(resource) and not short)):
+        if amount > least and (not covered or resource in short or (is_counted(resource) and not short)):
             steps.append(AskLess(pod_set=largest.name, resource=resource, amount=least, was=amount))
     if steps:
         yield trial.least(steps)

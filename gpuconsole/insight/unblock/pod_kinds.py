@@ -22,8 +22,8 @@ from gpuconsole.insight.unblock.steps import (
     size,
 )
 from gpuconsole.model.cluster import Node
+from gpuconsole.model.device_units import accelerators, is_counted
 from gpuconsole.model.job import Job
-from gpuconsole.model.resources import gpus, is_gpu
 from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
 
 MOST_ENDS = 12
@@ -92,11 +92,11 @@ def smaller(trial: Placing) -> Iterator[Steps]:
     """Fewer pods of the pod set that asks for most, or less for each of them; of jobs that nothing has let in."""
     if not _free(trial) or trial.job is None:
         return
-    largest = max(trial.job.pod_sets, key=lambda p: (gpus(p.requests), sum(p.requests.values())))
+    largest = max(trial.job.pod_sets, key=lambda p: (accelerators(p.requests), sum(p.requests.values())))
     if largest.count > 1 and not _partitioned(trial.job, largest.name):
         yield trial.least((FewerPods(pod_set=largest.name, count=1, was=largest.count),))
     for resource, amount in largest.template.requests.items():
-        if amount > 1 and (is_gpu(resource) or not gpus(largest.requests)):
+        if amount > 1 and (is_counted(resource) or not accelerators(largest.requests)):
             yield trial.least((AskLess(pod_set=largest.name, resource=resource, amount=1, was=amount),))
 
 
