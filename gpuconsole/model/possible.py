@@ -61,10 +61,10 @@ def impossible(objects: Sequence[Object]) -> Iterator[str]:
                     if too_many_devices(name, amount):
                         place = f"Node/{thing.name} allocatable[{name}]"
                         yield f"{place}: {amount} are more than a machine has; write {MOST_DEVICES} or less"
-            case Job(rules=BatchRules(), pod_sets=()):
-                yield f"{thing.key} pod_sets: there is none; a Job has one"
             case Job(rules=BatchRules(completions=int() as completions)) if not 0 <= completions <= MANY:
                 yield f"{thing.key} rules.completions: {completions} is out of range; write 0 to {MANY}"
+            case Job(rules=BatchRules(), pod_sets=()):
+                yield f"{thing.key} pod_sets: there is none; a Job has one"
             case Job(volcano=VolcanoSpec(tasks=tasks)) if len(tasks) > len(thing.pod_sets):
                 said = f"{len(tasks)} tasks are more than the job's {len(thing.pod_sets)} pod sets"
                 yield f"{thing.key} volcano.tasks: {said}; write one for each pod set, or fewer"

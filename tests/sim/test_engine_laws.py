@@ -13,6 +13,7 @@ from gpuconsole.insight.pools import pools
 from gpuconsole.model.autoscaling import NodeGroup
 from gpuconsole.model.clock import HOUR, SECOND
 from gpuconsole.model.cluster import Node, Pod, PodPhase
+from gpuconsole.model.device_requests import amount_of_gpus
 from gpuconsole.model.events import Applied, Event, Happened, What
 from gpuconsole.model.gpus.instances import division_of
 from gpuconsole.model.gpus.sharing import device, replicas
@@ -252,10 +253,10 @@ def test_money_and_lost_work_add_up(make: Make, data: st.DataObject) -> None:
         # A job of Volcano may run with fewer pods than it asks for: what they do is not the whole of it.
         if job.phase is JobPhase.SUCCEEDED and isinstance(job.rules, BatchRules) and job.solo and job.duration:
             once = pod_duration(job.rules, job.duration, job.pod_sets[0].count) / SECOND
-            done = pieces(job.rules, job.pod_sets[0].count) * once * job.pod_sets[0].template.requests.get(GPU, 0)
+            done = pieces(job.rules, job.pod_sets[0].count) * once * books.gpus[job.key, job.pod_sets[0].name]
             assert books.worked[job.key] == pytest.approx(done + books.lost[job.key]), job.key
         elif job.phase is JobPhase.SUCCEEDED and job.duration is not None and job.volcano is None:
-            gpus = sum(part.requests.get(GPU, 0) for part in job.pod_sets)
+            gpus = sum(part.count * books.gpus[job.key, part.name] for part in job.pod_sets)
             lost = books.lost[job.key]
             assert books.ran[job.key] * gpus == pytest.approx(job.duration / SECOND * gpus + lost), job.key
     lines = [event for event in events if isinstance(event, Happened)]
@@ -284,11 +285,16 @@ class Books:
         self.lost: dict[str, float] = defaultdict(float)
         self.worked: dict[str, float] = defaultdict(float)
         """GPU-seconds of its pods, from their start to their end or to the moment when they were told to go."""
+        self.gpus: dict[tuple[str, str], float] = defaultdict(float)
+        """Job and pod set → GPUs of a pod that had a node; a MIG instance or a replica is a part of one."""
+        self._nodes: dict[str, Node] = {}
         self._started: dict[str, int] = {}
         self._at_work: dict[str, Pod] = {}
         self._job: dict[str, str] = {}
         for event in events:
             match event:
+                case Applied(object=Node() as node):
+                    self._nodes[node.name] = node
                 case Applied(object=Pod() as pod) if pod.job:
                     self._job[pod.key] = pod.job
                     if pod.workload:
@@ -302,8 +308,10 @@ class Books:
     def _pod(self, pod: Pod, now: int) -> None:
         if pod.node and not pod.done and not pod.deleted:
             self._at_work[pod.key] = pod
+            self.gpus[pod.job, pod.pod_set] = amount_of_gpus(pod, self._nodes.get(pod.node), 0)
         elif (before := self._at_work.pop(pod.key, None)) is not None:
-            self.worked[pod.job] += len(before.gpus) * (now - before.started) / SECOND
+            gpus = amount_of_gpus(before, self._nodes.get(before.node), 0)
+            self.worked[pod.job] += gpus * (now - before.started) / SECOND
 
     def _line(self, line: Happened) -> None:
         key = self._job.get(line.workload) or self._job.get(line.pod) or line.workload
