@@ -545,7 +545,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "gpuconsole/sim/quota_usage.py",
         "return old.template is new.template and old.done == new.done",
         "return old.template is new.template",
-        ("tests/sim/test_object_quotas.py",),
+        ("tests/sim/test_resource_quotas.py",),
     ),
     Mutant(
         "later pods of a group leave the domain of the others",
