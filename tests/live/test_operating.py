@@ -75,7 +75,8 @@ def cluster(queued: Api) -> Iterator[Api]:
 
 
 def established(definition: Manifest) -> bool:
-    conditions = definition.get("status", {}).get("conditions", ())
+    # An API server that has just been told of a kind writes null here for a moment.
+    conditions = definition.get("status", {}).get("conditions") or ()
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
