@@ -139,7 +139,13 @@ def _as_forecast(snapshot: Snapshot, outcome: Outcome, assumed: Iterable[str]) -
         if _waits(workload):
             named = tuple(victims.get(workload.key, ()))
             prospects[workload.key] = _prospect(snapshot, workload, outcome, named)
-    return Forecast(time=snapshot.time, prospects=prospects, assumed=tuple(assumed))
+    parked = (_assumed_inadmissible(outcome.inadmissible),) if outcome.inadmissible else ()
+    return Forecast(time=snapshot.time, prospects=prospects, assumed=(*assumed, *parked))
+
+
+def _assumed_inadmissible(count: int) -> str:
+    who = "1 workload is" if count == 1 else f"{count:,} workloads are"
+    return f"{who} assumed to be inadmissible: Kueue refused what they ask for, and nothing changed in the cohort since"
 
 
 def assigned(admission: Admission) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from gpuconsole.model.workloads import Admission, Condition, Workload
 from gpuconsole.scheduling.kueue import conditions, effects
 from gpuconsole.scheduling.kueue.checks import all_ready
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.observation import Observation
 from gpuconsole.scheduling.kueue.prospects import prospect
 from gpuconsole.scheduling.kueue.session import Session
 
@@ -39,6 +40,8 @@ class Outcome(Struct):
     said: dict[str, Condition] = field(default_factory=dict)
     """Why others wait, where the engine says something else than what is written down."""
     preempted: list[Preempt] = field(default_factory=list)
+    inadmissible: int = 0
+    """How many are taken to be so at the begin, because Kueue refused them and nothing changed since."""
 
 
 class Foresight:
@@ -47,6 +50,8 @@ class Foresight:
     def __init__(self, config: KueueConfig) -> None:
         self.config = config
         self._session = Session(config)
+        self._observed = Observation(self._session)
+        """What of Kueue's queues shows in what it wrote."""
         self._at = EMPTY
         """What the session was told so far."""
         self._with_pods = False
@@ -61,15 +66,28 @@ class Foresight:
         """
         if self._session.outlived(snapshot.time):
             self._session, self._at, self._with_pods, self._outcome = Session(self.config), EMPTY, False, None
+            self._observed = Observation(self._session)
         changes = news(self._at, snapshot)
         if keep and not changes and self._outcome is not None:
             return self._outcome
-        session = self._session if keep else self._session.fork()
-        with_pods = _tell(session, changes, snapshot, self._with_pods)
-        outcome = _Cycles(session, snapshot, choices=not keep).run()
-        if keep:
-            self._at, self._with_pods, self._outcome = snapshot, with_pods, outcome
-        return outcome
+        if not keep:
+            return self._suppose(snapshot, changes)
+        self._with_pods = _tell(self._session, changes, snapshot, self._with_pods, self._observed)
+        self._observed.settle(snapshot.time)
+        ready = self._session.fork()
+        self._observed.hand_over(ready, snapshot.time)
+        inadmissible = ready.inadmissible
+        self._at, self._outcome = snapshot, _Cycles(ready, snapshot, choices=False).run()
+        self._outcome.inadmissible = inadmissible
+        return self._outcome
+
+    def _suppose(self, supposed: Snapshot, changes: list[Applied | Deleted]) -> Outcome:
+        """What the next cycles would decide, were this the cluster; whom the changes may admit is tried again."""
+        session = self._session.fork()
+        self._observed.hand_over(session, supposed.time)
+        _tell(session, changes, supposed, self._with_pods)
+        session.wake(supposed.time)
+        return _Cycles(session, supposed, choices=True).run()
 
     def remembering(self, supposed: Snapshot, workload: str, beside: str) -> Iterator[Outcome]:
         """What they might decide on a Snapshot that never was, by what only Kueue may remember (see `memories`)."""
@@ -79,12 +97,22 @@ class Foresight:
             yield _Cycles(possible, supposed, choices=False).run()
 
 
-def _tell(session: Session, changes: list[Applied | Deleted], after: Snapshot, with_pods: bool) -> bool:
+def _tell(
+    session: Session,
+    changes: list[Applied | Deleted],
+    after: Snapshot,
+    with_pods: bool,
+    observed: Observation | None = None,
+) -> bool:
     """Tell a session what changed; True if it knows all pods, which matter as soon as it places them."""
     pods: list[Applied | Deleted] = []
     for event in changes:
         if event.table == TABLES[Pod]:
             pods.append(event)
+        elif observed is not None:
+            observed.before(event, after.time)
+            session.follow(event, after.time)
+            observed.after(event, after.time)
         else:
             session.follow(event, after.time)
     if not session.places_pods:
@@ -107,18 +135,24 @@ class _Cycles:
         self._outcome = Outcome()
 
     def run(self) -> Outcome:
-        session, gathers = self._session, self._session.config.requeue_interval
+        session = self._session
         for refusal in session.turned_away():
             self._refuse(refusal, self._snapshot.time)
-        cycle, goes_on = 0, True
+        cycle = self._cycles(0)
+        if session.wake_due:
+            # Kueue gathers what happens for a second: by then no cycle decides anything else.
+            session.wake(self._snapshot.time)
+            self._cycles(cycle)
+        self._see_obstacles()
+        return self._outcome
+
+    def _cycles(self, cycle: int) -> int:
+        """Run cycles, numbered from the next one, until another would decide nothing else; the last one's number."""
+        session, goes_on = self._session, True
         while goes_on and session.has_active:
             cycle += 1
             goes_on = self._cycle(cycle) or session.progressed
-            if session.wake_due and not gathers:
-                session.wake(self._snapshot.time)
-                goes_on = True
-        self._see_obstacles()
-        return self._outcome
+        return cycle
 
     def _cycle(self, number: int) -> bool:
         """Run one cycle; True if somebody was evicted, so that the next one finds another cluster."""

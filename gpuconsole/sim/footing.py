@@ -17,6 +17,7 @@ from gpuconsole.model.scan import news
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.observation import Observation
 from gpuconsole.sim import adoption, arriving
 from gpuconsole.sim.autoscaling import loop as providing
 from gpuconsole.sim.enlisting import Counted
@@ -39,6 +40,8 @@ class Footing:
         self._coming: Iterator[Applied | Deleted] = iter(())
         self._next: Snapshot | None = None
         """Where the news that are coming lead to."""
+        self._observed = self._observation()
+        """What of Kueue's queues shows in what it wrote; None without Kueue."""
         self._counted: dict[str, Counted] = {}
         """Groups of pods, as they were counted last."""
         self._fuller: dict[tuple[type[Object], str], tuple[Object, Object]] = {}
@@ -55,7 +58,7 @@ class Footing:
         session = self._world.session
         if session is not None and session.outlived(snapshot.time):
             self._world, self.at = World(self._policy, self._seed, 0, ClusterState()), EMPTY
-            self._fuller = {}
+            self._observed, self._fuller = self._observation(), {}
         self._coming, self._next = iter(news(self.at, snapshot)), snapshot
         yield from self._take_in()
 
@@ -68,7 +71,7 @@ class Footing:
         while piece := tuple(islice(self._coming, AT_ONCE)):
             for event in piece:
                 self._forget_readiness(event)
-                _tell(world, event)
+                self._tell(event)
             yield
         if self._next is reached:
             # The same rows in the same order, whatever became of them on the way.
@@ -77,6 +80,8 @@ class Footing:
             world.state.recall(reached.recent)
             self.at, self._next = reached, None
             self._put_completed()
+            if self._observed is not None:
+                self._observed.settle(reached.time)
 
     def begin(self) -> Pieces[World]:
         """A world that goes on from here: every group of pods has its crew and its timers.
@@ -84,10 +89,24 @@ class Footing:
         Those who wait in its queues are not told why: their own scheduler tells them.
         """
         world, history = self._world.fork(), self.at.recent
+        if self._observed is not None and world.session is not None:
+            self._observed.hand_over(world.session, self.at.time)
         yield from adoption.take_over(world, self._counted)
         arriving.continue_streams(world, history)
         providing.resume(world)
         return world
+
+    def _tell(self, event: Applied | Deleted) -> None:
+        """Tell the engines what happened, and take note of what it shows of Kueue's queues."""
+        if self._observed is not None:
+            self._observed.before(event, self._world.now)
+        _tell(self._world, event)
+        if self._observed is not None:
+            self._observed.after(event, self._world.now)
+
+    def _observation(self) -> Observation | None:
+        session = self._world.session
+        return Observation(session) if session is not None else None
 
     def keep(self, events: Iterable[Event]) -> Pieces[None]:
         """Of what was written down where a simulation began, keep what only says more of what is there.
@@ -124,9 +143,12 @@ class Footing:
         self._fuller = stands
 
     def rehearsal(self) -> Rehearsal | None:
-        """Its admission alone; None without Kueue."""
-        session = self._world.session
-        return Rehearsal(session.fork(), self.at.time, self.at.workloads.all()) if session is not None else None
+        """Its admission alone, in which whoever is inadmissible is tried anew; None without Kueue."""
+        if self._world.session is None:
+            return None
+        session = self._world.session.fork()
+        session.wake_all(self.at.time)
+        return Rehearsal(session, self.at.time, self.at.workloads.all())
 
 
 def _tell(world: World, event: Applied | Deleted) -> None:

@@ -144,13 +144,18 @@ def _reconcile_cohorts(state: State) -> None:
     tree = state.setup.tree
     for cohort in state.changed_below:
         node = tree.cohorts.get(cohort)
-        if node is None:
-            continue
-        below_root = (node, *tree.paths[node])[:-1]
-        if any(tree.names[one] in state.objects.cohorts for one in below_root):
+        if node is not None and has_cohort_below_root(state, cohort):
             state.requoted.update((tree.names[queue], None) for queue in tree.subtree_queues(tree.root(node)))
             state.notify_cohort(cohort)
     state.changed_below.clear()
+
+
+def has_cohort_below_root(state: State, cohort: str) -> bool:
+    """True if this cohort or one above it, but for the root, is an object, so that Kueue reconciles it."""
+    tree = state.setup.tree
+    node = tree.cohorts.get(cohort)
+    below_root = (node, *tree.paths[node])[:-1] if node is not None else ()
+    return any(tree.names[one] in state.objects.cohorts for one in below_root)
 
 
 def _kind(state: State, queue: ClusterQueue) -> tuple[QueueingStrategy, bool]:

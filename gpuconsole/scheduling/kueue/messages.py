@@ -21,6 +21,8 @@ FAILED_CHECKS = "The workload has failed admission checks"
 NAMESPACE_MISMATCH = "workload namespace doesn't match ClusterQueue selector"
 
 _MORE_NEEDED = re.compile(r" \S+ more needed\b")
+_UNASSIGNED = ("couldn't assign flavors to pod set ", "failed to assign flavors to pod set ")
+_AWAITS = re.compile(r"\. Pending the (?:preemption|migration) of \d+ workload\(s\)$")
 _UNKNOWN = "UNKNOWN"
 _PATHS = re.compile(r"; preemptor path: ([^;\s]*); preemptee path: ([^;\s]*)")
 _PRIORITIES = re.compile(r"; preemptor effective priority: (-?\d+)\b.*; preemptee effective priority: (-?\d+)\b")
@@ -114,6 +116,16 @@ def assignment(reasons_by_pod_set: Iterable[tuple[str, Sequence[str]]]) -> str:
         for name, reasons in reasons_by_pod_set
         if reasons
     )
+
+
+def is_unassigned(message: str) -> bool:
+    """True for a refusal after which a workload is inadmissible: no flavor fits, and there is nobody to preempt."""
+    return message.startswith(_UNASSIGNED) and not is_pending_preemption(message)
+
+
+def is_pending_preemption(message: str) -> bool:
+    """True for the refusal of a workload that waits for others to make room; it is tried first in its ClusterQueue."""
+    return _AWAITS.search(message) is not None or message == DEFERRED
 
 
 def pending_preemption(message: str, victims: int) -> str:

@@ -155,6 +155,13 @@ class PendingQueue:
         closed, waiting = self._lanes.closed, self._lanes.waiting
         return bool(closed) and id in waiting and self._shape(waiting[id]) in closed
 
+    @property
+    def inadmissible(self) -> int:
+        """How many are parked."""
+        closed = self._lanes.closed
+        waiting = self._lanes.waiting.values() if closed else ()
+        return len(self._parked) + sum(self._shape(request) in closed for request in waiting)
+
     def newly_parked(self) -> list[Request]:
         """Workloads that are parked and came, or changed, since they were named here; each is named once.
 
@@ -222,6 +229,24 @@ class PendingQueue:
         self._put_aside(request)
         if self._hashing and reason in _CLOSES_LANE:
             self.close([(request, granular)])
+
+    def stick(self, request: Request) -> None:
+        """The victims of this workload are terminating: under BestEffortFIFO it is the head."""
+        self.version += 1
+        self._sticky = request.id
+
+    def reopen(self) -> None:
+        """Open the lanes of shapes of which nobody was refused who is still parked."""
+        if not self._lanes.closed:
+            return
+        refused = {request.shape for request in self._parked.values()}
+        if self._lanes.open([shape for shape in self._lanes.closed if shape not in refused]):
+            self.version += 1
+
+    @property
+    def strict(self) -> bool:
+        """True under StrictFIFO: a head that is refused stays the head."""
+        return self._strict
 
     @property
     def closes_lanes(self) -> bool:

@@ -3,8 +3,11 @@
 Kueue 0.19 scheduler.requeueAndUpdate and lastAssignmentOutdated.
 """
 
+from collections.abc import Iterable, Iterator
+
 from gpuconsole.model.decisions import KeepWaiting, Refuse
 from gpuconsole.scheduling.kueue.assignment import Resume
+from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED
 from gpuconsole.scheduling.kueue.entry import Entry, Status
 from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.pending import Requeue
@@ -45,6 +48,36 @@ def requeue(state: State, entry: Entry) -> bool:
     ready, more = backoff_ended(request.workload, state.now), entry.resume is not None or woken
     queue.requeue(request, entry.requeue, ready=ready, more_flavors=more, granular=entry.cause.value)
     return queue.is_parked(request.id)
+
+
+def requeue_observed(state: State, refused: Iterable[str], tried_again: Iterable[str]) -> None:
+    """Put heads back as another scheduler did: those that it refused are inadmissible, and with them their shapes.
+
+    Those to be tried again are so whatever became of their shapes. In a StrictFIFO queue nobody is inadmissible.
+    """
+    for request in _waiting(state, refused):
+        queue = state.roster.queue(request.cluster_queue)
+        if queue.strict:
+            continue
+        queue.park(request)
+        if queue.closes_lanes:
+            told = request.workload.condition(QUOTA_RESERVED)
+            queue.close([(request, told.reason if told is not None and state.gates.granular else "")])
+    for request in _waiting(state, tried_again):
+        queue = state.roster.queue(request.cluster_queue)
+        if queue.is_parked(request.id) and backoff_ended(request.workload, state.now):
+            queue.bring_back(request)
+
+
+def prefer(state: State, preemptors: Iterable[str]) -> None:
+    """Note whose victims are terminating; of several in a ClusterQueue the last one."""
+    for request in _waiting(state, preemptors):
+        state.roster.queue(request.cluster_queue).stick(request)
+
+
+def _waiting(state: State, workloads: Iterable[str]) -> Iterator[Request]:
+    records = (state.roster.find(key) for key in workloads)
+    return (record for record in records if isinstance(record, Request))
 
 
 def _as_it_is(state: State, request: Request) -> Request:

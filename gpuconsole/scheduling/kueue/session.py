@@ -12,7 +12,7 @@ from gpuconsole.model.decisions import AdmissionDecision, Pending, Refuse, Rule
 from gpuconsole.model.events import Applied, Deleted, Event, Happened
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue import changes, cycle, ledgers
+from gpuconsole.scheduling.kueue import changes, cycle, ledgers, returning
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
 from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.scheduling.kueue.heads import Refusals, anybody_next, pass_by
@@ -168,17 +168,66 @@ class Session:
     def wake(self, now: Time) -> None:
         """Move the parked workloads of every tree in which something happened back to their queues."""
         state = self._at(now)
-        tree = state.setup.tree
-        woken: dict[int, None] = {}
-        for due in state.due:
-            kind, _, name = due.partition("/")
-            node = (tree.cohorts if f"{kind}/" == COHORT else tree.queues).get(name)
-            woken.update(dict.fromkeys(tree.subtree_queues(node) if node is not None else ()))
+        woken = _queues_of(state, state.due)
         state.due.clear()
         if state.open_cycle is not None:
-            state.woken_in_flight.update(tree.names[number] for number in woken)
-        for number in woken:
-            self._wake_queue(state.setup.queues[tree.names[number]])
+            state.woken_in_flight.update(woken)
+        for name in woken:
+            self._wake_queue(state.setup.queues[name])
+
+    def workload(self, key: str) -> Workload | None:
+        """A workload as it was applied last; None for one that is gone."""
+        record = self._state.roster.find(key)
+        return record if record is None or isinstance(record, Workload) else record.workload
+
+    def tree_name(self, local_queue: str) -> str:
+        """The cohort tree that a LocalQueue leads to, as `take_due` names it; nothing where it leads nowhere."""
+        state = self._settled
+        return state.tree_name(state.setup.cluster_queue_of(local_queue))
+
+    def tree_woken_by_status(self, local_queue: str) -> str:
+        """The tree that is woken by the status of the ClusterQueue that a LocalQueue leads to, or nothing.
+
+        Kueue writes there how many workloads wait and hold quota, and looks at the Cohorts above it at every write.
+        """
+        state = self._settled
+        if not (local_queue and state.objects.cohorts):
+            return ""
+        rules = state.setup.queues.get(state.setup.cluster_queue_of(local_queue))
+        looked_at = rules is not None and changes.has_cohort_below_root(state, rules.queue.cohort)
+        return state.tree_name(rules.name) if rules is not None and looked_at else ""
+
+    def take_due(self) -> list[str]:
+        """The trees that `wake` would wake; it will not, unless they are noted again."""
+        state = self._settled
+        due = list(state.due)
+        state.due.clear()
+        return due
+
+    def note_due(self, trees: Iterable[str]) -> None:
+        """Have these trees woken by the next `wake`."""
+        self._settled.due.update(dict.fromkeys(trees))
+
+    def reopen(self, trees: Iterable[str]) -> None:
+        """Take in that another scheduler tried all of these trees again, and refused whoever is inadmissible now."""
+        state = self._settled
+        for name in _queues_of(state, trees):
+            state.roster.queue(name).reopen()
+
+    def requeue_observed(self, *, refused: Iterable[str], tried_again: Iterable[str]) -> None:
+        """Take in how another scheduler put heads back: as inadmissible, with all of their shape, or back in queues."""
+        returning.requeue_observed(self._settled, refused, tried_again)
+
+    def prefer(self, preemptors: Iterable[str]) -> None:
+        """Take in for whom another scheduler evicted victims; the last one of a ClusterQueue counts."""
+        returning.prefer(self._settled, preemptors)
+
+    def wake_all(self, now: Time) -> None:
+        """Move all parked workloads back to their queues, whatever happened."""
+        state = self._at(now)
+        for name in state.setup.queues:
+            state.notify(name)
+        self.wake(now)
 
     @property
     def next_sample(self) -> Time | None:
@@ -227,6 +276,13 @@ class Session:
         record = roster.find(workload)
         queue = roster.look_at(record.cluster_queue) if isinstance(record, Request) else None
         return isinstance(record, Request) and queue is not None and queue.is_parked(record.id)
+
+    @property
+    def inadmissible(self) -> int:
+        """How many workloads wait until their trees wake."""
+        state = self._settled
+        queues = (state.roster.look_at(name) for name in state.setup.queues)
+        return sum(queue.inadmissible for queue in queues if queue is not None)
 
     def newly_parked(self) -> list[str]:
         """Who waits until its tree wakes, and came or changed since it was named here; each is named once."""
@@ -320,3 +376,14 @@ class Session:
             lambda request: backoff_ended(request.workload, state.now),
             None if all_match else lambda r: state.setup.matches_namespace(rules.queue, r.workload.namespace),
         )
+
+
+def _queues_of(state: State, trees: Iterable[str]) -> list[str]:
+    """The ClusterQueues of trees that are named as in `State.due`, each once."""
+    tree = state.setup.tree
+    found: dict[str, None] = {}
+    for due in trees:
+        kind, _, name = due.partition("/")
+        node = (tree.cohorts if f"{kind}/" == COHORT else tree.queues).get(name)
+        found.update((tree.names[number], None) for number in (tree.subtree_queues(node) if node is not None else ()))
+    return list(found)

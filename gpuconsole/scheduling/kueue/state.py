@@ -324,11 +324,18 @@ class State:
         The tree is the one of now, whatever becomes of it until then. A tree whose cohorts lead in a circle is left
         alone (Kueue 0.19 pkg/cache/queue/inadmissible_workloads.go: notifyRetryInadmissibleWithoutLock).
         """
+        name = self.tree_name(cluster_queue)
+        if name:
+            self.due[name] = None
+
+    def tree_name(self, cluster_queue: str) -> str:
+        """A ClusterQueue's tree as `due` names it; nothing where there is no such queue."""
         tree = self.setup.tree
         node = tree.queues.get(cluster_queue)
-        if node is not None:
-            root = tree.root(node)
-            self.due[f"{QUEUE if root == node else COHORT}{tree.names[root]}"] = None
+        if node is None:
+            return ""
+        root = tree.root(node)
+        return f"{QUEUE if root == node else COHORT}{tree.names[root]}"
 
     def notify_cohort(self, cohort: str) -> None:
         """`notify` of a cohort's tree."""

@@ -1,0 +1,164 @@
+"""What a Kueue that others run keeps in its queues, as far as its writes show it: who is inadmissible, who preempts.
+
+Kueue keeps both in memory only. A workload that it refused is inadmissible until something that may admit it changes in
+its cohort tree, and is tried again about a second later; one whose victims are terminating is tried first in its queue.
+"""
+
+import re
+
+from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.events import Applied, Deleted
+from gpuconsole.model.workloads import Condition, Workload
+from gpuconsole.scheduling.kueue.conditions import EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
+from gpuconsole.scheduling.kueue.messages import is_pending_preemption, is_unassigned
+from gpuconsole.scheduling.kueue.session import Session
+
+WRITTEN: Span = SECOND
+"""Conditions say when they changed in whole seconds."""
+_PREEMPTOR = re.compile(r"\(UID: ([^,)\s]+)")
+
+
+class Observation:
+    """What a session is told of a cluster that others run, beside its objects. Stateful.
+
+    The session decides nothing; its forks do, after `hand_over`. The work is per change, not per question.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._first = True
+        """Nothing was told before: what was released, and what was tried, is read from conditions."""
+        self._counts_in = ""
+        """The LocalQueue in whose counts the event that is told changes something, if any."""
+        self._settled: Time = 0
+        """When `settle` was called last."""
+        self._gathering: dict[str, Time] = {}
+        """Trees, as the session names them, whose inadmissible workloads will be brought back, and when."""
+        self._back: dict[str, Time] = {}
+        """Trees whose workloads were brought back, and when; nothing shows yet that all were tried since."""
+        self._released: dict[str, Time] = {}
+        self._tried: dict[str, Time] = {}
+        """By LocalQueue: when quota was given back at the latest, and when Kueue's scheduler wrote at the earliest."""
+        self._refused: dict[str, None] = {}
+        self._requeued: dict[str, None] = {}
+        """Workloads whose refusals were written since then: inadmissible ones, and those that are tried again."""
+        self._preempting: dict[str, str] = {}
+        """Of the latter those that wait for victims, with their UIDs."""
+        self._evicted: dict[str, Time] = {}
+        """UIDs of preemptors, with when they had somebody evicted since then."""
+
+    def before(self, event: Applied | Deleted, now: Time) -> None:
+        """Take note of what is about to be told to the session; `now` is when it was seen."""
+        if event.table != "workloads":
+            return
+        # What changed of the configuration wakes trees as soon as it is compiled: that is older than this event.
+        self._gather(now)
+        known = self._session.workload(event.key)
+        self._counts_in = known.local_queue if known is not None else ""
+        if isinstance(event, Applied) and isinstance(event.object, Workload):
+            workload = event.object
+            self._note(known, workload)
+            same = known is not None and _standing(known) == _standing(workload)
+            self._counts_in = "" if same else workload.local_queue
+
+    def after(self, event: Applied | Deleted, now: Time) -> None:
+        """The event was told to the session."""
+        released = now
+        if isinstance(event, Applied) and isinstance(event.object, Workload):
+            released = min(now, _latest(event.object) + WRITTEN)
+        if event.table == "workloads":
+            self._gather(released)
+            self._wake(self._session.tree_woken_by_status(self._counts_in), released)
+
+    def settle(self, now: Time) -> None:
+        """All that was seen until `now` is told: let the session know who is inadmissible and who preempts."""
+        session = self._session
+        self._gather(now)
+        if self._first:
+            self._gathering, self._back = {}, {}
+            for queue, released in self._released.items():
+                self._wake(session.tree_name(queue), min(now, released + WRITTEN))
+        session.reopen(name for name, at in list(self._gathering.items()) if at <= now and self._fire(name))
+        self._expire()
+        session.requeue_observed(refused=self._refused, tried_again=self._requeued)
+        session.prefer(sorted(self._preempting, key=self._preempted_at))
+        for noted in (self._released, self._tried, self._refused, self._requeued, self._preempting, self._evicted):
+            noted.clear()
+        self._first, self._settled = False, now
+
+    def hand_over(self, fork: Session, now: Time) -> None:
+        """Let a fork go on from here: trees are woken whose second is over, and others will be (`Session.wake_due`)."""
+        fork.take_due()
+        fork.note_due(self._back)
+        fork.wake(now)
+        fork.note_due(self._gathering)
+
+    def _note(self, known: Workload | None, workload: Workload) -> None:
+        old = known.condition(QUOTA_RESERVED) if known is not None and known.uid == workload.uid else None
+        new = workload.condition(QUOTA_RESERVED)
+        if new is not None and new != old:
+            self._quota_changed(workload, old, new)
+        evicted = workload.condition(EVICTED)
+        if evicted is not None and evicted.status and evicted.reason == PREEMPTED:
+            found = _PREEMPTOR.search(evicted.message)
+            if found is not None:
+                self._evicted[found[1]] = max(self._evicted.get(found[1], 0), evicted.since)
+        finished = workload.condition(FINISHED)
+        if self._first and finished is not None and finished.status:
+            _raise(self._released, workload.local_queue, finished.since)
+
+    def _quota_changed(self, workload: Workload, old: Condition | None, new: Condition) -> None:
+        if new.status:
+            _raise(self._tried, workload.local_queue, new.since)
+            return
+        if workload.finished or not workload.active:
+            return
+        if is_unassigned(new.message):
+            self._refused[workload.key] = None
+            if not self._first:
+                _raise(self._tried, workload.local_queue, self._settled)
+        elif is_pending_preemption(new.message):
+            self._requeued[workload.key] = None
+            self._preempting[workload.key] = workload.uid
+        elif self._first and workload.condition(EVICTED) is not None:
+            _raise(self._released, workload.local_queue, new.since)
+
+    def _gather(self, time: Time) -> None:
+        for name in self._session.take_due():
+            self._wake(name, time)
+
+    def _wake(self, name: str, time: Time) -> None:
+        """Kueue gathers what happens for a second before it brings a tree's inadmissible workloads back."""
+        if not name or time <= self._gathering.get(name, -1):
+            return
+        if name in self._gathering and self._fire(name):
+            self._session.reopen([name])
+        self._gathering[name] = time + self._session.config.requeue_interval
+
+    def _fire(self, name: str) -> bool:
+        self._back[name] = self._gathering.pop(name)
+        return True
+
+    def _expire(self) -> None:
+        """Where the scheduler wrote after it had brought a tree's workloads back, it has tried them."""
+        for queue, tried in self._tried.items():
+            name = self._session.tree_name(queue)
+            if name in self._back and tried >= self._back[name]:
+                del self._back[name]
+
+    def _preempted_at(self, workload: str) -> Time:
+        return self._evicted.get(self._preempting[workload], 0)
+
+
+def _latest(workload: Workload) -> Time:
+    """When a workload's conditions changed last."""
+    return max((condition.since for condition in workload.conditions), default=workload.created)
+
+
+def _standing(workload: Workload) -> tuple[bool, ...]:
+    """What the counts in a ClusterQueue's status depend on."""
+    return workload.reserved, workload.admitted, workload.finished, workload.active
+
+
+def _raise(times: dict[str, Time], key: str, time: Time) -> None:
+    times[key] = max(times.get(key, 0), time)

@@ -1,0 +1,204 @@
+"""A fork of a live cluster leaves whom Kueue refused alone until something changes, as Kueue does."""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from gpuconsole.insight.forecast import Fate, Foreseer
+from gpuconsole.model.clock import MINUTE, SECOND, Time
+from gpuconsole.model.cluster import Namespace
+from gpuconsole.model.objects import Object
+from gpuconsole.model.pieces import whole
+from gpuconsole.model.queues import LocalQueue, Preemption, QueueingStrategy, Quota
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Condition, Workload
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.footing import Footing
+from gpuconsole.sim.policy import SimPolicy
+from tests.insight.world import A100, START, cluster_queue, cohort, running, waiting, world
+
+POLICY = SimPolicy(kueue=KueueConfig(wait_for_pods_ready=None))
+NO_FIT = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100"
+PENDING = f"{NO_FIT}. Pending the preemption of 1 workload(s)"
+QUEUES: tuple[Object, ...] = (
+    Namespace(name="prod"),
+    A100,
+    cluster_queue("cq", "team", Quota(16, borrowing_limit=0)),
+    cluster_queue("other", "team", Quota(8)),
+    LocalQueue(namespace="prod", name="lq", cluster_queue="cq"),
+    LocalQueue(namespace="prod", name="other", cluster_queue="other"),
+)
+LONG = running("long", "prod/lq", 8, "cq", minutes_ago=60, priority=100)
+LOW = running("low", "prod/lq", 8, "cq", minutes_ago=30)
+REFUSED = waiting("refused", "prod/lq", 8, NO_FIT, minutes_ago=40, priority=50)
+"""It was refused before `LOW` came, which it could preempt."""
+
+
+def fates(snapshot: Snapshot, foreseer: Foreseer | None = None) -> dict[str, Fate]:
+    told = (foreseer or Foreseer()).forecast(snapshot, POLICY)
+    return {key.partition("/")[2]: one.fate for key, one in told.prospects.items()}
+
+
+def looks(*clusters: tuple[int, Iterable[Object]]) -> dict[str, Fate]:
+    """What is foreseen at the last of several looks, each so many seconds after START."""
+    foreseer = Foreseer()
+    found: dict[str, Fate] = {}
+    for seconds, objects in clusters:
+        found = fates(world([*QUEUES, *objects], now=START + seconds * SECOND), foreseer)
+    return found
+
+
+def finished(workload: Workload, at: Time) -> Workload:
+    return replace(workload, conditions=(*workload.conditions, Condition("Finished", True, "Succeeded", "", at)))
+
+
+def evicted(workload: Workload, by: str, at: Time) -> Workload:
+    message = f"Preempted to accommodate a workload (UID: {by}, JobUID: UNKNOWN) due to prioritization"
+    return replace(workload, conditions=(*workload.conditions, Condition("Evicted", True, "Preempted", message, at)))
+
+
+TRIED = {"refused": Fate.AFTER_VICTIMS, "low": Fate.PREEMPTED}
+OTHER = running("gone", "prod/other", 8, "other", minutes_ago=60)
+
+
+def test_a_refused_workload_preempts_nobody_that_came_after_it() -> None:
+    assert looks((0, [LONG, LOW, REFUSED])) == {"refused": Fate.WAITS}
+
+
+def test_what_is_taken_for_granted_of_refused_workloads_is_said() -> None:
+    new = waiting("new", "prod/lq", 8, minutes_ago=1, priority=50)
+    several = Foreseer().forecast(world([*QUEUES, LONG, LOW, REFUSED, new]), POLICY).assumed
+    none = Foreseer().forecast(world([*QUEUES, LONG, LOW, replace(new, priority=0)]), POLICY).assumed
+    assert several == (
+        "2 workloads are assumed to be inadmissible: Kueue refused what they ask for, and nothing changed in"
+        " the cohort since",
+    )
+    assert none == ()
+
+
+def test_a_workload_that_was_never_refused_is_tried() -> None:
+    new = replace(REFUSED, conditions=())
+    assert looks((0, [LONG, LOW, new])) == TRIED
+
+
+def test_a_look_alike_of_a_refused_workload_is_not_tried_either() -> None:
+    new = waiting("new", "prod/lq", 8, minutes_ago=1, priority=50)
+    assert looks((0, [LONG, LOW, REFUSED, new])) == {"refused": Fate.WAITS, "new": Fate.WAITS}
+
+
+def test_a_workload_of_another_priority_is_tried() -> None:
+    new = waiting("new", "prod/lq", 8, minutes_ago=1, priority=60)
+    assert looks((0, [LONG, LOW, REFUSED, new])) == {
+        "refused": Fate.WAITS,
+        "new": Fate.AFTER_VICTIMS,
+        "low": Fate.PREEMPTED,
+    }
+
+
+def test_quota_that_is_freed_anywhere_in_the_cohort_has_it_tried_again() -> None:
+    ended = finished(OTHER, START + SECOND)
+    for after in ([LONG, LOW, REFUSED], [LONG, LOW, REFUSED, ended]):
+        assert looks((0, [LONG, LOW, REFUSED, OTHER]), (2, after)) == TRIED
+    assert looks((0, [LONG, LOW, REFUSED, OTHER]), (2, [LONG, LOW, REFUSED, OTHER])) == {"refused": Fate.WAITS}
+
+
+def test_once_kueue_scheduled_again_after_that_it_is_inadmissible_again() -> None:
+    def late(at: int) -> Workload:
+        low = running("low", "prod/lq", 8, "cq")
+        return replace(low, conditions=(Condition("QuotaReserved", True, "", "", START + at * SECOND),))
+
+    before = running("before", "prod/lq", 8, "cq", minutes_ago=60, priority=100)
+    first = [LONG, before, REFUSED]
+    freed = (2, [LONG, finished(before, START + SECOND), REFUSED])
+    assert looks((0, first), freed) == {"refused": Fate.ADMITTED}
+    assert looks((0, first), freed, (10, [LONG, late(8), REFUSED])) == {"refused": Fate.WAITS}
+    assert looks((0, first), freed, (3, [LONG, late(2), REFUSED])) == TRIED
+
+
+def test_at_the_first_look_what_was_freed_last_is_read_from_conditions() -> None:
+    low = replace(LOW, conditions=(Condition("QuotaReserved", True, "", "", START - 10 * SECOND),))
+    assert looks((0, [LONG, low, REFUSED, finished(OTHER, START - 5 * SECOND)])) == TRIED
+    assert looks((0, [LONG, low, REFUSED, finished(OTHER, START - MINUTE)])) == {"refused": Fate.WAITS}
+
+
+def test_a_strict_queue_tries_its_head_for_ever() -> None:
+    strict = cluster_queue("cq", "team", Quota(16, borrowing_limit=0), queueing_strategy=QueueingStrategy.STRICT_FIFO)
+    told = fates(world([*QUEUES, strict, OTHER, LONG, LOW, REFUSED]))
+    assert told == TRIED
+
+
+def test_a_workload_that_no_longer_fit_in_its_cycle_is_tried_again_at_once() -> None:
+    other = "Workload no longer fits after processing another workload"
+    again = replace(REFUSED, conditions=(Condition("QuotaReserved", False, "Pending", other, START),))
+    assert looks((0, [LONG, LOW, again])) == TRIED
+
+
+def test_a_changed_quota_has_the_whole_tree_tried_again() -> None:
+    foreseer = Foreseer()
+    assert fates(world([*QUEUES, LONG, LOW, OTHER, REFUSED]), foreseer) == {"refused": Fate.WAITS}
+    more = cluster_queue("other", "team", Quota(9))
+    after = world([*QUEUES, more, LONG, LOW, OTHER, REFUSED], now=START + 2 * SECOND)
+    assert fates(after, foreseer) == TRIED
+
+
+def test_below_a_cohort_object_every_status_of_a_cluster_queue_has_the_tree_tried_again() -> None:
+    came = waiting("came", "prod/other", 80)
+    for cohorts, fate in (((cohort("team", "org"),), Fate.AFTER_VICTIMS), ((cohort("team"),), Fate.WAITS)):
+        foreseer, objects = Foreseer(), [*QUEUES, *cohorts, LONG, LOW, REFUSED]
+        assert fates(world(objects), foreseer) == {"refused": Fate.WAITS}
+        assert fates(world([*objects, came], now=START + 2 * SECOND), foreseer)["refused"] is fate
+
+
+class TestPreemptors:
+    """Under BestEffortFIFO the workload whose victims are terminating is tried first, whoever comes."""
+
+    MINE = waiting("mine", "prod/lq", 8, PENDING, minutes_ago=5, priority=50)
+    URGENT = waiting("urgent", "prod/lq", 8, minutes_ago=1, priority=80)
+    OFFERS: tuple[Object, ...] = (
+        *QUEUES,
+        cluster_queue("cq", "team", Quota(16, borrowing_limit=0), preemption=Preemption()),
+        LONG,
+    )
+
+    def test_it_is_admitted_before_one_of_higher_priority(self) -> None:
+        assert fates(world([*self.OFFERS, self.MINE, self.URGENT])) == {"mine": Fate.ADMITTED, "urgent": Fate.WAITS}
+
+    def test_of_two_the_one_that_preempted_last_is_tried_first(self) -> None:
+        second = replace(self.MINE, name="second", uid="second", priority=40)
+        leaving = [
+            evicted(running(name, "prod/other", 0, "other", minutes_ago=9), by, START - ago * SECOND)
+            for name, by, ago in (("v", "mine", 9), ("w", "second", 3))
+        ]
+        told = fates(world([*self.OFFERS, self.MINE, second, *leaving]))
+        assert (told["mine"], told["second"]) == (Fate.WAITS, Fate.ADMITTED)
+
+    def test_it_stays_so_until_it_has_quota(self) -> None:
+        foreseer = Foreseer()
+        full = running("full", "prod/lq", 8, "cq", minutes_ago=9, priority=100)
+        fates(world([*self.OFFERS, full, self.MINE]), foreseer)
+        later = world([*self.OFFERS, self.MINE, self.URGENT], now=START + 2 * SECOND)
+        assert fates(later, foreseer) == {"mine": Fate.ADMITTED, "urgent": Fate.WAITS}
+
+
+class TestFutures:
+    """A simulation that goes on from a live cluster leaves them alone as well."""
+
+    @staticmethod
+    def quota_after(seconds: int, *clusters: tuple[int, Iterable[Object]]) -> dict[str, bool]:
+        footing = Footing(POLICY, seed=0)
+        for at, objects in clusters:
+            whole(footing.catch_up(world([*QUEUES, *objects], now=START + at * SECOND)))
+        simulation = whole(Simulation.on(footing))
+        simulation.advance(simulation.now + seconds * SECOND)
+        found = simulation.snapshot().workloads.all()
+        return {
+            one.name: one.reserved and not one.is_true("Evicted") for one in found if one.name in ("refused", "low")
+        }
+
+    def test_whom_kueue_refused_preempts_nobody(self) -> None:
+        assert self.quota_after(30, (0, [LONG, LOW, REFUSED])) == {"low": True, "refused": False}
+
+    def test_what_was_freed_has_it_tried_again(self) -> None:
+        found = self.quota_after(30, (0, [LONG, LOW, REFUSED, OTHER]), (1, [LONG, LOW, REFUSED]))
+        assert found == {"low": False, "refused": True}

@@ -1,0 +1,21 @@
+"""Forks of recorded clusters decide what the real Kueue decided next."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.shared import CONFORMANCE
+from tests.tools.recorded import ADMISSION, PREEMPTION, next_decisions
+
+LIVE = (CONFORMANCE or Path()) / "live"
+AT_LEAST = {"classical.jsonl.gz": (0.95, 0.97, 0.98, 0.99), "fair.jsonl.gz": (0.90, 0.90, 0.96, 0.94)}
+"""Parts of admissions and preemptions that forks named; of what forks named as next, the parts that came."""
+
+
+@pytest.mark.skipif(not LIVE.is_dir(), reason="no recordings beside the project: they were not replayed")
+@pytest.mark.parametrize("name", AT_LEAST)
+def test_the_next_decisions_of_a_fork_are_those_that_kueue_took(name: str) -> None:
+    score = next_decisions(LIVE / name)
+    pairs = [(score.foreseen, score.taken), (score.came, score.named)]
+    parts = [part[kind] / whole[kind] for part, whole in pairs for kind in (ADMISSION, PREEMPTION)]
+    assert all(part >= bar for part, bar in zip(parts, AT_LEAST[name], strict=True)), parts

@@ -1,0 +1,205 @@
+"""How often the next decisions of a fork are those that Kueue took: recordings of real clusters, replayed.
+
+`python -m tests.tools.recorded FILE.jsonl.gz ...` stops just before each group of decisions (admissions and preemptions
+that follow within `GROUP` of each other), asks a fork of the cluster as the console knows it there what comes next, and
+counts the decisions that it names. Then it looks on as `forecast --check` does, once every two seconds.
+"""
+
+import gzip
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct, field
+
+from gpuconsole.backends.kube.decode import DELETED, Decoder
+from gpuconsole.backends.kube.discovery import Served
+from gpuconsole.backends.kube.joining import Joiner
+from gpuconsole.backends.kube.news import Drop, Put
+from gpuconsole.insight.forecast import Fate, Forecast, Foreseer
+from gpuconsole.insight.forecast_check import Cause, Differences, Observer
+from gpuconsole.insight.forecast_facts import Fact, facts
+from gpuconsole.insight.forecast_trial import agrees
+from gpuconsole.model.clock import SECOND, Span, Time, parse_time
+from gpuconsole.model.events import Applied, Deleted
+from gpuconsole.model.state import ClusterState
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.sim.policy import SimPolicy
+
+EVERY: Span = 2 * SECOND
+GROUP: Span = SECOND // 20
+SOON: Span = 2 * SECOND
+ADMISSION, PREEMPTION = "admission", "preemption"
+KUEUE = "kueue.x-k8s.io"
+_GROUPS = {"Job": ("batch", "v1"), "Namespace": ("", "v1"), "Node": ("", "v1"), "Pod": ("", "v1")}
+
+
+class Line(Struct):
+    """A line of a recording: a list of a kind, or an event."""
+
+    t: float = 0
+    kind: str = ""
+    type: str = ""
+    object: msgspec.Raw = msgspec.Raw(b"null")
+    list: str = ""
+    items: tuple[msgspec.Raw, ...] = ()
+
+
+class _Meta(Struct, frozen=True):
+    creationTimestamp: str = ""
+
+
+class _Named(Struct, frozen=True):
+    metadata: _Meta = _Meta()
+
+
+class Recording:
+    """A recorded cluster: its objects at the begin, then event after event."""
+
+    def __init__(self, path: Path) -> None:
+        with gzip.open(path) as file:
+            lines = [msgspec.json.decode(line, type=Line) for line in file]
+        self.listed = [line for line in lines if line.list]
+        self.events = [line for line in lines if line.kind]
+        made = ((msgspec.json.decode(e.object, type=_Named), e) for e in self.events if e.type == "ADDED")
+        self.begin = max(parse_time(o.metadata.creationTimestamp) - int(e.t * SECOND) for o, e in made)
+        """The moment of t = 0, as near as the creation times tell, which are whole seconds."""
+
+    def play(self) -> Iterator[tuple[Time, list[Applied | Deleted]]]:
+        """What the console takes in at each moment."""
+        joiner, decoders = Joiner(), {}
+        for line in self.listed:
+            decoders[line.list] = decoder = Decoder(_served(line.list), joiner.known)
+            for raw in line.items:
+                thing = decoder.item(raw, self.begin).thing
+                if thing is not None:
+                    put = Put(self.begin, thing, listed=True)
+                    yield self.begin, [e for e in joiner.take(put) if isinstance(e, Applied | Deleted)]
+        for line in self.events:
+            now = self.begin + int(line.t * SECOND)
+            thing = decoders[line.kind].item(line.object, now).thing
+            if thing is not None:
+                news = Drop(now, type(thing), thing.key) if line.type == DELETED else Put(now, thing)
+                yield now, [e for e in joiner.take(news) if isinstance(e, Applied | Deleted)]
+
+
+def _served(kind: str) -> Served:
+    group, version = _GROUPS.get(kind, (KUEUE, "v1beta2"))
+    return Served(group=group, version=version, kind=kind, plural="", namespaced=True)
+
+
+def policy_of(path: Path) -> SimPolicy:
+    """How the recorded Kueue was configured."""
+    return SimPolicy(kueue=KueueConfig(fair_sharing="fair" in path.name, wait_for_pods_ready=None))
+
+
+def _decides(state: ClusterState, events: list[Applied | Deleted]) -> list[Fact]:
+    """What Kueue decided with this change."""
+    for event in events:
+        if isinstance(event, Applied) and isinstance(event.object, Workload):
+            before, after = ClusterState(event.time), ClusterState(event.time)
+            known = state.get(Workload, event.object.key)
+            if known is not None:
+                before.apply(Applied(event.time, known))
+            after.apply(event)
+            return facts(before.freeze(), after.freeze())
+    return []
+
+
+class Score(Struct):
+    """How the next decisions of forks compare with those of Kueue, by kind. Mutates."""
+
+    taken: Counter[str] = field(default_factory=Counter)
+    """Decisions of Kueue."""
+    foreseen: Counter[str] = field(default_factory=Counter)
+    """Of these, those that the fork just before named."""
+    named: Counter[str] = field(default_factory=Counter)
+    """Decisions that forks named as the next."""
+    came: Counter[str] = field(default_factory=Counter)
+    """Of these, those that Kueue took within `SOON`."""
+
+
+class _Decision(NamedTuple):
+    time: Time
+    kind: str
+    workload: str
+
+
+def next_decisions(path: Path) -> Score:
+    """Compare what Kueue decided with what forks just before each group of decisions make of the cluster."""
+    policy, state, foreseer, score = policy_of(path), ClusterState(), Foreseer(), Score()
+    last, looked, before, foreseen = 0, 0, state.freeze(), Forecast()
+    promised: list[_Decision] = []
+    happened: list[_Decision] = []
+    group: set[str] = set()
+    for now, events in Recording(path).play():
+        decided = _decides(state, events)
+        again = any(fact.workload in group for fact in decided)
+        if decided and (again or now - last > GROUP):
+            group.clear()
+            state.time = looked = now
+            before = state.freeze()
+            foreseen = foreseer.forecast(before, policy)
+            promised += _named(foreseen)
+        elif now - looked >= EVERY:
+            state.time = looked = now
+            foreseer.forecast(state.freeze(), policy)
+        for event in events:
+            state.apply(event)
+        after = state.freeze() if decided else before
+        for fact in decided:
+            last, kind = now, PREEMPTION if fact.preempted else ADMISSION
+            group.add(fact.workload)
+            happened.append(_Decision(now, kind, fact.workload))
+            score.taken[kind] += 1
+            score.foreseen[kind] += agrees(foreseen, fact, before, after)
+    for at, kind, workload in promised:
+        score.named[kind] += 1
+        score.came[kind] += any((k, w) == (kind, workload) and at <= t <= at + SOON for t, k, w in happened)
+    return score
+
+
+def _named(foreseen: Forecast) -> Iterator[_Decision]:
+    """What a fork says that comes next: victims, and the admissions of the next cycle."""
+    for one in foreseen.prospects.values():
+        if one.fate is Fate.PREEMPTED:
+            yield _Decision(foreseen.time, PREEMPTION, one.workload)
+        elif one.fate is Fate.ADMITTED and one.cycle == 1:
+            yield _Decision(foreseen.time, ADMISSION, one.workload)
+
+
+def looked_on(path: Path, every: Span = EVERY) -> Differences:
+    """What `forecast --check` says of it, with a look every two seconds."""
+    policy, state, observer, said = policy_of(path), ClusterState(), Observer(), Differences()
+    looked = None
+    for now, events in Recording(path).play():
+        looked = now if looked is None else looked
+        while now - looked >= every:
+            looked += every
+            state.time = looked
+            said += observer.look(state.freeze(), policy)[1]
+        for event in events:
+            state.apply(event)
+    return said
+
+
+def main() -> None:
+    for name in sys.argv[1:]:
+        path = Path(name)
+        score = next_decisions(path)
+        for kind in (ADMISSION, PREEMPTION):
+            print(
+                f"{path.name}: {score.foreseen[kind]} of {score.taken[kind]} {kind}s named by the fork just before; "
+                f"{score.came[kind]} of {score.named[kind]} that forks named came within {SOON // SECOND} s"
+            )
+        said = looked_on(path)
+        causes = ", ".join(f"{cause.value} {said.of(cause)}" for cause in Cause)
+        print(f"{path.name}: {said.decisions} decisions, agreed {said.agreed}, {causes}; part {said.agreement:.3f}")
+
+
+if __name__ == "__main__":
+    main()
