@@ -14,8 +14,8 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.telemetry import measure
 from gpuconsole.ui.answers.antipatterns import antipatterns_lines
 
-VERSION = 2
-"""Since 2 `utilization` has the averages of the cluster and its teams."""
+VERSION = 3
+"""Since 2 `utilization` has the averages of the cluster and its teams; since 3 `unit` says what `gpus` counts."""
 
 
 @click.command()

@@ -12,7 +12,7 @@ from gpuconsole.insight.phases import phase_of
 from gpuconsole.insight.pools import Pool
 from gpuconsole.insight.tables import table
 from gpuconsole.model.clock import SECOND, Span, Time, format_exactly, format_span, format_time
-from gpuconsole.model.device_units import WHOLE_GPU, device_cell
+from gpuconsole.model.device_units import WHOLE_GPU, device_cell, short_amount
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
@@ -32,9 +32,9 @@ _STATES = {
 }
 
 
-VERSION = 3
+VERSION = 4
 """Of the document of `-o json`: a workload's state is its phase by Kueue's conditions and its pods since 2; since 3
-`gpus` counts what `unit` names."""
+`gpus` counts what `unit` names, since 4 also of `pools`."""
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -173,7 +173,15 @@ def pools_as_text(rows: Sequence[Pool]) -> list[str]:
     """What the node pools came to, for people; nothing where there are none."""
     cells = [
         (
-            *(row.name, row.autoscaler, row.nodes, f"{row.used}/{row.gpus}", row.spot, row.launched, row.gone),
+            *(
+                row.name,
+                row.autoscaler,
+                row.nodes,
+                f"{row.used}/{short_amount(row.gpus, row.unit)}",
+                row.spot,
+                row.launched,
+                row.gone,
+            ),
             *(row.interrupted, f"{row.hourly:.2f}", f"{row.idle_hourly:.2f}", f"{row.spent:.2f}"),
         )
         for row in rows

@@ -22,7 +22,7 @@ from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.insight.who import counts
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.device_units import added, described
+from gpuconsole.model.device_units import ANY_DEVICE, added, described
 from gpuconsole.model.events import Happened
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
@@ -60,7 +60,7 @@ def _gangs(snapshot: Snapshot) -> Iterator[Attention]:
     free = {row.node: row.states[GpuState.IDLE] for row in gpu_rows(snapshot)}
     locked = deadlock(snapshot, free) if snapshot.seen.all_of(Workload, *PLACES) else None
     if locked is not None:
-        parts = "; ".join(f"{g.name} holds {g.held_gpus} and needs {g.missing_gpus} more" for g in locked.gangs[:4])
+        parts = "; ".join(f"{g.name} holds {g.held} and needs {g.missing_gpus} more" for g in locked.gangs[:4])
         yield Attention(
             trouble=Trouble.DEADLOCK,
             text=f"Deadlock: {len(locked.gangs)} half-placed jobs hold {locked.held} and wait: {parts}",
@@ -70,7 +70,7 @@ def _gangs(snapshot: Snapshot) -> Iterator[Attention]:
         )
     for gang in gangs:
         if snapshot.time - gang.since >= GANG_WAIT or gang.held_gpus:
-            holds = f", and holds {counted(gang.held_gpus, gang.unit)} meanwhile" if gang.held_gpus else ""
+            holds = f", and holds {gang.held} meanwhile" if gang.held_gpus else ""
             yield Attention(
                 trouble=Trouble.GANG,
                 text=f"{gang.name} waits whole: {gang.placed} of {gang.needed} pods have a node{holds}",
@@ -172,16 +172,17 @@ def _measured(snapshot: Snapshot, measured: Iterable[Alarm]) -> Iterator[Attenti
         for alarm in found[:ALARMS_LISTED]:
             known = alarm.workload in snapshot.workloads and trouble in (Trouble.GPU_UNUSED, Trouble.GPU_WASTED)
             table, key = ("workloads", alarm.workload) if known else ("nodes", alarm.node)
-            text = alarm.text + _borrowed(borrowed.get(alarm.workload, 0) if rule is Rule.IDLE else 0)
+            text = alarm.text + _borrowed(borrowed.get(alarm.workload, 0) if rule is Rule.IDLE else 0, alarm.unit)
             yield Attention(trouble=trouble, text=text, table=table, key=key, gpus=alarm.gpus)
         rest = sum(alarm.gpus for alarm in found[ALARMS_LISTED:])
         if rest:
-            text = f"{counted(rest, 'more GPU')} {words}"
+            units = {alarm.unit for alarm in found[ALARMS_LISTED:]}
+            text = f"{counted(rest, f'more {units.pop() if len(units) == 1 else ANY_DEVICE}')} {words}"
             yield Attention(trouble=trouble, text=text, table="nodes", key=found[ALARMS_LISTED].node)
 
 
-def _borrowed(gpus: int) -> str:
-    return f"; it borrows {counted(gpus, 'GPU')}" if gpus else ""
+def _borrowed(count: int, unit: str) -> str:
+    return f"; it borrows {counted(count, unit)}" if count else ""
 
 
 def _patterns(snapshot: Snapshot, measured: Iterable[Alarm]) -> Iterator[Attention]:

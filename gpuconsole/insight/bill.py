@@ -8,7 +8,7 @@ from msgspec import Struct
 from gpuconsole.insight.gpumap import dra_devices
 from gpuconsole.insight.holdings import Holding, holdings, queue_of
 from gpuconsole.insight.losses import NOTHING_LOST, Losses, LostWork
-from gpuconsole.insight.pools import Pool, pools
+from gpuconsole.insight.pools import Pool, device_use, pools
 from gpuconsole.model.autoscaling import SPOT, Instance, machine_hourly
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.gpus.instances import division_of
@@ -141,6 +141,7 @@ def _fixed(
     spot = [node for node in nodes if is_spot(node.labels)]
     parts = {node.name: sum(one.part for one in held.get(node.name, ())) for node in nodes}
     idle = sum(fixed[node.name] * max(0.0, 1.0 - _taken(node, parts[node.name], held)) for node in nodes)
+    offered = device_use(snapshot, list(fixed))
     pool = Pool(
         name=FIXED,
         autoscaler="",
@@ -148,8 +149,9 @@ def _fixed(
         starting=0,
         leaving=0,
         spot=len(spot),
-        gpus=sum(node.gpus for node in nodes),
-        used=round(sum(one.gpus for node in nodes for one in held.get(node.name, ()))),
+        gpus=offered.total,
+        used=offered.used,
+        unit=offered.unit,
         hourly=sum(fixed.values()),
         idle_hourly=idle,
         saved_hourly=0.0,

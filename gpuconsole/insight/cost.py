@@ -7,15 +7,17 @@ from msgspec import Struct
 
 from gpuconsole.insight.demand import held, pod_accelerators, pod_gpus
 from gpuconsole.insight.device_demand import device_counter, quota_accelerators
+from gpuconsole.insight.gpumap import GpuRow, gpu_rows
 from gpuconsole.insight.unsaved import Unsaved, gpu_time, unsaved_now
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.autoscaling import machine_hourly
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.device_requests import pod_hourly
-from gpuconsole.model.device_units import is_counted
+from gpuconsole.model.device_units import ANY_DEVICE, DeviceUnit, is_counted
 from gpuconsole.model.gpus.instances import division_of, part_of_gpu
 from gpuconsole.model.prices import Prices, gpu_hourly, gpu_type
+from gpuconsole.model.quantity import MIG_PREFIX
 from gpuconsole.model.resources import is_mig
 from gpuconsole.model.scan import different
 from gpuconsole.model.snapshot import Snapshot
@@ -64,6 +66,28 @@ def nodes_hourly(snapshot: Snapshot, prices: Prices) -> float:
         costs[place] = node_hourly(node, prices) if node is not None else 0.0
     _hourly[:] = [(rows, prices, costs)]
     return sum(costs)
+
+
+def unit_hourly(snapshot: Snapshot, unit: str, prices: Prices, node: str = "") -> float:
+    """USD an hour for one accelerator of a unit (`GPU`, `MIG 1g.10gb instance`): a mean over a node, or over all.
+
+    Of `MIG instance` it is a mean over all profiles, and of `device` over everything.
+    """
+    total, count = 0.0, 0
+    for row in gpu_rows(snapshot):
+        for one, number in row.units.items() if node in ("", row.node) else ():
+            if unit in (one.noun, one.kind.value, ANY_DEVICE):
+                total += number * _one_hourly(snapshot.nodes[row.node], row, one, prices)
+                count += number
+    return total / count if count else 0.0
+
+
+def _one_hourly(node: Node, row: GpuRow, unit: DeviceUnit, prices: Prices) -> float:
+    """USD an hour for one unit of a node."""
+    if unit == row.unit:
+        return gpu_hourly(node, prices)
+    part = part_of_gpu(f"{MIG_PREFIX}{unit.profile}", node.labels) if unit.profile else 1.0
+    return part * prices.hourly(node.labels)
 
 
 def hourly(snapshot: Snapshot, workload: Workload, prices: Prices) -> float:

@@ -32,6 +32,11 @@ class Gang(Struct, frozen=True, kw_only=True):
     since: Time
     """When the oldest waiting pod was made."""
 
+    @property
+    def held(self) -> str:
+        """What its placed pods hold, in words: `4 MIG 1g.10gb instances`."""
+        return counted(self.held_gpus, self.unit)
+
 
 class Deadlock(Struct, frozen=True):
     """Gangs that hold GPUs and wait for those that the others hold."""
@@ -43,10 +48,14 @@ class Deadlock(Struct, frozen=True):
         return sum(gang.held_gpus for gang in self.gangs)
 
     @property
+    def unit(self) -> str:
+        units = {gang.unit for gang in self.gangs}
+        return units.pop() if len(units) == 1 else ANY_DEVICE
+
+    @property
     def held(self) -> str:
         """The same in words: `8 GPUs`, `4 MIG 1g.10gb instances`."""
-        units = {gang.unit for gang in self.gangs}
-        return counted(self.held_gpus, units.pop() if len(units) == 1 else ANY_DEVICE)
+        return counted(self.held_gpus, self.unit)
 
 
 def gang_key(pod: Pod) -> tuple[str, str]:

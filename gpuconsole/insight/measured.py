@@ -9,6 +9,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
+from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit
 from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry, busy
 
 HOT = 87.0
@@ -62,6 +63,8 @@ class Gpu(Struct, frozen=True, kw_only=True):
     workload: str = ""
     since: Time = 0
     """When its pod started."""
+    unit: DeviceUnit = WHOLE_GPU
+    """What it is: a GPU, a MIG instance, or a replica where the source names each of them."""
 
     def value(self, measure: Measure) -> float | None:
         return self.telemetry.value(self.position, measure)

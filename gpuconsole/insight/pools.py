@@ -1,12 +1,16 @@
 """Node pools: what each autoscaled group of machines is, does and costs, now and so far."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 from msgspec import Struct
 
+from gpuconsole.insight.gpumap import gpu_map
+from gpuconsole.insight.holdings import holdings
 from gpuconsole.insight.whereabouts import Pods, whereabouts
 from gpuconsole.model.autoscaling import SPOT, Instance, NodeGroup
 from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.device_units import WHOLE_GPU, added, in_one_unit
 from gpuconsole.model.gpus.sharing import device
 from gpuconsole.model.snapshot import Snapshot
 
@@ -22,8 +26,11 @@ class Pool(Struct, frozen=True, kw_only=True):
     leaving: int
     spot: int
     gpus: int
+    """GPUs, or what `unit` names."""
     used: int
-    """GPUs that pods hold, or a part of which they hold."""
+    """Those that pods hold, or a part of which they hold."""
+    unit: str = WHOLE_GPU.noun
+    """What the nodes offer: a pool of divided, shared or claimed GPUs is counted in these."""
     hourly: float
     """USD an hour for all machines, those that start or leave included."""
     idle_hourly: float
@@ -51,8 +58,27 @@ def _devices(node: Node | None, pod: Pod) -> Iterable[str]:
     yield from (f"whole {device(index, node.gpus, node.labels)}" for index in pod.gpus)
 
 
+class DeviceUse(NamedTuple):
+    """Accelerators of some nodes: how many there are, how many pods hold, and what is counted."""
+
+    total: int
+    used: int
+    unit: str
+
+
+def device_use(snapshot: Snapshot, nodes: Collection[str]) -> DeviceUse:
+    """Count the accelerators of nodes in the units that they offer; a GPU that pods share counts by what they hold."""
+    rows = gpu_map(snapshot).by_node
+    total, unit = in_one_unit(added(*(rows[name].units for name in nodes if name in rows)))
+    held = holdings(snapshot)
+    pods = [one for name in nodes for one in held.get(name, ())]
+    return DeviceUse(total, round(sum(one.gpus for one in pods)) + sum(sum(one.parts.values()) for one in pods), unit)
+
+
 def _pool(snapshot: Snapshot, group: NodeGroup) -> Pool:
     where = whereabouts(snapshot)
+    offered = device_use(snapshot, [one.name for one in group.instances])
+    whole = offered.unit == WHOLE_GPU.noun
     held = {one.name: _held(snapshot, one.name, where.on(one.name)) for one in group.instances}
     ready = [one for one in group.instances if one.ready is not None and one.leaving is None]
     return Pool(
@@ -62,8 +88,9 @@ def _pool(snapshot: Snapshot, group: NodeGroup) -> Pool:
         starting=sum(one.ready is None for one in group.instances),
         leaving=sum(one.leaving is not None for one in group.instances),
         spot=sum(one.capacity_type == SPOT for one in group.instances),
-        gpus=sum(one.gpus for one in group.instances),
-        used=sum(held[one.name] for one in group.instances),
+        gpus=sum(one.gpus for one in group.instances) if whole else offered.total,
+        used=sum(held[one.name] for one in group.instances) if whole else offered.used,
+        unit=offered.unit,
         hourly=group.hourly,
         idle_hourly=sum(_idle(one, held[one.name], where.on(one.name)) for one in group.instances),
         saved_hourly=sum(max(0.0, one.list_price - one.price) for one in group.instances),

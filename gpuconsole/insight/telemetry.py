@@ -3,6 +3,7 @@
 What is stale counts nowhere. Nodes are looked at again only when they were measured anew or their owners changed.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
@@ -13,6 +14,7 @@ from gpuconsole.insight.measured import Gpu, Rule, odd
 from gpuconsole.insight.once import once
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, UnitKind, Units, added, in_one_unit, order_of
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.telemetry import Measure, NodeTelemetry
 
@@ -49,7 +51,8 @@ class Average(Struct, frozen=True, kw_only=True):
     team: str
     """A namespace; empty for the whole cluster."""
     gpus: int
-    """GPUs and MIG instances that the source names and running pods have."""
+    """GPUs, or what `unit` names, that the source names and running pods have."""
+    unit: str = WHOLE_GPU.noun
     measured: int
     utilization: float | None
     """Percent of the time in which a kernel ran (`DCGM_FI_DEV_GPU_UTIL`, or the engine's activity)."""
@@ -81,6 +84,8 @@ class Alarm(Struct, frozen=True, kw_only=True):
     node: str
     workload: str = ""
     gpus: int = 1
+    """GPUs, or what `unit` names."""
+    unit: str = WHOLE_GPU.noun
     since: Time | None = None
 
 
@@ -123,6 +128,7 @@ class _Part(Struct, frozen=True):
     """What one owner has on one node."""
 
     gpus: int
+    units: Units
     measured: int
     sums: tuple[_Sum, ...]
 
@@ -194,7 +200,8 @@ def _by_team(snapshot: Snapshot, devices: Iterable[Gpu], row: GpuRow | None) -> 
 
 def _part(owned: Sequence[Gpu]) -> _Part:
     sums = tuple(_sum([gpu.busy if one is None else gpu.value(one) for gpu in owned]) for one in _SUMMED)
-    return _Part(len(owned), sum(gpu.busy is not None or gpu.value(Measure.SM) is not None for gpu in owned), sums)
+    measured = sum(gpu.busy is not None or gpu.value(Measure.SM) is not None for gpu in owned)
+    return _Part(len(owned), Counter(gpu.unit for gpu in owned), measured, sums)
 
 
 def _sum(values: Sequence[float | None]) -> _Sum:
@@ -222,6 +229,9 @@ def of_pods(snapshot: Snapshot, pods: Sequence[Pod]) -> list[Gpu]:
 
 def _of_node(snapshot: Snapshot, telemetry: NodeTelemetry, row: GpuRow | None) -> Iterator[Gpu]:
     owners = {cell.index: cell.pod for cell in row.cells if cell.pod and not cell.assumed} if row is not None else {}
+    whole = sum(device.instance < 0 for device in telemetry.devices)
+    # A source that names fewer devices than there are replicas of shared GPUs measures the GPUs themselves.
+    offered = row.unit if row is not None and whole == len(row.cells) else WHOLE_GPU
     for position, device in enumerate(telemetry.devices):
         key = device.pod or (owners.get(device.gpu, "") if device.instance < 0 else "")
         pod: Pod | None = snapshot.pods.get(key) if key else None
@@ -233,6 +243,7 @@ def _of_node(snapshot: Snapshot, telemetry: NodeTelemetry, row: GpuRow | None) -
             pod=key,
             workload=(pod.workload or pod.job) if pod is not None else "",
             since=(pod.started or pod.bound) if pod is not None else 0,
+            unit=DeviceUnit(UnitKind.MIG, device.profile) if device.instance >= 0 else offered,
         )
 
 
@@ -284,9 +295,11 @@ def _average(team: str, parts: Sequence[_Part]) -> Average | None:
     busy, sm = (sum((part.sums[place] for part in parts), _Sum()).mean for place in (_BUSY, _SM))
     if not measured:
         return None
+    count, unit = in_one_unit(added(*(part.units for part in parts)))
     return Average(
         team=team,
-        gpus=sum(part.gpus for part in parts),
+        gpus=count,
+        unit=unit,
         measured=measured,
         utilization=busy,
         sm=100 * sm if sm is not None else None,
@@ -348,15 +361,21 @@ def _idle(devices: Sequence[tuple[Gpu, Time]], now: Time) -> Iterator[Alarm]:
         first, since = owned[0][0], max(begun for _, begun in owned)
         has, them = _counted([gpu for gpu, _ in owned], "a"), "it" if len(owned) == 1 else "them"
         text = f"{owner} has {has} and has not used {them} for {format_span(now - since)}"
-        gpus = len({(gpu.node, gpu.device.gpu) for gpu, _ in owned})
-        yield Alarm(rule=Rule.IDLE, text=text, node=first.node, workload=first.workload, gpus=gpus, since=since)
+        gpus, unit = _amount([gpu for gpu, _ in owned])
+        yield Alarm(
+            rule=Rule.IDLE, text=text, node=first.node, workload=first.workload, gpus=gpus, unit=unit, since=since
+        )
+
+
+def _amount(owned: Sequence[Gpu]) -> tuple[int, str]:
+    return in_one_unit(Counter(gpu.unit for gpu in owned))
 
 
 def _counted(owned: Sequence[Gpu], one: str = "1") -> str:
-    """`1 GPU`, `2 GPUs`, `6 MIG instances`: an instance is no GPU."""
-    instances = sum(gpu.device.instance >= 0 for gpu in owned)
-    parts = ((len(owned) - instances, "GPU"), (instances, "MIG instance"))
-    return " and ".join(f"{one} {what}" if number == 1 else f"{number} {what}s" for number, what in parts if number)
+    """`1 GPU`, `2 GPUs`, `6 MIG 1g.10gb instances`: an instance is no GPU."""
+    found = Counter(gpu.unit for gpu in owned)
+    parts = ((found[unit], unit.noun) for unit in sorted(found, key=order_of))
+    return " and ".join(f"{one} {what}" if number == 1 else f"{number} {what}s" for number, what in parts)
 
 
 def _wasted(strange: Sequence[tuple[Rule, Gpu, str]]) -> Iterator[Alarm]:
@@ -366,5 +385,6 @@ def _wasted(strange: Sequence[tuple[Rule, Gpu, str]]) -> Iterator[Alarm]:
         if rule in (Rule.HOARDING, Rule.EMPTY):
             found.setdefault((rule, gpu.workload, text), []).append(gpu)
     for (rule, owner, text), owned in found.items():
-        gpus = len({(gpu.node, gpu.device.gpu) for gpu in owned})
-        yield Alarm(rule=rule, text=f"{owner} {text}: {_counted(owned)}", node=owned[0].node, workload=owner, gpus=gpus)
+        gpus, unit = _amount(owned)
+        words = f"{owner} {text}: {_counted(owned)}"
+        yield Alarm(rule=rule, text=words, node=owned[0].node, workload=owner, gpus=gpus, unit=unit)

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from gpuconsole.insight.bill import Bill, By, Cost, PoolCost
 from gpuconsole.insight.losses import LostWork
+from gpuconsole.model.device_units import WHOLE_GPU, short_plural
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.resources import short
 from gpuconsole.ui import format as fmt
@@ -38,6 +39,11 @@ def _nodes(row: PoolCost) -> Cell:
     return tuple(pieces)
 
 
+def _devices(row: PoolCost) -> Cell:
+    unit = "" if row.pool.unit == WHOLE_GPU.noun else f" {short_plural(row.pool.unit)[:3]}"
+    return f"{fmt.number(row.pool.used)}/{fmt.number(row.pool.gpus)}{unit}"
+
+
 def _limits(row: PoolCost) -> Cell:
     words = [f"{fmt.resource(name)} {format_quantity(name, row.limits[name])}" for name in short(row.limits)]
     return " ".join(words) or ((fmt.NOTHING, "dim"),)
@@ -54,7 +60,7 @@ POOLS: tuple[Column[PoolCost], ...] = (
     Column("NODES", _nodes, id="nodes", width=8, sort=lambda row: row.pool.nodes, down=True),
     Column(
         "GPUs",
-        lambda row: f"{fmt.number(row.pool.used)}/{fmt.number(row.pool.gpus)}",
+        _devices,
         id="usage",
         width=13,
         align="right",

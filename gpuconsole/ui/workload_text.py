@@ -5,6 +5,7 @@ from typing import NamedTuple
 from gpuconsole.insight.ahead import Ahead
 from gpuconsole.insight.codes import UNDER_WAY
 from gpuconsole.insight.forecast import Forecast
+from gpuconsole.insight.gpumap import gpu_map
 from gpuconsole.insight.pending import Explanation
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.tables import counted
@@ -12,7 +13,7 @@ from gpuconsole.insight.timeline import Moment
 from gpuconsole.insight.why import Tried
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.device_units import described
+from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, described
 from gpuconsole.model.events import Happened
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Phase, Workload
@@ -162,7 +163,8 @@ def pod_lines(facts: Facts) -> list[Painted]:
     lines = [heading(f"PODS {len(facts.pods)}")]
     if not facts.pods:
         lines.append(line((f"  none{_why_no_pods(facts.workload)}", "dim")))
-    lines += [_pod(pod) for pod in sorted(facts.pods, key=lambda pod: (pod.pod_set, pod.index, pod.name))]
+    pods = sorted(facts.pods, key=lambda pod: (pod.pod_set, pod.index, pod.name))
+    lines += [pod_line(facts.snapshot, pod) for pod in pods]
     if facts.joined:
         lines.append(line((f"  {facts.joined}", "dim")))
     if facts.groups:
@@ -176,10 +178,15 @@ def pod_lines(facts: Facts) -> list[Painted]:
     return [*lines, *events(facts.history, facts.now)]
 
 
-def _pod(pod: Pod) -> Painted:
+def pod_line(snapshot: Snapshot, pod: Pod) -> Painted:
+    """A pod with its phase, its node and its GPUs, MIG instances, replicas or DRA devices."""
     looks = {"Running": ("●", "running"), "Pending": ("◐", "pending"), "Failed": ("⚠", "fault")}
     glyph, role = looks.get(pod.phase, ("✓", "dim"))
-    gpus = f"  GPU {','.join(map(str, pod.gpus))}" if pod.gpus else ""
+    row = gpu_map(snapshot).by_node.get(pod.node)
+    unit = row.unit.noun if row is not None else WHOLE_GPU.noun
+    gpus = f"  {unit} {','.join(map(str, pod.gpus))}" if pod.gpus else ""
     gpus += "".join(f"  MIG {one.profile} of GPU {one.gpu}" for one in pod.slices)
+    claimed = [cell.device for cell in row.devices if cell.pod == pod.key and cell.device] if row is not None else []
+    gpus += f"  {DRA_DEVICE.noun} {','.join(claimed)}" if claimed else ""
     where = pod.node or (pod.reason or "no node yet")
     return line("  ", (f"{glyph} {pod.phase}", role), f"  {pod.name}  {where}", (gpus, "own"))

@@ -11,7 +11,8 @@ def test_antipatterns_for_people(gpuconsole: Line) -> None:
         "",
         "gang-deadlock: 2 half-placed jobs hold 8 GPUs and wait for each other",
         "  cost      720.00 $ a day (8.0 GPUs)",
-        "  evidence  PyTorchJob/default/blue: holds 4, needs 2 more, PyTorchJob/default/green: holds 4, needs 2 more",
+        "  evidence  PyTorchJob/default/blue: holds 4 GPUs, needs 2 more, PyTorchJob/default/green: holds 4 GPUs,"
+        " needs 2 more",
         "  fix       evict one of them; place gangs as a whole (Kueue's waitForPodsReady, a PodGroup, or a gang"
         " scheduler)",
     ]
@@ -20,7 +21,7 @@ def test_antipatterns_for_people(gpuconsole: Line) -> None:
 def test_antipatterns_for_programs(gpuconsole: Line) -> None:
     document = json.loads(gpuconsole("antipatterns", "two-jobs-without", "--until", "1h", "-o", "json").out)
     (one,) = document["answer"]["patterns"]
-    assert (document["kind"], document["version"], document["answer"]["measured"]) == ("Antipatterns", 2, True)
+    assert (document["kind"], document["version"], document["answer"]["measured"]) == ("Antipatterns", 3, True)
     assert document["answer"]["cost_per_day"] == 720.0
     assert {name: one[name] for name in ("code", "subject", "table", "gpus", "cost_per_day")} == {
         "code": "gang-deadlock",

@@ -110,7 +110,7 @@ def test_half_gangs_that_wait_for_each_other() -> None:
 
     (one,) = found(node("n1", 4), *gang("a", 0), *gang("b", 2))
     assert (one.code, one.gpus, one.cost_per_day) == (Code.DEADLOCK, 4, 4 * 2.0 * 24)
-    assert one.evidence == {"Job/team/a": "holds 2, needs 2 more", "Job/team/b": "holds 2, needs 2 more"}
+    assert one.evidence == {"Job/team/a": "holds 2 GPUs, needs 2 more", "Job/team/b": "holds 2 GPUs, needs 2 more"}
 
 
 def monopoly(quota: Quota) -> tuple[Object, ...]:

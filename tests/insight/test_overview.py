@@ -295,7 +295,7 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             (
                 Trouble.DEADLOCK,
                 "Deadlock: 2 half-placed jobs hold 4 GPUs and wait: "
-                "Job/t/a holds 2 and needs 2 more; Job/t/b holds 2 and needs 2 more",
+                "Job/t/a holds 2 GPUs and needs 2 more; Job/t/b holds 2 GPUs and needs 2 more",
             ),
             (Trouble.GANG, "Job/t/a waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile"),
             (Trouble.GANG, "Job/t/b waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile"),
@@ -347,7 +347,7 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             (
                 Trouble.DEADLOCK,
                 "Deadlock: 2 half-placed jobs hold 4 GPUs and wait: "
-                "team/a holds 2 and needs 2 more; team/b holds 2 and needs 1 more",
+                "team/a holds 2 GPUs and needs 2 more; team/b holds 2 GPUs and needs 1 more",
             ),
             (Trouble.GANG, "team/a waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile"),
             (Trouble.GANG, "team/b waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile"),

@@ -118,13 +118,13 @@ def test_idle_gpus_are_one_line_a_workload_and_count_from_the_start_of_the_pod()
     )
 
 
-def test_instances_of_one_gpu_are_called_so_and_are_one_gpu() -> None:
+def test_instances_of_one_gpu_are_called_and_counted_so() -> None:
     pod = replace(POD, gpus=())
     parts = tuple(Device(gpu=0, instance=n, profile="1g.10gb", pod="team/train-0") for n in range(3))
     seen = snapshot(NODE, TRAIN, pod, told(devices=parts, idle=(START, START, START)))
     (alarm,) = alarms(seen)
-    assert alarm.text.startswith("team/train has 3 MIG instances and has not used them for")
-    assert alarm.gpus == 1
+    assert alarm.text.startswith("team/train has 3 MIG 1g.10gb instances and has not used them for")
+    assert (alarm.gpus, alarm.unit) == (3, "MIG 1g.10gb instance")
 
 
 def test_a_gpu_that_nobody_has_may_be_idle() -> None:

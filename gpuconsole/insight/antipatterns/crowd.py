@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from gpuconsole.insight.antipatterns.monopoly import MONOPOLY, team_monopolies
 from gpuconsole.insight.antipatterns.pattern import DAY_HOURS, Code, Pattern
 from gpuconsole.insight.capacity import capacity
-from gpuconsole.insight.cost import node_hourly
+from gpuconsole.insight.cost import unit_hourly
 from gpuconsole.insight.fragmentation import usefulness
 from gpuconsole.insight.gangs import deadlock
 from gpuconsole.insight.gpumap import GpuState, gpu_rows
@@ -40,13 +40,6 @@ def find(snapshot: Snapshot, prices: Prices, history: Sequence[Happened]) -> Ite
     yield from _thrash(snapshot, rows(history))
 
 
-def gpu_price(snapshot: Snapshot, prices: Prices) -> float:
-    """USD an hour of a GPU of this cluster, as a mean."""
-    nodes = [node for node in snapshot.nodes.all() if node.gpus]
-    total = sum(node.gpus for node in nodes)
-    return sum(node_hourly(node, prices) for node in nodes) / total if total else 0.0
-
-
 def _deadlock(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
     free = {row.node: row.counts[GpuState.IDLE] for row in gpu_rows(snapshot)}
     locked = deadlock(snapshot, free)
@@ -58,9 +51,10 @@ def _deadlock(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
         subject=first.name,
         table="workloads" if first.name in snapshot.workloads else "jobs",
         text=f"{len(locked.gangs)} half-placed jobs hold {locked.held} and wait for each other",
-        evidence={gang.name: f"holds {gang.held_gpus}, needs {gang.missing_gpus} more" for gang in locked.gangs},
+        evidence={gang.name: f"holds {gang.held}, needs {gang.missing_gpus} more" for gang in locked.gangs},
         gpus=locked.held_gpus,
-        cost_per_day=locked.held_gpus * gpu_price(snapshot, prices) * DAY_HOURS,
+        unit=locked.unit,
+        cost_per_day=locked.held_gpus * unit_hourly(snapshot, locked.unit, prices) * DAY_HOURS,
         fix="evict one of them; place gangs as a whole (Kueue's waitForPodsReady, a PodGroup, or a gang scheduler)",
         since=first.since,
     )
@@ -81,7 +75,8 @@ def monopoly(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
                 code=Code.MONOPOLY,
                 subject=node.name,
                 table="cluster_queues",
-                text=f"{node.name} holds {100 * part:.0f} % of the GPUs of {root.name}; {names} wait below their quota",
+                text=f"{node.name} holds {100 * part:.0f} % of the {root.unit}s of {root.name};"
+                f" {names} wait below their quota",
                 evidence={
                     "holds": node.gpus.used,
                     "owns": node.gpus.nominal,
@@ -89,7 +84,8 @@ def monopoly(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
                     "others wait for": sum(one.pending_gpus for one in starved),
                 },
                 gpus=node.gpus.borrowed,
-                cost_per_day=node.gpus.borrowed * gpu_price(snapshot, prices) * DAY_HOURS,
+                unit=node.unit,
+                cost_per_day=node.gpus.borrowed * unit_hourly(snapshot, node.unit, prices) * DAY_HOURS,
                 fix="set a borrowingLimit there or lendingLimits at the others, or let those reclaim",
             )
 
@@ -128,7 +124,8 @@ def _shared_queues(root: QuotaNode, snapshot: Snapshot, prices: Prices) -> Itera
                     "others wait for": sum(asked[other] for other in starved),
                 },
                 gpus=used - part,
-                cost_per_day=(used - part) * gpu_price(snapshot, prices) * DAY_HOURS,
+                unit=node.unit,
+                cost_per_day=(used - part) * unit_hourly(snapshot, node.unit, prices) * DAY_HOURS,
                 fix="give each namespace a ClusterQueue of its own, in one cohort, or use admission fair sharing",
             )
 
@@ -138,17 +135,19 @@ def _fragments(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
     measure = answer.fragments
     if measure.idle < FEW or measure.percent < FRAGMENTED:
         return
+    unit = answer.cluster.unit
     yield Pattern(
         code=Code.FRAGMENTATION,
         subject="",
-        text=f"{measure.fragment:.0f} of {measure.idle} idle GPUs are fragments that the usual pods cannot use",
+        text=f"{measure.fragment:.0f} of {measure.idle} idle {unit}s are fragments that the usual pods cannot use",
         evidence={
             "idle": measure.idle,
             "percent": round(measure.percent),
             "most on one node": answer.cluster.largest_pod,
         },
         gpus=measure.fragment,
-        cost_per_day=measure.fragment * gpu_price(snapshot, prices) * DAY_HOURS,
+        unit=unit,
+        cost_per_day=measure.fragment * unit_hourly(snapshot, unit, prices) * DAY_HOURS,
         fix="pack small pods together (binpack, MostAllocated), consolidate, or divide GPUs by MIG for small work",
     )
 

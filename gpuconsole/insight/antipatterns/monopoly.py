@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.antipatterns.pattern import DAY_HOURS, Code, Pattern
 from gpuconsole.insight.basis import PLACES
-from gpuconsole.insight.cost import node_hourly
+from gpuconsole.insight.cost import unit_hourly
 from gpuconsole.insight.engine_queues import queues
 from gpuconsole.insight.engine_shares import ENGINES
 from gpuconsole.insight.engine_uses import volcano_uses
@@ -70,7 +70,8 @@ def team_monopolies(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
                 "others wait for": round(sum(teams[other].wanted for other in starved), 1),
             },
             gpus=beyond,
-            cost_per_day=beyond * _unit_price(snapshot, prices, total) * DAY_HOURS,
+            unit=unit.noun,
+            cost_per_day=beyond * unit_hourly(snapshot, unit.noun, prices) * DAY_HOURS,
             fix=_FIXES[kind],
         )
 
@@ -126,8 +127,3 @@ def _shares(snapshot: Snapshot, teams: Mapping[str, _Team], total: int) -> dict[
     if not 0 < sum(deserved.values()) <= total:
         return dict.fromkeys(teams, equal)
     return {name: deserved.get(name, 0.0) for name in teams}
-
-
-def _unit_price(snapshot: Snapshot, prices: Prices, total: int) -> float:
-    """USD an hour of one accelerator, as a mean."""
-    return sum(node_hourly(node, prices) for node in snapshot.nodes.all()) / total if total else 0.0

@@ -6,6 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
+from gpuconsole.model.device_units import WHOLE_GPU
 
 DAY_HOURS = 24
 
@@ -38,9 +39,10 @@ class Pattern(Struct, frozen=True, kw_only=True):
     evidence: Mapping[str, str | int | float] = {}
     """The numbers that show it."""
     gpus: float = 0.0
-    """That are of no use, or of less than they could be."""
+    """GPUs, or what `unit` names, that are of no use, or of less than they could be."""
+    unit: str = WHOLE_GPU.noun
     cost_per_day: float = 0.0
-    """USD of these GPUs for a day, as long as it stays so; 0 where nothing is paid for it."""
+    """USD of these for a day, as long as it stays so; 0 where nothing is paid for it."""
     shared_cost_per_day: float = 0.0
     """Of that, what another pattern counts as well: evictions of a workload inside a circle of queues."""
     fix: str

@@ -1,10 +1,11 @@
-"""GPUs that somebody has and does not use, by telemetry: idle, idle and borrowed, or far too many for the work."""
+"""Accelerators that somebody has and does not use, by telemetry: idle, idle and borrowed, or too many for the work."""
 
 from collections.abc import Container, Iterator
 
 from gpuconsole.insight.antipatterns.pattern import DAY_HOURS, Code, Pattern
 from gpuconsole.insight.borrowing import borrowed_gpus
-from gpuconsole.insight.cost import hourly, node_hourly
+from gpuconsole.insight.cost import hourly, unit_hourly
+from gpuconsole.insight.device_demand import amount_of
 from gpuconsole.insight.measured import Rule
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.telemetry import LOW_UTILIZATION, Alarm, Average, alarms, sm_by_workload, utilization
@@ -34,7 +35,7 @@ def low_utilization(snapshot: Snapshot) -> Iterator[Pattern]:
         if not one.is_low:
             continue
         evidence = {
-            "GPUs": one.gpus,
+            f"{one.unit}s": one.gpus,
             "measured": one.measured,
             "SM percent": round(one.sm, 1) if one.sm is not None else "",
             "utilization percent": round(one.utilization, 1) if one.utilization is not None else "",
@@ -47,6 +48,7 @@ def low_utilization(snapshot: Snapshot) -> Iterator[Pattern]:
             text=low_utilization_text(one),
             evidence=evidence,
             gpus=one.gpus * (1 - one.percent / 100),
+            unit=one.unit,
             fix="look at its workloads with the lowest SM activity: feed them better, or give them MIG instances"
             " or shared GPUs",
         )
@@ -56,7 +58,7 @@ def low_utilization_text(one: Average) -> str:
     """`team speech: average SM activity 18% on 24 GPUs`."""
     who = f"team {one.team}" if one.team else "the cluster"
     what = "SM activity" if one.sm is not None else "utilization"
-    return f"{who}: average {what} {one.percent:.0f}% on {counted(one.gpus, 'GPU')}, below {LOW_UTILIZATION:.0f}%"
+    return f"{who}: average {what} {one.percent:.0f}% on {counted(one.gpus, one.unit)}, below {LOW_UTILIZATION:.0f}%"
 
 
 def _idle(snapshot: Snapshot, prices: Prices, idle: list[Alarm]) -> Iterator[Pattern]:
@@ -69,24 +71,26 @@ def _idle(snapshot: Snapshot, prices: Prices, idle: list[Alarm]) -> Iterator[Pat
             table="workloads" if alarm.workload in snapshot.workloads else "nodes",
             text=alarm.text + (f"; {lent} of them borrowed" if lent else ""),
             evidence={
-                "GPUs": alarm.gpus,
+                f"{alarm.unit}s": alarm.gpus,
                 "borrowed": lent,
                 "idle for": format_span(snapshot.time - alarm.since) if alarm.since is not None else "",
             },
             gpus=alarm.gpus,
-            cost_per_day=alarm.gpus * _gpu_hourly(snapshot, prices, alarm) * DAY_HOURS,
+            unit=alarm.unit,
+            cost_per_day=alarm.gpus * _unit_hourly(snapshot, prices, alarm) * DAY_HOURS,
             fix="stop it, or let it give its GPUs back when it is idle"
             + ("; a borrowingLimit keeps others' quota for those who use it" if lent else ""),
             since=alarm.since,
         )
 
 
-def _gpu_hourly(snapshot: Snapshot, prices: Prices, alarm: Alarm) -> float:
+def _unit_hourly(snapshot: Snapshot, prices: Prices, alarm: Alarm) -> float:
     workload = snapshot.workloads.get(alarm.workload)
-    if workload is not None and workload.gpus and workload.admission is not None:
-        return hourly(snapshot, workload, prices) / workload.gpus
-    node = snapshot.nodes.get(alarm.node)
-    return node_hourly(node, prices) / node.gpus if node is not None and node.gpus else 0.0
+    if workload is not None and workload.admission is not None:
+        count, unit = amount_of(snapshot, workload)
+        if count and unit == alarm.unit:
+            return hourly(snapshot, workload, prices) / count
+    return unit_hourly(snapshot, alarm.unit, prices, alarm.node)
 
 
 def oversized(snapshot: Snapshot, prices: Prices, idle: Container[str] = ()) -> Iterator[Pattern]:
@@ -96,18 +100,22 @@ def oversized(snapshot: Snapshot, prices: Prices, idle: Container[str] = ()) -> 
             continue
         workload = snapshot.workloads.get(key)
         admitted = workload.condition("Admitted") if workload is not None else None
-        if workload is None or admitted is None or not admitted.status or key in idle or not workload.gpus:
+        if workload is None or admitted is None or not admitted.status or key in idle:
             continue
         if snapshot.time - admitted.since < SETTLED:
             continue
-        unused = workload.gpus * (1 - sm / 100)
+        count, unit = amount_of(snapshot, workload)
+        if not count:
+            continue
+        unused = count * (1 - sm / 100)
         yield Pattern(
             code=Code.OVERSIZED,
             subject=key,
             table="workloads",
-            text=f"{key} has {workload.gpus} GPUs and keeps {sm:.0f} % of their multiprocessors at work",
-            evidence={"GPUs": workload.gpus, "SM percent": round(sm, 1), "threshold": LOW_SM},
+            text=f"{key} has {count} {unit}s and keeps {sm:.0f} % of their multiprocessors at work",
+            evidence={f"{unit}s": count, "SM percent": round(sm, 1), "threshold": LOW_SM},
             gpus=unused,
+            unit=unit,
             cost_per_day=hourly(snapshot, workload, prices) * DAY_HOURS * (1 - sm / 100),
             fix="ask for fewer GPUs, a MIG instance or a shared GPU; or feed them better",
             since=admitted.since,

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator
 
-from gpuconsole.insight.antipatterns.crowd import gpu_price
 from gpuconsole.insight.antipatterns.pattern import DAY_HOURS, Code, Pattern
+from gpuconsole.insight.cost import unit_hourly
+from gpuconsole.insight.device_demand import quota_accelerators, quota_unit
+from gpuconsole.insight.gpumap import gpu_rows
 from gpuconsole.insight.linting import Engines, Facts, Finding, lint
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.device_units import WHOLE_GPU, added, in_one_unit
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
-from gpuconsole.model.quantity import MAX
-from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 
@@ -53,7 +54,7 @@ def _over(thing: Object) -> bool:
 
 def _pattern(snapshot: Snapshot, finding: Finding, prices: Prices) -> Pattern:
     kind, _, name = finding.object.partition("/")
-    gpus = _stranded(snapshot, finding, name)
+    gpus, unit = _stranded(snapshot, finding, name)
     return Pattern(
         code=CODES[finding.code],
         subject=name,
@@ -61,16 +62,19 @@ def _pattern(snapshot: Snapshot, finding: Finding, prices: Prices) -> Pattern:
         text=f"{finding.object}: {finding.problem}",
         evidence=finding.evidence,
         gpus=gpus,
-        cost_per_day=gpus * gpu_price(snapshot, prices) * DAY_HOURS,
+        unit=unit,
+        cost_per_day=gpus * unit_hourly(snapshot, unit, prices) * DAY_HOURS if gpus else 0.0,
         fix=finding.fix,
     )
 
 
-def _stranded(snapshot: Snapshot, finding: Finding, name: str) -> int:
-    """GPUs that are there and that nobody can be given, as nobody reaches the quota."""
+def _stranded(snapshot: Snapshot, finding: Finding, name: str) -> tuple[int, str]:
+    """Accelerators that are there and that nobody can be given, as nobody reaches the quota, and their unit."""
     queue = snapshot.cluster_queues.get(name)
     if finding.code != "unreachable-quota" or queue is None:
-        return 0
-    wanted = sum(quota.nominal for (_, resource), quota in queue.quotas().items() if is_gpu(resource))
-    there = sum(node.gpus for node in snapshot.nodes.all())
-    return min(wanted, there, MAX)
+        return 0, WHOLE_GPU.noun
+    counted = quota_accelerators(snapshot)
+    quotas = [(resource, quota.nominal) for (_, resource), quota in queue.quotas().items() if resource in counted]
+    wanted = added(*({quota_unit(snapshot, resource): nominal} for resource, nominal in quotas))
+    there = added(*(row.units for row in gpu_rows(snapshot)))
+    return in_one_unit({unit: min(nominal, there.get(unit, 0)) for unit, nominal in wanted.items()})

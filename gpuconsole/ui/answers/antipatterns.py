@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from gpuconsole.insight.antipatterns.pattern import Pattern, total_per_day
 from gpuconsole.insight.tables import counted, table
 from gpuconsole.insight.telemetry import Utilization
+from gpuconsole.model.device_units import device_cell
 from gpuconsole.ui.names import named
 
 
@@ -18,7 +19,13 @@ def antipatterns_lines(
 def utilization_lines(average: Utilization) -> list[str]:
     """The average utilization of the cluster and of its teams, as a table."""
     rows = [
-        (one.team or "cluster", one.gpus, one.measured, _percent(one.utilization), _percent(one.sm))
+        (
+            one.team or "cluster",
+            device_cell(one.gpus, one.unit),
+            one.measured,
+            _percent(one.utilization),
+            _percent(one.sm),
+        )
         for one in (average.cluster, *average.teams)
     ]
     return table(("TEAM", "GPUS", "MEASURED", "UTILIZATION", "SM ACTIVITY"), rows)
@@ -50,4 +57,4 @@ def _cost(one: Pattern) -> str:
 
 
 def _gpus(one: Pattern) -> str:
-    return f" ({one.gpus:.1f} GPUs)" if one.gpus else ""
+    return f" ({one.gpus:.1f} {one.unit}s)" if one.gpus else ""
