@@ -140,6 +140,9 @@ def _from_file(file: Path, *, required: bool) -> dict[str, Any]:
         raise ConfigError(str(file), " ".join(str(error).split())) from error
     except RecursionError:
         raise ConfigError(str(file), "it is nested too deeply") from None
+    except (AttributeError, LookupError):
+        # PyYAML's constructors, of `!!timestamp x`, `!!bool x`, `!!int ''`.
+        raise ConfigError(str(file), "a value does not fit its tag; remove the tag (!!…)") from None
     layer = {} if content is None else content
     _check(layer, str(file), strict=True)
     return dict(layer)

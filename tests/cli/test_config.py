@@ -103,8 +103,11 @@ def test_a_nul_character_in_a_setting_is_an_error_with_its_place(tmp_path: Path,
         ("simulation: {seed: " + "9" * 5000 + "}", "Exceeds the limit (4300 digits) for integer string conversion"),
         ("theme: 2026-13-45", "month must be in 1..12"),
         ('"\\ud800": 1', "half of a surrogate pair stands for a character"),
+        ("theme: !!timestamp x", "a value does not fit its tag"),
+        ("theme: !!bool x", "a value does not fit its tag"),
+        ("theme: !!int ''", "a value does not fit its tag"),
     ],
-    ids=["deep", "digits", "date", "surrogate"],
+    ids=["deep", "digits", "date", "surrogate", "time", "truth", "number"],
 )
 def test_a_file_that_yaml_cannot_make_values_of_is_an_error_with_its_name(
     tmp_path: Path, text: str, problem: str

@@ -1,12 +1,13 @@
 """Each rule of Kueue's API refuses what breaks it: at the right stage, the right field, with the server's words."""
 
 from collections.abc import Mapping
+from time import perf_counter
 from typing import Any
 
 import pytest
 from msgspec import Struct
 
-from gpuconsole.model.apiserver import KINDS, Stage, create
+from gpuconsole.model.apiserver import KINDS, Stage, create, hidden
 from gpuconsole.model.documents.fields import FieldErrorKind
 from gpuconsole.model.documents.findings import Key
 from tests.model.samples import ABSENT, edited
@@ -651,6 +652,17 @@ def test_a_schema_error_ends_the_request_before_the_webhook_sees_it() -> None:
     repaired = edited(CQ, ("spec", "fairSharing", "weight"), "-1")
     verdict = create(KINDS["ClusterQueue"], repaired)
     assert (verdict.by, verdict.reason, verdict.code) == ("webhook vclusterqueue.kb.io", "Forbidden", 403)
+
+
+def test_what_an_object_with_thousands_of_errors_would_be_refused_for_next_is_told_in_seconds() -> None:
+    broken = edited(CQ, ("spec", "stopPolicy"), "Stop")
+    group = {"coveredResources": ["cpu"], "flavors": [{"name": "", "resources": []} for _ in range(12_000)]}
+    broken["spec"]["resourceGroups"] = [group]
+    verdict = create(KINDS["ClusterQueue"], broken)
+    assert len(verdict.refusals) > 12_000
+    begun = perf_counter()
+    hidden(KINDS["ClusterQueue"], verdict)
+    assert perf_counter() - begun < 5.0
 
 
 def test_a_negative_subgroup_count_is_taken_with_a_warning() -> None:

@@ -398,8 +398,10 @@ async def test_a_job_that_no_queue_manages_is_suspended_and_resumed(cluster: Fak
 @pytest.mark.parametrize(
     "text",
     ["metadata: &a {b: *a}", "metadata: {} \na: " + "[" * 3000 + "]" * 3000, "metadata: {}\na: " + "9" * 5000,
-     "metadata: {}\n1: 2\n2026-01-01: 3\nnull: 4", 'metadata: {}\na: "\\ud800"', "metadata: {}\n? [a]\n: b"],
-    ids=["an alias of itself", "deep", "digits", "keys", "half a character", "a list as key"],
+     "metadata: {}\n1: 2\n2026-01-01: 3\nnull: 4", 'metadata: {}\na: "\\ud800"', "metadata: {}\n? [a]\n: b",
+     "metadata: {}\na: !!timestamp x", "metadata: {}\na: !!bool x", "metadata: {}\na: !!int ''"],
+    ids=["an alias of itself", "deep", "digits", "keys", "half a character", "a list as key",
+         "no time", "no truth value", "no number"],
 )  # fmt: skip
 def test_an_edit_that_has_no_form_in_json_is_refused(text: str) -> None:
     with pytest.raises(NotYaml):

@@ -23,7 +23,7 @@ from gpuconsole.backends.kube.plugin_process import PluginProcess
 from gpuconsole.errors import ClusterError, UsageError
 from gpuconsole.model.text import clean
 
-_UNREADABLE = (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError, OSError, RecursionError)
+_UNREADABLE = (yaml.YAMLError, LookupError, TypeError, AttributeError, ValueError, OSError, RecursionError)
 """What reading a file that is no kubeconfig comes to, beside `ConfigException`."""
 CONNECTIONS = 128
 """Connections that are kept open: each watch holds one."""

@@ -1,6 +1,6 @@
 """A write as the API server handles it: defaults, mutating webhook, schema and rules, validating webhook."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -14,6 +14,7 @@ from gpuconsole.model.apiserver.metadata import check_change, check_metadata
 from gpuconsole.model.apiserver.reading import unreadable
 from gpuconsole.model.apiserver.rules import check_rules
 from gpuconsole.model.documents.fields import FieldError, FieldErrorKind
+from gpuconsole.model.documents.findings import Path
 
 Object = Mapping[str, Any]
 NOT_CHECKED = "not-checked"
@@ -147,5 +148,10 @@ def hidden(kind: Kind, verdict: Verdict, old: Object | None = None, *, gates: Ga
     codes = {refusal.code for refusal in known if refusal.code and refusal.deeper}
     later = kind.validate(verdict.stored, old, gates) if kind.validate is not None else ()
     found = [*known[len(verdict.refusals) :], *(refusal for refusal in later if refusal.code not in codes)]
-    wrong = [(*refusal.path, *refusal.deeper) for refusal in verdict.refusals if refusal.path]
-    return [refusal for refusal in found if not any(refusal.path[: len(path)] == path for path in wrong)]
+    wrong = {(*refusal.path, *refusal.deeper) for refusal in verdict.refusals if refusal.path}
+    return [refusal for refusal in found if _is_apart(refusal, wrong)]
+
+
+def _is_apart(refusal: FieldError, wrong: Collection[Path]) -> bool:
+    """True where neither its field nor one around it is among the wrong ones."""
+    return not any(refusal.path[:length] in wrong for length in range(1, len(refusal.path) + 1))

@@ -102,6 +102,9 @@ def read(text: str, before: dict[str, Any]) -> dict[str, Any]:
         raise NotYaml(f"It is no YAML: line {error.trouble.line}: {error.trouble.problem}") from error
     except (yaml.YAMLError, ValueError, TypeError) as error:
         raise NotYaml(f"It is no YAML: {' '.join(str(error).split())}") from error
+    except (AttributeError, LookupError) as error:
+        # PyYAML's constructors, of `!!timestamp x`, `!!bool x`, `!!int ''`.
+        raise NotYaml("It is no YAML: a value does not fit its tag; remove the tag (!!…)") from error
     if not isinstance(after, dict) or not isinstance(after.get("metadata"), dict):
         raise NotYaml("It is no manifest: fields with values are needed, metadata among them")
     for name in FIXED:

@@ -68,7 +68,8 @@ def test_several_files_are_read_as_one(tmp_path: Path, monkeypatch: pytest.Monke
     assert find(Target(context="two")).namespace == "there"
 
 
-DEEP = ["contexts: " + "[" * 5000 + "]" * 5000, "contexts: &a [*a]", "current-context: " + "9" * 5000]
+DEEP = ["contexts: " + "[" * 5000 + "]" * 5000, "contexts: &a [*a]", "current-context: " + "9" * 5000,
+        "current-context: !!timestamp x", "current-context: !!bool x", "current-context: !!int ''"]  # fmt: skip
 """What makes a reader of YAML give up in other ways."""
 
 
