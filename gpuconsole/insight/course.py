@@ -69,19 +69,23 @@ class Course(Struct, kw_only=True):
         return sum(line.lost_gpu_seconds for line in paid) / 3600, sum(line.cost for line in paid)
 
     def evictions(self) -> list[Victim]:
-        """One for each time that a workload (or a pod without one) lost its place, or pods of it."""
+        """One for each time that a workload (or a pod without one) lost its place, or pods of it, and for each preemptor.
+
+        A workload that loses its pods to a drain may be preempted at the same moment: that is an eviction of its own.
+        """
         told = (line for line in self.lines if line.what is What.PREEMPTED)
         rules = {(line.time, subject(line), line.by): line.reason for line in told}
-        pods: dict[tuple[Time, str], list[Happened]] = {}
-        back: dict[tuple[Time, str], Time] = {}
-        gone: dict[str, list[tuple[Time, str]]] = {}
+        losses: dict[tuple[Time, str, str], list[Happened]] = {}
+        back: dict[tuple[Time, str, str], Time] = {}
+        gone: dict[str, list[tuple[Time, str, str]]] = {}
         missing: dict[str, int | None] = {}
         """How many pods each lost that still has its quota; None for one that has to start anew."""
         for line in self.lines:
             key = subject(line)
             if line.what in LOSSES:
-                pods.setdefault((line.time, key), []).append(line)
-                gone.setdefault(key, []).append((line.time, key))
+                loss = (line.time, key, line.by)
+                losses.setdefault(loss, []).append(line)
+                gone.setdefault(key, []).append(loss)
                 lost = missing.get(key, 0)
                 missing[key] = None if (line.what is What.EVICTED and not line.pod) or lost is None else lost + 1
             elif line.what is What.POD_BOUND and (lost := missing.get(key)):
@@ -89,9 +93,7 @@ class Course(Struct, kw_only=True):
             if line.what is What.STARTED or missing.get(key) == 0:
                 back.update(dict.fromkeys(gone.pop(key, ()), line.time))
                 missing.pop(key, None)
-        return [
-            _victim(rules.get((*moment, lines[0].by), ""), lines, back.get(moment)) for moment, lines in pods.items()
-        ]
+        return [_victim(rules.get(loss, ""), lines, back.get(loss)) for loss, lines in losses.items()]
 
 
 def unit_of_lines(lines: Iterable[Happened]) -> str:
@@ -114,11 +116,13 @@ def more_evictions(course: Iterable[Victim], other: Iterable[Victim]) -> tuple[V
 
 def _victim(rule: str, lines: Sequence[Happened], returns: Time | None) -> Victim:
     first = lines[0]
+    # An eviction of all tells of the pods, too, that were evicted before it at the same moment.
+    of_all = max((line.gpus for line in lines if not line.pod), default=0)
     return Victim(
         time=first.time,
         workload=subject(first),
         queue=first.queue,
-        gpus=sum(line.gpus for line in lines),
+        gpus=max(of_all, sum(line.gpus for line in lines if line.pod)),
         unit=unit_of_lines(lines),
         priority=first.priority,
         by=first.by,

@@ -8,12 +8,14 @@ from gpuconsole.insight.whatif import Outcome, Shift, WhatIf, looks, what_if
 from gpuconsole.insight.whatif_evictions import EvictedWorkload, evictions_by_cause
 from gpuconsole.insight.whatif_verdict import verdict
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
-from gpuconsole.model.commands import Drain, SetQuota, Submit
+from gpuconsole.model.commands import Drain, SetActive, SetQuota, Submit
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import LocalQueue, Quota
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
+from tests.insight.test_answer_laws import borrow, lived
 from tests.insight.world import A100, START, cluster_queue, node, waiting
+from tests.sim.strategies import job
 
 
 def eviction(workload: str, by: str, after: int = 0, rule: str = "reclaim in cohort", lost: float = 0.0) -> Victim:
@@ -181,3 +183,13 @@ def test_the_reason_of_work_that_is_not_admitted_goes_on_in_the_sentence() -> No
     waits = replace(one, admitted=None, started=None, code=Code.CHECKS, why="It has its quota in q and waits for c.")
     found: WhatIf = replace(answer, outcomes=(waits,), evictions=())
     assert verdict(found) == ("lender/owner is not admitted before the horizon: it has its quota in q and waits for c.")
+
+
+def test_what_is_drained_and_preempted_at_one_moment_is_evicted_by_both_and_counts_its_gpus_once() -> None:
+    """The borrower's pods stand on the node that is drained, and its quota is reclaimed in the same cycle."""
+    base = lived([(0, borrow), (0, lambda simulation: simulation.submit(SetActive("blue/small", True)))])
+    new = job("a", "red", gpus=1, pods=2, duration=MINUTE)
+    found = what_if(looks(base, [Drain("n2"), Submit((new,))], 20 * MINUTE))
+    told = [(one.workload, one.by.partition("-")[0], one.rule, one.gpus) for one in found.evictions]
+    assert told == [("blue/small", "", "Drained", 3), ("blue/small", "red/job", "reclaim in cohort", 3)]
+    assert {one.returns for one in found.evictions} == {base.now + 91 * SECOND}
