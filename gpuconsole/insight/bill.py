@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from gpuconsole.insight.gpumap import dra_devices
+from gpuconsole.insight.gpu_time import dra_devices_of
 from gpuconsole.insight.holdings import Holding, holdings, queue_of
 from gpuconsole.insight.losses import NOTHING_LOST, Losses, LostWork
 from gpuconsole.insight.pools import Pool, device_use, pools
@@ -115,7 +115,7 @@ def _price(snapshot: Snapshot, node: Node, prices: Prices) -> float:
     if said is not None:
         return said
     division = division_of(node.allocatable, node.labels, node.annotations)
-    gpus = division.gpus if division is not None else node.gpus or dra_devices(snapshot, node.name)
+    gpus = division.gpus if division is not None else node.gpus or dra_devices_of(snapshot).get(node.name, 0)
     return gpus * prices.hourly(node.labels)
 
 

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.demand import held, pod_accelerators, pod_gpus
 from gpuconsole.insight.device_demand import device_counter, quota_accelerators
+from gpuconsole.insight.gpu_time import dra_devices_of
 from gpuconsole.insight.gpumap import GpuRow, gpu_rows
 from gpuconsole.insight.unsaved import Unsaved, gpu_time, unsaved_now
 from gpuconsole.insight.whereabouts import whereabouts
@@ -14,7 +15,7 @@ from gpuconsole.model.autoscaling import machine_hourly
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.device_requests import pod_hourly
-from gpuconsole.model.device_units import ANY_DEVICE, DeviceUnit, is_counted
+from gpuconsole.model.device_units import ANY_DEVICE, DRA_DEVICE, DeviceUnit, is_counted
 from gpuconsole.model.gpus.instances import division_of, part_of_gpu
 from gpuconsole.model.prices import Prices, gpu_hourly, gpu_type
 from gpuconsole.model.quantity import MIG_PREFIX
@@ -77,7 +78,8 @@ def unit_hourly(snapshot: Snapshot, unit: str, prices: Prices, node: str = "") -
     for row in gpu_rows(snapshot):
         for one, number in row.units.items() if node in ("", row.node) else ():
             if unit in (one.noun, one.kind.value, ANY_DEVICE):
-                total += number * _one_hourly(snapshot.nodes[row.node], row, one, prices)
+                part = dra_devices_of(snapshot).get(row.node, number) / number if one == DRA_DEVICE else 1.0
+                total += part * number * _one_hourly(snapshot.nodes[row.node], row, one, prices)
                 count += number
     return total / count if count else 0.0
 
@@ -108,7 +110,7 @@ def hourly(snapshot: Snapshot, workload: Workload, prices: Prices) -> float:
         node = snapshot.nodes.get(pod.node)
         if node is not None:
             devices = counter.devices(pod)
-            placed += pod_hourly(pod, node, prices, devices)
+            placed += pod_hourly(pod, node, prices, counter.claimed_gpus(pod))
             mig = sum(amount for name, amount in pod_accelerators(pod.template).items() if is_mig(name))
             units += (len(pod.gpus) or pod_gpus(pod.template)) + mig + devices
     return placed + total * max(0, quota - units) / quota if quota else placed
@@ -129,7 +131,7 @@ def priced(
     for one in lost:
         if one.pod is not None:
             node = snapshot.nodes.get(one.pod.node)
-            cost += one.span / HOUR * pod_hourly(one.pod, node, prices, counter.devices(one.pod))
+            cost += one.span / HOUR * pod_hourly(one.pod, node, prices, counter.claimed_gpus(one.pod))
         elif workload is not None:
             cost += one.span / HOUR * hourly(snapshot, workload, prices)
     return Loss(gpu_time(lost) / HOUR, cost)

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from gpuconsole.insight.gpumap import NO_DEVICES
 from gpuconsole.insight.once import once
 from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.device_requests import DeviceCounter, amount_of_gpus, gpus_of_node
+from gpuconsole.model.device_requests import NO_DEVICES, DeviceCounter, amount_of_gpus, gpus_claimable, gpus_of_node
 from gpuconsole.model.devices import ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.job import Job
@@ -69,7 +68,7 @@ def _held(pod: Pod, node: Node | None, counter: DeviceCounter) -> Held:
     each = SHARES * part_offered(node.labels) if node is not None else SHARES
     own = 0.0
     if pod.slices or pod.template.resource_claims:
-        own = SHARES * (amount_of_gpus(pod, node, counter.devices(pod)) - len(pod.gpus) * each / SHARES)
+        own = SHARES * (amount_of_gpus(pod, node, counter.claimed_gpus(pod)) - len(pod.gpus) * each / SHARES)
     return Held(pod.node, pod.gpus, round(each), round(own)) if pod.gpus or own else NOTHING
 
 
@@ -86,12 +85,8 @@ def _provided(node: Node, devices: int) -> int:
 
 @once("resource_slices")
 def dra_devices_of(snapshot: Snapshot) -> Mapping[str, int]:
-    """How many devices each node offers by DRA."""
-    found: dict[str, int] = {}
-    for one in snapshot.resource_slices.all():
-        if one.node:
-            found[one.node] = found.get(one.node, 0) + _devices_in(one)
-    return found
+    """How many GPUs each node offers by DRA; all partitions of one count once."""
+    return gpus_claimable(snapshot.resource_slices.all())
 
 
 def _devices_in(offered: ResourceSlice) -> int:

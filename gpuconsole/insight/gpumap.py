@@ -17,6 +17,7 @@ from gpuconsole.insight.once import once
 from gpuconsole.insight.seating import guessed_seats, known_seats, told_otherwise
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.cluster import Node, Pod, PodPhase
+from gpuconsole.model.device_requests import NO_DEVICES
 from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, DeviceUnit, Units, unit_of
 from gpuconsole.model.gpus.instances import Division, division_of
 from gpuconsole.model.prices import gpu_type, is_spot
@@ -394,10 +395,6 @@ def _own_parts(snapshot: Snapshot) -> dict[tuple[str, str], int]:
                 parts[pod.key, name] = max(0, min(left, wanted))
                 left -= wanted
     return parts
-
-
-NO_DEVICES = ("compute-domain.nvidia.com",)
-"""Drivers whose devices are no accelerators, but channels between them."""
 
 
 def _wanted(pod: Pod, name: str) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gpuconsole.insight.demand import pod_accelerators, pod_gpus
-from gpuconsole.insight.device_demand import CLAIMED, counted_as, pod_units
-from gpuconsole.insight.gpumap import dra_devices
+from gpuconsole.insight.device_demand import CLAIMED, counted_as, device_counter, pod_units
+from gpuconsole.insight.gpu_time import dra_devices_of
 from gpuconsole.insight.whereabouts import Pods, whereabouts
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_units import DRA_DEVICE, Units
@@ -99,8 +99,8 @@ def _part(snapshot: Snapshot, pod: Pod, node: Node | None, gpus: float) -> float
         return min(1.0, held / max(1, division.gpus))
     if node.gpus:
         return min(1.0, gpus / node.gpus)
-    devices = dra_devices(snapshot, node.name)
-    return min(1.0, pod_units(snapshot, pod).get(DRA_DEVICE, 0) / devices) if devices else 0.0
+    devices = dra_devices_of(snapshot).get(node.name, 0) if pod.template.resource_claims else 0
+    return min(1.0, device_counter(snapshot).claimed_gpus(pod) / devices) if devices else 0.0
 
 
 def queue_of(snapshot: Snapshot, holding: Holding) -> str:

@@ -16,7 +16,7 @@ from gpuconsole.model.device_units import (
     is_counted,
     unit_of,
 )
-from gpuconsole.model.devices import DeviceRequest, ResourceClaim, ResourceClaimTemplate
+from gpuconsole.model.devices import NO_COUNTERS, DeviceRequest, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.gpus.instances import division_of, part_of_gpu
 from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.pod_sets import PodSet
@@ -29,6 +29,8 @@ from gpuconsole.model.snapshot import Snapshot, View
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
 
+NO_DEVICES = ("compute-domain.nvidia.com",)
+"""Drivers whose devices are no accelerators, but channels between them."""
 NO_ACCELERATORS = ("compute-domain",)
 """Device classes whose names begin so are no accelerators, but channels between them (compute-domain.nvidia.com)."""
 
@@ -105,10 +107,53 @@ def _devices(requests: Iterable[DeviceRequest]) -> int:
     return sum(one.count for one in chosen if not one.admin_access and not one.device_class.startswith(NO_ACCELERATORS))
 
 
-def amount_of_gpus(pod: Pod, node: Node | None, devices: int) -> float:
+DevicePlace = tuple[str, str, str]
+"""Driver, pool and name of a device."""
+
+
+def partition_shares(slices: Iterable[ResourceSlice]) -> Mapping[DevicePlace, float]:
+    """Which part of a GPU each partition is; devices that share no counters are left out, as they are whole.
+
+    A set of counters stands for a GPU (KEP-4815). As MIG instances are priced, a partition of which three fit is a
+    third, by the counter of which it consumes the largest part; counters of which there is one, such as
+    `memory-slice-3`, are added up.
+    """
+    slices = list(slices)
+    sets = {(one.driver, one.pool, name): have for one in slices for name, have in one.counter_sets.items()}
+    return {
+        (one.driver, one.pool, device.name): sum(
+            _share(consumed, sets.get((one.driver, one.pool, name), NO_COUNTERS))
+            for name, consumed in zip(device.counter_sets, device.counters, strict=False)
+        )
+        for one in slices
+        for device in one.devices
+        if device.counter_sets
+    }
+
+
+def _share(consumed: Mapping[str, int], have: Mapping[str, int]) -> float:
+    single = [name for name, total in have.items() if total == 1]
+    parts = [(amount, have.get(name, 0)) for name, amount in consumed.items() if name not in single]
+    parts.append((sum(consumed.get(name, 0) for name in single), len(single)))
+    fit = min((total // amount for amount, total in parts if amount and total), default=1)
+    return 1.0 / max(1, fit)
+
+
+def gpus_claimable(slices: Iterable[ResourceSlice]) -> Mapping[str, int]:
+    """Node → how many GPUs its DRA devices are; all partitions of one count once."""
+    found: dict[str, set[DevicePlace]] = {}
+    for one in slices:
+        for device in one.devices if one.driver not in NO_DEVICES else ():
+            node = device.node if one.each else one.node
+            names = device.counter_sets or (f"{device.name} itself",)
+            found.setdefault(node, set()).update((one.driver, one.pool, name) for name in names)
+    return {node: len(places) for node, places in found.items() if node}
+
+
+def amount_of_gpus(pod: Pod, node: Node | None, devices: float) -> float:
     """How many GPUs the accelerators of a pod amount to: a MIG instance or a replica is a part of one.
 
-    `devices` are those that it claims (DRA), each of which counts as a GPU.
+    `devices` is to how many GPUs those amount that it claims (DRA).
     """
     labels = node.labels if node is not None else NO_LABELS
     whole = len(pod.gpus) or gpus(pod.template.requests)
@@ -121,7 +166,7 @@ def gpus_of_node(node: Node) -> float:
     return division.gpus if division is not None else node.gpus * part_offered(node.labels)
 
 
-def pod_hourly(pod: Pod, node: Node | None, prices: Prices, devices: int) -> float:
+def pod_hourly(pod: Pod, node: Node | None, prices: Prices, devices: float) -> float:
     """USD an hour for the accelerators of a pod, each as the part of a GPU that it is; `devices` as above."""
     labels = node.labels if node is not None else NO_LABELS
     whole = len(pod.gpus) or gpus(pod.template.requests)
@@ -140,6 +185,23 @@ def _fields(*amounts: Units) -> Fields:
     return {"gpus": count, "unit": unit}
 
 
+_Shares = tuple[object, object, Mapping[DevicePlace, float], Mapping[str, float]]
+"""Claims, slices, which part of a GPU each partition is, and how many GPUs each pod was allocated."""
+_NO_PARTITIONS: Mapping[str, float] = {}
+_NO_SHARES: _Shares = (None, None, {}, _NO_PARTITIONS)
+
+
+def _of_pods(claims: Iterable[ResourceClaim], shares: Mapping[DevicePlace, float]) -> Mapping[str, float]:
+    found: dict[str, float] = {}
+    for claim in claims:
+        devices = claim.allocation.devices if claim.allocation is not None else ()
+        given = [one for one in devices if not one.shared and one.driver not in NO_DEVICES]
+        amount = sum(shares.get((one.driver, one.pool, one.device), 1.0) for one in given)
+        for pod in claim.reserved if given else ():
+            found[pod] = found.get(pod, 0.0) + amount
+    return found
+
+
 class DeviceCounter:
     """Counts the accelerators of workloads, pods and nodes for lines of history. Mutates: keeps what nodes offer."""
 
@@ -150,21 +212,28 @@ class DeviceCounter:
         template_of: Callable[[str], ResourceClaimTemplate | None],
         claim_of: Callable[[str], ResourceClaim | None],
         offered: OfferedUnits = NOTHING_OFFERED,
+        allocated: Callable[[], tuple[View[ResourceClaim], View[ResourceSlice]]] | None = None,
     ) -> None:
         self._nodes, self._node_of, self._template_of, self._claim_of = nodes, node_of, template_of, claim_of
         self.offered = offered
+        self._allocated = allocated
+        """All claims and slices; None where every device counts as a whole GPU."""
+        self._shares: _Shares = _NO_SHARES
 
     @classmethod
     def of_state(cls, state: ClusterState, offered: OfferedUnits = NOTHING_OFFERED) -> "DeviceCounter":
         """Of a cluster that changes; `offered` is what another one of the same cluster knows."""
         nodes, templates, claims = map(state.table, ("nodes", "resource_claim_templates", "resource_claims"))
-        return cls(nodes.freeze, nodes.get, templates.get, claims.get, offered)
+        slices = state.table("resource_slices")
+        allocated = lambda: (claims.freeze(), slices.freeze())  # noqa: E731
+        return cls(nodes.freeze, nodes.get, templates.get, claims.get, offered, allocated)
 
     @classmethod
     def of_snapshot(cls, snapshot: Snapshot) -> "DeviceCounter":
         """Of a cluster at one moment."""
         nodes, templates, claims = snapshot.nodes, snapshot.resource_claim_templates, snapshot.resource_claims
-        return cls(lambda: nodes, nodes.get, templates.get, claims.get)
+        allocated = (claims, snapshot.resource_slices)
+        return cls(lambda: nodes, nodes.get, templates.get, claims.get, allocated=lambda: allocated)
 
     def units(self) -> Mapping[str, DeviceUnit]:
         """Resource → the unit in which nodes offer it."""
@@ -210,9 +279,29 @@ class DeviceCounter:
         """DRA devices that a pod claims."""
         return sum(self._claimed(pod.namespace, pod.template, 1).values())
 
+    def claimed_gpus(self, pod: Pod) -> float:
+        """To how many GPUs the DRA devices of a pod amount: a partition that it was allocated is a part of one."""
+        devices = self.devices(pod) if pod.template.resource_claims else 0
+        return self._partitions().get(pod.key, devices) if devices else 0
+
+    def _partitions(self) -> Mapping[str, float]:
+        """Pod → to how many GPUs its allocated devices amount; empty where no device is a partition."""
+        if self._allocated is None:
+            return _NO_PARTITIONS
+        claims, slices = self._allocated()
+        if not len(slices):
+            return _NO_PARTITIONS
+        known_claims, known_slices, shares, found = self._shares
+        if slices is not known_slices:
+            shares = partition_shares(slices.all())
+        if claims is not known_claims or slices is not known_slices:
+            found = _of_pods(claims.all(), shares) if shares else {}
+            self._shares = (claims, slices, shares, found)
+        return found
+
     def gpus(self, pod: Pod) -> float:
         """How many GPUs the accelerators of a pod amount to."""
-        return amount_of_gpus(pod, self._node_of(pod.node), self.devices(pod))
+        return amount_of_gpus(pod, self._node_of(pod.node), self.claimed_gpus(pod))
 
     def gpus_of_workload(self, workload: Workload) -> float:
         """The same of all pods of a workload that are not seen, by the nodes that offer what it requests."""

@@ -251,7 +251,7 @@ def _price_of(world: World, pods: Sequence[Pod], lost: Span) -> Loss:
     seconds, cost, prices = 0.0, 0.0, world.policy.prices
     for pod in pods:
         if lost and pod.node:
-            node, devices = world.node(pod.node), world.devices.devices(pod)
+            node, devices = world.node(pod.node), world.devices.claimed_gpus(pod)
             # Who joined the others late has done no more.
             span = min(lost, world.now - pod.started) / SECOND
             seconds += amount_of_gpus(pod, node, devices) * span
