@@ -69,7 +69,7 @@ class Course(Struct, kw_only=True):
         return sum(line.lost_gpu_seconds for line in paid) / 3600, sum(line.cost for line in paid)
 
     def evictions(self) -> list[Victim]:
-        """One for each time that a workload (or a pod without one) lost its place, or pods of it, and for each preemptor.
+        """One for each time and preemptor for which a workload (or a lone pod) lost its place, or pods of it.
 
         A workload that loses its pods to a drain may be preempted at the same moment: that is an eviction of its own.
         """

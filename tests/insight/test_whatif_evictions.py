@@ -15,7 +15,7 @@ from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.insight.test_answer_laws import borrow, lived
 from tests.insight.world import A100, START, cluster_queue, node, waiting
-from tests.sim.strategies import job
+from tests.sim.cluster import job
 
 
 def eviction(workload: str, by: str, after: int = 0, rule: str = "reclaim in cohort", lost: float = 0.0) -> Victim:
