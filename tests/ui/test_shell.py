@@ -12,7 +12,7 @@ from textual.widgets import Button, Input
 from gpuconsole.backends.recorded import RecordedBackend
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.cluster import Namespace, Node, Pod
-from gpuconsole.model.commands import Command, SetQuota, SetStopPolicy
+from gpuconsole.model.commands import Command, Delete, SetQuota, SetStopPolicy
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue, Cohort, LocalQueue, StopPolicy
@@ -384,7 +384,7 @@ async def test_draining_a_queue_asks_and_enter_alone_does_nothing() -> None:
         assert console.sent == [SetStopPolicy("cq-prod", StopPolicy.HOLD_AND_DRAIN)]
 
 
-async def test_deleting_needs_the_word() -> None:
+async def test_deleting_needs_the_name_in_the_title() -> None:
     console = console_of()
     async with shown(console) as (app, pilot):
         await press(pilot, "2", "j", "ctrl+x", "enter", "tab", "tab", "enter")
@@ -392,7 +392,11 @@ async def test_deleting_needs_the_word() -> None:
         while not isinstance(app.screen, ConsoleScreen):
             await press(pilot, "escape")
         await press(pilot, "ctrl+x", *"delete", "enter")
-        assert [type(command).__name__ for command in console.sent] == ["Delete"]
+        assert console.sent == []
+        while not isinstance(app.screen, ConsoleScreen):
+            await press(pilot, "escape")
+        await press(pilot, "ctrl+x", *"cq-prod", "enter")
+        assert console.sent == [Delete("cluster_queues", "cq-prod")]
 
 
 async def test_a_dialog_is_answered_once_however_fast_its_keys_come() -> None:

@@ -213,11 +213,11 @@ async def test_describe_and_yaml_open_and_lead_back() -> None:
         stage.screen(WorkloadsScreen)
 
 
-async def test_deleting_takes_a_word_and_its_screens_say_that_it_is_gone() -> None:
+async def test_deleting_takes_the_name_and_its_screens_say_that_it_is_gone() -> None:
     async with staged(busy_org()) as stage:
         await stage.press("3", "N", "g", "enter", "ctrl+x", "enter", "enter")
         stage.screen(Confirm)
-        await stage.write("delete")
+        await stage.write("prod/serve")
         await stage.press("enter", "enter")
         await stage.tick(times=40)
         stage.screen(WorkloadDetailScreen)

@@ -89,9 +89,9 @@ class ObjectScreen(ConsoleScreen):
         return Question(f"Delete {name_all(names)}?", lines, yes="Delete", word=self.delete_word())
 
     def delete_word(self) -> str:
-        """The word to type before a delete: on a live cluster its name as the title has it, for one; else `delete`."""
+        """The word to type before a delete: of one object its name as the title has it, of several `delete`."""
         subjects = self.subjects()
-        return called(subjects[0].key) if self.console.desk is not None and len(subjects) == 1 else "delete"
+        return called(subjects[0].key) if len(subjects) == 1 else "delete"
 
     def describe(self, subject: Subject) -> None:
         """Describe an object in plain lines, on a screen of its own."""
