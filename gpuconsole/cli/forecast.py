@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import click
 from msgspec.structs import replace
 
-from gpuconsole.cli.answering import Answer, Origin, mode_of, nothing_said, printing, say
+from gpuconsole.cli.answering import UNKNOWN, Answer, Origin, mode_of, nothing_said, printing, say
 from gpuconsole.cli.forecast_report import as_json, as_text
 from gpuconsole.cli.options import Request, clustered, configured
 from gpuconsole.cli.policy import with_kueue
@@ -21,7 +21,7 @@ from gpuconsole.errors import UsageError
 from gpuconsole.insight.basis import undecidable
 from gpuconsole.insight.forecast import Forecast, forecast
 from gpuconsole.insight.forecast_check import Cause, Differences, Observer
-from gpuconsole.model.clock import SECOND, Span, format_span
+from gpuconsole.model.clock import SECOND, Span, format_span, format_time
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.policy import SimPolicy
@@ -39,6 +39,8 @@ class Sight(NamedTuple):
     snapshot: Snapshot
     policy: SimPolicy
     source: str
+    lost: str = ""
+    """Why it can no longer be seen, where it could be up to this moment."""
 
 
 class Moments(NamedTuple):
@@ -78,7 +80,8 @@ def command(
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture. With --check, a live cluster is looked
     at for a while, or a simulated one is run; Snapshots of --snapshot and --against are compared one after another.
-    Exit status 1 = with --check, our engine decides otherwise than Kueue did.
+    Exit status 1 = with --check, our engine decides otherwise than Kueue did; 2 = also where the live cluster was out
+    of reach when the check ended.
     """
     _refuse_nonsense(check, against, history, request, until)
     request, settings = configured(request)
@@ -93,8 +96,11 @@ def command(
         foreseen = forecast(sight.snapshot, sight.policy, assumed=sight.snapshot.seen.remarks)
         return say(_origin(request, sight, until), _answer(foreseen, None), output)
     sight, foreseen, said = _checked(request, settings, against, Moments(until, lasting, every))
-    lacking = undecidable(sight.snapshot)
-    return say(_origin(request, sight, until), replace(_answer(foreseen, said), unknown=lacking), output)
+    answer = replace(_answer(foreseen, said), unknown=undecidable(sight.snapshot))
+    if sight.lost:
+        since = f"what Kueue decided since {format_time(sight.snapshot.time)}: {sight.lost}"
+        answer = replace(answer, status=UNKNOWN, unknown=(*answer.unknown, since))
+    return say(_origin(request, sight, until), answer, output)
 
 
 def _origin(request: Request, sight: Sight, until: Span) -> Origin:
@@ -174,13 +180,17 @@ def _saved(request: Request, against: tuple[Path, ...]) -> Iterator[Sight]:
 
 
 def _seen(backend: Any, source: str, moments: Moments) -> Iterator[Sight]:
-    """A live cluster from when everything was read; what happens between two looks is taken in all the while."""
+    """A live cluster from when everything was read; what happens between two looks is taken in all the while.
+
+    The last look at one that is out of reach at the end says why.
+    """
     from gpuconsole.cli.live import look
 
     def sight(snapshot: Snapshot) -> Sight:
         return Sight(snapshot, backend.policy, source)
 
-    yield sight(look(backend))
+    last = sight(look(backend))
+    yield last
     click.echo(f"gpuconsole: everything is read; looking on for {format_span(moments.lasting)}", err=True)
     end = time.monotonic() + moments.lasting / SECOND
     while time.monotonic() < end:
@@ -189,7 +199,10 @@ def _seen(backend: Any, source: str, moments: Moments) -> Iterator[Sight]:
             backend.poll(POLL)
             time.sleep(POLL)
         if not backend.health.lost:
-            yield sight(backend.snapshot())
+            last = sight(backend.snapshot())
+            yield last
+    if lost := backend.health.lost:
+        yield last._replace(lost="; ".join((lost, *backend.health.unread[:1])))
 
 
 def _recorded(settings: Config) -> Differences:

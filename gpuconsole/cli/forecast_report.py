@@ -52,7 +52,7 @@ def _forecast_as_text(foreseen: Forecast) -> list[str]:
 def _check_as_text(said: Differences, foreseen: Forecast | None) -> list[str]:
     """How many decisions agreed, by cause where they did not, and each difference."""
     lines = [
-        f"{counted(said.decisions, 'decision')} of Kueue compared, {said.agreement:.1%} as the engine decides",
+        _agreement(said),
         *table(
             ("COUNT", "CAUSE", "MEANS"),
             [
@@ -69,6 +69,12 @@ def _check_as_text(said: Differences, foreseen: Forecast | None) -> list[str]:
     for one in told:
         lines += ["", *_difference(one)]
     return [*lines, *(_assumed(foreseen) if foreseen is not None else ())]
+
+
+def _agreement(said: Differences) -> str:
+    if not said.decisions:
+        return "no decision of Kueue to compare"
+    return f"{counted(said.decisions, 'decision')} of Kueue compared, {said.agreement:.1%} as the engine decides"
 
 
 def as_json(foreseen: Forecast | None, said: Differences | None) -> dict[str, Any]:

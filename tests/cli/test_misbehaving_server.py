@@ -1,11 +1,12 @@
 """Commands on a cluster whose API server misbehaves: exit status 2 and an error that names it, or the right answer."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gpuconsole.backends.kube import discovery, retrying
+from gpuconsole.backends.kube import discovery, retrying, watches
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer
 from tests.backends.kube.faults import ANSWERS, silence, status
@@ -71,3 +72,19 @@ def test_a_server_that_says_nothing_is_given_up_after_a_while(
     result = gpuconsole("slots", "--live", "--kubeconfig", cluster.kubeconfig)
     said = f"gpuconsole: context test (http://127.0.0.1:{cluster.port}): it does not answer in time; is the server up"
     assert (result.status, result.err.startswith(said)) == (2, True)
+
+
+@pytest.mark.parametrize("fault", ["403", "500", "login page", "cut connection"])
+def test_a_check_of_forecasts_whose_cluster_is_lost_says_since_when_and_why_and_claims_no_agreement(
+    gpuconsole: Line, cluster: ApiServer, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    timer = threading.Timer(1.0, cluster.misbehave, (ANSWERS[fault],))
+    monkeypatch.setattr(watches, "BEHIND", 0.5)
+    timer.start()
+    check = ("forecast", "--check", "--for", "3s", "--every", "200ms")
+    result = gpuconsole(*check, "--live", "--kubeconfig", cluster.kubeconfig)
+    timer.join()
+    assert result.status == 2
+    assert result.lines[0] == "no decision of Kueue to compare"
+    (told,) = [line for line in (result.out + result.err).splitlines() if "what Kueue decided since " in line]
+    assert {"cut connection": ": ", "login page": "is there a proxy in between?"}.get(fault, f"HTTP {fault}") in told
