@@ -29,7 +29,7 @@ from gpuconsole.store import queries
 from gpuconsole.store.schema import earlier_sessions
 
 POLL = 0.02
-VERSION = 2
+VERSION = 3
 KEPT = 200
 
 

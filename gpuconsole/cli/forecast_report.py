@@ -8,7 +8,7 @@ import msgspec
 from gpuconsole.insight.forecast import Fate, Forecast, Prospect, in_words
 from gpuconsole.insight.forecast_check import Cause, Difference, Differences
 from gpuconsole.insight.tables import counted, seconds, table
-from gpuconsole.model.clock import format_time
+from gpuconsole.model.clock import SECOND, format_time
 from gpuconsole.model.device_units import device_cell
 from gpuconsole.ui.names import called, named
 
@@ -16,6 +16,7 @@ CAUSES = {
     Cause.TIMING: "foreseen otherwise, as something changed in between; on that cluster the engine agrees",
     Cause.ORDER: "of two equals Kueue took the other one",
     Cause.UNSEEN: "something that decides may not be read",
+    Cause.RACE: "something changed within the time between two looks, just before the decision or just after it",
     Cause.MEMORY: "as the engine decides with something in mind that only Kueue knows",
     Cause.DISAGREEMENT: "the engine decides otherwise than Kueue",
 }
@@ -89,10 +90,14 @@ def as_json(foreseen: Forecast | None, said: Differences | None) -> dict[str, An
             **{cause.value: said.of(cause) for cause in Cause},
             "part": round(said.agreement, 4),
         }
-        document["differences"] = [
-            {**msgspec.to_builtins(one), "time": format_time(one.time)} for one in said.differences
-        ]
+        document["differences"] = list(map(_as_document, said.differences))
     return document
+
+
+def _as_document(one: Difference) -> dict[str, Any]:
+    document = {**msgspec.to_builtins(one), "time": format_time(one.time), "object": one.object or None}
+    del document["span"]
+    return {**document, "span_seconds": one.span / SECOND if one.object else None}
 
 
 def _prospect(one: Prospect) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.forecast import Fate, Forecast, Foreseer, Prospect, in_words
 from gpuconsole.insight.forecast_facts import Fact, facts
 from gpuconsole.insight.forecast_trial import Cause as Cause
-from gpuconsole.insight.forecast_trial import Trial, agrees
+from gpuconsole.insight.forecast_trial import Explanation, Trial, agrees
 from gpuconsole.insight.reconstruction import reconstructed
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.events import Happened
@@ -24,8 +24,9 @@ PATIENCE: Span = 10 * SECOND
 """How long Kueue has for what is foreseen, while it stays foreseen."""
 KEPT = 200
 """Differences that are kept in mind."""
-MOST_TRIES = 5
-"""So many decisions of one look are tried as of their own moment; each costs as much as a forecast."""
+MOST_TRIES, MOST_MISSED = 20, 5
+"""So many decisions of one look are tried as of their own moment, and so many that did not come; each costs as much as
+some forecasts."""
 
 
 class Difference(Struct, frozen=True, kw_only=True):
@@ -40,6 +41,10 @@ class Difference(Struct, frozen=True, kw_only=True):
     cause: Cause
     detail: str = ""
     """What the cause is known by."""
+    object: str = ""
+    """Of a race: what changed between two looks, kind and name."""
+    span: Span = 0
+    """Of a race: the time between the two looks."""
 
 
 class Differences(Struct, frozen=True, kw_only=True):
@@ -108,12 +113,12 @@ def compare(
     agreed = len(decided) - len(wrong)
     for number, fact in enumerate(wrong):
         known = foreseen.of(fact.workload)
-        cause, detail = trial.cause(fact, deep=number < MOST_TRIES)
-        if cause is Cause.TIMING and known is None:
+        why = trial.explain(fact, deep=number < MOST_TRIES)
+        if why.cause is Cause.TIMING and known is None:
             agreed += 1  # Nobody was asked before; the engine agrees.
             continue
-        if cause is Cause.DISAGREEMENT and unseen:
-            cause, detail = Cause.UNSEEN, "; ".join(unseen)
+        if why.cause is Cause.DISAGREEMENT and unseen:
+            why = Explanation(Cause.UNSEEN, "; ".join(unseen))
         told = known or trial.everything.of(fact.workload)
         differences.append(
             Difference(
@@ -122,8 +127,10 @@ def compare(
                 queue=fact.queue,
                 foreseen=in_words(told) if told is not None else "it stays as it is",
                 fact=fact.in_words(),
-                cause=cause,
-                detail=detail,
+                cause=why.cause,
+                detail=why.detail,
+                object=why.race.object if why.race is not None else "",
+                span=why.race.span if why.race is not None else 0,
             )
         )
     return Differences(decisions=len(decided), agreed=agreed, differences=tuple(differences))
@@ -161,7 +168,7 @@ class Observer:
         late = [one for one, since in self._since.values() if now - since >= self._patience]
         late = sorted((one for one in late if one.workload not in self._told), key=lambda one: one.cycle)
         for number, one in enumerate(late):
-            deep = number < MOST_TRIES
+            deep = number < MOST_MISSED
             why = (Cause.UNSEEN, "; ".join(unseen)) if unseen else self._why_missed(snapshot, policy, one, deep=deep)
             self._told[one.workload] = _missed(snapshot, one, *why)
         differences = tuple(self._told[one.workload] for one in late)

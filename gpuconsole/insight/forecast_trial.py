@@ -7,13 +7,21 @@ an equal, or remembers what nobody can read (see `remembered`).
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import cached_property
+from itertools import islice
+
+from msgspec import Struct
 
 from gpuconsole.insight.forecast import Fate, Forecast, Foreseer
 from gpuconsole.insight.forecast_facts import Fact, hindsight, workload_with_uid
-from gpuconsole.model.clock import SECOND, Time
+from gpuconsole.insight.forecast_race import Race, Races
+from gpuconsole.model.clock import SECOND, Time, format_span
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.policy import SimPolicy
+
+MOST_RACES, MOST_OF_A_LOOK = 40, 120
+"""So many states of objects between two looks are supposed for a decision, and for all decisions of a look; each costs
+as much as a forecast."""
 
 
 class Cause(StrEnum):
@@ -25,10 +33,22 @@ class Cause(StrEnum):
     """Kueue took another of equal priority and second, where chance or nanoseconds that nobody sees decide."""
     UNSEEN = "unseen"
     """Something that decisions depend on may not be read."""
+    RACE = "race"
+    """It rests on an object as it was between the two looks, which neither of them shows."""
     MEMORY = "memory"
     """The engine decides so where it remembers something else: who is parked, or which flavor is tried next."""
     DISAGREEMENT = "disagreement"
     """The engine decides otherwise than Kueue."""
+
+
+class Explanation(Struct, frozen=True):
+    """Why one forecast and one fact differ."""
+
+    cause: Cause
+    detail: str = ""
+    """What the cause is known by."""
+    race: Race | None = None
+    """The object and the span of a race."""
 
 
 class Trial:
@@ -42,25 +62,44 @@ class Trial:
         self._decided = decided
         self._policy = policy
         self._foreseer = foreseer
+        self._left = MOST_OF_A_LOOK
 
     @cached_property
     def everything(self) -> Forecast:
         """With all decisions of the look taken back."""
         return self._forecast(None)
 
-    def cause(self, fact: Fact, *, deep: bool) -> tuple[Cause, str]:
+    def explain(self, fact: Fact, *, deep: bool) -> Explanation:
+        """Why this decision was not foreseen; only with `deep` all that may explain it is tried."""
         if self._right(self.everything, fact):
-            return Cause.TIMING, "the cluster had changed by then"
+            return Explanation(Cause.TIMING, "the cluster had changed by then")
         if deep and self._right(self._forecast(fact.time), fact):
-            return Cause.TIMING, "more came after it"
+            return Explanation(Cause.TIMING, "more came after it")
         if deep and self._right(self._foreseer.forecast(self._last(fact), self._policy, supposed=True), fact):
-            return Cause.TIMING, "the others were decided first"
+            return Explanation(Cause.TIMING, "the others were decided first")
         rival = self._equal(fact)
         if rival:
-            return Cause.ORDER, f"{rival} is its equal"
+            return Explanation(Cause.ORDER, f"{rival} is its equal")
+        race = self._race(fact) if deep else None
+        if race is not None:
+            between = f"within the {format_span(race.span)} between two looks"
+            return Explanation(Cause.RACE, f"{race.object} {race.change} {between}", race)
         if deep and self._remembered(fact):
-            return Cause.MEMORY, "as if others were parked, or its search went on from another flavor"
-        return Cause.DISAGREEMENT, ""
+            return Explanation(Cause.MEMORY, "as if others were parked, or its search went on from another flavor")
+        return Explanation(Cause.DISAGREEMENT)
+
+    def _race(self, fact: Fact) -> Race | None:
+        """An object on whose state between the looks it rests that the engine decides so."""
+        clusters = (hindsight(self._before, self._after, self._decided), self._last(fact))
+        for race, supposed in islice(self._races.supposed(fact, clusters), min(MOST_RACES, self._left)):
+            self._left -= 1
+            if self._right(self._foreseer.forecast(supposed, self._policy, supposed=True), fact):
+                return race
+        return None
+
+    @cached_property
+    def _races(self) -> Races:
+        return Races(self._before, self._after)
 
     def _remembered(self, fact: Fact) -> bool:
         """True if the engine decides so with something in mind that nobody can read."""

@@ -163,7 +163,7 @@ def compared(db: sqlite3.Connection, limit: int) -> Differences:
         "select coalesce(sum(decisions), 0), coalesce(sum(agreed), 0) from agreement"
     ).fetchone()
     rows = db.execute(
-        "select time, workload, queue, foreseen, fact, cause, detail from differences"
+        "select time, span, workload, queue, foreseen, fact, cause, detail, object from differences"
         " order by session desc, n desc limit ?",
         (limit,),
     ).fetchall()
@@ -195,8 +195,8 @@ def estimates(db: sqlite3.Connection, source: str, limit: int) -> list[Told]:
 
 
 def _difference(row: tuple[Any, ...]) -> Difference:
-    time, *texts = row
-    workload, queue, foreseen, fact, cause, detail = (clean(str(text)) for text in texts)
+    time, span, *texts = row
+    workload, queue, foreseen, fact, cause, detail, thing = (clean(str(text)) for text in texts)
     return Difference(
         time=int(time),
         workload=workload,
@@ -205,6 +205,8 @@ def _difference(row: tuple[Any, ...]) -> Difference:
         fact=fact,
         cause=_cause(cause),
         detail=detail,
+        object=thing,
+        span=int(span),
     )
 
 

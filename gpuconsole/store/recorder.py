@@ -33,7 +33,7 @@ PATIENCE = 1.0
 """Seconds that a producer waits for room before lines are lost (and counted)."""
 
 _INSERT = f"insert into events (session, n, {', '.join(COLUMNS)}) values (?, ?{', ?' * len(COLUMNS)})"
-_DIFFERENCE = "insert into differences values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_DIFFERENCE = "insert into differences values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _AGREEMENT = (
     "insert into agreement values (?, ?, ?) on conflict (session) do update"
     " set decisions = decisions + excluded.decisions, agreed = agreed + excluded.agreed"

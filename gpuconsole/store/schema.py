@@ -125,6 +125,12 @@ def migrations() -> "Migrations":
         """What the column `gpus` counts: GPUs, MIG instances, replicas, DRA devices."""
         db.execute("alter table events add column unit text not null default 'GPU'")
 
+    @steps()
+    def races(db: "Database") -> None:
+        """Which object changed between two looks at a live cluster, and how far the looks were apart."""
+        db.execute("alter table differences add column object text not null default ''")
+        db.execute("alter table differences add column span integer not null default 0")
+
     return steps
 
 

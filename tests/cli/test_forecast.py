@@ -45,7 +45,7 @@ def test_what_comes_next_for_people(gpuconsole: Line, snapshots: list[Path]) -> 
 
 def test_what_comes_next_for_programs(gpuconsole: Line, snapshots: list[Path]) -> None:
     document = json.loads(gpuconsole("forecast", "--snapshot", snapshots[0], "-o", "json").out)
-    assert (document["kind"], document["version"], document["source"]) == ("Forecast", 2, "before")
+    assert (document["kind"], document["version"], document["source"]) == ("Forecast", 3, "before")
     assert (document["mode"], document["time"], document["assumed"]) == ("saved", "2026-01-05T08:00:00Z", [])
     assert document["age_seconds"] > 0
     assert list(document["answer"]) == ["forecast"]
@@ -96,6 +96,7 @@ def test_a_disagreement_is_told_and_is_a_finding(gpuconsole: Line, snapshots: li
         "timing": 0,
         "order": 0,
         "unseen": 0,
+        "race": 0,
         "memory": 0,
         "disagreement": 1,
         "part": 0.0,
@@ -115,6 +116,48 @@ def test_a_cluster_is_run_on_first_as_for_every_other_answer(gpuconsole: Line, s
     document = json.loads(gpuconsole("forecast", "--snapshot", snapshots[0], "--until", "1m", "-o", "json").out)
     assert (document["mode"], document["time"]) == ("simulated", "2026-01-05T08:01:00Z")
     assert [(one["workload"], one["fate"]) for one in document["answer"]["forecast"]] == [("prod/huge", "waits")]
+
+
+def test_a_race_is_counted_and_named_with_its_object_and_span(
+    gpuconsole: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUCONSOLE_STATE_DIR", str(tmp_path))
+    race = Difference(
+        time=0,
+        workload="a/b",
+        queue="cq",
+        foreseen="waits",
+        fact="admitted",
+        cause=Cause.RACE,
+        detail="Workload a/c finished within the 2.5s between two looks",
+        object="Workload a/c",
+        span=2_500_000,
+    )
+    recorder = Recorder(tmp_path / "history.db", Opening(version="test"), wall=lambda: 0)
+    recorder.compared(Differences(decisions=2, agreed=1, differences=(race,)))
+    recorder.close()
+    result = gpuconsole("forecast", "--check", "--history")
+    assert (result.status, result.lines[0]) == (0, "2 decisions of Kueue compared, 50.0% as the engine decides")
+    assert result.lines[-3:] == [
+        "1970-01-01T00:00:00Z  a/b  race: Workload a/c finished within the 2.5s between two looks",
+        "  foreseen: waits",
+        "  Kueue:    admitted",
+    ]
+    document = json.loads(gpuconsole("forecast", "--check", "--history", "-o", "json").out)
+    assert (document["version"], document["answer"]["agreement"]["race"]) == (3, 1)
+    assert document["answer"]["differences"] == [
+        {
+            "time": "1970-01-01T00:00:00Z",
+            "workload": "a/b",
+            "queue": "cq",
+            "foreseen": "waits",
+            "fact": "admitted",
+            "cause": "race",
+            "detail": "Workload a/c finished within the 2.5s between two looks",
+            "object": "Workload a/c",
+            "span_seconds": 2.5,
+        }
+    ]
 
 
 def test_what_live_sessions_recorded_can_be_read_later(
@@ -171,6 +214,7 @@ def test_causes_are_counted_over_all_differences_and_the_newest_are_listed(
         "timing": 599,
         "order": 30,
         "unseen": 0,
+        "race": 0,
         "memory": 120,
         "disagreement": 2,
         "part": round((300 + 599) / 1051, 4),
@@ -179,11 +223,12 @@ def test_causes_are_counted_over_all_differences_and_the_newest_are_listed(
     result = gpuconsole("forecast", "--check", "--history")
     assert result.status == 1
     assert result.lines[0] == "1,051 decisions of Kueue compared, 85.5% as the engine decides"
-    assert [line.split()[:2] for line in result.lines[2:8]] == [
+    assert [line.split()[:2] for line in result.lines[2:9]] == [
         ["300", "agreed"],
         ["599", "timing"],
         ["30", "order"],
         ["0", "unseen"],
+        ["0", "race"],
         ["120", "memory"],
         ["2", "disagreement"],
     ]

@@ -211,6 +211,63 @@ class TestPreemption:
         assert compared(before, later([*ORG_QUEUES, gone, admitted(self.HIGH)])).agreed == 1
 
 
+class TestRaces:
+    """What changed just before or after a decision, between two looks, is named; neither look shows it."""
+
+    SECOND_LATER = START + SECOND
+    LOW = running("low", "prod/lq", 8, "cq-prod", minutes_ago=60)
+    REST = running("rest", "prod/lq", 8, "cq-prod", minutes_ago=60, priority=1000)
+    HIGH = waiting("high", "prod/lq", 8, priority=500, created=SECOND_LATER)
+    SPAN = 2 * SECOND
+
+    def found(self, before: Iterable[Object], after: Iterable[Object]) -> list[tuple[str, Cause, str, str, Time]]:
+        said = compared(world([*ORG_QUEUES, *before]), later([*ORG_QUEUES, *after]))
+        return [(one.workload, one.cause, one.detail, one.object, one.span) for one in said.differences]
+
+    def test_a_workload_created_within_the_same_second_as_the_admission_that_it_would_have_prevented(self) -> None:
+        urgent = waiting("urgent", "prod/lq", 16, priority=1000, created=self.SECOND_LATER)
+        came = waiting("came", "prod/lq", 8, created=self.SECOND_LATER)
+        assert self.found([], [urgent, admitted(came)]) == [
+            (
+                "prod/came",
+                Cause.RACE,
+                "Workload prod/urgent was created within the 2s between two looks",
+                "Workload prod/urgent",
+                self.SPAN,
+            )
+        ]
+
+    def test_quota_that_was_released_within_the_same_second_as_a_preemption(self) -> None:
+        before = [self.LOW, self.REST]
+        ended = finished(self.REST, self.SECOND_LATER)
+        after = [preempted(self.LOW, "high", self.SECOND_LATER), ended, self.HIGH]
+        assert self.found(before, after) == [
+            (
+                "prod/low",
+                Cause.RACE,
+                "Workload prod/rest finished within the 2s between two looks",
+                "Workload prod/rest",
+                self.SPAN,
+            )
+        ]
+
+    def test_a_queue_that_changed_between_the_looks(self) -> None:
+        less = cluster_queue("cq-prod", "org-cohort", Quota(0, borrowing_limit=0))
+        came = waiting("came", "prod/lq", 8, created=self.SECOND_LATER)
+        found = self.found([], [admitted(came), less])
+        assert [(cause, thing) for _, cause, _, thing, _ in found] == [(Cause.RACE, "ClusterQueue cq-prod")]
+
+    def test_what_changed_before_the_first_look_is_no_race(self) -> None:
+        urgent = waiting("urgent", "prod/lq", 16, priority=1000, created=START)
+        came = waiting("came", "prod/lq", 8, created=self.SECOND_LATER)
+        assert self.found([urgent], [urgent, admitted(came)]) == [("prod/came", Cause.DISAGREEMENT, "", "", 0)]
+
+    def test_a_change_that_does_not_explain_the_decision_is_no_race(self) -> None:
+        other = waiting("other", "prod/lq", 64, created=self.SECOND_LATER)
+        came = waiting("came", "prod/lq", 8, created=self.SECOND_LATER)
+        assert self.found([], [other, admitted(came, flavor="h100")]) == [("prod/came", Cause.DISAGREEMENT, "", "", 0)]
+
+
 class TestObserver:
     def test_what_stays_foreseen_and_does_not_come_is_told_once(self) -> None:
         observer = Observer(patience=10 * SECOND)

@@ -9,6 +9,8 @@ from gpuconsole.model.clock import MINUTE, SECOND, Time
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pieces import whole
+from gpuconsole.model.pod_template import Container
+from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import LocalQueue, Preemption, QueueingStrategy, Quota
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Condition, Workload
@@ -16,7 +18,7 @@ from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.footing import Footing
 from gpuconsole.sim.policy import SimPolicy
-from tests.insight.world import A100, START, cluster_queue, cohort, running, waiting, world
+from tests.insight.world import A100, START, cluster_queue, cohort, group, running, waiting, world
 
 POLICY = SimPolicy(kueue=KueueConfig(wait_for_pods_ready=None))
 NO_FIT = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100"
@@ -132,6 +134,23 @@ def test_a_workload_that_no_longer_fit_in_its_cycle_is_tried_again_at_once() -> 
     other = "Workload no longer fits after processing another workload"
     again = replace(REFUSED, conditions=(Condition("QuotaReserved", False, "Pending", other, START),))
     assert looks((0, [LONG, LOW, again])) == TRIED
+
+
+def test_of_several_pod_sets_one_whose_search_has_flavors_left_is_tried_again_at_once() -> None:
+    h100 = replace(A100, name="h100")
+    groups = (group({"a100": Quota(16, borrowing_limit=0), "h100": Quota(0, borrowing_limit=0)}),)
+    queues = [*QUEUES, h100, cluster_queue("cq", "team", resource_groups=groups)]
+    [pod_set] = REFUSED.pod_sets
+    small = replace(pod_set, template=replace(pod_set.template, containers=(Container(requests={GPU: 4}),)))
+    both = replace(REFUSED, pod_sets=(small, replace(small, name="workers")))
+    every = f"{NO_FIT}, {NO_FIT.partition(': ')[2].replace('a100', 'h100')}"
+    for message, fate in ((NO_FIT, Fate.AFTER_VICTIMS), (every, Fate.WAITS)):
+        refused = replace(both, conditions=(Condition("QuotaReserved", False, "Pending", message, START - MINUTE),))
+        assert fates(world([*queues, LONG, LOW, refused]))["refused"] is fate
+    foreseer = Foreseer()
+    for message, fate in ((every, Fate.WAITS), (NO_FIT, Fate.AFTER_VICTIMS)):
+        refused = replace(both, conditions=(Condition("QuotaReserved", False, "Pending", message, START - MINUTE),))
+        assert fates(world([*queues, LONG, LOW, refused]), foreseer)["refused"] is fate
 
 
 def test_a_changed_quota_has_the_whole_tree_tried_again() -> None:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from gpuconsole.insight.forecast_check import Cause
 from tests.shared import CONFORMANCE
-from tests.tools.recorded import ADMISSION, PREEMPTION, next_decisions
+from tests.tools.recorded import ADMISSION, PREEMPTION, looked_on, next_decisions
 
 LIVE = (CONFORMANCE or Path()) / "live"
 AT_LEAST = {"classical.jsonl.gz": (0.95, 0.97, 0.98, 0.99), "fair.jsonl.gz": (0.90, 0.90, 0.96, 0.94)}
@@ -19,3 +20,11 @@ def test_the_next_decisions_of_a_fork_are_those_that_kueue_took(name: str) -> No
     pairs = [(score.foreseen, score.taken), (score.came, score.named)]
     parts = [part[kind] / whole[kind] for part, whole in pairs for kind in (ADMISSION, PREEMPTION)]
     assert all(part >= bar for part, bar in zip(parts, AT_LEAST[name], strict=True)), parts
+
+
+@pytest.mark.skipif(not LIVE.is_dir(), reason="no recordings beside the project: they were not replayed")
+@pytest.mark.parametrize(("name", "most"), [("classical.jsonl.gz", 0.01), ("fair.jsonl.gz", 0.05)])
+def test_what_is_no_agreement_is_mostly_a_race_between_two_looks(name: str, most: float) -> None:
+    said = looked_on(LIVE / name)
+    assert said.of(Cause.DISAGREEMENT) <= most * said.decisions
+    assert said.of(Cause.RACE) > said.of(Cause.DISAGREEMENT)

@@ -227,7 +227,7 @@ def test_opening_twice_migrates_once(tmp_path: Path) -> None:
     applied = db.execute("select name from _sqlite_migrations").fetchall()
     names = (
         "announcements choices counted forecasts foretold gpu_samples history losses lost_unknown"
-        " units unknown_losses unseen"
+        " races units unknown_losses unseen"
     )
     assert sorted(applied) == [(name,) for name in names.split()]
     db.close()

@@ -23,6 +23,7 @@ NAMESPACE_MISMATCH = "workload namespace doesn't match ClusterQueue selector"
 _MORE_NEEDED = re.compile(r" \S+ more needed\b")
 _UNASSIGNED = ("couldn't assign flavors to pod set ", "failed to assign flavors to pod set ")
 _AWAITS = re.compile(r"\. Pending the (?:preemption|migration) of \d+ workload\(s\)$")
+_IN_FLAVOR = re.compile(r"\bin flavor ([a-z0-9.-]*[a-z0-9])")
 _UNKNOWN = "UNKNOWN"
 _PATHS = re.compile(r"; preemptor path: ([^;\s]*); preemptee path: ([^;\s]*)")
 _PRIORITIES = re.compile(r"; preemptor effective priority: (-?\d+)\b.*; preemptee effective priority: (-?\d+)\b")
@@ -121,6 +122,11 @@ def assignment(reasons_by_pod_set: Iterable[tuple[str, Sequence[str]]]) -> str:
 def is_unassigned(message: str) -> bool:
     """True for a refusal after which a workload is inadmissible: no flavor fits, and there is nobody to preempt."""
     return message.startswith(_UNASSIGNED) and not is_pending_preemption(message)
+
+
+def flavors_in(message: str) -> list[str]:
+    """The flavors that a refusal says something of."""
+    return _IN_FLAVOR.findall(message)
 
 
 def is_pending_preemption(message: str) -> bool:

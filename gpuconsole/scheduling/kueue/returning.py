@@ -6,6 +6,7 @@ Kueue 0.19 scheduler.requeueAndUpdate and lastAssignmentOutdated.
 from collections.abc import Iterable, Iterator
 
 from gpuconsole.model.decisions import KeepWaiting, Refuse
+from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.assignment import Resume
 from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED
 from gpuconsole.scheduling.kueue.entry import Entry, Status
@@ -55,18 +56,32 @@ def requeue_observed(state: State, refused: Iterable[str], tried_again: Iterable
 
     Those to be tried again are so whatever became of their shapes. In a StrictFIFO queue nobody is inadmissible.
     """
+    again = list(_waiting(state, tried_again))
     for request in _waiting(state, refused):
         queue = state.roster.queue(request.cluster_queue)
-        if queue.strict:
-            continue
-        queue.park(request)
-        if queue.closes_lanes:
-            told = request.workload.condition(QUOTA_RESERVED)
-            queue.close([(request, told.reason if told is not None and state.gates.granular else "")])
-    for request in _waiting(state, tried_again):
+        if _has_flavors_left(state, request):
+            again.append(request)
+        elif not queue.strict:
+            queue.park(request)
+            if queue.closes_lanes:
+                told = request.workload.condition(QUOTA_RESERVED)
+                queue.close([(request, told.reason if told is not None and state.gates.granular else "")])
+    for request in again:
         queue = state.roster.queue(request.cluster_queue)
         if queue.is_parked(request.id) and backoff_ended(request.workload, state.now):
             queue.bring_back(request)
+
+
+def _has_flavors_left(state: State, request: Request) -> bool:
+    """True if a refusal names some flavors of the ClusterQueue and not all, and the search may go round and round.
+
+    The next cycles go on with the others. With one pod set that is over within moments; with several, one may begin
+    anew whenever another comes to its end, and the workload stays the head meanwhile.
+    """
+    told = request.workload.condition(QUOTA_RESERVED)
+    named = set(messages.flavors_in(told.message)) if told is not None and len(request.pod_sets) > 1 else set()
+    rules = state.setup.queues[request.cluster_queue]
+    return bool(named) and any(flavor not in named for flavor, _ in rules.queue.quotas())
 
 
 def prefer(state: State, preemptors: Iterable[str]) -> None:

@@ -1,0 +1,198 @@
+"""Races: decisions of Kueue that rest on an object as it was between two looks, which neither of them shows.
+
+Kueue decides within milliseconds, and a look comes every few seconds. What was created, released or changed between two
+looks, just before a decision or just after it, is supposed in each state that it had meanwhile, one object at a time.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.insight.forecast_facts import Fact, workload_with_uid
+from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.events import Applied, Deleted
+from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor
+from gpuconsole.model.scan import news
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.state import ClusterState
+from gpuconsole.model.workloads import Workload
+
+_KINDS = (AdmissionCheck, ResourceFlavor, Cohort, ClusterQueue, LocalQueue, Workload)
+_NAMES = {TABLES[kind]: kind for kind in _KINDS}
+
+
+class Race(Struct, frozen=True, kw_only=True):
+    """An object that changed between two looks, and on whose state then a decision of Kueue rests."""
+
+    object: str
+    """Kind and name: `Workload ns/name`."""
+    change: str
+    """What became of it, in words."""
+    span: Span
+    """The time between the two looks: it changed within so much of the decision."""
+
+
+class _Change(Struct, frozen=True):
+    """An object at both looks; None where it was not there."""
+
+    kind: type[Object]
+    key: str
+    old: Object | None
+    new: Object | None
+
+
+class Races:
+    """What changed between two looks, as far as decisions of admission depend on it."""
+
+    def __init__(self, before: Snapshot, after: Snapshot) -> None:
+        self._before, self._after = before, after
+        self._changes = [
+            _Change(_NAMES[event.table], event.key, *_pair(before, after, event))
+            for event in news(before, after)
+            if event.table in _NAMES
+        ]
+
+    def supposed(self, fact: Fact, clusters: Sequence[Snapshot]) -> Iterator[tuple[Race, Snapshot]]:
+        """These clusters, with one object each in another state that it had between the looks; the nearest first."""
+        tree = self._tree(fact.queue)
+        concerned = [one for one in self._changes if self._is_in(one, tree)]
+        certain = []
+        for cluster in clusters:
+            found, race = self._as_decided_on(cluster, fact)
+            certain.append(found)
+            if race is not None:
+                yield race, found
+        for change in sorted(concerned, key=lambda one: self._distance(one, fact)):
+            for cluster in certain:
+                known = getattr(cluster, TABLES[change.kind]).get(change.key)
+                for state in _states(change, fact):
+                    if state != known:
+                        yield self._race(change), _with(cluster, change, state)
+
+    def _as_decided_on(self, cluster: Snapshot, fact: Fact) -> tuple[Snapshot, Race | None]:
+        """A cluster in which those whom a decision is about are as they must have been, and what that changed."""
+        race = None
+        by = workload_with_uid(fact.by, self._after, self._before)
+        for key, holds in ((by, False), (fact.workload, fact.preempted)):
+            change = next((one for one in self._changes if one.kind is Workload and one.key == key), None)
+            known = cluster.workloads.get(key)
+            state = _in_state(change, holds=holds) if change is not None else None
+            if change is None or state is None or (known is not None and _is_in_state(known, holds=holds)):
+                continue
+            cluster, race = _with(cluster, change, state), self._race(change)
+        return cluster, race
+
+    def _race(self, change: _Change) -> Race:
+        span = self._after.time - self._before.time
+        return Race(object=f"{change.kind.__name__} {change.key}", change=_words(change), span=span)
+
+    def _distance(self, change: _Change, fact: Fact) -> tuple[bool, Span, str]:
+        """How far a change is from a decision: the workloads that it is about first, then by time."""
+        subjects = (fact.workload, workload_with_uid(fact.by, self._after, self._before))
+        workload = change.new or change.old
+        moment = _moment(change.old, workload) if isinstance(workload, Workload) else fact.time
+        return change.key not in subjects, abs(moment - fact.time), change.key
+
+    def _is_in(self, change: _Change, tree: str) -> bool:
+        thing = change.new or change.old
+        if not isinstance(thing, Workload):
+            return True
+        door = self._after.local_queues.get(thing.local_queue) or self._before.local_queues.get(thing.local_queue)
+        return door is not None and self._tree(door.cluster_queue) == tree
+
+    def _tree(self, cluster_queue: str) -> str:
+        """The root of a ClusterQueue's cohort tree; its own name without a cohort."""
+        queue = self._after.cluster_queues.get(cluster_queue) or self._before.cluster_queues.get(cluster_queue)
+        name, passed = queue.cohort if queue is not None else "", set[str]()
+        while name not in passed and (parent := _parent(self._after, name)):
+            passed.add(name)
+            name = parent
+        return f"Cohort/{name}" if name else f"ClusterQueue/{cluster_queue}"
+
+
+def _parent(snapshot: Snapshot, cohort: str) -> str:
+    known = snapshot.cohorts.get(cohort)
+    return known.parent if known is not None else ""
+
+
+def _pair(before: Snapshot, after: Snapshot, event: Applied | Deleted) -> tuple[Object | None, Object | None]:
+    return getattr(before, event.table).get(event.key), getattr(after, event.table).get(event.key)
+
+
+def _states(change: _Change, fact: Fact) -> Iterator[Object | None]:
+    """The states that an object had between two looks, as far as both looks tell."""
+    if change.kind is not Workload:
+        yield from (change.old, change.new)
+        return
+    states = [one if isinstance(one, Workload) else None for one in (change.old, change.new)]
+    old, new = states
+    if new is not None and (old is None or old.uid != new.uid or _moved(old, new)):
+        states.append(_pending(new))
+    for state in states:
+        if change.key != fact.workload or (state is not None and _is_in_state(state, holds=fact.preempted)):
+            yield state
+
+
+def _is_in_state(workload: Workload, *, holds: bool) -> bool:
+    """True if a workload holds quota, and was not evicted; without `holds`, if it waits for quota."""
+    if workload.finished or not holds:
+        return not (workload.finished or workload.reserved)
+    return workload.reserved and not workload.is_true("Evicted")
+
+
+def _in_state(change: _Change, *, holds: bool) -> Workload | None:
+    """A workload in such a state between two looks, as far as both looks tell."""
+    known = [one for one in (change.old, change.new) if isinstance(one, Workload)]
+    found = next((one for one in known if _is_in_state(one, holds=holds)), None)
+    if found is not None or not known:
+        return found
+    last = known[-1]
+    if not holds:
+        return _pending(last)
+    kept = tuple(one for one in last.conditions if one.type not in ("Evicted", "Preempted"))
+    return replace(last, conditions=kept) if last.reserved and not last.finished else None
+
+
+def _moved(old: Workload, new: Workload) -> bool:
+    """True if quota was reserved for it, or taken from it."""
+    return old.condition("QuotaReserved") != new.condition("QuotaReserved") or old.admission != new.admission
+
+
+def _pending(workload: Workload) -> Workload:
+    return replace(workload, conditions=(), admission=None, checks=(), resource_requests=())
+
+
+def _with(cluster: Snapshot, change: _Change, state: Object | None) -> Snapshot:
+    changed = ClusterState.of(cluster, ())
+    if state is None:
+        changed.apply(Deleted(cluster.time, TABLES[change.kind], change.key))
+    else:
+        changed.apply(Applied(cluster.time, state))
+    return changed.freeze()
+
+
+def _moment(old: Object | None, new: Workload) -> Time:
+    """When a workload changed, to the second."""
+    known = old.conditions if isinstance(old, Workload) else ()
+    return max((one.since for one in new.conditions if one not in known), default=new.created)
+
+
+def _words(change: _Change) -> str:
+    old, new = change.old, change.new
+    if old is None:
+        return "was created"
+    if new is None:
+        return "was deleted"
+    if not (isinstance(old, Workload) and isinstance(new, Workload)):
+        return "changed"
+    if old.uid != new.uid:
+        return "was created anew"
+    if new.finished and not old.finished:
+        return "finished"
+    if new.reserved and new.condition("QuotaReserved") != old.condition("QuotaReserved"):
+        return "reserved quota"
+    if new.is_true("Evicted") and new.condition("Evicted") != old.condition("Evicted"):
+        return "was evicted"
+    return "released its quota" if old.reserved and not new.reserved else "changed"
