@@ -1,9 +1,12 @@
 """ray.io RayJob, RayCluster, RayService: a head, worker groups, and a RayJob's submitter, as Kueue 0.19 counts them."""
 
+from collections.abc import Callable, Mapping
+
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.amounts import resources
+from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.documents.names import unique
 from gpuconsole.model.documents.reader import INT32, Reader
 from gpuconsole.model.job import Job
@@ -13,6 +16,8 @@ from gpuconsole.model.jobs.labels import QUEUE
 from gpuconsole.model.jobs.ray_schedulers import (
     HEAD,
     K8S_JOB_MODE,
+    SELECTOR,
+    SUBMISSION,
     SUBMITTER,
     Group,
     RayPods,
@@ -49,7 +54,7 @@ _SERVICE_FIELDS = (
 _MODES = (K8S_JOB_MODE, "HTTPMode", "InteractiveMode", "SidecarMode")
 
 
-def ray_job(reader: Reader, now: Time) -> Job:
+def ray_job(reader: Reader, now: Time, configured: str = "") -> Job:
     """A RayJob; one that selects an existing cluster is not managed by Kueue."""
     spec = reader.mapping("spec")
     cluster = spec.mapping("rayClusterSpec")
@@ -58,7 +63,7 @@ def ray_job(reader: Reader, now: Time) -> Job:
     suspended = spec.flag("suspend")
     if "clusterSelector" in spec:
         _existing_cluster(spec, managed)
-        pod_sets = scheduled(reader, _submitter(spec, mode))
+        pod_sets = scheduled(reader, _submitter(spec, mode), configured)
         check_existing(spec, pod_sets)
         return job(reader, now, "RayJob", pod_sets, queue="", suspended=suspended)
     if "rayClusterSpec" not in spec:
@@ -73,11 +78,16 @@ def ray_job(reader: Reader, now: Time) -> Job:
         )
     tolerant = _is_fault_tolerant(cluster, reader.down("metadata", "annotations"))
     ray = _ray_pods(cluster, spec, mode, tolerant=tolerant, managed=managed)
-    pod_sets = scheduled(reader, ray.pod_sets)
+    pod_sets = scheduled(reader, ray.pod_sets, configured)
     check_submission(spec, mode, pod_sets)
     limit = spec.number("backoffLimit", 0, low=0)
     state = phase(reader, suspended)
-    own = {"suspended": suspended, "backoff_limit": limit, "phase": state, "ray_group": group_of(reader, ray, pod_sets)}
+    own = {
+        "suspended": suspended,
+        "backoff_limit": limit,
+        "phase": state,
+        "ray_group": group_of(reader, ray, pod_sets, configured),
+    }
     return job(reader, now, "RayJob", pod_sets, **own)
 
 
@@ -94,23 +104,23 @@ def ray_job_pods(spec: Reader) -> tuple[PodSet, ...]:
     return _ray_pods(cluster, spec, mode, tolerant=tolerant, managed=False).pod_sets
 
 
-def ray_cluster(reader: Reader, now: Time) -> Job:
+def ray_cluster(reader: Reader, now: Time, configured: str = "") -> Job:
     """A RayCluster: it works until it is deleted; a worker that is lost is replaced while the others go on."""
     spec = reader.mapping("spec")
     spec.only(*_CLUSTER_FIELDS)
-    return _served(reader, now, "RayCluster", spec)
+    return _served(reader, now, "RayCluster", spec, configured)
 
 
-def ray_service(reader: Reader, now: Time) -> Job:
+def ray_service(reader: Reader, now: Time, configured: str = "") -> Job:
     """A RayService: a cluster that serves, described in its rayClusterConfig."""
     spec = reader.mapping("spec")
     spec.only(*_SERVICE_FIELDS)
     if "rayClusterConfig" not in spec:
         spec.report.refused(spec.at("rayClusterConfig"), "rayClusterConfig is missing", "describe it", "required")
-    return _served(reader, now, "RayService", spec.mapping("rayClusterConfig"))
+    return _served(reader, now, "RayService", spec.mapping("rayClusterConfig"), configured)
 
 
-def _served(reader: Reader, now: Time, kind: str, cluster: Reader) -> Job:
+def _served(reader: Reader, now: Time, kind: str, cluster: Reader, configured: str) -> Job:
     suspended = cluster.flag("suspend")
     tolerant = _is_fault_tolerant(cluster, reader.down("metadata", "annotations"))
     if not ("headGroupSpec" in cluster or tolerant):
@@ -118,8 +128,8 @@ def _served(reader: Reader, now: Time, kind: str, cluster: Reader) -> Job:
         cluster.report.refused(cluster.at("headGroupSpec"), problem, "every cluster has a head", "required")
     managed = QUEUE in reader.down("metadata", "labels")
     ray = _ray_pods(cluster, None, "", tolerant=tolerant, managed=managed)
-    pod_sets = scheduled(reader, ray.pod_sets)
-    group = group_of(reader, ray, pod_sets)
+    pod_sets = scheduled(reader, ray.pod_sets, configured)
+    group = group_of(reader, ray, pod_sets, configured)
     state = phase(reader, suspended)
     return job(reader, now, kind, pod_sets, rules=ReplicaRules(), suspended=suspended, phase=state, ray_group=group)
 
@@ -201,3 +211,17 @@ def _submitter(spec: Reader, mode: str) -> tuple[PodSet, ...]:
     if "submitterPodTemplate" in spec:
         return (pod_set(spec, SUBMITTER, 1, key="submitterPodTemplate"),)
     return (PodSet(name=SUBMITTER, template=PodTemplate(containers=(_SUBMITTER,), restart_policy="Never")),)
+
+
+RAY_GROUP = "ray.io"
+RAY_KINDS: Mapping[str, Callable[[Reader, Time, str], Job]] = {
+    "RayJob": ray_job,
+    "RayCluster": ray_cluster,
+    "RayService": ray_service,
+}
+"""Kinds into whose pods the operator writes its batch scheduler."""
+
+
+def is_of_scheduler(finding: Finding) -> bool:
+    """True for what is said of a Ray job because of its batch scheduler."""
+    return finding.severity is Severity.WARNING and finding.code in (SUBMISSION, SELECTOR)

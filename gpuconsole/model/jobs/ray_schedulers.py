@@ -1,9 +1,10 @@
 """The batch scheduler of a Ray job or cluster, which KubeRay's operator writes into every pod.
 
 An operator is configured for one scheduler (`--batch-scheduler`), whose name it writes as schedulerName of the head,
-the workers and the submitter, whatever their templates say. A manifest does not show that configuration, but the
-labels that only one of the schedulers reads (KubeRay 1.6 ray-operator/controllers/ray/batchscheduler). Kueue's label
-names no scheduler: it admits, and kube-scheduler or another one places.
+the workers and the submitter, whatever their templates say. Where no manifest shows that configuration
+(`model.manifests.kuberay`), the labels do that only one of the schedulers reads (KubeRay 1.6
+ray-operator/controllers/ray/batchscheduler). Kueue's label names no scheduler: it admits, and kube-scheduler or another
+one places.
 """
 
 from collections.abc import Mapping
@@ -33,6 +34,8 @@ GROUP_NAMES = {HEAD: "headgroup", SUBMITTER: "submittergroup"}
 """Pod set → the name of its group of pods in KubeRay; groups of workers bear their own."""
 _MODE, _TIER = "volcano.sh/network-topology-mode", "volcano.sh/network-topology-highest-tier-allowed"
 K8S_JOB_MODE = "K8sJobMode"
+SUBMISSION, SELECTOR = "ray-submission-mode", "ray-cluster-selector"
+"""Codes of what is said of a Ray job because of its batch scheduler."""
 
 
 class BatchScheduler(Struct, frozen=True):
@@ -58,6 +61,14 @@ BATCH_SCHEDULERS = (
 
 
 _COSCHEDULING = BatchScheduler(COSCHEDULING, (GANG,), {})
+DEFAULT_SCHEDULER = "default"
+"""The operator writes no scheduler: what the templates say holds."""
+CONFIGURED: Mapping[str, BatchScheduler | None] = {
+    DEFAULT_SCHEDULER: None,
+    **{one.name: one for one in BATCH_SCHEDULERS},
+    "scheduler-plugins": _COSCHEDULING,
+}
+"""Names in the operator's configuration (`batchScheduler`) → what it then writes into pods."""
 
 
 class Group(Struct, frozen=True):
@@ -90,9 +101,12 @@ class RayPods(Struct, frozen=True, kw_only=True):
         return (self.head, *(group.pods for group in self.workers), *self.submitter)
 
 
-def scheduled(reader: Reader, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
-    """The pod sets with the scheduler, labels and annotations that KubeRay's operator writes into their pods."""
-    scheduler = _scheduler_of(reader, pod_sets)
+def scheduled(reader: Reader, pod_sets: tuple[PodSet, ...], configured: str = "") -> tuple[PodSet, ...]:
+    """The pod sets with the scheduler, labels and annotations that KubeRay's operator writes into their pods.
+
+    `configured` is one of CONFIGURED, or empty where the operator's configuration is not known.
+    """
+    scheduler = _scheduler_of(reader, pod_sets, configured)
     if scheduler is None:
         return pod_sets
     place = reader.mapping("metadata")
@@ -107,12 +121,14 @@ def scheduled(reader: Reader, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...
     )
 
 
-def group_of(reader: Reader, ray: RayPods, pod_sets: tuple[PodSet, ...]) -> RayGroup | None:
+def group_of(reader: Reader, ray: RayPods, pod_sets: tuple[PodSet, ...], configured: str = "") -> RayGroup | None:
     """The PodGroup that KubeRay makes for a RayCluster or RayJob; None where its scheduler needs none."""
-    scheduler = _scheduler_of(reader, pod_sets)
+    scheduler = _scheduler_of(reader, pod_sets, configured)
     if scheduler is None or scheduler.name not in (VOLCANO, COSCHEDULING):
         return None
     labels = reader.down("metadata", "labels")
+    if scheduler.name == COSCHEDULING and GANG not in labels:
+        return None
     by_least = ray.scales_itself and scheduler.name == VOLCANO
     members = 1 + sum(group.least if by_least else group.desired for group in ray.workers)
     needs = ray.head_needs
@@ -148,8 +164,10 @@ def _topology(labels: Reader) -> NetworkTopology | None:
     return NetworkTopology(mode=labels.text(_MODE), highest_tier=min(int(tier), INT32) if tier else None)
 
 
-def _scheduler_of(reader: Reader, pod_sets: tuple[PodSet, ...]) -> BatchScheduler | None:
-    """The scheduler that the operator is configured for, as far as labels show it; None where they show none."""
+def _scheduler_of(reader: Reader, pod_sets: tuple[PodSet, ...], configured: str) -> BatchScheduler | None:
+    """The scheduler that the operator is configured for, else as far as labels show it; None where they show none."""
+    if configured:
+        return CONFIGURED[configured]
     labels = reader.down("metadata", "labels")
     legacy = labels.text(LEGACY_NAME)
     found = [one for one in BATCH_SCHEDULERS if legacy == one.name or any(labels.text(sign) for sign in one.signs)]
@@ -176,7 +194,7 @@ def check_submission(spec: Reader, mode: str, pod_sets: tuple[PodSet, ...]) -> N
     if mode == K8S_JOB_MODE and any(pods.template.scheduler_name == KAI for pods in pod_sets):
         problem = "KAI-Scheduler does not support RayJob with K8sJobMode: the submitter pod is created after RayCluster"
         remedy = "write submissionMode: HTTPMode or SidecarMode"
-        spec.report.warning(spec.at("submissionMode"), f"{problem} is ready", remedy, "ray-submission-mode")
+        spec.report.warning(spec.at("submissionMode"), f"{problem} is ready", remedy, SUBMISSION)
 
 
 def check_existing(spec: Reader, pod_sets: tuple[PodSet, ...]) -> None:
@@ -184,4 +202,4 @@ def check_existing(spec: Reader, pod_sets: tuple[PodSet, ...]) -> None:
     if any(pods.template.scheduler_name == VOLCANO for pods in pod_sets):
         problem = "KubeRay with Volcano does not support a RayJob that refers to an existing RayCluster"
         remedy = f"drop the label {VOLCANO_QUEUE}, or write a rayClusterSpec"
-        spec.report.warning(spec.at("clusterSelector"), problem, remedy, "ray-cluster-selector")
+        spec.report.warning(spec.at("clusterSelector"), problem, remedy, SELECTOR)

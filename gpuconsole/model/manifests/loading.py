@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from gpuconsole.model.apiserver.gates import NO_GATES, Gates
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.findings import Report, Severity
@@ -14,12 +16,19 @@ from gpuconsole.model.documents.prose import blocks, looks_like_prose
 from gpuconsole.model.documents.reader import Reader, kind_of
 from gpuconsole.model.documents.sources import Source, from_text, read_sources
 from gpuconsole.model.documents.yamlsafe import FormError, Tree, Trouble, read_yaml, sections
+from gpuconsole.model.jobs.ray import RAY_GROUP, RAY_KINDS, is_of_scheduler
 from gpuconsole.model.manifests.admit_all import admitting_all, noted
 from gpuconsole.model.manifests.checks import check
 from gpuconsole.model.manifests.groups import fold_groups
 from gpuconsole.model.manifests.includes import included, is_same_file
 from gpuconsole.model.manifests.judging import Judge
 from gpuconsole.model.manifests.kinds import decoder_of, kind_of_document, versions_of
+from gpuconsole.model.manifests.kuberay import (
+    OPERATOR,
+    OperatorConfiguration,
+    configuration_in,
+    configuration_of_values,
+)
 from gpuconsole.model.manifests.loaded import Entry, Loaded, last_of_each
 from gpuconsole.model.manifests.remarks import Unread, say_fragment, say_ignored, say_unread, say_version
 from gpuconsole.model.manifests.unfold import first_objects, is_scenario, is_snapshot, label, later_objects, objects_in
@@ -97,6 +106,8 @@ class _Loading:
         self._configurations: list[Reader] = []
         self._ignored: dict[str, list[str]] = {}
         """Folder → its files that are no manifests."""
+        self._operator: OperatorConfiguration | None = None
+        """Of KubeRay."""
         self._including = ""
         """The scenario whose files are being read."""
 
@@ -114,6 +125,7 @@ class _Loading:
         """Take in a source, document by document."""
         if source.ignored_in:
             self._ignored.setdefault(source.ignored_in, []).append(source.name)
+            self._read_values(source)
             return
         for trouble in source.troubles:
             self._say(source.name, 1, trouble)
@@ -125,6 +137,21 @@ class _Loading:
         if len(self._reports) == before and not source.troubles:
             trouble = Trouble(1, "it holds no manifest", "a manifest begins with apiVersion: and kind:", NO_MANIFEST)
             self._say(source.name, 1, trouble, Severity.NOTE)
+
+    def _read_values(self, source: Source) -> None:
+        """Look for the values of KubeRay's Helm chart in a file that is no manifest."""
+        if "batchScheduler" not in source.text:
+            return
+        try:
+            tree = read_yaml(source.text, 1)
+        except FormError:
+            return
+        if isinstance(tree.value, dict):
+            self._configure_operator(configuration_of_values(Reader(tree.value, self._report(source.name, 1, tree))))
+
+    def _configure_operator(self, found: OperatorConfiguration | None) -> None:
+        if found is not None and (self._operator is None or found.rank >= self._operator.rank):
+            self._operator = found
 
     def _read(self, source: Source) -> None:
         trees = read_json(source.text) if looks_like_json(source.text) else None
@@ -173,6 +200,8 @@ class _Loading:
         elif "kind" in value and "apiVersion" in value:
             for place in objects_in(root):
                 self._object(place)
+        elif (operator := configuration_of_values(root)) is not None:
+            self._configure_operator(operator)
         else:
             say_fragment(report, value, prose)
 
@@ -220,6 +249,9 @@ class _Loading:
         if (group, kind) == CONFIGURATION:
             self._configurations.append(place)
             return
+        self._configure_operator(configuration_in(place))
+        if (group, kind) == OPERATOR:
+            return
         scope = scope or self._including
         if decoder is None:
             self._judge.refusals_of_job(place, scope, anew=later)
@@ -230,6 +262,20 @@ class _Loading:
         thing = self._judge.read(place, decoder, self._now, scope, anew=later)
         if thing.name:
             self._entries.append(Entry(thing=thing, place=place, keep=not scope, scope=scope, later=later))
+
+    def _scheduled(self, entry: Entry) -> Entry:
+        """A Ray job or cluster with the scheduler that KubeRay's operator is configured for, where that is known."""
+        group, _, kind = kind_of_document(entry.place.value)
+        decoder = RAY_KINDS.get(kind) if group == RAY_GROUP else None
+        if decoder is None or self._operator is None:
+            return entry
+        report, own = entry.place.report, entry.place.report.about(entry.place.report.object)
+        place = entry.place.reporting(own, entry.place.value)
+        thing = decoder(place, self._now, self._operator.scheduler)
+        # What was said by another scheduler than the one that is configured is not so.
+        report.findings[:] = [one for one in report.findings if not is_of_scheduler(one)]
+        report.findings += filter(is_of_scheduler, own.findings)
+        return replace(entry, thing=thing)
 
     def _not_read(self, place: Reader, group: str, kind: str) -> None:
         """Count a document that is not read, and say why."""
@@ -246,7 +292,7 @@ class _Loading:
             report = Report(clean(folder, 1000))
             self._reports.append(report)
             say_ignored(report, [os.path.relpath(file, folder) for file in ignored])
-        entries = last_of_each(fold_groups(self._entries))
+        entries = last_of_each(fold_groups([self._scheduled(entry) for entry in self._entries]))
         new = {(entry.table, entry.thing.key) for entry in entries if not entry.scope}
         check([*(entry for entry in self._beside if (entry.table, entry.thing.key) not in new), *entries])
         # A file that several scenarios name says the same each time.
