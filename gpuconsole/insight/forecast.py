@@ -17,6 +17,7 @@ from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Admission, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.observation import Observation
 from gpuconsole.sim.policy import SimPolicy
 
 NO_KUEUE = "There is no Kueue, so nothing waits for it"
@@ -118,6 +119,11 @@ class Foreseer:
     def preemptions(self, supposed: Snapshot, policy: SimPolicy) -> Sequence[Preempt]:
         """Who would have to make room on a Snapshot that never was, and how they would be chosen."""
         return self._engine(policy.kueue).ask(supposed, keep=False).preempted if policy.kueue is not None else ()
+
+    def followed(self, policy: SimPolicy) -> tuple[Snapshot, Observation] | None:
+        """The cluster of the last look by this policy, and what shows of Kueue's queues there; None without one."""
+        engine = self._foresight
+        return engine.followed if engine is not None and engine.config == policy.kueue else None
 
     def _engine(self, config: KueueConfig) -> Foresight:
         if self._foresight is None or self._foresight.config != config:

@@ -18,6 +18,7 @@ from gpuconsole.insight.reconstruction import reconstructed
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.events import Happened
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.scheduling.kueue.observation import Observation
 from gpuconsole.sim.policy import SimPolicy
 
 PATIENCE: Span = 10 * SECOND
@@ -147,6 +148,10 @@ class Observer:
         self._since: dict[str, tuple[Prospect, Time]] = {}
         """Who is to be admitted or to get victims, as it was first foreseen; `told` are those that took too long."""
         self._told: dict[str, Difference] = {}
+
+    def followed(self, policy: SimPolicy) -> tuple[Snapshot, Observation] | None:
+        """As `Foreseer.followed`."""
+        return self._foreseer.followed(policy)
 
     def look(
         self, snapshot: Snapshot, policy: SimPolicy, assumed: Iterable[str] = (), unseen: Sequence[str] = ()

@@ -58,6 +58,11 @@ class Foresight:
         self._outcome: Outcome | None = None
         """What came of it there."""
 
+    @property
+    def followed(self) -> tuple[Snapshot, Observation] | None:
+        """The cluster of the last look, and what shows of Kueue's queues there; None before the first one."""
+        return (self._at, self._observed) if self._at is not EMPTY else None
+
     def ask(self, snapshot: Snapshot, *, keep: bool = True) -> Outcome:
         """Let the next cycles decide on this Snapshot.
 

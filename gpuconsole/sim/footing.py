@@ -21,6 +21,7 @@ from gpuconsole.scheduling.kueue.observation import Observation
 from gpuconsole.sim import adoption, arriving
 from gpuconsole.sim.autoscaling import loop as providing
 from gpuconsole.sim.enlisting import Counted
+from gpuconsole.sim.kernel import Wake
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.rehearsal import Rehearsal
 from gpuconsole.sim.world import World
@@ -62,6 +63,13 @@ class Footing:
         self._coming, self._next = iter(news(self.at, snapshot)), snapshot
         yield from self._take_in()
 
+    def go_on(self, followed: tuple[Snapshot, Observation]) -> Pieces[None]:
+        """Begin with a cluster that was followed elsewhere, and what shows of Kueue's queues there."""
+        snapshot, observed = followed
+        yield from self.catch_up(snapshot)
+        if self._observed is not None and self.at is snapshot:
+            self._observed.learn(observed)
+
     def _take_in(self) -> Pieces[None]:
         """Tell the engines the rest of the news, if any is left."""
         reached, world = self._next, self._world
@@ -90,7 +98,10 @@ class Footing:
         """
         world, history = self._world.fork(), self.at.recent
         if self._observed is not None and world.session is not None:
-            self._observed.hand_over(world.session, self.at.time)
+            wake_at = self._observed.hand_over(world.session, self.at.time)
+            if wake_at is not None and self._policy.gathering:
+                world.wake_at = wake_at
+                world.kernel.at(wake_at, Wake())
         yield from adoption.take_over(world, self._counted)
         arriving.continue_streams(world, history)
         providing.resume(world)

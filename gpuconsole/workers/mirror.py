@@ -105,7 +105,7 @@ class Mirror:
 
         It is tried piece by piece, in a fork: what is seen meanwhile changes nothing in the answer.
         """
-        snapshot, footing = self.snapshot, self._known_to_engines()
+        snapshot, footing = self.snapshot, whole(self._known_to_engines())
         whole(footing.catch_up(snapshot))
         return trying(snapshot, footing.rehearsal(), workload, lambda: self.base(frozenset({workload})).simulation)
 
@@ -147,7 +147,7 @@ class Mirror:
         return now.time - base.found.time > (REST if base.changed(now) else FRESH)
 
     def _make(self) -> Pieces[Base]:
-        footing = self._known_to_engines()
+        footing = yield from self._known_to_engines()
         yield from footing.catch_up(self.snapshot)
         found = footing.at
         simulation = yield from Simulation.on(footing)
@@ -156,9 +156,14 @@ class Mirror:
         yield from prepare(simulation, completed)
         return Base(found, completed, simulation)
 
-    def _known_to_engines(self) -> Footing:
+    def _known_to_engines(self) -> Pieces[Footing]:
+        """Engines that know the cluster; they begin with what the looks so far have shown of Kueue's queues."""
         if self._footing is None:
-            self._footing = Footing(self._policy, seed=0)
+            self._footing = footing = Footing(self._policy, seed=0)
+            followed = self._observer.followed(self._policy)
+            if followed is not None:
+                yield from footing.go_on(followed)
+            return footing
         return self._footing
 
 

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable
 
+import msgspec
+import pytest
 from msgspec.structs import replace
 
 from gpuconsole.insight.forecast import Fate, Foreseer
 from gpuconsole.model.clock import MINUTE, SECOND, Time
 from gpuconsole.model.cluster import Namespace
+from gpuconsole.model.events import Applied, Deleted, Happened, What
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pieces import whole
 from gpuconsole.model.pod_template import Container
@@ -18,6 +21,8 @@ from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.footing import Footing
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.workers.mirror import Mirror
+from gpuconsole.workers.protocol import ENCODER, See
 from tests.insight.world import A100, START, cluster_queue, cohort, group, running, waiting, world
 
 POLICY = SimPolicy(kueue=KueueConfig(wait_for_pods_ready=None))
@@ -221,3 +226,31 @@ class TestFutures:
     def test_what_was_freed_has_it_tried_again(self) -> None:
         found = self.quota_after(30, (0, [LONG, LOW, REFUSED, OTHER]), (1, [LONG, LOW, REFUSED]))
         assert found == {"low": False, "refused": True}
+
+    def test_it_is_tried_again_a_second_after_that(self) -> None:
+        footing, objects = Footing(POLICY, seed=0), [*QUEUES, LONG, LOW, REFUSED]
+        for at, cluster in ((0, [*objects, OTHER]), (2_000_000, objects), (2_400_000, objects)):
+            whole(footing.catch_up(world(cluster, now=START + at)))
+        simulation = whole(Simulation.on(footing))
+        simulation.advance(simulation.now + 10 * SECOND)
+        evictions = (line for line in simulation.drain() if isinstance(line, Happened) and line.what is What.PREEMPTED)
+        assert [(line.workload, line.time - START) for line in evictions] == [("prod/low", 3_000_000)]
+
+    @pytest.mark.parametrize("looked", [True, False])
+    def test_what_earlier_looks_have_shown_is_known_to_the_first_what_if(self, looked: bool) -> None:
+        mirror, objects = Mirror(), [*QUEUES, LONG, LOW, OTHER, REFUSED]
+        mirror.see(self.see(START, [Applied(START, one) for one in objects], anew=True))
+        if looked:
+            mirror.look((), ())
+        later = START + 2 * SECOND
+        mirror.see(self.see(later, [Deleted(later, "workloads", OTHER.key)]))
+        if looked:
+            mirror.look((), ())
+        simulation = mirror.base(frozenset()).simulation
+        simulation.advance(later + 30 * SECOND)
+        assert simulation.snapshot().workloads[REFUSED.key].reserved is looked
+
+    @staticmethod
+    def see(time: Time, events: list[Applied | Deleted], *, anew: bool = False) -> See:
+        policy = msgspec.json.encode(POLICY)
+        return See(anew=anew, time=time, news=(ENCODER.encode(events),), policy=policy)

@@ -86,12 +86,21 @@ class Observation:
             noted.clear()
         self._first, self._settled = False, now
 
-    def hand_over(self, fork: Session, now: Time) -> None:
-        """Let a fork go on from here: trees are woken whose second is over, and others will be (`Session.wake_due`)."""
+    def learn(self, other: "Observation") -> None:
+        """Go on from what another one noted; both sessions were told the same cluster, and this one nothing before."""
+        self._session.recall(other._session.memory())
+        self._gathering, self._back = other._gathering.copy(), other._back.copy()
+
+    def hand_over(self, fork: Session, now: Time) -> Time | None:
+        """Let a fork go on from here: trees are woken whose second is over.
+
+        Others will be (`Session.wake_due`); returns when the first of them is, None without any.
+        """
         fork.take_due()
         fork.note_due(self._back)
         fork.wake(now)
         fork.note_due(self._gathering)
+        return min(self._gathering.values(), default=None)
 
     def _note(self, known: Workload | None, workload: Workload) -> None:
         old = known.condition(QUOTA_RESERVED) if known is not None and known.uid == workload.uid else None
