@@ -14,7 +14,12 @@ from gpuconsole.insight.pending_pods import explain_failing, explain_podless, ex
 from gpuconsole.insight.phases import pods_of_gang, pods_run
 from gpuconsole.insight.positions import position
 from gpuconsole.insight.reasons import Code, Reason, dominant, read_kueue
-from gpuconsole.insight.refused_pods import explain_refused, explain_refused_claims, explain_refused_group
+from gpuconsole.insight.refused_pods import (
+    explain_refused,
+    explain_refused_claims,
+    explain_refused_group,
+    explain_refused_workload,
+)
 from gpuconsole.insight.shortage import MOST_HOLDERS, Remedy, Shortage, describe_holder, holders, remedies, shortages
 from gpuconsole.insight.slicing import undivided
 from gpuconsole.insight.whereabouts import whereabouts
@@ -59,7 +64,7 @@ def explain(snapshot: Snapshot, key: str, verdict: Verdict | None = None) -> Exp
     refused = explain_refused(snapshot, key, job, pods) if job is not None else None
     refused = refused or explain_refused_claims(snapshot, key, pods)
     if refused is None and job is not None:
-        refused = explain_refused_group(snapshot, job)
+        refused = explain_refused_group(snapshot, job) or explain_refused_workload(snapshot, job)
     if refused is not None:
         return refused
     if pods:

@@ -1,4 +1,4 @@
-"""Missing pods that the API server refuses to create because of a ResourceQuota of their namespace."""
+"""Missing pods and Workloads that the API server refuses to create because of a ResourceQuota of their namespace."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from gpuconsole.model.cluster import Pod, ResourceQuota, default_class
 from gpuconsole.model.devices import ResourceClaim
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules
-from gpuconsole.model.jobs import pod_name
+from gpuconsole.model.jobs import pod_name, workload_of
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resource_quota import QuotaRefusal, counts, object_refusal, pod_refusal, pod_usage, written
@@ -84,6 +84,29 @@ def explain_refused_claims(snapshot: Snapshot, key: str, pods: Sequence[Pod], qu
         text=refused[0].text,
         source=API_SERVER,
         queue=queue,
+        remedies=(Remedy(True, more),),
+    )
+
+
+def explain_refused_workload(snapshot: Snapshot, job: Job) -> Explanation | None:
+    """Why Kueue made no Workload for a queued job; None if no ResourceQuota refuses it."""
+    if not job.queue or not job.suspended or job.ended or job.makes_jobs or not snapshot.seen.all_of(Workload):
+        return None
+    refusal = object_refusal(_quotas(snapshot, job.namespace), workload_of(job, now=snapshot.time))
+    if refusal is None:
+        return None
+    quota, resource = refusal.quota, refusal.resource
+    enough = written(resource, quota.used.get(resource, 0) + 1)
+    more = (
+        f"raise {resource} of ResourceQuota {quota.key} to {enough} or more, or delete ended jobs of {quota.namespace}"
+    )
+    return Explanation(
+        subject=job.key,
+        code=Code.RESOURCE_QUOTA,
+        headline=f"Kueue cannot create its Workload: ResourceQuota {quota.name} of namespace {quota.namespace}"
+        " would be exceeded.",
+        text=refusal.text,
+        source=API_SERVER,
         remedies=(Remedy(True, more),),
     )
 

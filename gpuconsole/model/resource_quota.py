@@ -39,7 +39,7 @@ _CLAIMS, _STORAGE = "persistentvolumeclaims", "requests.storage"
 _OF_STORAGE_CLASS = ".storageclass.storage.k8s.io/"
 _OF_DEVICE_CLASS = ".deviceclass.resource.k8s.io/devices"
 _COUNT_RESOURCE_CLAIMS = "count/resourceclaims.resource.k8s.io"
-_COUNT_WORKLOADS = "count/workloads.kueue.x-k8s.io"
+COUNT_WORKLOADS = "count/workloads.kueue.x-k8s.io"
 _MOST_DEVICES = 32
 """How many devices a request for all of them is counted as (resource.k8s.io AllocationResultsMaxSize)."""
 
@@ -131,7 +131,7 @@ def object_usage(thing: Job | Workload | PersistentVolumeClaim | ResourceClaim) 
         case Job():
             return {f"count/{resource_of(thing)}": 1}
         case Workload():
-            return {_COUNT_WORKLOADS: 1}
+            return {COUNT_WORKLOADS: 1}
         case PersistentVolumeClaim():
             usage = {_CLAIMS: 1, f"count/{_CLAIMS}": 1, _STORAGE: thing.storage}
             if thing.storage_class:
@@ -178,7 +178,7 @@ def _counts_of(name: str) -> type[Counted] | None:
         return PersistentVolumeClaim
     if name == _COUNT_RESOURCE_CLAIMS or name.endswith(_OF_DEVICE_CLASS):
         return ResourceClaim
-    return Workload if name == _COUNT_WORKLOADS else None
+    return Workload if name == COUNT_WORKLOADS else None
 
 
 def resource_of(job: Job) -> str:
@@ -224,7 +224,7 @@ def pod_refusal(
 
 
 def object_refusal(
-    quotas: Iterable[ResourceQuota], thing: Job | PersistentVolumeClaim | ResourceClaim
+    quotas: Iterable[ResourceQuota], thing: Job | Workload | PersistentVolumeClaim | ResourceClaim
 ) -> QuotaRefusal | None:
     """What keeps the API server from creating an object that quotas count; None if all have room for it."""
     usage = object_usage(thing)
@@ -234,10 +234,12 @@ def object_refusal(
     return None
 
 
-def _resource_of(thing: Job | PersistentVolumeClaim | ResourceClaim) -> str:
+def _resource_of(thing: Job | Workload | PersistentVolumeClaim | ResourceClaim) -> str:
     match thing:
         case Job():
             return resource_of(thing)
+        case Workload():
+            return COUNT_WORKLOADS.removeprefix("count/")
         case PersistentVolumeClaim():
             return _CLAIMS
         case ResourceClaim():

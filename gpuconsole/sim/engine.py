@@ -25,6 +25,7 @@ from gpuconsole.sim.controllers import (
     evicting,
     failing,
     federation,
+    jobs,
     lifecycle,
     node_health,
     pods,
@@ -58,6 +59,7 @@ from gpuconsole.sim.kernel import (
     Restart,
     Retire,
     Sample,
+    StandFor,
     Timer,
     Wake,
     WorkEnds,
@@ -312,6 +314,8 @@ class Simulation:
                 endings.time_is_up(world, timer)
             case CronDue():
                 children.cron_due(world, timer)
+            case StandFor():
+                jobs.stand_again(world, timer)
             case Restart():
                 failing.restart(world, timer)
             case Release():

@@ -49,6 +49,13 @@ class CronDue(Struct, frozen=True, tag="cron-due"):
     uid: str
 
 
+class StandFor(Struct, frozen=True, tag="stand-for"):
+    """Kueue tries again to create the Workload of a job, which a ResourceQuota refused."""
+
+    job: str
+    uid: str
+
+
 class Restart(Struct, frozen=True, tag="restart"):
     """The back-off after a failure is over: the crew's missing pods are made again."""
 
@@ -176,6 +183,7 @@ Timer = Union[
     PodEnds,
     Deadline,
     CronDue,
+    StandFor,
     Restart,
     Release,
     Look,

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.reasons import Code
-from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.cluster import Pod, ResourceQuota
 from gpuconsole.model.commands import Delete, Submit
 from gpuconsole.model.devices import Device, DeviceClass, DeviceRequest, ResourceClaimTemplate, ResourceSlice
@@ -20,6 +20,7 @@ from gpuconsole.model.pod_template import Container, PodClaim, PodTemplate, PodV
 from gpuconsole.model.resource_quota import COUNTED, Counted, counted
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.storage import PersistentVolumeClaim, StorageClass
+from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
 from tests.sim import manifests
 from tests.sim.cluster import START, UNQUEUED, key_of, node, start, submit, two_teams
@@ -190,6 +191,75 @@ def test_workloads_of_kueue_are_counted() -> None:
     submit(simulation, *manifests.read(manifests.job("train", 1, queue="lq")))
     assert key_of(simulation, "red/train")
     assert used(simulation, "red/q") == {"count/workloads.kueue.x-k8s.io": 1}
+
+
+WORKLOADS = "count/workloads.kueue.x-k8s.io"
+NO_ROOM = (
+    "is forbidden: exceeded quota: q, requested: count/workloads.kueue.x-k8s.io=1,"
+    " used: count/workloads.kueue.x-k8s.io=1, limited: count/workloads.kueue.x-k8s.io=1"
+)
+
+
+def two_jobs() -> Simulation:
+    """A namespace that may have one Workload, with two jobs of a pod, the first of which works for ten minutes."""
+    simulation = start([*two_teams(), ResourceQuota(namespace="red", name="q", hard={WORKLOADS: 1})])
+    submit(simulation, *manifests.read(manifests.job("one", 1, queue="lq", notes={"duration": "10m"})))
+    submit(simulation, *manifests.read(manifests.job("two", 1, queue="lq", notes={"duration": "10m"})))
+    return simulation
+
+
+def test_a_workload_that_a_quota_refuses_is_not_created_and_its_job_stays_suspended() -> None:
+    simulation = two_jobs()
+    snapshot = simulation.snapshot()
+    assert [workload.owner for workload in snapshot.workloads.all()] == ["Job/red/one"]
+    assert (snapshot.jobs["Job/red/two"].suspended, used(simulation, "red/q")) == (True, {WORKLOADS: 1})
+    told = [event for event in simulation.drain() if isinstance(event, Happened) and event.workload == "Job/red/two"]
+    (line,) = [line for line in told if line.reason == "Forbidden"]
+    assert line.what is What.PENDING
+    assert line.message.startswith('workloads.kueue.x-k8s.io "job-two-')
+    assert line.message.endswith(NO_ROOM)
+    answer = explain(snapshot, "Job/red/two")
+    assert (answer.code, answer.headline, answer.text) == (
+        Code.RESOURCE_QUOTA,
+        "Kueue cannot create its Workload: ResourceQuota q of namespace red would be exceeded.",
+        line.message,
+    )
+    assert [remedy.text for remedy in answer.remedies] == [
+        f"raise {WORKLOADS} of ResourceQuota red/q to 2 or more, or delete ended jobs of red"
+    ]
+
+
+def test_kueue_creates_the_workload_at_its_next_attempt_after_another_one_is_gone() -> None:
+    """Attempts 5 ms, 10 ms, 20 ms … apart: after 100 s the next one is at 163.835 s."""
+    one, two = two_jobs(), two_jobs()
+    for simulation in (one, two):
+        simulation.advance(START + 100 * SECOND)
+        simulation.submit(Delete("jobs", "Job/red/one"))
+        simulation.advance(START + 163 * SECOND)
+        assert [workload.owner for workload in simulation.snapshot().workloads.all()] == []
+    saved = Simulation.load(two.save())
+    for simulation in (one, two.fork(), saved):
+        simulation.advance(START + 164 * SECOND)
+        (workload,) = simulation.snapshot().workloads.all()
+        assert (workload.owner, workload.admitted) == ("Job/red/two", True)
+
+
+def test_a_larger_quota_lets_the_workload_be_created() -> None:
+    simulation = two_jobs()
+    submit(simulation, ResourceQuota(namespace="red", name="q", hard={WORKLOADS: 2}))
+    simulation.advance(START + 2 * SECOND)
+    assert sorted(workload.owner for workload in simulation.snapshot().workloads.all()) == [
+        "Job/red/one",
+        "Job/red/two",
+    ]
+
+
+def test_a_workload_that_somebody_creates_is_refused_as_the_api_server_does() -> None:
+    simulation = start([*two_teams(), ResourceQuota(namespace="red", name="q", hard={WORKLOADS: 1})])
+    made = manifests.read(manifests.job("one", 1, queue="lq"))
+    submit(simulation, *made)
+    submit(simulation, Workload(namespace="red", name="own", queue="lq", pod_sets=(PodSet(name="main"),)))
+    assert [one for one in told(simulation, What.COMMAND_REFUSED)] == [f'workloads.kueue.x-k8s.io "own" {NO_ROOM}']
 
 
 HARD = {"pods": 4, "requests.nvidia.com/gpu": 6, "count/jobs.batch": 3, "count/workloads.kueue.x-k8s.io": 9}

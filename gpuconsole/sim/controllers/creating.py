@@ -49,7 +49,7 @@ def _unwanted(world: World, thing: Job | Workload | Pod) -> Refusal:
         case Pod():
             return quotas.refusal_of(world, thing)
         case Workload():
-            return DONE
+            return quotas.refusal_of(world, thing)
 
 
 def _taken(world: World, thing: Job | Workload | Pod) -> Refusal:

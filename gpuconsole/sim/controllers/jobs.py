@@ -15,7 +15,7 @@ from gpuconsole.model.jobs.workloads import without_topology
 from gpuconsole.model.labels import NAMESPACE_NAME
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.slices import is_elastic, prepared
-from gpuconsole.sim.controllers import deadlines, pods, workloads
+from gpuconsole.sim.controllers import deadlines, pods, quotas, workloads
 from gpuconsole.sim.controllers.limits import defaulted, defaulted_sets
 from gpuconsole.sim.controllers.making import cron
 from gpuconsole.sim.controllers.making.training import with_runtime
@@ -24,7 +24,11 @@ from gpuconsole.sim.controllers.rerouting import job_of, rerouted
 from gpuconsole.sim.controllers.specs import job_pods
 from gpuconsole.sim.controllers.volcano import acting
 from gpuconsole.sim.crews import Crew, crew_key
+from gpuconsole.sim.kernel import StandFor
 from gpuconsole.sim.world import World
+
+FORBIDDEN = "Forbidden"
+"""The API server's reason where a ResourceQuota refuses an object."""
 
 
 def create_job(world: World, job: Job) -> None:
@@ -82,7 +86,21 @@ def stand_for(world: World, job: Job, since: Time = 0) -> None:
         return
     workload = workload_for(world, job)
     workload = replace(workload, created=since or workload.created)
+    if refusal := quotas.refusal_of(world, workload):
+        # Kueue writes no event of it, only a line of its log ("Handling job with no workload").
+        if job.created == world.now:
+            world.tell(What.PENDING, workload=job.key, reason=FORBIDDEN, message=refusal)
+        return
     create_workload(world, prepared(workload, None) if elastic(world, job) else workload)
+
+
+def stand_again(world: World, timer: StandFor) -> None:
+    """Kueue tries again to create a Workload that a ResourceQuota refused, if its job still waits for one."""
+    job = world.job(timer.job)
+    if job is None or job.uid != timer.uid or not job.suspended or not managed(world, job):
+        return
+    if all(workload.owner != job.key for workload in world.state.table("workloads").all()):
+        stand_for(world, job)
 
 
 def elastic(world: World, job: Job) -> bool:

@@ -9,14 +9,15 @@ from gpuconsole.model.cluster import Pod, ResourceQuota
 from gpuconsole.model.devices import ResourceClaim
 from gpuconsole.model.events import What
 from gpuconsole.model.job import Job
-from gpuconsole.model.resource_quota import counts, object_refusal, pod_refusal, pod_usage
+from gpuconsole.model.resource_quota import COUNT_WORKLOADS, counts, object_refusal, pod_refusal, pod_usage
 from gpuconsole.model.resources import add
 from gpuconsole.model.storage import PersistentVolumeClaim
+from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.controllers.limits import defaulted
 from gpuconsole.sim.controllers.priorities import default_class_name
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.crews import NEVER, Crew
-from gpuconsole.sim.kernel import Restart
+from gpuconsole.sim.kernel import Restart, StandFor
 from gpuconsole.sim.world import World
 
 _JOB_RETRIES = (SECOND, MINUTE)
@@ -48,8 +49,8 @@ def admitted(world: World, pods: Sequence[Pod]) -> tuple[Sequence[Pod], str]:
     return pods, ""
 
 
-def refusal_of(world: World, thing: Job | Pod | PersistentVolumeClaim | ResourceClaim) -> Refusal:
-    """Why a ResourceQuota refuses a new job, claim or lone pod; empty if none does."""
+def refusal_of(world: World, thing: Job | Workload | Pod | PersistentVolumeClaim | ResourceClaim) -> Refusal:
+    """Why a ResourceQuota refuses a new job, Workload, claim or lone pod; empty if none does."""
     if not world.has_quotas:
         return DONE
     quotas = world.quota_usage.of(world.state, thing.namespace)
@@ -86,6 +87,7 @@ def recount(world: World) -> None:
             world.put(quota)
     if changed:
         _let_try_again(world, namespace)
+        _let_stand_for(world, namespace)
 
 
 def _let_try_again(world: World, namespace: str) -> None:
@@ -99,6 +101,17 @@ def _let_try_again(world: World, namespace: str) -> None:
         if crew.hold != due:
             world.crews[crew.key] = replace(crew, hold=due)
             world.kernel.at(due, Restart(crew.key))
+
+
+def _let_stand_for(world: World, namespace: str) -> None:
+    """The same for Kueue's job reconcilers, where a quota refused the Workload of a job."""
+    quotas = world.quota_usage.of(world.state, namespace)
+    if world.session is None or not any(COUNT_WORKLOADS in quota.hard for quota in quotas):
+        return
+    owners = {workload.owner for workload in world.state.table("workloads").all()}
+    for job in world.state.table("jobs").all():
+        if job.namespace == namespace and job.queue and job.suspended and not job.ended and job.key not in owners:
+            world.kernel.at(next_attempt(job.created, world.now, *_USUAL_RETRIES), StandFor(job.key, job.uid))
 
 
 def next_attempt(since: Time, now: Time, first: Span, longest: Span) -> Time:
