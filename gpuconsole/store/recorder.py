@@ -153,9 +153,14 @@ class Recorder:
         self._closing.set()
         self._thread.join()
         self.flush()
-        if not self.failed:
-            sessions.end(self._db, self.session, self._wall())
-        self._db.close()
+        try:
+            if not self.failed:
+                sessions.end(self._db, self.session, self._wall())
+        except sqlite3.Error as error:
+            # The next start finds the session open, and closes it with what was flushed.
+            LOG.warning("The session cannot be closed in %s: %s", self.path, error)
+        finally:
+            self._db.close()
 
     def _run(self) -> None:
         while not self._closing.wait(self._interval):

@@ -288,3 +288,22 @@ def test_lost_work_that_is_unknown_or_has_no_price_is_counted_as_that(recorder: 
         }
     )
     recorder.close()
+
+
+def test_a_disk_that_fills_up_as_the_session_is_closed_does_not_stop_the_end_and_the_next_start_closes_it(
+    tmp_path: Path,
+) -> None:
+    recorder = recorder_at(tmp_path / "history.db")
+    recorder.record([SUBMITTED])
+    recorder._db.execute(
+        "create trigger full before update of ended on sessions begin select raise(fail, 'database or disk is full'); end"
+    )
+    recorder.close()
+    with closing(sqlite3.connect(recorder.path)) as db, db:
+        assert db.execute("select ended from sessions").fetchall() == [(None,)]
+        db.execute("drop trigger full")
+        # The process of the session is this one, which lives.
+        db.execute("update sessions set pid = 999999999")
+    again = recorder_at(recorder.path)
+    assert [one.lines for one in again.recovered] == [1]
+    again.close()
