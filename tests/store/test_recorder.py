@@ -296,7 +296,8 @@ def test_a_disk_that_fills_up_as_the_session_is_closed_does_not_stop_the_end_and
     recorder = recorder_at(tmp_path / "history.db")
     recorder.record([SUBMITTED])
     recorder._db.execute(
-        "create trigger full before update of ended on sessions begin select raise(fail, 'database or disk is full'); end"
+        "create trigger full before update of ended on sessions"
+        " begin select raise(fail, 'database or disk is full'); end"
     )
     recorder.close()
     with closing(sqlite3.connect(recorder.path)) as db, db:

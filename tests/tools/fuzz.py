@@ -52,6 +52,27 @@ QUESTIONS: tuple[Command, ...] = (
     ("forecast", "--check", "--for", "1m"), ("snapshot", "save", "{folder}/saved.json"),
 )  # fmt: skip
 """What can be asked of any cluster."""
+MORE_OF_FILES: tuple[Command, ...] = (
+    ("whatif", "{file}", "--until", "5m", "-f", "{folder}/job.yaml", "--horizon", "3m"),
+    ("whatif", "{file}", "--engine", "volcano", "--engine", "kai", "--horizon", "5m"),
+    ("whatif", "{file}", "-f", "{folder}/job.yaml", "--against", "{folder}/pool.yaml", "--horizon", "3m"),
+    ("plan", "{file}", "-f", "{file}", "--horizon", "5m"), ("mig", "{file}", "--config", "all-balanced"),
+    ("drill", "run", "{file}", "--junit", "{folder}/results.xml"), ("drill", "run", "{file}", "--manifests", "{folder}/pool.yaml"),
+    ("validate", "{file}", "--over", "{file}"), ("validate", "{file}", "--defaults"), ("lint", "{file}", "-o", "json"),
+    ("simulate", "{file}", "--until", "5m", "--nodes", "{file}"),
+    ("simulate", "{file}", "--until", "5m", "--admit-all-namespaces", "--gpus-per-node", "4", "-o", "json"),
+    ("snapshot", "save", "{folder}/saved.json", "{file}", "--redact", "--until", "4m"),
+    ("forecast", "{file}", "--until", "5m", "-o", "json"), ("why", "{subject}", "{file}", "--quick", "-o", "json"),
+    ("eta", "{subject}", "{file}", "--runs", "2", "--horizon", "1h"), ("preemptions", "{subject}", "{file}", "--until", "10m", "-o", "json"),
+    ("risk", "{file}", "--runs", "2", "--horizon", "30m", "-o", "json"),
+)  # fmt: skip
+"""What else can be done with the files of a cluster."""
+MORE_OF_SNAPSHOTS: tuple[Command, ...] = (
+    ("forecast", "--check", "--snapshot", "{file}", "--against", "{file}"), ("preemptions", "{subject}", "--snapshot", "{file}"),
+    ("snapshot", "save", "{folder}/again.json", "--snapshot", "{file}", "--redact"), ("slots", "--snapshot", "{file}", "-o", "json"),
+    ("mig", "--config", "all-balanced", "--snapshot", "{file}"), ("whatif", "--engine", "volcano", "--horizon", "4m", "--snapshot", "{file}"),
+    ("risk", "--runs", "2", "--horizon", "20m", "--snapshot", "{file}"), ("plan", "-f", "{folder}/job.yaml", "--horizon", "4m", "--snapshot", "{file}"),
+)  # fmt: skip
 ODD: tuple[Any, ...] = (
     None, True, "", 0, -1, 1, 0.5, -0.0, 1e308, 2**31, 2**63, 2**64, 10**40, "9" * 60, "1e99", "NaN", ".inf", "-5", "1Ei",
     "0.0001", "500m", "a\x1b[2J", "\x00", "ü" * 300, "a/b/c", "../../etc/passwd", "{{}}", [], {}, [[]], [None], {"": None},
@@ -165,14 +186,16 @@ def kinds(scratch: Path) -> dict[str, Kind]:
                             ("whatif", "--snapshot", "{file}", "-f", "{folder}/job.yaml", "--horizon", "5m")]  # fmt: skip
     bare = [json.dumps(_bare(data)).encode() for data in drills[:30]]
     return {
-        "manifests": Kind([*manifests, *clusters], "manifests.yaml", [*checks, *checks, *of_manifests], as_yaml),
+        "manifests": Kind([*manifests, *clusters], "manifests.yaml", [*checks, *checks, *of_manifests, *MORE_OF_FILES], as_yaml),
         "manifests as JSON": Kind(
             [json.dumps(document).encode() for document in DOCUMENTS.values()], "manifests.json",
             [*checks, *of_manifests], as_json),
-        "scenario": Kind(drills, "scenario.yaml", [*steps, *of_manifests], as_yaml),
+        "scenario": Kind(drills, "scenario.yaml", [*steps, *of_manifests, *MORE_OF_FILES], as_yaml),
         "drill": Kind(drills, "drill.yaml", [("drill", "run", "{file}"), ("drill", "run", "{folder}")], as_yaml),
         "expectations": Kind(
             [data for data in drills if b"expect:" in data], "expecting.yaml", steps, as_yaml),
+        "timed scenario": Kind(
+            [json.dumps(_timed(data)).encode() for data in drills[:30]], "timed.jsonl", [("simulate", "--cycles", "{file}")], as_json),
         "bare scenario": Kind(bare, "bare.jsonl", [("simulate", "--cycles", "{file}")], as_json),
         "Kueue's Configuration": Kind(
             [_KUEUE.encode()], "kueue.yaml",
@@ -194,13 +217,17 @@ def kinds(scratch: Path) -> dict[str, Kind]:
              ("simulate", "{folder}/pool.yaml", "--until", "10m", "--catalogue", "{file}"),
              ("plan", autoscaled, "-f", "{folder}/job.yaml", "--catalogue", "{file}")], as_yaml),
         "nodes": Kind([data for data in clusters if b"kind: Node" in data], "nodes.yaml", [("slots", small, "--nodes", "{file}")], as_yaml),
-        "saved simulation": Kind(_saved(scratch), "saved.json", saved, as_json),
+        "saved simulation": Kind(_saved(scratch), "saved.json", [*saved, *MORE_OF_SNAPSHOTS], as_json),
+        "configurations of mig-parted": Kind(
+            [_MIG_PARTED.encode()], "parted.yaml",
+            [("mig", str(DRILLS / "seven-1g.yaml"), "--config", name, "--mig-parted", "{file}") for name in ("all-balanced", "custom")], as_yaml),
         "history": Kind(
             [_history(scratch)], "history.db",
             [("preemptions", "--history"), ("forecast", "--check", "--history"), ("preemptions", "{subject}", "--history"),
              ("preemptions", "--history", "-o", "json")], None, {"GPUCONSOLE_STATE_DIR": "{folder}"}),
         "config.yaml": Kind(
-            [_CONFIG.encode()], "config.yaml", [("shares", small), ("--help",), ("forecast", "--check", "--history")],
+            [_CONFIG.encode()], "config.yaml", [("shares", small), ("--help",), ("forecast", "--check", "--history"), ("snapshot", "save", "{folder}/saved.json", small),
+             ("risk", small, "--runs", "1", "--horizon", "5m"), ("simulate", small, "--until", "1m")],
             as_yaml, {"GPUCONSOLE_CONFIG": "{file}"}),
         "changes": Kind(
             [_CHANGES.encode(), *map(_changes, drills)], "changes.yaml",
@@ -209,7 +236,8 @@ def kinds(scratch: Path) -> dict[str, Kind]:
              ("plan", small, "-f", "{file}")], as_yaml),
         "theme": Kind([path.read_bytes() for path in sorted((ROOT / "themes").glob("*.yaml"))], "theme.yaml", [()], as_yaml),
         "kubeconfig": Kind(
-            [_KUBECONFIG.encode()], "kubeconfig.yaml", [("shares", "--live", "--kubeconfig", "{file}")], as_yaml),
+            [_KUBECONFIG.encode()], "kubeconfig.yaml", [("shares", "--live", "--kubeconfig", "{file}"), ("forecast", "--live", "--kubeconfig", "{file}", "--context", "here"),
+             ("snapshot", "save", "{folder}/saved.json", "--live", "--kubeconfig", "{file}")], as_yaml),
     }  # fmt: skip
 
 
@@ -224,6 +252,12 @@ def _bare(scenario: bytes) -> dict[str, Any]:
     create = [thing for thing in DOCUMENTS.values() if thing["kind"] == "Workload"]
     steps = [{"advanceSeconds": 1, "create": create, "maxCycles": 3, "finish": ["team/w"]}]
     return {"name": "bare", "start": "2026-01-05T08:00:00Z", "objects": document.get("objects", []), "steps": steps}
+
+
+def _timed(scenario: bytes) -> dict[str, Any]:
+    """A bare scenario that is played second by second."""
+    bare = _bare(scenario)
+    return {**bare, "seconds": True, "steps": [{**step, "advanceSeconds": 30} for step in bare["steps"]]}
 
 
 def _changes(scenario: bytes) -> bytes:
@@ -304,6 +338,16 @@ read_only: false
 worker: false
 simulation: {seed: 3, speed: 60, gpus_per_node: 8}
 live: {requests: 10, burst: 20, protected: ["prod-*"], telemetry: {prometheus: "http://127.0.0.1:1", interval: 30, headers: {A: b}}}
+"""
+_MIG_PARTED = """\
+version: v1
+mig-configs:
+  all-balanced:
+  - devices: all
+    mig-enabled: true
+    mig-devices: {1g.5gb: 2, 2g.10gb: 1, 3g.20gb: 1}
+  custom:
+  - {device-filter: ["0x20B010DE"], devices: [0, 1], mig-enabled: false}
 """
 _CHANGES = """\
 horizon: 10m
