@@ -14,6 +14,7 @@ from gpuconsole.sim.arrivals import Stream
 from gpuconsole.sim.autoscaling.policy import FIXED, Capacity, SpotPolicy
 from gpuconsole.sim.chance import Spread
 from gpuconsole.sim.equipping import BARE, Equipment
+from gpuconsole.sim.latencies import Latencies
 from gpuconsole.sim.run_times import RunTimes
 
 
@@ -54,6 +55,8 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
     """Volcano beside it, for the pods that name its scheduler."""
     wake_up_batch: Span | None = None
     """Events that may free parked workloads are gathered for this long; 0 wakes them at once, None is as Kueue does."""
+    latencies: Latencies | None = None
+    """None: each controller's step takes the fixed time of a test (1 s to release, else none)."""
     prices: Prices = field(default_factory=Prices)
     durations: Spread = Spread()
     """How long work takes that does not say so itself."""
