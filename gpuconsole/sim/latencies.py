@@ -108,3 +108,6 @@ batch/v1 Jobs, 423 evictions. Nodes and pods were KWOK's, so that `start` holds 
 containers. `scheduling_cycle` is an estimate from the times at which decisions were written: gaps of 0.3 s and more
 are left out, as cycles that write nothing lie within them. See docs/time.md.
 """
+
+DEFAULT_LATENCIES: Latencies | None = None
+"""Latencies of a scenario that names none."""

@@ -161,6 +161,34 @@ class AutoscalerForm(Struct, frozen=True, rename="camel"):
     """So many attempts of a workload's check fail whatever room there is."""
 
 
+class QuantilesForm(Struct, frozen=True, rename="camel"):
+    """A latency as quantiles; see `latencies.LatencyDistribution`."""
+
+    p5: str
+    p50: str
+    p90: str
+    p99: str
+    max: str
+
+
+class LatenciesForm(Struct, frozen=True, rename="camel"):
+    """How long controllers take for each step, see `latencies.Latencies`: a constant, or quantiles.
+
+    Steps that are left out take the measured time.
+    """
+
+    workload_creation: QuantilesForm | str | None = None
+    scheduling_cycle: QuantilesForm | str | None = None
+    job_unsuspend: QuantilesForm | str | None = None
+    pod_creation: QuantilesForm | str | None = None
+    bind: QuantilesForm | str | None = None
+    start: QuantilesForm | str | None = None
+    job_suspend: QuantilesForm | str | None = None
+    pod_deletion: QuantilesForm | str | None = None
+    status_update: QuantilesForm | str | None = None
+    workload_reconcile: QuantilesForm | str | None = None
+
+
 class AdmissionFairSharingForm(Struct, frozen=True, rename="camel"):
     """How LocalQueues take turns in ClusterQueues whose admissionMode is UsageBasedAdmissionFairSharing."""
 
@@ -264,6 +292,8 @@ class ScenarioForm(Struct, frozen=True, rename="camel"):
     autoscaler: AutoscalerForm = AutoscalerForm()
     wake_up_batch: str = ""
     """For how long wake-ups are gathered; nothing is as Kueue does, for a second."""
+    latencies: Literal["measured", "none"] | LatenciesForm | None = None
+    """How long controllers take for each step; nothing is `latencies.DEFAULT_LATENCIES`."""
     fair_sharing_enabled: bool = False
     fair_sharing: tuple[str, ...] = ()
     """Preemption strategies of fair sharing, in the order in which they are tried."""

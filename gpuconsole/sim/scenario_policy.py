@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -16,11 +16,14 @@ from gpuconsole.scheduling.kueue import gates
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig, from_scenario
 from gpuconsole.sim.arrivals import ALWAYS, Shape, Stream
 from gpuconsole.sim.chance import Spread
+from gpuconsole.sim.latencies import DEFAULT_LATENCIES, MEASURED, Latencies, LatencyDistribution
 from gpuconsole.sim.policy import Autoscaler, Checks, SimPolicy
 from gpuconsole.sim.scenario_capacity import NO_CATALOGUE, capacity_of, spot_of
 from gpuconsole.sim.scenario_form import (
     AdmissionFairSharingForm,
     AutoscalerForm,
+    LatenciesForm,
+    QuantilesForm,
     ScenarioForm,
     ShapeForm,
     SpreadForm,
@@ -56,6 +59,7 @@ def policy_of(
         kueue=read.kueue(form, folder) if form.engine.admission == "Kueue" else None,
         placement=placement_of(form.engine.placement, folder, problems),
         wake_up_batch=read.span(form.wake_up_batch, "wakeUpBatch") if form.wake_up_batch else None,
+        latencies=read.latencies(form.latencies),
         prices=read.prices(form.prices) if form.prices else prices,
         checks=Checks(form.checks),
         autoscaler=read.autoscaler(form.autoscaler),
@@ -113,6 +117,43 @@ class _Reading:
         if form.failures < 0:
             self.problems.append(f"autoscaler.failures: {form.failures} is negative; 0 lets the first attempt succeed")
         return Autoscaler(delay=self.span(form.delay, "autoscaler.delay"), failures=form.failures)
+
+    def latencies(self, form: LatenciesForm | Literal["measured", "none"] | None) -> Latencies | None:
+        match form:
+            case None:
+                return DEFAULT_LATENCIES
+            case "measured":
+                return MEASURED
+            case "none":
+                return None
+        return Latencies(
+            workload_creation=self.latency(form.workload_creation, "workloadCreation", MEASURED.workload_creation),
+            scheduling_cycle=self.latency(form.scheduling_cycle, "schedulingCycle", MEASURED.scheduling_cycle),
+            job_unsuspend=self.latency(form.job_unsuspend, "jobUnsuspend", MEASURED.job_unsuspend),
+            pod_creation=self.latency(form.pod_creation, "podCreation", MEASURED.pod_creation),
+            bind=self.latency(form.bind, "bind", MEASURED.bind),
+            start=self.latency(form.start, "start", MEASURED.start),
+            job_suspend=self.latency(form.job_suspend, "jobSuspend", MEASURED.job_suspend),
+            pod_deletion=self.latency(form.pod_deletion, "podDeletion", MEASURED.pod_deletion),
+            status_update=self.latency(form.status_update, "statusUpdate", MEASURED.status_update),
+            workload_reconcile=self.latency(form.workload_reconcile, "workloadReconcile", MEASURED.workload_reconcile),
+        )
+
+    def latency(
+        self, form: QuantilesForm | str | None, step: str, measured: LatencyDistribution
+    ) -> LatencyDistribution:
+        path = f"latencies.{step}"
+        match form:
+            case None:
+                return measured
+            case str():
+                return LatencyDistribution.constant(self.span(form, path))
+        known = len(self.problems)
+        texts = (("p5", form.p5), ("p50", form.p50), ("p90", form.p90), ("p99", form.p99), ("max", form.max))
+        spans = {name: self.span(text, f"{path}.{name}") for name, text in texts}
+        if len(self.problems) > known:
+            return measured
+        return self._try(lambda: LatencyDistribution(**spans), path, measured)
 
     def span(self, text: str, path: str) -> Span:
         return self._try(lambda: parse_span(text), path, 0)

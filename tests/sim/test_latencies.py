@@ -1,14 +1,18 @@
 """Latencies of controllers: what is drawn has the measured quantiles, and the same seed draws the same."""
 
 from random import Random
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gpuconsole.model.clock import MILLISECOND, SECOND, Span
 from gpuconsole.sim.chance import draw
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.latencies import MEASURED, Latencies, LatencyDistribution
+from gpuconsole.sim.latencies import DEFAULT_LATENCIES, MEASURED, Latencies, LatencyDistribution
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario_form import LatenciesForm, ScenarioError
 from tests.sim.cluster import two_teams
 
 STEPS = Latencies.__struct_fields__
@@ -63,3 +67,84 @@ def test_quantiles_that_decrease_are_refused(quantiles: tuple[Span, ...]) -> Non
 def test_latencies_are_saved_with_the_simulation() -> None:
     simulation = Simulation.from_objects(two_teams(), policy=SimPolicy(latencies=MEASURED), seed=0, start=0)
     assert Simulation.load(simulation.save()).policy.latencies == MEASURED
+
+
+QUANTILES = {"p5": "10ms", "p50": "20ms", "p90": "50ms", "p99": "200ms", "max": "1.5s"}
+
+
+def read(**keys: Any) -> Latencies | None:
+    return load_scenario([keys], "s.yaml", objects=two_teams()).policy.latencies
+
+
+def test_a_scenario_names_measured_latencies_or_none() -> None:
+    assert read() == DEFAULT_LATENCIES
+    assert read(latencies="measured") == MEASURED
+    assert read(latencies="none") is None
+
+
+def test_a_scenario_sets_the_latency_of_a_step_and_the_others_stay_measured() -> None:
+    found = read(latencies={"jobSuspend": "200ms", "bind": QUANTILES})
+    assert found == replace(
+        MEASURED,
+        job_suspend=LatencyDistribution.constant(200 * MILLISECOND),
+        bind=LatencyDistribution(
+            p5=10 * MILLISECOND,
+            p50=20 * MILLISECOND,
+            p90=50 * MILLISECOND,
+            p99=200 * MILLISECOND,
+            max=1500 * MILLISECOND,
+        ),
+    )
+
+
+@pytest.mark.parametrize("step", LatenciesForm.__struct_encode_fields__)
+def test_each_step_is_read_to_its_own_latency(step: str) -> None:
+    found = read(latencies={step: "3s"})
+    changed = [name for name in STEPS if getattr(found, name) != getattr(MEASURED, name)]
+    assert ["".join(part.capitalize() for part in name.split("_")) for name in changed] == [step[0].upper() + step[1:]]
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "an unknown word": (
+        "fast",
+        "s.yaml: latencies: Invalid enum value 'fast'; it must be one of measured, none",
+    ),
+    "an unknown step": (
+        {"jobSuspended": "1s"},
+        "s.yaml: latencies: unknown key 'jobSuspended'; did you mean 'jobSuspend'?",
+    ),
+    "no duration": (
+        {"bind": "quick"},
+        "s.yaml: latencies.bind: 'quick' is no duration; write it as 90s, 30m, 1h30m or 2d",
+    ),
+    "a number": (
+        {"bind": 3},
+        "s.yaml: latencies.bind: 3 stands where a text or a mapping or nothing belongs; "
+        "write a text or a mapping or nothing",
+    ),
+    "a missing quantile": (
+        {"bind": {name: text for name, text in QUANTILES.items() if name != "p90"}},
+        "s.yaml: latencies.bind: p90 is missing; write it",
+    ),
+    "a quantile that is no duration": (
+        {"bind": {**QUANTILES, "p50": "quick"}},
+        "s.yaml: latencies.bind.p50: 'quick' is no duration; write it as 90s, 30m, 1h30m or 2d",
+    ),
+    "quantiles that decrease": (
+        {"bind": {**QUANTILES, "p90": "15ms"}},
+        "s.yaml: latencies.bind: quantiles must not decrease: 0s <= p5 <= p50 <= p90 <= p99 <= max",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
+def test_wrong_latencies_are_named_with_what_is_right(case: tuple[Any, str]) -> None:
+    latencies, message = case
+    with pytest.raises(ScenarioError) as caught:
+        read(latencies=latencies)
+    assert str(caught.value) == message
+
+
+def test_latencies_of_a_scenario_are_saved_with_its_simulation() -> None:
+    scenario = load_scenario([{"latencies": {"bind": QUANTILES, "start": "30s"}}], objects=two_teams())
+    assert Simulation.load(build(scenario).save()).policy == scenario.policy
