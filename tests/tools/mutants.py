@@ -207,15 +207,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a wake-up reaches only the queue in which something happened",
         f"{KUEUE}/state.py",
-        "root = tree.root(node)\n            self.due",
-        "root = node\n            self.due",
+        "root = tree.root(node)\n        return",
+        "root = node\n        return",
         KUEUE_TESTS,
     ),
     Mutant(
         "a workload that got its quota in this cycle may be preempted in it",
         f"{KUEUE}/context.py",
-        "return [holding for holding in held if holding.id not in self.assumed] if self.assumed else held",
-        "return held",
+        "return self._held_by(name) if begin is None else begin",
+        "return self._held_by(name)",
         KUEUE_TESTS,
     ),
     Mutant(

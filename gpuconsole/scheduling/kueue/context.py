@@ -66,10 +66,10 @@ class Context:
     """One cycle's view. The accounts are its own copy, so that what it tries and reserves ends with it."""
 
     __slots__ = (
+        "_at_begin",
         "_held_by",
         "accounts",
         "asked",
-        "assumed",
         "away",
         "candidates",
         "cleared",
@@ -107,8 +107,8 @@ class Context:
         self.cleared = accounts
         """The accounts without the victims that were chosen; the same object while there are none."""
         self._held_by = held_by
-        self.assumed: set[int] = set()
-        """Ids of workloads that got their quota in this cycle."""
+        self._at_begin: dict[str, Sequence[Holding]] = {}
+        """ClusterQueue → who held quota there when the cycle began, where that may have changed since."""
         self.findings = findings
         """What earlier cycles found, as long as the accounts are those that this one began with."""
         self.proposals = book.proposals
@@ -141,13 +141,20 @@ class Context:
         """Who held quota in a ClusterQueue when the cycle began, in the order in which they would be preempted.
 
         Nobody in a ClusterQueue that is not active: the snapshot of a cycle leaves it out, though what is used there
-        counts (Kueue 0.19 pkg/cache/scheduler/snapshot.go). Nor is anybody there who got quota in this cycle.
+        counts (Kueue 0.19 pkg/cache/scheduler/snapshot.go). What the cycle itself decides changes nobody's holdings: as
+        in Kueue's snapshot it is only counted as used.
         """
         rules = self.setup.queues.get(name)
         if rules is None or not rules.active:
             return ()
-        held = self._held_by(name)
-        return [holding for holding in held if holding.id not in self.assumed] if self.assumed else held
+        begin = self._at_begin.get(name)
+        return self._held_by(name) if begin is None else begin
+
+    def keep_holdings(self, *names: str) -> None:
+        """Keep who holds quota in these ClusterQueues, which is about to change before the cycle ends."""
+        for name in names:
+            if name not in self._at_begin:
+                self._at_begin[name] = self._held_by(name)
 
     @contextmanager
     def without(self, holdings: Iterable[Holding]) -> Iterator[None]:

@@ -19,7 +19,7 @@ from gpuconsole.scheduling.kueue.pending import Requeue
 from gpuconsole.scheduling.kueue.preemption.telling import choice_of
 from gpuconsole.scheduling.kueue.processing import process
 from gpuconsole.scheduling.kueue.quiet import listens
-from gpuconsole.scheduling.kueue.requests import Request
+from gpuconsole.scheduling.kueue.requests import Holding, Request
 from gpuconsole.scheduling.kueue.returning import only_told, refusal, requeue, resume
 from gpuconsole.scheduling.kueue.state import State
 from gpuconsole.scheduling.kueue.stories import Stories
@@ -102,22 +102,25 @@ def _deciding(
     decisions: list[AdmissionDecision] = []
     waiting: list[Entry] = []
     processed: set[Entry] = set()
+    assumed: set[int] = set()
     waited = False
     for entry in process(context, nominated):
         processed.add(entry)
         if entry.refusal is None:
             decisions.extend(_evictions(state, entry, context.stories))
         if entry.status is Status.ASSUMED:
+            context.keep_holdings(entry.rules.name)
             # One that left while the cycle waited is not admitted, and yet the next has to wait for it to be ready:
             # Kueue learns only afterwards that the admission could not be written.
             if not waited or entry.round or state.is_waiting(entry.request):
                 decisions.append(_admit(state, entry))
             if not entry.round:
-                context.assumed.add(entry.request.id)
+                assumed.add(entry.request.id)
         elif entry.status is Status.EVICTED:
             decisions.append(_give_up(entry))
         elif entry.status is Status.BLOCKED and stays_open:
-            state.in_flight = {one.request.id for one in heads} - context.assumed
+            context.keep_holdings(*context.setup.queues)
+            state.in_flight = {one.request.id for one in heads} - assumed
             waited = True
             told = [refusal(state, entry)] if state.is_waiting(entry.request) else []
             yield [*decisions, *told], False
@@ -179,7 +182,7 @@ def _give_up(entry: Entry) -> Evict:
 
 
 def _evictions(state: State, entry: Entry, stories: Stories | None) -> Iterator[Preempt | Evict]:
-    """The evictions that an entry asks for; victims that are on their way out, or were asked to go, are not asked."""
+    """The evictions that an entry asks for; victims that are gone, terminating, or asked already are not asked."""
     sibling = entry.makes_way
     if sibling is not None and not sibling.evicted and sibling.id not in state.asked:
         state.asked.add(sibling.id)
@@ -189,7 +192,8 @@ def _evictions(state: State, entry: Entry, stories: Stories | None) -> Iterator[
     preemptor = entry.request.workload
     for target in entry.targets:
         victim = target.holding
-        if target.rule is not None and not victim.evicted and victim.id not in state.asked:
+        gone = not isinstance(state.roster.records[victim.id], Holding)
+        if target.rule is not None and not gone and not victim.evicted and victim.id not in state.asked:
             state.asked.add(victim.id)
             path = state.setup.queues[victim.cluster_queue].path_text
             message = messages.preempted(preemptor, target.rule, entry.rules.path_text, path)

@@ -114,3 +114,15 @@ def test_a_workload_whose_node_failed_gets_another_place_meanwhile() -> None:
     world.apply(replace(world.workloads["w"], unhealthy_nodes=tuple(first)))
     assert admitted(world.cycle()) == ["w"]
     assert places(world, "w")["main"].keys().isdisjoint(first)
+
+
+def test_whoever_left_while_a_cycle_waited_is_a_candidate_in_it_and_is_not_evicted() -> None:
+    """The cycle goes on with what it knew when it began, so that the preemptor is tried again, not inadmissible."""
+    shape = (pods(2, 1, topology=required(RACK)),)
+    world = World(*site(((2,), (2,))), queue("a", 4), queue("b", 4, within=LOWER), config=BLOCKING)
+    world.run(workload("gone", "b", pod_sets=shape))
+    world.apply(workload("x", "a", priority=10, pod_sets=shape), workload("y", "b", priority=9, pod_sets=shape))
+    assert refused(world.session.run_cycle(world.now, stays_open=True)) == {"x": WAITS}
+    world.session.delete("workloads", "team/gone", world.now)
+    decisions = world.session.run_cycle(world.now, stays_open=True)
+    assert (admitted(decisions), victims(decisions), world.waiting("b")) == (["x"], {}, ["y"])

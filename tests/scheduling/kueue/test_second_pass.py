@@ -19,7 +19,7 @@ from gpuconsole.scheduling.kueue.announcements import announce
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.memory import SessionMemory
 from gpuconsole.scheduling.kueue.second_pass import pause
-from tests.scheduling.kueue.cluster import World, pods, queue, workload
+from tests.scheduling.kueue.cluster import LOWER, World, admitted, pods, queue, victims, workload
 from tests.scheduling.kueue.test_topology import BLOCK, RACK, UNCONSTRAINED, places, preferred, required, site
 
 PATIENT = KueueConfig(gates={"TASFailedNodeReplacementFailFast": False})
@@ -93,6 +93,17 @@ def test_the_quota_of_a_replaced_workload_counts_once() -> None:
     assert world.session.available("q", "f", "nvidia.com/gpu") == free
     world.run(workload("next", "q", pod_sets=(pods(1, 1, topology=required(RACK)),)))
     assert "next" not in world.running
+
+
+def test_nobody_takes_a_place_in_the_cycle_in_which_it_is_found() -> None:
+    """To the others of that cycle a workload still stands where it stood when the cycle began."""
+    world = World(*site(((2,), (2,))), queue("q", 100, within=LOWER), config=PATIENT)
+    world.run(workload("w", "q", pod_sets=(pods(2, 1, topology=required(RACK)),)), admitted=True)
+    fail(world, "w", "n000")
+    world.apply(workload("urgent", "q", priority=9, pod_sets=(pods(2, 1, topology=required(RACK)),)))
+    decisions = world.cycle()
+    assert (admitted(decisions), victims(decisions)) == (["w"], {})
+    assert victims(world.cycle()) == {"w": "InClusterQueue"}
 
 
 def test_without_another_place_it_is_tried_again_with_growing_pauses() -> None:

@@ -11,10 +11,22 @@ from gpuconsole.model.labels import HOSTNAME, NodeTerm, PreferredTerm, Requireme
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_sets import PodSet, TopologyRequest
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.model.queues import ResourceFlavor, Topology
+from gpuconsole.model.queues import BorrowWithinCohort, ResourceFlavor, Topology
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from tests.scheduling.kueue.cluster import GPU, LOWER, World, admitted, pods, queue, refused, victims, workload
+from tests.scheduling.kueue.cluster import (
+    ANY,
+    GPU,
+    LOWER,
+    World,
+    admitted,
+    cohort,
+    pods,
+    queue,
+    refused,
+    victims,
+    workload,
+)
 
 BLOCK, RACK = "block", "rack"
 BY_HOST = Topology(name="topo", levels=(BLOCK, RACK, HOSTNAME))
@@ -306,6 +318,19 @@ def test_a_second_look_finds_other_victims() -> None:
     assert (admitted(decisions), victims(decisions)) == (["x"], {"p": "InClusterQueue"})
     assert admitted(world.cycle()) == ["y"]
     assert places(world, "y") == {"main": {"n000": 4}}
+
+
+def test_a_second_look_finds_no_victims_among_those_admitted_in_the_same_cycle() -> None:
+    """Both are nominated for the only host. The older one gets it: from then on it is counted, but no candidate."""
+    borrow = BorrowWithinCohort(LOWER)
+    borrowers = (queue(name, cohort="c", reclaim=ANY, borrow=borrow) for name in "ab")
+    first_come = KueueConfig(gates={"PrioritySortingWithinCohort": False})
+    world = World(*site(((4,),)), cohort("c", 20), *borrowers, config=first_come)
+    world.apply(on_one_host("x", "a", 3), on_one_host("y", "b", 3, created=1, priority=9))
+    decisions = world.cycle()
+    assert (admitted(decisions), victims(decisions)) == (["x"], {})
+    world.session.wake_all(world.now)
+    assert victims(world.cycle()) == {"x": "InCohortReclaimWhileBorrowing"}
 
 
 def test_new_nodes_wake_those_that_wait_for_a_place() -> None:
