@@ -73,19 +73,22 @@ def test_as_many_machines_come_as_it_takes(capacity: object, sharing: object, re
 
 
 @pytest.mark.parametrize(
-    ("sharing", "resource", "red", "blue"),
-    [(*MIG[:2], 4 / 7, 8 / 7), (*SLICED[:2], 1.0, 2.0)],
+    ("sharing", "resource", "each", "red", "blue"),
+    [(*MIG, 4 / 7, 8 / 7), (*SLICED, 1.0, 2.0)],
     ids=["a slice has a seventh of the compute", "a turn is a quarter"],
 )
 def test_the_price_of_a_machine_is_shared_by_what_pods_have_of_its_gpu(
-    sharing: object, resource: str, red: float, blue: float
+    sharing: object, resource: str, each: int, red: float, blue: float
 ) -> None:
-    """Of 4 USD an hour: who has two of the pods pays twice as much as who has one; nobody pays for the rest."""
+    """Of 4 USD an hour: who has two of the pods pays twice as much as who has one; nobody pays for the rest.
+
+    The pool counts what its nodes offer; none of its GPUs is idle as a whole.
+    """
     simulation = burst(KARPENTER, sharing, [work("a", resource, "red"), *(work(n, resource, "blue") for n in "bc")])
     parts = {one.name: one.hourly for one in bill(simulation.snapshot(), Prices(), {}).by[By.TEAM]}
     assert parts == pytest.approx({"": 4.0 - red - blue, "blue": blue, "red": red})
     (row,) = pools(simulation.snapshot())
-    assert (row.used, row.gpus, row.idle_hourly) == (1, 1, 0)
+    assert (row.used, row.gpus, row.idle_hourly) == (3, each, 0)
 
 
 def test_nodes_that_are_made_from_flavors_share_their_gpus_too() -> None:
