@@ -1,12 +1,14 @@
 """Latencies of controllers: what is drawn has the measured quantiles, and the same seed draws the same."""
 
+import re
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import MILLISECOND, SECOND, Span
+from gpuconsole.model.clock import MILLISECOND, SECOND, Span, parse_span
 from gpuconsole.sim.chance import draw
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.latencies import DEFAULT_LATENCIES, MEASURED, Latencies, LatencyDistribution
@@ -16,6 +18,7 @@ from gpuconsole.sim.scenario_form import LatenciesForm, ScenarioError
 from tests.sim.cluster import two_teams
 
 STEPS = Latencies.__struct_fields__
+TIME_PAGE = Path(__file__).resolve().parents[2] / "docs" / "time.md"
 
 
 def distribution(step: str) -> LatencyDistribution:
@@ -148,3 +151,16 @@ def test_wrong_latencies_are_named_with_what_is_right(case: tuple[Any, str]) -> 
 def test_latencies_of_a_scenario_are_saved_with_its_simulation() -> None:
     scenario = load_scenario([{"latencies": {"bind": QUANTILES, "start": "30s"}}], objects=two_teams())
     assert Simulation.load(build(scenario).save()).policy == scenario.policy
+
+
+def test_the_page_about_time_has_the_latencies_that_are_drawn() -> None:
+    rows = [line.split(" | ") for line in TIME_PAGE.read_text().splitlines() if re.match(r"\| `\w+` \| .* → ", line)]
+    written = {row[0].strip("|` "): [parse_span(cell.rstrip("| ")) for cell in row[3:]] for row in rows}
+    names = zip(LatenciesForm.__struct_encode_fields__, LatenciesForm.__struct_fields__, strict=True)
+    drawn = {camel: distribution(name) for camel, name in names}
+    assert written == {step: [one.p5, one.p50, one.p90, one.p99, one.max] for step, one in drawn.items()}
+
+
+def test_the_page_about_time_names_the_default() -> None:
+    default = "none" if DEFAULT_LATENCIES is None else "measured"
+    assert f"Without the key it is `{default}`." in TIME_PAGE.read_text()
