@@ -10,7 +10,7 @@ from gpuconsole.cli.answering import Answer, Asked, answering, nothing_said
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.whatif import changes_in
 from gpuconsole.errors import UsageError
-from gpuconsole.insight.basis import PLACES, run_times, unforeseeable
+from gpuconsole.insight.basis import PLACES, latency_assumption, run_times, unforeseeable
 from gpuconsole.insight.plan import Option, Plan, plan
 from gpuconsole.model.clock import HOUR, SECOND, Span
 from gpuconsole.sim.changes import as_changes
@@ -34,7 +34,8 @@ def command(asked: Asked, wanted: Path, wait: Span, horizon: Span = HOUR) -> Ans
     changes = changes_in(wanted, asked.simulation.now, asked.simulation.snapshot())
     if lacking := unforeseeable(asked.simulation.snapshot(), *PLACES):
         return nothing_said("Plan", lacking, VERSION)
-    assumed = run_times(asked.simulation.policy) if asked.found is not None else ()
+    policy = asked.simulation.policy
+    assumed = run_times(policy) if asked.found is not None else ()
     answer = plan(asked.simulation, changes.commands, wait, horizon)
     if not answer.workloads and not answer.obstacles:
         raise UsageError(f"{wanted}: it asks for no workload; give it jobs, or changes that create some")
@@ -44,7 +45,7 @@ def command(asked: Asked, wanted: Path, wait: Span, horizon: Span = HOUR) -> Ans
         lines=plan_lines(answer),
         version=VERSION,
         status=int(answer.best is None),
-        assumed=assumed,
+        assumed=(*assumed, latency_assumption(policy.latencies)),
     )
 
 

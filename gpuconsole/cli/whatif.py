@@ -16,7 +16,7 @@ from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import FindingsError
 from gpuconsole.cli.whatif_report import as_text
 from gpuconsole.errors import UsageError
-from gpuconsole.insight.basis import PLACES, run_times, unforeseeable
+from gpuconsole.insight.basis import PLACES, latency_assumption, run_times, unforeseeable
 from gpuconsole.insight.whatif import WhatIf, looks, what_if
 from gpuconsole.insight.whatif_verdict import verdict
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_time
@@ -104,13 +104,15 @@ def command(
     futures = looks(asked.simulation, wanted.commands, span, other, wanted.places, asked.found, elsewhere=apart)
     answer = what_if(futures)
     other_changes = against.name if against is not None else ""
+    policy = asked.simulation.policy
+    assumed = run_times(policy) if asked.found is not None else ()
     return Answer(
         kind="WhatIf",
         body=as_body(answer) | (dict.fromkeys(OF_NODES) if blind else {}),
         lines=as_text(answer, other_changes, of_nodes=not blind),
         version=VERSION,
         status=int(bool(answer.refused)),
-        assumed=run_times(asked.simulation.policy) if asked.found is not None else (),
+        assumed=(*assumed, latency_assumption(policy.latencies)),
         unknown=tuple(f"GPUs, nodes and what they cost: {text}" for text in blind),
     )
 

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from gpuconsole.insight.once import once
-from gpuconsole.model.clock import format_span
+from gpuconsole.model.clock import MINUTE, SECOND, Span, format_span
 from gpuconsole.model.cluster import Namespace, Node, Pod
 from gpuconsole.model.kai import KaiQueue
 from gpuconsole.model.labels import LabelSelector
@@ -13,6 +13,8 @@ from gpuconsole.model.seen import ALWAYS
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.workloads import Workload
+from gpuconsole.sim.chance import draw
+from gpuconsole.sim.latencies import MEASURED, Latencies
 from gpuconsole.sim.policy import SimPolicy
 
 QUOTA = (Workload, ClusterQueue, Cohort)
@@ -23,6 +25,8 @@ PLACES = (Node, Pod)
 """Who has which GPUs."""
 
 
+_DRAWS = 2000
+"""Of the time from eviction to quota release, for its quantiles in words."""
 _ROOMS = tuple(TABLES[kind] for kind in PLACES)
 
 
@@ -110,6 +114,22 @@ def run_times(policy: SimPolicy) -> tuple[str, ...]:
     lasts = format_span(policy.durations.median)
     told = f"work lasts {about}{lasts} from its start where nothing says how long, twice that if it runs longer"
     return (f"{told}: nothing of the past is asked",)
+
+
+def latency_assumption(latencies: Latencies | None) -> str:
+    """Describe the controller latencies of a simulation as one of the assumptions of an answer."""
+    if latencies is None:
+        return "no controller latencies (latencies: none)"
+    random = draw(0, "quota release")
+    steps = (latencies.job_suspend, latencies.status_update, latencies.workload_reconcile)
+    released = sorted(sum(step.sample(random) for step in steps) for _ in range(_DRAWS))
+    median, most = (_tenths(released[_DRAWS * percent // 100]) for percent in (50, 99))
+    source = "as measured with Kueue 0.19.2" if latencies == MEASURED else "of the scenario"
+    return f"controller latencies {source}: from eviction to quota release {median} (median), {most} (99%)"
+
+
+def _tenths(span: Span) -> str:
+    return f"{span / SECOND:.1f}s" if SECOND <= span < MINUTE else format_span(span)
 
 
 def not_known(lacking: tuple[str, ...]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.basis import QUOTA
+from gpuconsole.insight.basis import QUOTA, latency_assumption
 from gpuconsole.insight.calibration import YOUNG, Experience, Record
 from gpuconsole.insight.capacity import capacity
 from gpuconsole.insight.device_demand import wanted_units
@@ -27,6 +27,7 @@ from gpuconsole.model.events import Happened
 from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import PLACED, Phase, Workload
+from gpuconsole.sim.latencies import Latencies
 from gpuconsole.sim.run_times import Kind, learn
 
 if TYPE_CHECKING:
@@ -139,7 +140,10 @@ def expecting(
         return
     known = past(snapshot, lines)
     for piece in starting(simulation, (workload,), known, runs=runs, seed=seed, horizon=horizon):
-        yield answer if piece.starts is None else _answered(answer, known, piece.starts[workload], snapshot, told)
+        if piece.starts is None:
+            yield answer
+        else:
+            yield _answered(answer, known, piece.starts[workload], snapshot, told, simulation.policy.latencies)
 
 
 def stand(snapshot: Snapshot, workload: str) -> Eta:
@@ -167,7 +171,9 @@ def waits(answer: Eta, told: Explanation) -> bool:
     return answer.phase in (Phase.PENDING, Phase.QUOTA_RESERVED) or placeless
 
 
-def _answered(answer: Eta, known: Past, found: Starts, snapshot: Snapshot, told: Explanation) -> Eta:
+def _answered(
+    answer: Eta, known: Past, found: Starts, snapshot: Snapshot, told: Explanation, latencies: Latencies | None
+) -> Eta:
     """With the start, and what it goes by."""
     subject = _subject(snapshot, answer.workload)
     # What the simulation draws by: work that Kueue does not queue is told apart by owner and size alone.
@@ -184,7 +190,7 @@ def _answered(answer: Eta, known: Past, found: Starts, snapshot: Snapshot, told:
         past_runs=sum(run.ended for run in known.runs),
         arrivals=len(known.arrivals),
         arrivals_span=known.span,
-        assumptions=(*assumptions(known), *((TAIL,) if start.never and not start.beyond else ())),
+        assumptions=(*assumptions(known, latencies), *((TAIL,) if start.never and not start.beyond else ())),
         trust=tuple(_trust(start, Experience(), Record())),
     )
 
@@ -214,7 +220,7 @@ def _trust(start: Estimate, learned: Experience, kept: Record) -> Iterator[str]:
         yield RECORD.format(kept.judged, kept.covered / kept.judged)
 
 
-def assumptions(known: Past) -> tuple[str, ...]:
+def assumptions(known: Past, latencies: Latencies | None) -> tuple[str, ...]:
     """What runs forward take for granted, in words."""
     return (
         run_time_assumption(known),
@@ -222,6 +228,7 @@ def assumptions(known: Past) -> tuple[str, ...]:
         if known.repeats
         else "nothing else is submitted",
         SETTINGS,
+        latency_assumption(latencies),
     )
 
 

@@ -10,12 +10,14 @@ from gpuconsole.cli.answering import Asked
 from gpuconsole.cli.eta import as_recorded
 from gpuconsole.config import Config
 from gpuconsole.errors import HistoryError
+from gpuconsole.insight.basis import latency_assumption
 from gpuconsole.insight.calibration import ENOUGH, Record
 from gpuconsole.insight.expected_start import expected_start
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Cohort, LocalQueue, Quota
 from gpuconsole.model.snapshot import encode
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.latencies import DEFAULT_LATENCIES
 from gpuconsole.sim.policy import SimPolicy
 from tests.cli.line import Line
 from tests.insight.world import A100, cluster_queue, waiting, world
@@ -73,12 +75,13 @@ def test_eta_for_people(gpuconsole: Line, cluster: Path) -> None:
         "  number 1 of 1 in ClusterQueue cq",
     ]
     assert told.lines[4].startswith("  starts 2026-01-05T08:")
-    assert told.lines[-7:] == [
+    assert told.lines[-8:] == [
         "  run times of cluster: 0 ends of work",
         "ASSUMES",
         "  no work has finished yet: run times are about an hour, or twice the time run so far",
         "  as much is submitted as in the last 1h (1 workload)",
         "  quotas, nodes and priorities stay as they are",
+        f"  {latency_assumption(DEFAULT_LATENCIES)}",
         "  only the last 1h are known: on less than 4d ranges were far too early on a real trace",
         "  uncalibrated: too few earlier estimates are remembered of which it is known what became of them; "
         "the range is 3.0 times as wide as the runs say",

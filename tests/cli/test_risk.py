@@ -12,7 +12,7 @@ def test_risk_for_people(gpuconsole: Line) -> None:
     told = gpuconsole("risk", "--until", "1h0.5s", "--runs", "1", "--horizon", "10m").lines
     assert told[0].endswith("workloads may be evicted within 10m")
     assert told[2].split()[:6] == ["WORKLOAD", "QUEUE", "GPUS", "BORROWED", "PRIORITY", "RISK"]
-    assert told[-5].startswith("1 run of the cluster from 2026-01-05T09:00:00Z on; assumed:")
+    assert told[-6].startswith("1 run of the cluster from 2026-01-05T09:00:00Z on; assumed:")
 
 
 def test_risk_for_programs(gpuconsole: Line) -> None:
@@ -21,7 +21,7 @@ def test_risk_for_programs(gpuconsole: Line) -> None:
     assert (document["kind"], document["version"], document["time"]) == ("Risk", 6, answer["time"])
     assert (answer["horizon"], answer["runs"]) == ("2026-01-05T09:10:00Z", 1)
     assert (answer["wanted_horizon"], answer["wanted_runs"]) == ("2026-01-05T09:10:00Z", 1)
-    assert [text.partition(" ")[0] for text in answer["assumptions"]] == ["run", "new", "no", "quotas,"]
+    assert [text.partition(" ")[0] for text in answer["assumptions"]] == ["run", "new", "no", "quotas,", "no"]
     assert set(answer["dangers"][0]) == {
         "workload",
         "queue",

@@ -8,9 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.cli.whatif import OF_NODES
+from gpuconsole.insight.basis import latency_assumption
 from gpuconsole.model.seen import Seen, Unseen, only
 from gpuconsole.model.snapshot import decode, encode
 from gpuconsole.model.state import ClusterState
+from gpuconsole.sim.latencies import DEFAULT_LATENCIES
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer
 from tests.cli.line import Line
@@ -242,11 +244,11 @@ def test_a_what_if_without_nodes_has_no_numbers_of_them(gpuconsole: Line, file: 
 
 def test_futures_of_what_others_run_say_which_run_times_they_assume(gpuconsole: Line, file: Path) -> None:
     long = "work lasts 1h from its start where nothing says how long, twice that if it runs longer"
-    told = f"{long}: nothing of the past is asked"
+    told, latencies = f"{long}: nothing of the past is asked", latency_assumption(DEFAULT_LATENCIES)
     for words in (("whatif", "-f", "change.yaml"), ("plan", "-f", "wanted.yaml")):
-        assert answer(gpuconsole, *words, "--snapshot", file)[1]["assumed"] == [told]
+        assert answer(gpuconsole, *words, "--snapshot", file)[1]["assumed"] == [told, latencies]
         assert f"gpuconsole: {told}" in gpuconsole(*words, "--snapshot", file).err.splitlines()
-        assert answer(gpuconsole, *words, "three-teams")[1]["assumed"] == []
+        assert answer(gpuconsole, *words, "three-teams")[1]["assumed"] == [latencies]
 
 
 def test_what_may_be_there_all_the_same_is_no_anti_pattern(gpuconsole: Line, tmp_path: Path) -> None:

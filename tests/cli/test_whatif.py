@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from gpuconsole.insight.basis import latency_assumption
+from gpuconsole.sim.latencies import DEFAULT_LATENCIES
 from gpuconsole.ui.names import called
 from tests.cli.line import Line
 
@@ -44,7 +46,13 @@ def test_who_gets_in_and_who_pays_for_it(gpuconsole: Line, change: Path) -> None
     """After 50 minutes, rlhf borrows four GPUs that production asks for now."""
     result = gpuconsole("whatif", "org-cohort", "--until", "50m", "-f", change, "--horizon", "10m")
 
-    assert (result.status, result.err) == (0, "gpuconsole: simulated org-cohort as of 2026-01-05T08:50:00Z\n")
+    assert (result.status, result.err.splitlines()) == (
+        0,
+        [
+            f"gpuconsole: {latency_assumption(DEFAULT_LATENCIES)}",
+            "gpuconsole: simulated org-cohort as of 2026-01-05T08:50:00Z",
+        ],
+    )
     assert result.lines == [
         "prod/serve-extra starts in 30s; preempts research/rlhf (6 GPUs, loses 3.0 GPU-hours, does not restart before "
         "the horizon).",

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.basis import PLACES, run_times, undecidable, unforeseeable
-from gpuconsole.model.clock import HOUR
+from gpuconsole.insight.basis import PLACES, latency_assumption, run_times, undecidable, unforeseeable
+from gpuconsole.model.clock import HOUR, MILLISECOND, SECOND
 from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod
 from gpuconsole.model.job import Job
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue
@@ -24,6 +24,7 @@ from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.volcano_jobs import VolcanoSpec
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.chance import Spread
+from gpuconsole.sim.latencies import MEASURED, LatencyDistribution
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import learn
 from tests.insight.world import A100, cluster_queue, unseen, world
@@ -82,3 +83,17 @@ def test_run_times_that_nobody_learned_are_said_to_be_assumed() -> None:
     assert run_times(SimPolicy()) == (lasts.format("1h"),)
     assert run_times(SimPolicy(durations=Spread(median=2 * HOUR, sigma=0.5))) == (lasts.format("about 2h"),)
     assert run_times(SimPolicy(run_times=learn((), {}))) == ()
+
+
+def test_controller_latencies_are_named_with_what_evictions_take() -> None:
+    assert latency_assumption(None) == "no controller latencies (latencies: none)"
+    assert latency_assumption(MEASURED) == (
+        "controller latencies as measured with Kueue 0.19.2: from eviction to quota release 1.3s (median), 2.6s (99%)"
+    )
+    steady = LatencyDistribution.constant(150 * MILLISECOND)
+    quick = replace(MEASURED, job_suspend=steady, status_update=steady, workload_reconcile=steady)
+    assert latency_assumption(quick) == (
+        "controller latencies of the scenario: from eviction to quota release 450ms (median), 450ms (99%)"
+    )
+    slow = replace(quick, status_update=LatencyDistribution.constant(90 * SECOND))
+    assert latency_assumption(slow).endswith("from eviction to quota release 1m30s (median), 1m30s (99%)")

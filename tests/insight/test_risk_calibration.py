@@ -178,6 +178,7 @@ def test_where_new_work_and_spot_interruptions_come_from_is_said() -> None:
         "new work is drawn from the simulation's 2 arrival streams, 10 jobs an hour at this time of day",
         "no spot interruptions: the cluster has no spot nodes",
         "quotas, nodes and priorities stay as they are",
+        "no controller latencies (latencies: none)",
     )
 
 
