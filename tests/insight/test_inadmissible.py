@@ -123,6 +123,23 @@ def test_once_kueue_scheduled_again_after_that_it_is_inadmissible_again() -> Non
     assert looks((0, first), freed, (3, [LONG, late(2), REFUSED])) == TRIED
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Workload no longer fits after processing another workload",
+        "Workload has overlapping preemption targets with another workload",
+        f"{NO_FIT}. Preempting 1 workload(s) failed, will retry.",
+    ],
+)
+def test_a_refused_workload_that_others_of_a_cycle_came_before_is_tried_again_at_once(message: str) -> None:
+    before = running("before", "prod/lq", 8, "cq", minutes_ago=60, priority=100)
+    low = running("low", "prod/lq", 8, "cq")
+    low = replace(low, conditions=(Condition("QuotaReserved", True, "", "", START + 8 * SECOND),))
+    again = replace(REFUSED, conditions=(Condition("QuotaReserved", False, "Pending", message, START + 8 * SECOND),))
+    freed = [LONG, finished(before, START + SECOND), REFUSED]
+    assert looks((0, [LONG, before, REFUSED]), (2, freed), (10, [LONG, low, again])) == TRIED
+
+
 def test_at_the_first_look_what_was_freed_last_is_read_from_conditions() -> None:
     low = replace(LOW, conditions=(Condition("QuotaReserved", True, "", "", START - 10 * SECOND),))
     assert looks((0, [LONG, low, REFUSED, finished(OTHER, START - 5 * SECOND)])) == TRIED

@@ -35,6 +35,7 @@ KAI = "gpuconsole/scheduling/kai"
 CONTROLLERS = "gpuconsole/sim/controllers"
 TIMED_TESTS = ("tests/scheduling/kueue/test_timed_conformance.py",)
 KUEUE_TESTS = ("tests/scheduling/kueue",)
+INADMISSIBLE_TESTS = ("tests/insight/test_inadmissible.py",)
 QUIET_TESTS = ("tests/scheduling/kueue/test_quiet.py",)
 KUBE_TESTS = ("tests/scheduling/kube",)
 VOLCANO_TESTS = ("tests/scheduling/volcano",)
@@ -210,6 +211,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "root = tree.root(node)\n        return",
         "root = node\n        return",
         KUEUE_TESTS,
+    ),
+    Mutant(
+        "a workload that others of its cycle came before stays inadmissible in forks of a live cluster",
+        f"{KUEUE}/observation.py",
+        "elif is_tried_again(new.message):",
+        "elif False:",
+        INADMISSIBLE_TESTS,
+    ),
+    Mutant(
+        "the forecast does not know whose victims are terminating",
+        f"{KUEUE}/observation.py",
+        "session.prefer(sorted(self._preempting, key=self._preempted_at))",
+        "session.prefer(())",
+        INADMISSIBLE_TESTS,
     ),
     Mutant(
         "a workload that got its quota in this cycle may be preempted in it",

@@ -23,6 +23,8 @@ NAMESPACE_MISMATCH = "workload namespace doesn't match ClusterQueue selector"
 _MORE_NEEDED = re.compile(r" \S+ more needed\b")
 _UNASSIGNED = ("couldn't assign flavors to pod set ", "failed to assign flavors to pod set ")
 _AWAITS = re.compile(r"\. Pending the (?:preemption|migration) of \d+ workload\(s\)$")
+_FAILED = re.compile(r"\. Preempting \d+ workload\(s\) failed, will retry\.$")
+_SKIPPED = (OVERLAPPING_TARGETS, NO_LONGER_FITS, BETTER_VARIANT_ADMITTED)
 _IN_FLAVOR = re.compile(r"\bin flavor ([a-z0-9.-]*[a-z0-9])")
 _UNKNOWN = "UNKNOWN"
 _PATHS = re.compile(r"; preemptor path: ([^;\s]*); preemptee path: ([^;\s]*)")
@@ -121,7 +123,15 @@ def assignment(reasons_by_pod_set: Iterable[tuple[str, Sequence[str]]]) -> str:
 
 def is_unassigned(message: str) -> bool:
     """True for a refusal after which a workload is inadmissible: no flavor fits, and there is nobody to preempt."""
-    return message.startswith(_UNASSIGNED) and not is_pending_preemption(message)
+    return message.startswith(_UNASSIGNED) and not is_pending_preemption(message) and not is_tried_again(message)
+
+
+def is_tried_again(message: str) -> bool:
+    """True for the refusal of a workload that the next cycle tries again, whatever changes until then.
+
+    Others of its cycle came first, or its victims could not be evicted (Kueue 0.19 scheduler.markSkipped).
+    """
+    return message in _SKIPPED or _FAILED.search(message) is not None
 
 
 def flavors_in(message: str) -> list[str]:

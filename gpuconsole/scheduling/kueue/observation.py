@@ -10,7 +10,7 @@ from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue.conditions import EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
-from gpuconsole.scheduling.kueue.messages import is_pending_preemption, is_unassigned
+from gpuconsole.scheduling.kueue.messages import is_pending_preemption, is_tried_again, is_unassigned
 from gpuconsole.scheduling.kueue.session import Session
 
 WRITTEN: Span = SECOND
@@ -129,6 +129,8 @@ class Observation:
         elif is_pending_preemption(new.message):
             self._requeued[workload.key] = None
             self._preempting[workload.key] = workload.uid
+        elif is_tried_again(new.message):
+            self._requeued[workload.key] = None
         elif self._first and workload.condition(EVICTED) is not None:
             _raise(self._released, workload.local_queue, new.since)
 
