@@ -8,11 +8,12 @@ from gpuconsole.insight.antipatterns.usage import low_utilization, oversized
 from gpuconsole.insight.basis import PLACES, QUOTA
 from gpuconsole.insight.books import books
 from gpuconsole.insight.borrowing import borrowed_gpus
-from gpuconsole.insight.device_demand import pod_units
+from gpuconsole.insight.device_demand import pod_units, template_units
 from gpuconsole.insight.gangs import deadlock, gang_key, waiting_gangs
 from gpuconsole.insight.gpumap import GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.losses import at_least
 from gpuconsole.insight.measured import Rule
+from gpuconsole.insight.missing_pods import all_refused_pods
 from gpuconsole.insight.preemptions import rows
 from gpuconsole.insight.queue_troubles import queue_troubles
 from gpuconsole.insight.tables import counted
@@ -81,7 +82,7 @@ def _gangs(snapshot: Snapshot) -> Iterator[Attention]:
 
 
 def _unschedulable(snapshot: Snapshot) -> Iterator[Attention]:
-    """Who asks for accelerators and has pods for which the scheduler finds no node; gangs are told by themselves."""
+    """Who has pods with accelerators that find no node or that a ResourceQuota refuses; gangs have their own lines."""
     gangs = {gang.key for gang in waiting_gangs(snapshot)}
     found: dict[str, list[Pod]] = {}
     for pod in whereabouts(snapshot).waiting.values():
@@ -93,12 +94,17 @@ def _unschedulable(snapshot: Snapshot) -> Iterator[Attention]:
         if units:
             what = f"{counted(len(pods), 'pod')} ({described(units)}) unschedulable: {pods[0].message}"
             rows.append((owner, f"{owner}: {what}", sum(units.values())))
+    for owner, refused in all_refused_pods(snapshot).items():
+        namespace = refused.refusal.quota.namespace
+        units = added(*(template_units(snapshot, namespace, template) for template in refused.templates))
+        if units:
+            rows.append((owner, f"{owner}: {refused.text}", sum(units.values())))
     rows.sort(key=lambda row: (-row[2], row[0]))
     for owner, text, number in rows[:PODS_LISTED]:
         table = _table(snapshot, owner) or "workloads"
         yield Attention(trouble=Trouble.UNSCHEDULABLE, text=text, table=table, key=owner, gpus=number)
     if rest := rows[PODS_LISTED:]:
-        text = f"{counted(len(rest), 'more workload')} with unschedulable pods"
+        text = f"{counted(len(rest), 'more workload')} with unschedulable or missing pods"
         gpus = sum(number for _, _, number in rest)
         yield Attention(trouble=Trouble.UNSCHEDULABLE, text=text, table="workloads", key=rest[0][0], gpus=gpus)
 

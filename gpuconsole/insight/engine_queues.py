@@ -230,14 +230,14 @@ def _namespaces(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
     found = []
     for name, use in sorted(uses(snapshot, by_namespace=True).items()):
         used = use.used()
-        if used or use.wanted[""] or name in limits:
+        if used or use.pending[""] or name in limits:
             most = limits.get(name, total)
             part = QuotaUse(
                 resource=GPU, nominal=most, used=used, admitted=used, available=max(0, most - used), potential=most
             )
             words = "ResourceQuota" if name in limits else "no quota"
             node = _node(NodeKind.NAMESPACE, name, (part,), use, (), words)
-            found.append(replace(node, unit=noun, pending_gpus=round(use.wanted[""])))
+            found.append(replace(node, unit=noun, pending_gpus=round(use.pending[""])))
     return tuple(found)
 
 

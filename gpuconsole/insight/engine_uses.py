@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from gpuconsole.insight.device_demand import CLAIMED, counted_as, template_units
 from gpuconsole.insight.holdings import Holding, holdings, queue_of, starts
+from gpuconsole.insight.missing_pods import all_refused_pods
 from gpuconsole.model.device_units import DRA_DEVICE, is_counted
 from gpuconsole.model.resources import EMPTY, Resources
 from gpuconsole.model.snapshot import Snapshot
@@ -31,7 +32,7 @@ class Use(Struct):
     wanted: Counter[str] = field(default_factory=Counter)
     """What pods without a node request."""
     held_back: Counter[str] = field(default_factory=Counter)
-    """What jobs request that have no pods, since Volcano has not let their PodGroups in."""
+    """What jobs request whose pods are missing: Volcano has not let their PodGroups in, or a ResourceQuota refuses."""
     promised: Counter[str] = field(default_factory=Counter)
     """What Volcano has let in and has no nodes yet: nobody else is let in on that."""
     placed: set[str] = field(default_factory=set)
@@ -100,6 +101,13 @@ def uses(snapshot: Snapshot, by_namespace: bool = False) -> dict[str, Use]:
             else:
                 use.wanted.update(amounts)
                 use.waiting.add(one.owner)
+    if by_namespace:
+        for owner, refused in all_refused_pods(snapshot).items():
+            namespace = refused.refusal.quota.namespace
+            use = found.setdefault(namespace, Use())
+            asked = (template_units(snapshot, namespace, template) for template in refused.templates)
+            use.held_back[""] += sum(sum(units.values()) for units in asked)
+            use.waiting.add(owner)
     return found
 
 

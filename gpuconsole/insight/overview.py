@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from gpuconsole.insight.attention import attention
 from gpuconsole.insight.books import books
 from gpuconsole.insight.checking import checking
-from gpuconsole.insight.device_demand import claimed, in_units, pod_units
+from gpuconsole.insight.device_demand import claimed, in_units, pod_units, template_units
 from gpuconsole.insight.engine_queues import queues
 from gpuconsole.insight.gangs import gang_key, waiting_gangs
 from gpuconsole.insight.gpu_totals import GpuTotals, gpu_totals
 from gpuconsole.insight.gpumap import CLAIMS
+from gpuconsole.insight.missing_pods import all_refused_pods
 from gpuconsole.insight.once import once
 from gpuconsole.insight.pages import Count
 from gpuconsole.insight.quota_node import QuotaNode
@@ -45,6 +46,8 @@ class Waiting(Struct, frozen=True, kw_only=True):
     """What their quota is of, in its units."""
     by_nodes: int = 0
     """Admitted, or not queued at all, some of whose pods wait for nodes."""
+    by_resource_quota: int = 0
+    """Likewise, but a ResourceQuota keeps some of their pods from being created, and none waits for a node."""
     units: Units = NO_UNITS
     """What everybody who waits asks for or holds, in its units."""
 
@@ -59,8 +62,8 @@ class Waiting(Struct, frozen=True, kw_only=True):
 
     @property
     def in_all(self) -> int:
-        """Everybody who waits: in a queue, for checks, or for nodes. Nobody counts twice."""
-        return self.workloads + self.checking + self.by_nodes
+        """Everybody who waits: in a queue, for checks, for nodes, or for pods that are refused. Nobody counts twice."""
+        return self.workloads + self.checking + self.by_nodes + self.by_resource_quota
 
 
 class LastHour(Struct, frozen=True, kw_only=True):
@@ -127,6 +130,7 @@ def dashboard(snapshot: Snapshot) -> Dashboard:
 
 @once(
     *("workloads", "local_queues", "pods", "cluster_queues", "cohorts", "nodes", "pod_groups", "kai_pod_groups"),
+    *("jobs", "resource_quotas", "priority_classes", "seen"),
     *CLAIMS,
 )
 def waiting(snapshot: Snapshot) -> Waiting:
@@ -150,6 +154,12 @@ def waiting(snapshot: Snapshot) -> Waiting:
             found = together if gang_key(pod) in gangs else alone
             found.add(pod.workload or pod.job or pod.key)
             unplaced.append(pod_units(snapshot, pod))
+    refused = {owner: one for owner, one in all_refused_pods(snapshot).items() if owner not in together | alone}
+    unplaced += [
+        template_units(snapshot, one.refusal.quota.namespace, template)
+        for one in refused.values()
+        for template in one.templates
+    ]
     codes[Code.GANG] += len(together)
     codes[Code.NODES] += len(alone - together)
     held = added(*(one.units for one in checking(snapshot)))
@@ -161,6 +171,7 @@ def waiting(snapshot: Snapshot) -> Waiting:
         checking=len(checking(snapshot)),
         checking_units=held,
         by_nodes=codes[Code.GANG] + codes[Code.NODES],
+        by_resource_quota=len(refused),
         units=added(
             in_units(snapshot, wanted),
             *({DRA_DEVICE: claimed(snapshot, book.waiting)} for book in books(snapshot).by_queue.values()),

@@ -1,25 +1,22 @@
 """Missing pods and Workloads that the API server refuses to create because of a ResourceQuota of their namespace."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from gpuconsole.insight.explanation import API_SERVER, Explanation
+from gpuconsole.insight.missing_pods import quotas_of, refused_pods
 from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.shortage import Remedy
 from gpuconsole.model.cluster import Pod, ResourceQuota, default_class
 from gpuconsole.model.devices import ResourceClaim
 from gpuconsole.model.job import Job
-from gpuconsole.model.job_rules import BatchRules
-from gpuconsole.model.jobs import pod_name, workload_of
-from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.jobs import workload_of
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.model.resource_quota import QuotaRefusal, counts, object_refusal, pod_refusal, pod_usage, written
+from gpuconsole.model.resource_quota import QuotaRefusal, counts, object_refusal, pod_usage, written
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.devices.stock import claim_keys
-from gpuconsole.sim.controllers.solo.progress import next_pieces
 
 
 def explain_refused(
@@ -29,36 +26,24 @@ def explain_refused(
 
     `pods` are those that it has.
     """
-    quotas = _quotas(snapshot, owner.namespace)
-    missing = _missing(snapshot, owner, pods) if quotas else []
-    if not missing:
+    refused = refused_pods(snapshot, owner, pods)
+    if refused is None:
         return None
     default = default_class(snapshot.priority_classes.all())[1]
-    name, template = missing[0]
-    refusal = pod_refusal(quotas, template, name, default)
-    if refusal is None:
-        return None
-    there = sum(not pod.done for pod in pods)
-    quota = f"ResourceQuota {refusal.quota.name} of namespace {owner.namespace}"
-    why = (
-        f"{quota} would be exceeded"
-        if refusal.resource
-        else f"{quota} requires requests or limits that their containers do not set"
-    )
     return Explanation(
         subject=key,
         code=Code.RESOURCE_QUOTA,
-        headline=f"{len(missing)} of {there + len(missing)} pods cannot be created: {why}.",
-        text=refusal.text,
+        headline=f"{refused.text}.",
+        text=refused.refusal.text,
         source=API_SERVER,
         queue=queue,
-        remedies=(Remedy(True, _remedy(refusal, [template for _, template in missing], default)),),
+        remedies=(Remedy(True, _remedy(refused.refusal, refused.templates, default)),),
     )
 
 
 def explain_refused_group(snapshot: Snapshot, job: Job) -> Explanation | None:
     """Why pods of a job's groups or replicas are not there, by the first of these that lacks some."""
-    if not job.makes_jobs or not _quotas(snapshot, job.namespace):
+    if not job.makes_jobs or not quotas_of(snapshot, job.namespace):
         return None
     for child in sorted((one for one in snapshot.jobs.all() if one.owner == job.key), key=lambda one: one.key):
         found = explain_refused(snapshot, job.key, child, [pod for pod in snapshot.pods.all() if pod.job == child.key])
@@ -69,7 +54,7 @@ def explain_refused_group(snapshot: Snapshot, job: Job) -> Explanation | None:
 
 def explain_refused_claims(snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str = "") -> Explanation | None:
     """Why claims for devices of some of these pods are not there; None if no ResourceQuota refuses them."""
-    quotas = _quotas(snapshot, pods[0].namespace) if pods else []
+    quotas = quotas_of(snapshot, pods[0].namespace) if pods else []
     refused = [found for pod in pods if (found := _refused_claim(snapshot, quotas, pod)) is not None] if quotas else []
     if not refused:
         return None
@@ -92,7 +77,7 @@ def explain_refused_workload(snapshot: Snapshot, job: Job) -> Explanation | None
     """Why Kueue made no Workload for a queued job; None if no ResourceQuota refuses it."""
     if not job.queue or not job.suspended or job.ended or job.makes_jobs or not snapshot.seen.all_of(Workload):
         return None
-    refusal = object_refusal(_quotas(snapshot, job.namespace), workload_of(job, now=snapshot.time))
+    refusal = object_refusal(quotas_of(snapshot, job.namespace), workload_of(job, now=snapshot.time))
     if refusal is None:
         return None
     quota, resource = refusal.quota, refusal.resource
@@ -123,42 +108,6 @@ def _refused_claim(snapshot: Snapshot, quotas: Sequence[ResourceQuota], pod: Pod
         if (refusal := object_refusal(quotas, claim)) is not None:
             return refusal
     return None
-
-
-def _quotas(snapshot: Snapshot, namespace: str) -> list[ResourceQuota]:
-    """The quotas of a namespace by name."""
-    quotas = [quota for quota in snapshot.resource_quotas.all() if quota.namespace == namespace]
-    return sorted(quotas, key=lambda quota: quota.name)
-
-
-def _missing(snapshot: Snapshot, owner: Workload | Job, pods: Sequence[Pod]) -> list[tuple[str, PodTemplate]]:
-    """Names and templates of the pods that should be there and are not, in the order in which they are created."""
-    job = snapshot.jobs.get(owner.owner) if isinstance(owner, Workload) else owner
-    parts = _parts(owner)
-    if job is None:
-        job = Job(namespace=owner.namespace, name=owner.name)
-    if job.ended or (job.suspended and isinstance(owner, Job)) or job.makes_jobs or not parts:
-        return []
-    if job.solo and isinstance(job.rules, BatchRules):
-        active = {pod.index for pod in pods if not pod.done}
-        part, limit = parts[0], sum(part.count for part in parts)
-        return [
-            (pod_name(job, part.name, piece), part.template) for piece in next_pieces(job, job.rules, limit, active)
-        ]
-    there = Counter(pod.pod_set for pod in pods)
-    return [
-        (pod_name(job, part.name, index), part.template)
-        for part in parts
-        for index in range(there[part.name], part.count)
-    ]
-
-
-def _parts(owner: Workload | Job) -> list[PodSet]:
-    """The pod sets in the sizes in which they are admitted, or are wanted."""
-    if isinstance(owner, Job) or owner.admission is None:
-        return list(owner.pod_sets)
-    sizes = {assigned.name: assigned.count for assigned in owner.admission.pod_sets}
-    return [PodSet(name=part.name, count=sizes.get(part.name, 0), template=part.template) for part in owner.pod_sets]
 
 
 def _remedy(refusal: QuotaRefusal, missing: Sequence[PodTemplate], default_class: str) -> str:

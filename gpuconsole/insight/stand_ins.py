@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from gpuconsole.insight.codes import Code
 from gpuconsole.insight.holdings import holdings, queue_of, starts
+from gpuconsole.insight.missing_pods import all_refused_pods
 from gpuconsole.insight.once import once
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import Time
@@ -19,9 +20,14 @@ Known = dict[str, tuple[object, str, Code | None, Workload]]
 _kept: list[Known] = [{}]
 _starting = (Condition("PodScheduled", True),)
 """All its pods have nodes, and not all of them run."""
+_refused = (Condition("PodScheduled", False, Code.RESOURCE_QUOTA),)
+"""A ResourceQuota keeps some of its pods from being created."""
 
 
-@once("jobs", "pods", "workloads", "pod_groups", "kai_pod_groups", "volcano_queues")
+@once(
+    *("jobs", "pods", "workloads", "pod_groups", "kai_pod_groups", "volcano_queues"),
+    *("resource_quotas", "priority_classes", "seen"),
+)
 def stand_ins(snapshot: Snapshot) -> Mapping[str, Workload]:
     """Key of the job (`Kind/ns/name`) or of the lone pod (`ns/name`) → what it would look like as a Workload.
 
@@ -86,6 +92,8 @@ def _queues(snapshot: Snapshot) -> tuple[dict[str, str], dict[str, Code]]:
                         waiting[key] = Code.NODES
                     elif starts(snapshot, one):
                         waiting.setdefault(key, Code.STARTING)
+    refused = (key for key in all_refused_pods(snapshot) if key in snapshot.jobs)
+    waiting.update((outermost(snapshot.jobs.get, key), Code.RESOURCE_QUOTA) for key in refused)
     return queues, waiting
 
 
@@ -97,7 +105,7 @@ def _of_job(job: Job, queue: str, waits: Code | None) -> Workload:
     elif job.phase is JobPhase.RUNNING and waits is None:
         conditions = running_since(started)
     else:
-        conditions = _starting if waits is Code.STARTING else ()
+        conditions = _WAITING.get(waits, ()) if waits is not None else ()
     return Workload(
         namespace=job.namespace,
         name=job.name,
@@ -110,6 +118,9 @@ def _of_job(job: Job, queue: str, waits: Code | None) -> Workload:
         pod_sets=job.pod_sets,
         conditions=conditions,
     )
+
+
+_WAITING = {Code.STARTING: _starting, Code.RESOURCE_QUOTA: _refused}
 
 
 def _of_pod(pod: Pod, queue: str) -> Workload:
@@ -134,4 +145,7 @@ def running_since(since: Time) -> tuple[Condition, ...]:
 
 def waits_because(stand_in: Workload) -> Code:
     """Why not all pods of a stand-in run."""
-    return Code.STARTING if stand_in.is_true("PodScheduled") else Code.NODES
+    scheduled = stand_in.condition("PodScheduled")
+    if scheduled is None:
+        return Code.NODES
+    return Code.STARTING if scheduled.status else Code.RESOURCE_QUOTA

@@ -4,14 +4,19 @@ from typing import Any
 
 import pytest
 
+from gpuconsole.insight.overview import dashboard
 from gpuconsole.insight.pending import explain
 from gpuconsole.insight.reasons import Code
+from gpuconsole.insight.trouble import Trouble
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.cluster import PriorityClass, ResourceQuota
 from gpuconsole.model.commands import Delete
+from gpuconsole.model.device_units import described
 from gpuconsole.model.events import Happened, What
 from gpuconsole.model.volcano_jobs import VolcanoPhase
+from gpuconsole.model.workloads import Phase
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.ui.workload_rows import WorkloadRows
 from tests.sim import manifests
 from tests.sim.cluster import START, UNQUEUED, key_of, nodes, pod, start, submit, two_teams
 
@@ -67,6 +72,30 @@ def test_of_a_job_of_eight_pods_a_quota_of_four_lets_four_be_created() -> None:
         "4 of 8 pods cannot be created: ResourceQuota q of namespace red would be exceeded.",
         text.removeprefix("Error creating: "),
     )
+
+
+def test_work_whose_pods_are_refused_is_pending_or_admitted_and_needs_attention() -> None:
+    """It counts as running nowhere: not in the list of workloads, in the counts of its namespace, on the dashboard."""
+    simulation = start([*nodes(2), *manifests.read(quota({GPUS: 4}))], UNQUEUED)
+    submit(simulation, *manifests.read(manifests.job("train", 8)))
+    snapshot = simulation.snapshot()
+    (row,) = WorkloadRows().update(snapshot).rows
+    assert (row.key, row.phase, row.reason) == ("Job/red/train", Phase.PENDING, Code.RESOURCE_QUOTA)
+    found = dashboard(snapshot)
+    assert [(one.name, one.pending, one.running, one.pending_gpus) for one in found.queues] == [("red", 1, 0, 4)]
+    assert (found.waiting.in_all, found.waiting.by_resource_quota, found.waiting.by_nodes) == (1, 1, 0)
+    assert described(found.waiting.units) == "4 GPUs"
+    text = "Job/red/train: 4 of 8 pods cannot be created: ResourceQuota q of namespace red would be exceeded"
+    assert [one.text for one in found.attention if one.trouble is Trouble.UNSCHEDULABLE] == [text]
+
+    queued = start([*two_teams(), *manifests.read(quota({GPUS: 2}))])
+    submit(queued, *manifests.read(manifests.job("train", 8, queue="lq")))
+    snapshot = queued.snapshot()
+    (row,) = WorkloadRows().update(snapshot).rows
+    assert (row.phase, row.reason) == (Phase.ADMITTED, Code.RESOURCE_QUOTA)
+    (trouble,) = (one for one in dashboard(snapshot).attention if one.trouble is Trouble.UNSCHEDULABLE)
+    text = f"{row.key}: 6 of 8 pods cannot be created: ResourceQuota q of namespace red would be exceeded"
+    assert (trouble.text, trouble.table, trouble.key, trouble.gpus) == (text, "workloads", row.key, 6)
 
 
 def test_pods_are_created_when_others_of_the_namespace_have_ended_at_the_next_attempt() -> None:

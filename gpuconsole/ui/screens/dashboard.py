@@ -263,7 +263,11 @@ def waiting_lines(waiting: Waiting, now: int) -> tuple[Cell, ...]:
     )
     oldest = f"oldest {called(waiting.oldest)}, {fmt.since(now, waiting.oldest_since)}" if waiting.oldest else ""
     causes = f"{waiting.by_quota:,} by quota, {waiting.by_nodes:,} by nodes"
-    more = ((waiting.checking, "by checks"), (waiting.otherwise, "otherwise"))
+    more = (
+        (waiting.checking, "by checks"),
+        (waiting.by_resource_quota, "by ResourceQuota"),
+        (waiting.otherwise, "otherwise"),
+    )
     causes = ", ".join([causes, *(f"{number:,} {how}" for number, how in more if number)])
     return (first, oldest, causes) if not waiting.checking else (first, checks, causes)
 

@@ -1,0 +1,131 @@
+"""Pods that a workload or a job should have and that a ResourceQuota of their namespace keeps from being created."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.insight.once import once
+from gpuconsole.insight.phases import pods_run
+from gpuconsole.model.cluster import Pod, ResourceQuota, default_class
+from gpuconsole.model.job import Job
+from gpuconsole.model.job_rules import BatchRules
+from gpuconsole.model.jobs import pod_name
+from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.pod_template import PodTemplate
+from gpuconsole.model.resource_quota import QuotaRefusal, pod_refusal
+from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
+from gpuconsole.sim.controllers.solo.progress import next_pieces
+
+
+class RefusedPods(Struct, frozen=True):
+    """The missing pods of one owner, and why the API server refuses the first of them."""
+
+    templates: tuple[PodTemplate, ...]
+    there: int
+    """How many pods it has that are not done."""
+    refusal: QuotaRefusal
+
+    @property
+    def text(self) -> str:
+        """The same in words, without a full stop."""
+        count, quota = len(self.templates), self.refusal.quota
+        what = f"ResourceQuota {quota.name} of namespace {quota.namespace}"
+        why = (
+            f"{what} would be exceeded"
+            if self.refusal.resource
+            else f"{what} requires requests or limits that their containers do not set"
+        )
+        return f"{count} of {self.there + count} pods cannot be created: {why}"
+
+
+def refused_pods(snapshot: Snapshot, owner: Workload | Job, pods: Sequence[Pod]) -> RefusedPods | None:
+    """The missing pods of an admitted workload or an unqueued job; None if none is missing or no ResourceQuota refuses
+    the first one.
+
+    `pods` are those that it has.
+    """
+    quotas = quotas_of(snapshot, owner.namespace)
+    missing = _missing(snapshot, owner, pods) if quotas else []
+    if not missing:
+        return None
+    name, template = missing[0]
+    refusal = pod_refusal(quotas, template, name, default_class(snapshot.priority_classes.all())[1])
+    if refusal is None:
+        return None
+    templates = tuple(template for _, template in missing)
+    return RefusedPods(templates, sum(not pod.done for pod in pods), refusal)
+
+
+@once("resource_quotas", "jobs", "pods", "workloads", "priority_classes", "seen")
+def all_refused_pods(snapshot: Snapshot) -> Mapping[str, RefusedPods]:
+    """Admitted workload, or job that makes its pods without one → its refused pods; empty without ResourceQuotas."""
+    namespaces = {quota.namespace for quota in snapshot.resource_quotas.all()}
+    if not namespaces:
+        return {}
+    pods: dict[str, list[Pod]] = {}
+    for pod in snapshot.pods.all():
+        if pod.namespace in namespaces:
+            pods.setdefault(pod.workload or pod.job, []).append(pod)
+    owners = _owners(snapshot, namespaces)
+    found = {owner.key: refused_pods(snapshot, owner, pods.get(owner.key, ())) for owner in owners}
+    return {key: refused for key, refused in found.items() if refused is not None}
+
+
+def _owners(snapshot: Snapshot, namespaces: set[str]) -> Iterator[Workload | Job]:
+    queued = set[str]()
+    for workload in snapshot.workloads.all():
+        queued.add(workload.owner)
+        mine = workload.namespace in namespaces and workload.admitted and not workload.finished
+        if mine and not workload.cluster and not pods_run(snapshot, workload):
+            yield workload
+    for job in snapshot.jobs.all():
+        if job.namespace in namespaces and queued.isdisjoint(_line(snapshot, job)):
+            yield job
+
+
+def _line(snapshot: Snapshot, job: Job) -> Iterator[str]:
+    """A job and those that it is a part of."""
+    known = set[str]()
+    above: Job | None = job
+    while above is not None and above.key not in known:
+        known.add(above.key)
+        yield above.key
+        above = snapshot.jobs.get(above.owner)
+
+
+def quotas_of(snapshot: Snapshot, namespace: str) -> list[ResourceQuota]:
+    """The ResourceQuotas of a namespace by name."""
+    quotas = [quota for quota in snapshot.resource_quotas.all() if quota.namespace == namespace]
+    return sorted(quotas, key=lambda quota: quota.name)
+
+
+def _missing(snapshot: Snapshot, owner: Workload | Job, pods: Sequence[Pod]) -> list[tuple[str, PodTemplate]]:
+    """Names and templates of the pods that should be there and are not, in the order in which they are created."""
+    job = snapshot.jobs.get(owner.owner) if isinstance(owner, Workload) else owner
+    parts = _parts(owner)
+    if job is None:
+        job = Job(namespace=owner.namespace, name=owner.name)
+    if job.ended or (job.suspended and isinstance(owner, Job)) or job.makes_jobs or not parts:
+        return []
+    if job.solo and isinstance(job.rules, BatchRules):
+        active = {pod.index for pod in pods if not pod.done}
+        part, limit = parts[0], sum(part.count for part in parts)
+        return [
+            (pod_name(job, part.name, piece), part.template) for piece in next_pieces(job, job.rules, limit, active)
+        ]
+    there = Counter(pod.pod_set for pod in pods)
+    return [
+        (pod_name(job, part.name, index), part.template)
+        for part in parts
+        for index in range(there[part.name], part.count)
+    ]
+
+
+def _parts(owner: Workload | Job) -> list[PodSet]:
+    """The pod sets in the sizes in which they are admitted, or are wanted."""
+    if isinstance(owner, Job) or owner.admission is None:
+        return list(owner.pod_sets)
+    sizes = {assigned.name: assigned.count for assigned in owner.admission.pod_sets}
+    return [PodSet(name=part.name, count=sizes.get(part.name, 0), template=part.template) for part in owner.pod_sets]
