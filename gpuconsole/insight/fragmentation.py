@@ -16,7 +16,7 @@ from gpuconsole.insight.once import once
 from gpuconsole.insight.parts import part_of, takes
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, order_of
+from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, UnitKind, order_of
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.model.snapshot import Snapshot
@@ -199,7 +199,9 @@ def slots_of(name: str, rows: Sequence[GpuRow], level: str = "", unit: DeviceUni
     states = [row.by_unit[unit] for row in rows if unit in row.by_unit]
     idle = [counts.get(GpuState.IDLE, 0) for counts in states]
     sizes = [sum(counts.values()) for counts in states]
-    widest = max(sizes, default=0) if unit == WHOLE_GPU else 1
+    # A pod that requests several replicas of a shared GPU gets no more of it.
+    many = unit.kind in (UnitKind.GPU, UnitKind.MIG, UnitKind.DRA)
+    widest = max(sizes, default=0) if many else 1
     return Slots(
         name=name,
         level=level,

@@ -94,7 +94,7 @@ def why_lines(
         lines.append(line((f"  {found.source} wrote{age}: ", "dim"), found.text))
     lines += tried_lines(tried) if tried is not None else [line(f"    {named(text)}") for text in found.lines]
     if found.parked:
-        lines.append(line(("    parked: it is tried again when something in its cohort changes", "dim")))
+        lines.append(line(("    inadmissible: Kueue retries it when something in its cohort changes", "dim")))
     if found.position is not None and found.position.gpus_ahead:
         lines.append(line(f"    those before it ask for {counted(found.position.gpus_ahead, found.position.unit)}"))
     if facts.standing:

@@ -306,6 +306,7 @@ async def test_fragmentation_and_the_largest_gang(org: Org) -> None:
         total, size = max(gangs)
         assert f" {total // size} × {size} " in stage.line(f"▌ {FLAVOR}")
         assert f" {sum(free)} " in stage.line(f"▌ {FLAVOR}")
+        assert re.search(rf" {sum(free)} +{max(free)} ", stage.line(f"▌ {FLAVOR}")), "the largest pod is of one node"
         if org is WHOLE:
             pods = [count for _, count, _, _ in org.jobs]
             fragments = sum(room for room in free for pod in pods if pod > room) / len(pods)
