@@ -1,7 +1,7 @@
 """Pods that a workload or a job should have and that a ResourceQuota of their namespace keeps from being created."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -46,7 +46,12 @@ def refused_pods(snapshot: Snapshot, owner: Workload | Job, pods: Sequence[Pod])
 
     `pods` are those that it has.
     """
-    quotas = quotas_of(snapshot, owner.namespace)
+    return _refused(snapshot, quotas_of(snapshot, owner.namespace), owner, pods)
+
+
+def _refused(
+    snapshot: Snapshot, quotas: Sequence[ResourceQuota], owner: Workload | Job, pods: Sequence[Pod]
+) -> RefusedPods | None:
     missing = _missing(snapshot, owner, pods) if quotas else []
     if not missing:
         return None
@@ -61,19 +66,20 @@ def refused_pods(snapshot: Snapshot, owner: Workload | Job, pods: Sequence[Pod])
 @once("resource_quotas", "jobs", "pods", "workloads", "priority_classes", "seen")
 def all_refused_pods(snapshot: Snapshot) -> Mapping[str, RefusedPods]:
     """Admitted workload, or job that makes its pods without one → its refused pods; empty without ResourceQuotas."""
-    namespaces = {quota.namespace for quota in snapshot.resource_quotas.all()}
-    if not namespaces:
+    quotas = {name: quotas_of(snapshot, name) for name in {quota.namespace for quota in snapshot.resource_quotas.all()}}
+    owners = {owner.key: owner for owner in _owners(snapshot, quotas.keys())} if quotas else {}
+    if not owners:
         return {}
     pods: dict[str, list[Pod]] = {}
     for pod in snapshot.pods.all():
-        if pod.namespace in namespaces:
-            pods.setdefault(pod.workload or pod.job, []).append(pod)
-    owners = _owners(snapshot, namespaces)
-    found = {owner.key: refused_pods(snapshot, owner, pods.get(owner.key, ())) for owner in owners}
+        if (owner := pod.workload or pod.job) in owners:
+            pods.setdefault(owner, []).append(pod)
+    found = {key: _refused(snapshot, quotas[one.namespace], one, pods.get(key, ())) for key, one in owners.items()}
     return {key: refused for key, refused in found.items() if refused is not None}
 
 
-def _owners(snapshot: Snapshot, namespaces: set[str]) -> Iterator[Workload | Job]:
+def _owners(snapshot: Snapshot, namespaces: Container[str]) -> Iterator[Workload | Job]:
+    """Who makes pods in these namespaces and may lack some."""
     queued = set[str]()
     for workload in snapshot.workloads.all():
         queued.add(workload.owner)
@@ -81,7 +87,8 @@ def _owners(snapshot: Snapshot, namespaces: set[str]) -> Iterator[Workload | Job
         if mine and not workload.cluster and not pods_run(snapshot, workload):
             yield workload
     for job in snapshot.jobs.all():
-        if job.namespace in namespaces and queued.isdisjoint(_line(snapshot, job)):
+        makes = job.namespace in namespaces and not job.ended and not job.suspended and not job.makes_jobs
+        if makes and queued.isdisjoint(_line(snapshot, job)):
             yield job
 
 
