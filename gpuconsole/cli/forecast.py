@@ -115,6 +115,7 @@ def _answer(foreseen: Forecast | None, said: Differences | None) -> Answer:
         lines=as_text(foreseen, said),
         version=VERSION,
         status=int(said is not None and said.of(Cause.DISAGREEMENT) > 0),
+        assumed=foreseen.queues if foreseen is not None else (),
     )
 
 

@@ -111,4 +111,5 @@ def _difference(one: Difference) -> Iterator[str]:
 
 
 def _assumed(foreseen: Forecast) -> list[str]:
-    return ["", *foreseen.assumed] if foreseen.assumed else []
+    assumed = (*foreseen.assumed, *foreseen.queues)
+    return ["", *assumed] if assumed else []

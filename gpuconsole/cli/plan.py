@@ -10,7 +10,7 @@ from gpuconsole.cli.answering import Answer, Asked, answering, nothing_said
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.whatif import changes_in
 from gpuconsole.errors import UsageError
-from gpuconsole.insight.basis import PLACES, latency_assumption, run_times, unforeseeable
+from gpuconsole.insight.basis import PLACES, latency_assumption, queue_assumptions, run_times, unforeseeable
 from gpuconsole.insight.plan import Option, Plan, plan
 from gpuconsole.model.clock import HOUR, SECOND, Span
 from gpuconsole.sim.changes import as_changes
@@ -45,7 +45,7 @@ def command(asked: Asked, wanted: Path, wait: Span, horizon: Span = HOUR) -> Ans
         lines=plan_lines(answer),
         version=VERSION,
         status=int(answer.best is None),
-        assumed=(*assumed, latency_assumption(policy.latencies)),
+        assumed=(*assumed, *queue_assumptions(asked.simulation), latency_assumption(policy.latencies)),
     )
 
 

@@ -16,7 +16,7 @@ from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import FindingsError
 from gpuconsole.cli.whatif_report import as_text
 from gpuconsole.errors import UsageError
-from gpuconsole.insight.basis import PLACES, latency_assumption, run_times, unforeseeable
+from gpuconsole.insight.basis import PLACES, latency_assumption, queue_assumptions, run_times, unforeseeable
 from gpuconsole.insight.whatif import WhatIf, looks, what_if
 from gpuconsole.insight.whatif_verdict import verdict
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_time
@@ -43,12 +43,16 @@ _TIMES = {
     "changed",
     "first",
     "last",
+    "earliest",
+    "latest",
+    "released",
+    "pods_gone",
 }
 _SPANS = {"median_wait", "median_wait_without", "p95_wait", "p95_wait_without"}
 _INSIDE = {"evictions", "evictions_without", "subjects", "only_work"}
 """What the lists of evicted workloads are made from."""
 _EVICTED = ("victims", "own_evictions", "knock_on", "spared")
-VERSION = 5
+VERSION = 6
 OF_NODES = (
     *("gpus_total", "gpus_total_without", "gpus_total_with", "gpus_now", "gpus_without", "gpus"),
     *("gpu_hours_without", "gpu_hours", "capacity_hours_without", "capacity_hours"),
@@ -112,7 +116,7 @@ def command(
         lines=as_text(answer, other_changes, of_nodes=not blind),
         version=VERSION,
         status=int(bool(answer.refused)),
-        assumed=(*assumed, latency_assumption(policy.latencies)),
+        assumed=(*assumed, *queue_assumptions(asked.simulation), latency_assumption(policy.latencies)),
         unknown=tuple(f"GPUs, nodes and what they cost: {text}" for text in blind),
     )
 
@@ -149,6 +153,8 @@ def _field(name: str, value: Any) -> tuple[str, Any]:
         return f"{name}_seconds", None if value is None else value / SECOND
     if name in _TIMES:
         return name, None if value is None else format_time(value)
+    if isinstance(value, Struct):
+        return name, _plain(value)
     if isinstance(value, tuple) and value and isinstance(value[0], Struct):
         return name, [_plain(one) for one in value]
     return name, msgspec.to_builtins(value)

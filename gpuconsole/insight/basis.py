@@ -1,6 +1,7 @@
 """What of that which decides is not seen: where anything lacks, what the engine makes of the rest says nothing."""
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from gpuconsole.insight.once import once
 from gpuconsole.model.clock import MINUTE, SECOND, Span, format_span
@@ -9,13 +10,16 @@ from gpuconsole.model.kai import KaiQueue
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, Topology
-from gpuconsole.model.seen import ALWAYS
+from gpuconsole.model.seen import ALWAYS, QueueAssumptions
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.chance import draw
 from gpuconsole.sim.latencies import MEASURED, Latencies
 from gpuconsole.sim.policy import SimPolicy
+
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
 
 QUOTA = (Workload, ClusterQueue, Cohort)
 """Who holds how much of what there is."""
@@ -114,6 +118,25 @@ def run_times(policy: SimPolicy) -> tuple[str, ...]:
     lasts = format_span(policy.durations.median)
     told = f"work lasts {about}{lasts} from its start where nothing says how long, twice that if it runs longer"
     return (f"{told}: nothing of the past is asked",)
+
+
+def queue_assumptions(simulation: "Simulation") -> tuple[str, ...]:
+    """What a future assumes of Kueue's queues in the live cluster that it goes on from, in sentences."""
+    return in_sentences(simulation.session.assumptions) if simulation.session is not None else ()
+
+
+def in_sentences(assumptions: QueueAssumptions) -> tuple[str, ...]:
+    """What is assumed of workloads that Kueue refused; nothing where there are none."""
+    told = (
+        (assumptions.inadmissible, "inadmissible: nothing changed"),
+        (assumptions.tried_again, "tried again: something changed"),
+    )
+    return tuple(_assumed(count, what) for count, what in told if count)
+
+
+def _assumed(count: int, what: str) -> str:
+    are, asked = ("1 workload is", "it asks") if count == 1 else (f"{count:,} workloads are", "they ask")
+    return f"{are} assumed to be {what} in the cohort since Kueue refused what {asked} for"
 
 
 def latency_assumption(latencies: Latencies | None) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.basis import QUOTA, latency_assumption
+from gpuconsole.insight.basis import QUOTA, latency_assumption, queue_assumptions
 from gpuconsole.insight.calibration import YOUNG, Experience, Record
 from gpuconsole.insight.capacity import capacity
 from gpuconsole.insight.device_demand import wanted_units
@@ -27,7 +27,6 @@ from gpuconsole.model.events import Happened
 from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import PLACED, Phase, Workload
-from gpuconsole.sim.latencies import Latencies
 from gpuconsole.sim.run_times import Kind, learn
 
 if TYPE_CHECKING:
@@ -143,7 +142,8 @@ def expecting(
         if piece.starts is None:
             yield answer
         else:
-            yield _answered(answer, known, piece.starts[workload], snapshot, told, simulation.policy.latencies)
+            taken = assumptions(known, simulation)
+            yield _answered(answer, known, piece.starts[workload], snapshot, told, taken)
 
 
 def stand(snapshot: Snapshot, workload: str) -> Eta:
@@ -172,7 +172,7 @@ def waits(answer: Eta, told: Explanation) -> bool:
 
 
 def _answered(
-    answer: Eta, known: Past, found: Starts, snapshot: Snapshot, told: Explanation, latencies: Latencies | None
+    answer: Eta, known: Past, found: Starts, snapshot: Snapshot, told: Explanation, taken: tuple[str, ...]
 ) -> Eta:
     """With the start, and what it goes by."""
     subject = _subject(snapshot, answer.workload)
@@ -190,7 +190,7 @@ def _answered(
         past_runs=sum(run.ended for run in known.runs),
         arrivals=len(known.arrivals),
         arrivals_span=known.span,
-        assumptions=(*assumptions(known, latencies), *((TAIL,) if start.never and not start.beyond else ())),
+        assumptions=(*taken, *((TAIL,) if start.never and not start.beyond else ())),
         trust=tuple(_trust(start, Experience(), Record())),
     )
 
@@ -220,7 +220,7 @@ def _trust(start: Estimate, learned: Experience, kept: Record) -> Iterator[str]:
         yield RECORD.format(kept.judged, kept.covered / kept.judged)
 
 
-def assumptions(known: Past, latencies: Latencies | None) -> tuple[str, ...]:
+def assumptions(known: Past, simulation: "Simulation") -> tuple[str, ...]:
     """What runs forward take for granted, in words."""
     return (
         run_time_assumption(known),
@@ -228,7 +228,8 @@ def assumptions(known: Past, latencies: Latencies | None) -> tuple[str, ...]:
         if known.repeats
         else "nothing else is submitted",
         SETTINGS,
-        latency_assumption(latencies),
+        *queue_assumptions(simulation),
+        latency_assumption(simulation.policy.latencies),
     )
 
 

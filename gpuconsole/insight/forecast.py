@@ -9,6 +9,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpuconsole.insight.basis import in_sentences
 from gpuconsole.insight.device_demand import amount_of
 from gpuconsole.insight.foresight import Foresight, Outcome
 from gpuconsole.model.clock import Time
@@ -70,7 +71,9 @@ class Forecast(Struct, frozen=True, kw_only=True, omit_defaults=True):
     prospects: Mapping[str, Prospect] = {}
     """By workload: all that wait, and those that have to make room for them."""
     assumed: tuple[str, ...] = ()
-    """What had to be assumed, in sentences."""
+    """What had to be assumed of the cluster, in sentences."""
+    queues: tuple[str, ...] = ()
+    """What had to be assumed of the queues that Kueue keeps in memory, in sentences."""
 
     def of(self, workload: str) -> Prospect | None:
         return self.prospects.get(workload)
@@ -145,13 +148,8 @@ def _as_forecast(snapshot: Snapshot, outcome: Outcome, assumed: Iterable[str]) -
         if _waits(workload):
             named = tuple(victims.get(workload.key, ()))
             prospects[workload.key] = _prospect(snapshot, workload, outcome, named)
-    parked = (_assumed_inadmissible(outcome.inadmissible),) if outcome.inadmissible else ()
-    return Forecast(time=snapshot.time, prospects=prospects, assumed=(*assumed, *parked))
-
-
-def _assumed_inadmissible(count: int) -> str:
-    who = "1 workload is" if count == 1 else f"{count:,} workloads are"
-    return f"{who} assumed to be inadmissible: Kueue refused what they ask for, and nothing changed in the cohort since"
+    queues = in_sentences(outcome.assumptions)
+    return Forecast(time=snapshot.time, prospects=prospects, assumed=tuple(assumed), queues=queues)
 
 
 def assigned(admission: Admission) -> tuple[str, ...]:

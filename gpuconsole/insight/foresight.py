@@ -16,6 +16,7 @@ from gpuconsole.model.decisions import Admit, Evict, KeepWaiting, Preempt, Refus
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.scan import news
+from gpuconsole.model.seen import NO_ASSUMPTIONS, QueueAssumptions
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Admission, Condition, Workload
 from gpuconsole.scheduling.kueue import conditions, effects
@@ -40,8 +41,8 @@ class Outcome(Struct):
     said: dict[str, Condition] = field(default_factory=dict)
     """Why others wait, where the engine says something else than what is written down."""
     preempted: list[Preempt] = field(default_factory=list)
-    inadmissible: int = 0
-    """How many are taken to be so at the begin, because Kueue refused them and nothing changed since."""
+    assumptions: QueueAssumptions = NO_ASSUMPTIONS
+    """What is assumed of Kueue's queues at the begin."""
 
 
 class Foresight:
@@ -81,9 +82,8 @@ class Foresight:
         self._observed.settle(snapshot.time)
         ready = self._session.fork()
         self._observed.hand_over(ready, snapshot.time)
-        inadmissible = ready.inadmissible
         self._at, self._outcome = snapshot, _Cycles(ready, snapshot, choices=False).run()
-        self._outcome.inadmissible = inadmissible
+        self._outcome.assumptions = ready.assumptions
         return self._outcome
 
     def _suppose(self, supposed: Snapshot, changes: list[Applied | Deleted]) -> Outcome:

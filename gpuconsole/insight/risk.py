@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.basis import latency_assumption
+from gpuconsole.insight.basis import latency_assumption, queue_assumptions
 from gpuconsole.insight.cost import UNKNOWN
 from gpuconsole.insight.eta import again
 from gpuconsole.insight.expected_start import SETTINGS, run_time_assumption
@@ -253,6 +253,7 @@ class _Chances:
             self._arrivals(snapshot.time),
             self._spot.assumption,
             SETTINGS,
+            *queue_assumptions(simulation),
             latency_assumption(simulation.policy.latencies),
         )
 

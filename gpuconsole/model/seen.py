@@ -73,7 +73,20 @@ class Seen(Struct, frozen=True, kw_only=True):
         return _texts(gap for gap in self.gaps if gap.table in _DECISIVE)
 
 
+class QueueAssumptions(Struct, frozen=True):
+    """How many workloads that Kueue refused are assumed to be inadmissible, or not to be any more.
+
+    Kueue keeps that in memory only; a session that goes on from a live cluster reconstructs it.
+    """
+
+    inadmissible: int = 0
+    """Nothing changed in their cohort trees since."""
+    tried_again: int = 0
+    """Something changed there, and nothing shows that Kueue tried them after that."""
+
+
 EVERYTHING = Seen()
+NO_ASSUMPTIONS = QueueAssumptions()
 KUEUES = "Kueue's "
 """How all sentences begin that say what was assumed of Kueue."""
 

@@ -54,4 +54,4 @@ def forecast_lines(foreseen: Forecast, workload: str, now: Time) -> list[Painted
         return []
     age = f"by our engine, {fmt.since(now, foreseen.time)} ago: feasible, not a reservation"
     lines = [BLANK, heading("FORECAST"), line("  ", (named(in_words(prospect)), "strong")), line((f"  {age}", "dim"))]
-    return [*lines, *(line((f"  {text}", "dim")) for text in foreseen.assumed)]
+    return [*lines, *(line((f"  {text}", "dim")) for text in (*foreseen.assumed, *foreseen.queues))]

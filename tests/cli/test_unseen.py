@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.cli.whatif import OF_NODES
-from gpuconsole.insight.basis import latency_assumption
-from gpuconsole.model.seen import Seen, Unseen, only
+from gpuconsole.insight.basis import in_sentences, latency_assumption
+from gpuconsole.model.seen import QueueAssumptions, Seen, Unseen, only
 from gpuconsole.model.snapshot import decode, encode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.latencies import DEFAULT_LATENCIES
@@ -245,8 +245,9 @@ def test_a_what_if_without_nodes_has_no_numbers_of_them(gpuconsole: Line, file: 
 def test_futures_of_what_others_run_say_which_run_times_they_assume(gpuconsole: Line, file: Path) -> None:
     long = "work lasts 1h from its start where nothing says how long, twice that if it runs longer"
     told, latencies = f"{long}: nothing of the past is asked", latency_assumption(DEFAULT_LATENCIES)
+    [queues] = in_sentences(QueueAssumptions(inadmissible=2))
     for words in (("whatif", "-f", "change.yaml"), ("plan", "-f", "wanted.yaml")):
-        assert answer(gpuconsole, *words, "--snapshot", file)[1]["assumed"] == [told, latencies]
+        assert answer(gpuconsole, *words, "--snapshot", file)[1]["assumed"] == [told, queues, latencies]
         assert f"gpuconsole: {told}" in gpuconsole(*words, "--snapshot", file).err.splitlines()
         assert answer(gpuconsole, *words, "three-teams")[1]["assumed"] == [latencies]
 

@@ -75,13 +75,24 @@ def test_a_refused_workload_preempts_nobody_that_came_after_it() -> None:
 
 def test_what_is_taken_for_granted_of_refused_workloads_is_said() -> None:
     new = waiting("new", "prod/lq", 8, minutes_ago=1, priority=50)
-    several = Foreseer().forecast(world([*QUEUES, LONG, LOW, REFUSED, new]), POLICY).assumed
-    none = Foreseer().forecast(world([*QUEUES, LONG, LOW, replace(new, priority=0)]), POLICY).assumed
+    several = Foreseer().forecast(world([*QUEUES, LONG, LOW, REFUSED, new]), POLICY).queues
+    none = Foreseer().forecast(world([*QUEUES, LONG, LOW, replace(new, priority=0)]), POLICY).queues
     assert several == (
-        "2 workloads are assumed to be inadmissible: Kueue refused what they ask for, and nothing changed in"
-        " the cohort since",
+        "2 workloads are assumed to be inadmissible: nothing changed in the cohort since Kueue refused what they ask"
+        " for",
     )
     assert none == ()
+
+
+def test_what_is_tried_again_though_kueue_refused_it_is_said_as_well() -> None:
+    foreseer = Foreseer()
+    looks = ((START, [*QUEUES, LONG, LOW, OTHER, REFUSED]), (START + 2 * SECOND, [*QUEUES, LONG, LOW, REFUSED]))
+    told = [foreseer.forecast(world(objects, now=now), POLICY).queues for now, objects in looks]
+    asked = "in the cohort since Kueue refused what it asks for"
+    assert told == [
+        (f"1 workload is assumed to be inadmissible: nothing changed {asked}",),
+        (f"1 workload is assumed to be tried again: something changed {asked}",),
+    ]
 
 
 def test_a_workload_that_was_never_refused_is_tried() -> None:

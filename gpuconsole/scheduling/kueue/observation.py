@@ -8,6 +8,7 @@ import re
 
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.events import Applied, Deleted
+from gpuconsole.model.seen import QueueAssumptions
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue.conditions import EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
 from gpuconsole.scheduling.kueue.messages import is_pending_preemption, is_tried_again, is_unassigned
@@ -94,9 +95,12 @@ class Observation:
     def hand_over(self, fork: Session, now: Time) -> Time | None:
         """Let a fork go on from here: trees are woken whose second is over.
 
-        Others will be (`Session.wake_due`); returns when the first of them is, None without any.
+        Others will be (`Session.wake_due`); returns when the first of them is, None without any. The fork's
+        `assumptions` say how many that concerns.
         """
         fork.take_due()
+        tried_again = fork.count_inadmissible({**self._back, **self._gathering})
+        fork.assumptions = QueueAssumptions(fork.count_inadmissible() - tried_again, tried_again)
         fork.note_due(self._back)
         fork.wake(now)
         fork.note_due(self._gathering)

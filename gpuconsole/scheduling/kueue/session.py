@@ -11,6 +11,7 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import AdmissionDecision, Pending, Refuse, Rule
 from gpuconsole.model.events import Applied, Deleted, Event, Happened
 from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.seen import NO_ASSUMPTIONS
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import changes, cycle, ledgers, returning
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
@@ -36,6 +37,8 @@ class Session:
 
     def __init__(self, config: KueueConfig = DEFAULT) -> None:
         self._state = State(config)
+        self.assumptions = NO_ASSUMPTIONS
+        """How many pending workloads Kueue is assumed to try, or not to, where this one goes on from a live cluster."""
 
     @property
     def config(self) -> KueueConfig:
@@ -277,12 +280,14 @@ class Session:
         queue = roster.look_at(record.cluster_queue) if isinstance(record, Request) else None
         return isinstance(record, Request) and queue is not None and queue.is_parked(record.id)
 
-    @property
-    def inadmissible(self) -> int:
-        """How many workloads wait until their trees wake."""
+    def count_inadmissible(self, trees: Iterable[str] | None = None) -> int:
+        """Count workloads that wait until their trees wake, of all trees or of some, without those in a backoff."""
         state = self._settled
-        queues = (state.roster.look_at(name) for name in state.setup.queues)
-        return sum(queue.inadmissible for queue in queues if queue is not None)
+        names = state.setup.queues if trees is None else _queues_of(state, trees)
+        queues = {name: queue for name in names if (queue := state.roster.look_at(name)) is not None}
+        records = (state.roster.records[number] for number in state.backoffs)
+        backing_off = sum(isinstance(record, Request) and record.cluster_queue in queues for record in records)
+        return sum(queue.inadmissible for queue in queues.values()) - backing_off
 
     def newly_parked(self) -> list[str]:
         """Who waits until its tree wakes, and came or changed since it was named here; each is named once."""
@@ -340,6 +345,7 @@ class Session:
         """A session that starts equal and never touches this one."""
         twin = Session.__new__(Session)
         twin._state = self._state.fork()
+        twin.assumptions = self.assumptions
         return twin
 
     def memory(self) -> SessionMemory:
