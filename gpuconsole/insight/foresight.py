@@ -70,21 +70,30 @@ class Foresight:
         Without `keep` the engine stays at the Snapshot before: for what only might have been. Its preemptions say how
         their victims were chosen.
         """
-        if self._session.outlived(snapshot.time):
-            self._session, self._at, self._with_pods, self._outcome = Session(self.config), EMPTY, False, None
-            self._observed = Observation(self._session)
+        outlived = self._at is not EMPTY and self._session.outlived(snapshot.time)
         changes = news(self._at, snapshot)
-        if keep and not changes and self._outcome is not None:
+        if keep and not changes and not outlived and self._outcome is not None:
             return self._outcome
         if not keep:
+            if outlived:
+                self._renew(snapshot.time)
             return self._suppose(snapshot, changes)
         self._with_pods = _tell(self._session, changes, snapshot, self._with_pods, self._observed)
         self._observed.settle(snapshot.time)
+        self._at = snapshot
+        if outlived:
+            self._renew(snapshot.time)
         ready = self._session.fork()
         self._observed.hand_over(ready, snapshot.time)
-        self._at, self._outcome = snapshot, _Cycles(ready, snapshot, choices=False).run()
+        self._outcome = _Cycles(ready, snapshot, choices=False).run()
         self._outcome.assumptions = ready.assumptions
         return self._outcome
+
+    def _renew(self, now: Time) -> None:
+        """Tell another session all that this one knows, as of `now`, when time has made it another one."""
+        session = Session(self.config)
+        self._with_pods = _tell(session, news(EMPTY, self._at), self._at, with_pods=False, now=now)
+        self._session, self._observed, self._outcome = session, self._observed.renewed(session), None
 
     def _suppose(self, supposed: Snapshot, changes: list[Applied | Deleted]) -> Outcome:
         """What the next cycles would decide, were this the cluster; whom the changes may admit is tried again."""
@@ -108,22 +117,24 @@ def _tell(
     after: Snapshot,
     with_pods: bool,
     observed: Observation | None = None,
+    now: Time | None = None,
 ) -> bool:
-    """Tell a session what changed; True if it knows all pods, which matter as soon as it places them."""
+    """Tell a session what changed, as of `now` or of then; True if it knows all pods: they matter where it places them."""
+    now = after.time if now is None else now
     pods: list[Applied | Deleted] = []
     for event in changes:
         if event.table == TABLES[Pod]:
             pods.append(event)
         elif observed is not None:
-            observed.before(event, after.time)
-            session.follow(event, after.time)
-            observed.after(event, after.time)
+            observed.before(event, now)
+            session.follow(event, now)
+            observed.after(event, now)
         else:
-            session.follow(event, after.time)
+            session.follow(event, now)
     if not session.places_pods:
         return False
-    for event in pods if with_pods else [Applied(after.time, pod) for pod in after.pods.all()]:
-        session.follow(event, after.time)
+    for event in pods if with_pods else [Applied(now, pod) for pod in after.pods.all()]:
+        session.follow(event, now)
     return True
 
 

@@ -43,6 +43,8 @@ class Footing:
         """Where the news that are coming lead to."""
         self._observed = self._observation()
         """What of Kueue's queues shows in what it wrote; None without Kueue."""
+        self._outlived: Observation | None = None
+        """What showed of Kueue's queues, while other engines are told the cluster anew as time has passed."""
         self._counted: dict[str, Counted] = {}
         """Groups of pods, as they were counted last."""
         self._fuller: dict[tuple[type[Object], str], tuple[Object, Object]] = {}
@@ -57,11 +59,14 @@ class Footing:
         if snapshot.time < self.at.time:
             return
         session = self._world.session
-        if session is not None and session.outlived(snapshot.time):
-            self._world, self.at = World(self._policy, self._seed, 0, ClusterState()), EMPTY
-            self._observed, self._fuller = self._observation(), {}
+        outlived = session is not None and self.at is not EMPTY and session.outlived(snapshot.time)
         self._coming, self._next = iter(news(self.at, snapshot)), snapshot
         yield from self._take_in()
+        if outlived and self.at is snapshot:
+            self._world, self._fuller = World(self._policy, self._seed, 0, ClusterState()), {}
+            self._observed, self._outlived = None, self._observed
+            self._coming, self._next = iter(news(EMPTY, snapshot)), snapshot
+            yield from self._take_in()
 
     def go_on(self, followed: tuple[Snapshot, Observation]) -> Pieces[None]:
         """Begin with a cluster that was followed elsewhere, and what shows of Kueue's queues there."""
@@ -88,7 +93,9 @@ class Footing:
             world.state.recall(reached.recent)
             self.at, self._next = reached, None
             self._put_completed()
-            if self._observed is not None:
+            if self._outlived is not None and world.session is not None:
+                self._observed, self._outlived = self._outlived.renewed(world.session), None
+            elif self._observed is not None:
                 self._observed.settle(reached.time)
 
     def begin(self) -> Pieces[World]:

@@ -16,8 +16,8 @@ from gpuconsole.model.pod_template import Container
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import LocalQueue, Preemption, QueueingStrategy, Quota
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Condition, Workload
-from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.model.workloads import Condition, RequeueState, Workload
+from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.footing import Footing
 from gpuconsole.sim.policy import SimPolicy
@@ -200,6 +200,46 @@ def test_below_a_cohort_object_every_status_of_a_cluster_queue_has_the_tree_trie
         foreseer, objects = Foreseer(), [*QUEUES, *cohorts, LONG, LOW, REFUSED]
         assert fates(world(objects), foreseer) == {"refused": Fate.WAITS}
         assert fates(world([*objects, came], now=START + 2 * SECOND), foreseer)["refused"] is fate
+
+
+def backing_off(until: Time) -> Workload:
+    return replace(waiting("later", "prod/other", 80, minutes_ago=1), requeue=RequeueState(count=1, at=until))
+
+
+AFS = KueueConfig(wait_for_pods_ready=None, admission_fair_sharing=AdmissionFairSharing())
+
+
+@pytest.mark.parametrize(
+    ("policy", "until"),
+    [(POLICY, START + SECOND), (SimPolicy(kueue=AFS), START + MINUTE)],
+    ids=["a backoff ends", "usage decays"],
+)
+def test_what_looks_have_shown_is_kept_as_time_passes(policy: SimPolicy, until: Time) -> None:
+    """The engine is told the cluster anew then."""
+    later, foreseer, footing = backing_off(until), Foreseer(), Footing(policy, seed=0)
+    looks = [
+        world([*QUEUES, LONG, LOW, OTHER, REFUSED, later]),
+        world([*QUEUES, LONG, LOW, REFUSED, later], now=START + 2 * SECOND),
+    ]
+    told = [foreseer.forecast(look, policy).prospects["prod/refused"].fate for look in looks]
+    for look in looks:
+        whole(footing.catch_up(look))
+    simulation = whole(Simulation.on(footing))
+    simulation.advance(simulation.now + 30 * SECOND)
+    reserved = simulation.snapshot().workloads[REFUSED.key].reserved
+    assert (told, reserved) == ([Fate.WAITS, Fate.AFTER_VICTIMS], True)
+
+
+def test_a_workload_whose_backoff_ends_is_tried_though_others_stay_inadmissible() -> None:
+    foreseer, later = Foreseer(), replace(backing_off(START + SECOND), queue="other")
+    small = replace(later, pod_sets=REFUSED.pod_sets)
+    told = [
+        fates(world([*QUEUES, LONG, LOW, REFUSED, small], now=START + seconds * SECOND), foreseer) for seconds in (0, 2)
+    ]
+    assert told == [
+        {"refused": Fate.WAITS, "later": Fate.WAITS},
+        {"refused": Fate.WAITS, "later": Fate.ADMITTED},
+    ]
 
 
 class TestPreemptors:

@@ -220,6 +220,13 @@ MUTANTS: tuple[Mutant, ...] = (
         INADMISSIBLE_TESTS,
     ),
     Mutant(
+        "a workload whose backoff has ended stays inadmissible in forks of a live cluster",
+        f"{KUEUE}/memory.py",
+        "parked=tuple(key for key in queue.parked if key not in active)",
+        "parked=queue.parked",
+        INADMISSIBLE_TESTS,
+    ),
+    Mutant(
         "the forecast does not know whose victims are terminating",
         f"{KUEUE}/observation.py",
         "session.prefer(sorted(self._preempting, key=self._preempted_at))",

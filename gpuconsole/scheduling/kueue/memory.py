@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.scheduling.kueue import changes, ledgers
@@ -72,6 +73,26 @@ def remember(state: State) -> SessionMemory:
     )
 
 
+def recall_queues(state: State, other: State) -> None:
+    """Take in who is inadmissible and who preempts, of a session that was told the same objects earlier.
+
+    Those whose backoff has ended since then wait in their queues again.
+    """
+    changes.settle(state)
+    kept = remember(other).queues
+    ended = (other.roster.records[number] for number, until in other.backoffs.items() if until <= state.now)
+    active = {record.workload.key for record in ended if isinstance(record, Request)}
+    for name, queue in kept.items():
+        _recall_queue(state, name, replace(queue, parked=tuple(key for key in queue.parked if key not in active)))
+
+
+def _recall_queue(state: State, name: str, kept: QueueMemory) -> None:
+    number = state.roster.id_of
+    sticky = number(kept.sticky) if kept.sticky else None
+    back = map(number, kept.brought_back)
+    state.roster.queue(name).recall(map(number, kept.parked), kept.closed, sticky, back)
+
+
 def recall(state: State, memory: SessionMemory) -> None:
     """Take in what was remembered; the objects must have been applied before, and nothing else done."""
     state.now = max(state.now, memory.now)
@@ -87,9 +108,7 @@ def recall(state: State, memory: SessionMemory) -> None:
     state.asked = set(map(number, memory.asked))
     state.second_passes = {number(key): again for key, again in memory.second_passes.items()}
     for name, kept in memory.queues.items():
-        sticky = number(kept.sticky) if kept.sticky else None
-        back = map(number, kept.brought_back)
-        state.roster.queue(name).recall(map(number, kept.parked), kept.closed, sticky, back)
+        _recall_queue(state, name, kept)
     samples = memory.samples
     if memory.next_sample is not None and not samples:
         samples = dict.fromkeys(memory.ledgers, memory.next_sample)

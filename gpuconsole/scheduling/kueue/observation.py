@@ -92,6 +92,15 @@ class Observation:
         self._session.recall(other._session.memory())
         self._gathering, self._back = other._gathering.copy(), other._back.copy()
 
+    def renewed(self, session: Session) -> "Observation":
+        """The same for a session that was told the cluster of the last `settle` anew, as time has passed in it."""
+        session.take_due()
+        session.recall_queues(self._session)
+        twin = Observation(session)
+        twin._first, twin._settled = False, self._settled
+        twin._gathering, twin._back = self._gathering.copy(), self._back.copy()
+        return twin
+
     def hand_over(self, fork: Session, now: Time) -> Time | None:
         """Let a fork go on from here: trees are woken whose second is over.
 

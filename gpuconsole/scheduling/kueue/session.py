@@ -18,7 +18,7 @@ from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
 from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.scheduling.kueue.heads import Refusals, anybody_next, pass_by
 from gpuconsole.scheduling.kueue.ledgers import UsedLately
-from gpuconsole.scheduling.kueue.memory import SessionMemory, recall, remember
+from gpuconsole.scheduling.kueue.memory import SessionMemory, recall, recall_queues, remember
 from gpuconsole.scheduling.kueue.prospects import Outlook, outlook_of
 from gpuconsole.scheduling.kueue.quiet import Audience
 from gpuconsole.scheduling.kueue.readiness import Readiness, readiness
@@ -355,6 +355,10 @@ class Session:
     def recall(self, memory: SessionMemory) -> None:
         """Go on as the session did that gave this memory; its objects must have been applied before."""
         recall(self._state, memory)
+
+    def recall_queues(self, other: "Session") -> None:
+        """Go on with the queues of a session that was told the same objects earlier; time has passed since then."""
+        recall_queues(self._state, other._state)
 
     @property
     def _settled(self) -> State:
