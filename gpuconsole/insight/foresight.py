@@ -119,7 +119,7 @@ def _tell(
     observed: Observation | None = None,
     now: Time | None = None,
 ) -> bool:
-    """Tell a session what changed, as of `now` or of then; True if it knows all pods: they matter where it places them."""
+    """Tell a session what changed, as of `now`, by default of then; True if it places pods, and knows all of them."""
     now = after.time if now is None else now
     pods: list[Applied | Deleted] = []
     for event in changes:
