@@ -43,16 +43,12 @@ _TIMES = {
     "changed",
     "first",
     "last",
-    "earliest",
-    "latest",
-    "released",
-    "pods_gone",
 }
 _SPANS = {"median_wait", "median_wait_without", "p95_wait", "p95_wait_without"}
 _INSIDE = {"evictions", "evictions_without", "subjects", "only_work"}
 """What the lists of evicted workloads are made from."""
 _EVICTED = ("victims", "own_evictions", "knock_on", "spared")
-VERSION = 6
+VERSION = 5
 OF_NODES = (
     *("gpus_total", "gpus_total_without", "gpus_total_with", "gpus_now", "gpus_without", "gpus"),
     *("gpu_hours_without", "gpu_hours", "capacity_hours_without", "capacity_hours"),
@@ -153,8 +149,6 @@ def _field(name: str, value: Any) -> tuple[str, Any]:
         return f"{name}_seconds", None if value is None else value / SECOND
     if name in _TIMES:
         return name, None if value is None else format_time(value)
-    if isinstance(value, Struct):
-        return name, _plain(value)
     if isinstance(value, tuple) and value and isinstance(value[0], Struct):
         return name, [_plain(one) for one in value]
     return name, msgspec.to_builtins(value)
