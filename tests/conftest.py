@@ -1,6 +1,7 @@
 """How laws are tried: locally with new examples each time, in CI with the same ones, so that it never hangs on luck.
 
-And a word about the tests that need a real API server, where they are left out.
+Controllers take no time here unless a test asks for latencies, so that tests can name moments to the second. And a word
+about the tests that need a real API server, where they are left out.
 """
 
 import os
@@ -10,11 +11,21 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from gpuconsole.sim import latencies
+
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
+latencies.DEFAULT_LATENCIES = None
+
 LEFT_OUT = pytest.StashKey[int]()
+
+
+@pytest.fixture
+def measured_latencies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulations are made as users make them: with the latencies of a real control plane."""
+    monkeypatch.setattr(latencies, "DEFAULT_LATENCIES", latencies.MEASURED)
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:

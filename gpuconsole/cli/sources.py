@@ -37,6 +37,7 @@ from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.services.status import Mode, Status
+from gpuconsole.sim import latencies
 from gpuconsole.sim.autoscaling.policy import FixedCapacity
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
@@ -218,7 +219,7 @@ def _from_cluster(request: Request, settings: Config | None) -> Opened:
 def _from_snapshot(file: Path, request: Request) -> Opened:
     """Go on from a saved Snapshot, with the policy that it was saved with. Raises SourceError."""
     saved, known = saved_in(file)
-    policy = known or SimPolicy(prices=_prices(request))
+    policy = known or SimPolicy(prices=_prices(request), latencies=latencies.DEFAULT_LATENCIES)
     snapshot = ClusterState.from_file(as_told(saved, request)).freeze()
     if request.own_prices:
         policy = replace(policy, prices=_prices(request))

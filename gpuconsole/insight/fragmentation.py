@@ -130,7 +130,7 @@ def _at_most(row: GpuRow) -> GpuRow:
     devices = tuple(
         replace(cell, state=GpuState.IDLE) if cell.state is GpuState.UNKNOWN else cell for cell in row.devices
     )
-    return replace(row, counts={**row.counts, GpuState.IDLE: idle}, devices=devices)
+    return replace(row, counts={**row.counts, GpuState.IDLE: idle, GpuState.UNKNOWN: 0}, devices=devices)
 
 
 def _usefulness(snapshot: Snapshot, rows: Mapping[str, GpuRow]) -> Usefulness:

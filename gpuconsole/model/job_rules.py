@@ -52,6 +52,8 @@ class BatchRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="bat
     """How long one pod takes; None shares out what the whole job takes."""
     synced: bool = False
     """Completions follow parallelism when fewer pods are admitted."""
+    replaces_failed: bool = False
+    """It makes no new pod beside one that terminates (`podReplacementPolicy: Failed`, or a podFailurePolicy)."""
     together: bool = False
     """Its pods do one work all together after all: they form a gang, or the job is elastic."""
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.events import What
 from gpuconsole.model.job import Job
@@ -14,13 +13,14 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.pieces import Pieces, whole
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
-from gpuconsole.sim.controllers import active_checks, creating, deadlines, jobs, standing, watching, workloads
+from gpuconsole.scheduling.kueue.requests import reserved_at
+from gpuconsole.scheduling.kueue.slices import replacement_for
+from gpuconsole.sim.controllers import active_checks, creating, deadlines, evicting, jobs, standing, watching, workloads
 from gpuconsole.sim.controllers.making import cron
 from gpuconsole.sim.controllers.priorities import pod_priority
 from gpuconsole.sim.controllers.volcano import acting
 from gpuconsole.sim.crews import crew_key
-from gpuconsole.sim.enlisting import Counted, enlist
-from gpuconsole.sim.kernel import Release
+from gpuconsole.sim.enlisting import Counted, enlist, leave_behind
 from gpuconsole.sim.world import World
 
 AT_ONCE = 200
@@ -61,8 +61,11 @@ def take_over(world: World, counted: dict[str, Counted]) -> Pieces[None]:
     deadlines.go_on(world)
     yield
     grouped: dict[str, list[Pod]] = {}
-    for pod in world.state.table("pods").all():
-        grouped.setdefault(crew_key(pod), []).append(pod)
+    for pod in list(world.state.table("pods").all()):
+        if _is_left_behind(world, pod):
+            leave_behind(world, pod)
+        else:
+            grouped.setdefault(crew_key(pod), []).append(pod)
     for number, (key, members) in enumerate(grouped.items(), start=1):
         enlist(world, key, members, counted)
         if number % AT_ONCE == 0:
@@ -101,7 +104,7 @@ def _complete_pods(world: World) -> None:
         priority = pod.priority or pod_priority(world, pod.template)
         gpus = pod.gpus or world.placement.gpus_of(pod.key)
         slices = pod.slices or world.placement.slices_of(pod.key)
-        starts = bool(pod.node and not pod.done and not pod.started)
+        starts = bool(pod.node and not pod.done and not pod.started and not pod.deleted)
         said = (pod.job, pod.workload, pod.priority, pod.gpus, pod.slices)
         if starts or said != (job, workload, priority, gpus, slices):
             full = replace(pod, job=job, workload=workload, priority=priority, gpus=gpus, slices=slices)
@@ -177,6 +180,16 @@ def _lived(thing: Job | Workload | Pod) -> bool:
             return bool(thing.node or thing.done or thing.workload or thing.job)
 
 
+def _is_left_behind(world: World, pod: Pod) -> bool:
+    """True for a pod that terminates while its job starts again without waiting for it."""
+    workload = world.workload(pod.workload) if pod.deleted and pod.workload else None
+    if workload is None or workload.finished or not evicting.starts_beside_old_pods(world, workload):
+        return False
+    if replacement_for(workload) is not None:
+        return False  # It got its quota while its pods ran.
+    return not workload.reserved or pod.created < reserved_at(workload, world.now)
+
+
 def _continue_workload(world: World, workload: Workload) -> None:
     """Watch over one that has quota; one that is admitted and has no pods gets some."""
     if workload.admitted and workload.condition(PODS_READY) is None:
@@ -184,17 +197,10 @@ def _continue_workload(world: World, workload: Workload) -> None:
         workload = standing.not_ready(standing.ready(workload, world.now), world.now)
         world.put(workload)
     watching.watch(world, workload)
-    if workload.key in world.crews:
-        return
     if workload.is_true("Evicted"):
-        world.kernel.at(world.now, Release(workload.key, _evicted_at(workload)))
-    elif workload.admitted:
+        evicting.go_on(world, workload)
+    elif workload.admitted and workload.key not in world.crews:
         workloads.make_pods(world, workload)
-
-
-def _evicted_at(workload: Workload) -> Time:
-    evicted = workload.condition("Evicted")
-    return evicted.since if evicted is not None else 0
 
 
 def _continue_job(world: World, job: Job, going: set[str]) -> None:

@@ -23,7 +23,12 @@ class Crew(Struct, frozen=True, kw_only=True):
     """Keys; a pod that is made again takes the same name again."""
     need: int = 1
     """How many have to run before work can begin."""
+    formed: Time = 0
+    """When it was formed: pods that are older and terminate belong to an earlier start of the same job."""
     running: int = 0
+    """Pods with a node, not deleted: those that have started, and those that are starting."""
+    starting: int = 0
+    """Of them, those whose containers have not started yet."""
     leaving: int = 0
     """Deleted, within their grace period: they still hold their node."""
     missing: int = 0
@@ -44,6 +49,11 @@ class Crew(Struct, frozen=True, kw_only=True):
     """History says already that it waits as a gang, or that it holds GPUs and waits."""
 
     @property
+    def started(self) -> int:
+        """Pods whose containers run."""
+        return self.running - self.starting
+
+    @property
     def waiting(self) -> int:
         """Pods that exist and have no node yet."""
         return len(self.pods) - self.running - self.leaving - self.missing - self.ended
@@ -52,6 +62,11 @@ class Crew(Struct, frozen=True, kw_only=True):
     def present(self) -> int:
         """Pods that exist, whether they run, wait or leave."""
         return len(self.pods) - self.missing - self.ended
+
+
+def is_member(pod: Pod, crew: Crew) -> bool:
+    """False for a pod that still terminates while its job has started again: nobody waits for it."""
+    return not (pod.deleted and pod.created < crew.formed)
 
 
 def crew_key(pod: Pod) -> str:

@@ -32,6 +32,7 @@ from gpuconsole.sim.controllers import (
     reconcile,
     retiring,
     sampling,
+    workloads,
 )
 from gpuconsole.sim.controllers.making import children
 from gpuconsole.sim.controllers.solo import running
@@ -50,9 +51,11 @@ from gpuconsole.sim.kernel import (
     Deadline,
     Look,
     LookAtFamily,
+    MakePods,
     PlaceAgain,
     PodEnds,
     PodsGone,
+    PodsStart,
     Rank,
     Reexamine,
     Release,
@@ -239,6 +242,12 @@ class Simulation:
         """An independent twin, which has the same events to drain."""
         return Simulation(self._world.fork())
 
+    def with_other_latencies(self, run: int) -> "Simulation":
+        """An independent twin in which controllers take another time from now on; run 0 takes as long as this one."""
+        twin = self._world.fork()
+        twin.latency_run = run
+        return Simulation(twin)
+
     def ahead(self, asked: Iterable[str]) -> "Simulation":
         """A twin to look far ahead with, that leaves out what hardly anybody reads there, thousands of times.
 
@@ -303,6 +312,10 @@ class Simulation:
         match timer:
             case PodsGone():
                 pods.gone(world, timer)
+            case MakePods():
+                workloads.job_unsuspended(world, timer)
+            case PodsStart():
+                running.start(world, timer.pods)
             case WorkEnds():
                 endings.work_ends(world, timer)
             case PodEnds():
@@ -319,7 +332,7 @@ class Simulation:
             case Restart():
                 failing.restart(world, timer)
             case Release():
-                evicting.release_later(world, timer)
+                reconcile.released(world, timer)
             case Look():
                 lifecycle.look_again(world, timer)
             case BackoffEnds():

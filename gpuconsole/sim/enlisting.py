@@ -17,7 +17,8 @@ from gpuconsole.model.job_rules import BatchRules, LaunchRules
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.controllers import work
+from gpuconsole.scheduling.kueue.requests import reserved_at
+from gpuconsole.sim.controllers import evicting, work
 from gpuconsole.sim.controllers.solo import progress, reconciling, running
 from gpuconsole.sim.controllers.specs import job_pods, workload_pods
 from gpuconsole.sim.crews import Crew, crew_key
@@ -57,6 +58,9 @@ def enlist(world: World, key: str, members: Sequence[Pod], counted: dict[str, Co
     if work.ended(world, crew):
         return
     workload = world.workload(crew.workload) if crew.workload else None
+    if workload is not None and workload.reserved and evicting.starts_beside_old_pods(world, workload):
+        # Pods that are older than the quota, such as those of an elastic job's earlier slice, are members, too.
+        crew = replace(crew, formed=min(reserved_at(workload, world.now), *(pod.created for pod in members)))
     job = world.job(crew.job) if crew.job else None
     owners = workload, job, world.job(workload.owner) if workload is not None else None
     known = counted.get(key)
@@ -102,8 +106,19 @@ def _set_timers(world: World, known: Counted) -> None:
         work.resume(world, crew, max(pod.started for pod in known.ready))
     for pod in known.members:
         if pod.deleted:
-            due = max(world.now, pod.deleted + pod.template.grace_period)
-            world.kernel.at(due, PodsGone(((pod.key, pod.uid),)))
+            _terminate(world, pod)
+
+
+def leave_behind(world: World, pod: Pod) -> None:
+    """A pod terminates of which no crew knows any more."""
+    if pod.gang:
+        world.put(replace(pod, gang="", gang_size=0))
+    _terminate(world, pod)
+
+
+def _terminate(world: World, pod: Pod) -> None:
+    due = max(world.now, pod.deleted + (pod.template.grace_period if pod.started else 0))
+    world.kernel.at(due, PodsGone(((pod.key, pod.uid),)))
 
 
 def _count_each(

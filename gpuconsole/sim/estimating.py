@@ -34,7 +34,7 @@ def progress(world: World) -> Mapping[str, Span]:
 
 def _at_work(world: World, crew: Crew) -> list[Pod]:
     pods = (world.pod(key) for key in crew.pods)
-    return [pod for pod in pods if pod is not None and pod.node and not pod.deleted and not pod.done]
+    return [pod for pod in pods if pod is not None and pod.started and not pod.deleted and not pod.done]
 
 
 def estimating(world: World, run_times: RunTimes, seed: int, *, redraw: bool = False) -> World:

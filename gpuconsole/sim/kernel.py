@@ -20,6 +20,20 @@ class PodsGone(Struct, frozen=True, tag="pods-gone"):
     """Key and uid: a later pod of the same name is not meant."""
 
 
+class MakePods(Struct, frozen=True, tag="make-pods"):
+    """The job of a workload that was admitted then is unsuspended, and its controller makes the pods."""
+
+    workload: str
+    admitted: Time
+
+
+class PodsStart(Struct, frozen=True, tag="pods-start"):
+    """The containers of these pods have started, on the nodes that they were bound to."""
+
+    pods: tuple[tuple[str, str], ...]
+    """Key and uid: a later pod of the same name is not meant."""
+
+
 class WorkEnds(Struct, frozen=True, tag="work-ends"):
     """The work of a crew is done, unless its clock was stopped meanwhile."""
 
@@ -63,7 +77,7 @@ class Restart(Struct, frozen=True, tag="restart"):
 
 
 class Release(Struct, frozen=True, tag="release"):
-    """A workload that was evicted then, before any of its pods had a node, gives its quota back."""
+    """No pod of a workload that was evicted then is active any more: Kueue releases its quota."""
 
     workload: str
     evicted: Time
@@ -179,6 +193,8 @@ Timer = Union[
     PlaceAgain,
     Capacity,
     PodsGone,
+    MakePods,
+    PodsStart,
     WorkEnds,
     PodEnds,
     Deadline,

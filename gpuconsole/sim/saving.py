@@ -40,6 +40,7 @@ class Saved(Struct, Generic[_O], frozen=True, kw_only=True):
     format: int = FORMAT
     policy: SimPolicy
     seed: int
+    latency_run: int = 0
     now: Time
     objects: tuple[_O, ...]
     """Left as bytes where it is read: each is shared with those before it before the next one is made."""
@@ -70,6 +71,7 @@ def save(world: World) -> bytes:
         Saved(
             policy=world.policy,
             seed=world.seed,
+            latency_run=world.latency_run,
             now=world.now,
             objects=tuple(snapshot.objects()),
             recent=snapshot.recent,
@@ -122,7 +124,7 @@ def load(data: bytes, cluster: Callable[[bytes], Cluster]) -> World:
     world.dispatches = dict(saved.dispatches)
     world.births, world.cycle_at = saved.births, saved.cycle_at
     world.wake_at, world.backoff_at, world.deadlock = saved.wake_at, saved.backoff_at, saved.deadlock
-    world.sample_at = saved.sample_at
+    world.sample_at, world.latency_run = saved.sample_at, saved.latency_run
     if world.session is not None and saved.admission is not None:
         world.session.recall(saved.admission)
     world.placement.recall(saved.placement)

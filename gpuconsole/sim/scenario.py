@@ -119,6 +119,9 @@ def _read(
     names = GeneratedNames("scenario")
     equipment = equipment_of(form.engine, folder, problems)
     steps = equip_steps(read_steps(form.steps, start, problems, names), equipment, problems)
+    if form.latencies is None and any(step.expect for step in steps):
+        # Expectations name moments, to the second: they hold whatever the seed.
+        policy = replace(policy, latencies=None)
     objects = equip([*beside, *_objects(form, "", folder, start, problems, names)], equipment, problems)
     clusters = {
         clean(name): _objects(cluster, f"clusters.{clean(name)}.", folder, start, problems, names)

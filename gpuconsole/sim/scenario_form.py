@@ -177,7 +177,6 @@ class LatenciesForm(Struct, frozen=True, rename="camel"):
     Steps that are left out take the measured time.
     """
 
-    workload_creation: QuantilesForm | str | None = None
     scheduling_cycle: QuantilesForm | str | None = None
     job_unsuspend: QuantilesForm | str | None = None
     pod_creation: QuantilesForm | str | None = None
@@ -293,7 +292,7 @@ class ScenarioForm(Struct, frozen=True, rename="camel"):
     wake_up_batch: str = ""
     """For how long wake-ups are gathered; nothing is as Kueue does, for a second."""
     latencies: Literal["measured", "none"] | LatenciesForm | None = None
-    """How long controllers take for each step; nothing is `latencies.DEFAULT_LATENCIES`."""
+    """How long controllers take for each step; nothing is `latencies.DEFAULT_LATENCIES`, or none if steps `expect`."""
     fair_sharing_enabled: bool = False
     fair_sharing: tuple[str, ...] = ()
     """Preemption strategies of fair sharing, in the order in which they are tried."""

@@ -14,9 +14,10 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.model.quantity import amount
 from gpuconsole.scheduling.kueue import gates
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig, from_scenario
+from gpuconsole.sim import latencies
 from gpuconsole.sim.arrivals import ALWAYS, Shape, Stream
 from gpuconsole.sim.chance import Spread
-from gpuconsole.sim.latencies import DEFAULT_LATENCIES, MEASURED, Latencies, LatencyDistribution
+from gpuconsole.sim.latencies import MEASURED, Latencies, LatencyDistribution
 from gpuconsole.sim.policy import Autoscaler, Checks, SimPolicy
 from gpuconsole.sim.scenario_capacity import NO_CATALOGUE, capacity_of, spot_of
 from gpuconsole.sim.scenario_form import (
@@ -121,13 +122,12 @@ class _Reading:
     def latencies(self, form: LatenciesForm | Literal["measured", "none"] | None) -> Latencies | None:
         match form:
             case None:
-                return DEFAULT_LATENCIES
+                return latencies.DEFAULT_LATENCIES
             case "measured":
                 return MEASURED
             case "none":
                 return None
         return Latencies(
-            workload_creation=self.latency(form.workload_creation, "workloadCreation", MEASURED.workload_creation),
             scheduling_cycle=self.latency(form.scheduling_cycle, "schedulingCycle", MEASURED.scheduling_cycle),
             job_unsuspend=self.latency(form.job_unsuspend, "jobUnsuspend", MEASURED.job_unsuspend),
             pod_creation=self.latency(form.pod_creation, "podCreation", MEASURED.pod_creation),

@@ -67,7 +67,7 @@ def _gather_wake_ups(world: World) -> None:
     if session.wake_due and not world.policy.gathering:
         wake(world)
     elif session.wake_due and world.wake_at is None:
-        world.wake_at = world.now + world.policy.gathering
+        world.wake_at = world.now + world.policy.gathering + world.latency("scheduling_cycle", of=("wake", world.now))
         world.kernel.at(world.wake_at, Wake())
     requeue = session.next_requeue
     if requeue is not None and requeue > world.now and requeue != world.backoff_at:
@@ -97,14 +97,31 @@ def run_cycles(world: World) -> Pieces[None]:
     for refusal in session.turned_away() if session is not None else ():
         workloads.refuse(world, refusal)
     world.cycles_due = False
+    flavors, more = 0, -1
     while session is not None and session.has_active:
         _run_cycle(world, session)
         yield
-        if not (session.progressed or world.cycles_due):
-            break
+        flavors = max(flavors, session.flavors_left)
+        if session.progressed or world.cycles_due:
+            more = -1
+        else:
+            more = _cycles_until_change(world, flavors) if more < 0 else more - 1
+            if more <= 0:
+                break
         world.cycles_due = False
         world.cycle_at += session.pass_by()
     world.mark_parked()
+
+
+def _cycles_until_change(world: World, flavors: int) -> int:
+    """How many more cycles Kueue runs before something changes, as far as it makes a difference.
+
+    They decide nothing, but a head that searches several `flavors` in turn is somewhere else in its search after each
+    of them. As changes do not keep step with cycles, where it is by then is left to chance.
+    """
+    if not flavors or world.policy.latencies is None:
+        return 0
+    return world.latency_draw("cycles", world.now).randrange(2 * flavors)
 
 
 def _run_cycle(world: World, session: Session) -> None:
@@ -147,6 +164,7 @@ def place_pods(world: World) -> None:
     alarm = world.placement.alarm()
     if alarm is not None:
         world.kernel.at(max(alarm, world.now), PlaceAgain())
+    bound: dict[str, list[Pod]] = {}
     for decision in decisions:
         match decision:
             case Bind():
@@ -154,9 +172,9 @@ def place_pods(world: World) -> None:
                 claims.bind_claims(world, decision)
                 pods.bind(world, decision)
                 failing.admit_pod(world, decision.pod)
-                bound = world.pod(decision.pod)
-                if bound is not None:
-                    running.begin(world, bound)
+                pod = world.pod(decision.pod)
+                if pod is not None:
+                    bound.setdefault(crew_key(pod), []).append(pod)
             case EvictPod():
                 _evict(world, decision)
             case Nominate():
@@ -169,6 +187,7 @@ def place_pods(world: World) -> None:
                 _mark(world, decision)
             case _:
                 assert_never(decision)
+    running.start_later(world, bound)
     if decisions:
         _name_deadlock(world)
     # A pass that took a reservation back may have made room for pods that it had tried before.

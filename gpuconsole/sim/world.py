@@ -5,13 +5,14 @@ is what keeps the state equal to the events that were handed out.
 """
 
 from collections.abc import Iterable
+from random import Random
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.autoscaling import NodeGroup
-from gpuconsole.model.clock import Time
+from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Node, Pod, ResourceQuota
 from gpuconsole.model.device_requests import DeviceCounter
 from gpuconsole.model.devices import ResourceClaim, ResourceClaimTemplate
@@ -30,10 +31,11 @@ from gpuconsole.scheduling.kueue.variants import parents_of, same_flavors
 from gpuconsole.scheduling.volcano.jobs.delays import Delayed
 from gpuconsole.scheduling.volcano.jobs.requests import Request
 from gpuconsole.sim.autoscaling.fleet import Fleet
-from gpuconsole.sim.chance import ordered_uid, uid
+from gpuconsole.sim.chance import draw, ordered_uid, uid
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.engines import placement_engine
 from gpuconsole.sim.kernel import Kernel
+from gpuconsole.sim.latencies import Step
 from gpuconsole.sim.members import Dispatch, Member
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.quota_usage import QuotaUsage
@@ -70,6 +72,7 @@ class World:
         "families",
         "fleet",
         "kernel",
+        "latency_run",
         "looks",
         "members",
         "now",
@@ -160,6 +163,8 @@ class World:
         """How many workloads were created here."""
         self.cycle_at: Time = 0
         """The moment that the last admission cycle took for now; see `scheduling.run_cycles`."""
+        self.latency_run = 0
+        """Runs that differ in this alone have other latencies, and the same arrivals and run times."""
         self.deadlock = ""
         """The half-placed jobs that history named last."""
 
@@ -172,9 +177,25 @@ class World:
         if self.has_quotas or isinstance(thing, ResourceQuota):
             self._note_usage(thing)
         event = Applied(self.now, thing)
+        same = isinstance(thing, Workload) and self._is_same_to_kueue(thing)
         self.state.apply(event)
         self.out.append(event)
+        due = self.cycles_due
         self.introduce(thing)
+        if same:
+            self.cycles_due = due
+
+    def _is_same_to_kueue(self, workload: Workload) -> bool:
+        """True if a workload holds the quota that it held before: no cycle would decide otherwise for what changed."""
+        old, session = self.workload(workload.key), self.session
+        if old is None or session is None:
+            return False
+        waits = session.config.pods_ready
+        if waits is not None and waits.block_admission:
+            return False
+        held = old.reserved and workload.reserved and not (old.finished or workload.finished)
+        evicted = old.is_true("Evicted") or workload.is_true("Evicted")
+        return held and not evicted and replace(old, conditions=workload.conditions) == workload
 
     @property
     def has_quotas(self) -> bool:
@@ -397,6 +418,20 @@ class World:
         """True if conditions say in one word why a workload has no quota (gate UnadmittedWorkloadsObservability)."""
         return self.session is not None and self.session.config.granular
 
+    def latency(self, *steps: Step, of: tuple[object, ...]) -> Span:
+        """How long these steps take, one after the other, for what `of` names; 0 where nothing takes time.
+
+        Drawn by name, so that two futures of one cluster meet the same latencies.
+        """
+        latencies = self.policy.latencies
+        if latencies is None:
+            return 0
+        return sum(latencies.of(step).sample(self.latency_draw(step, *of)) for step in steps)
+
+    def latency_draw(self, *names: object) -> Random:
+        """The generator for something that depends on how long controllers take."""
+        return draw(self.seed, *((self.latency_run,) if self.latency_run else ()), *names)
+
     def uid(self, kind: str, key: str) -> str:
         """A uid for an object that is created now."""
         return uid(self.seed, kind, key, self.now)
@@ -469,5 +504,6 @@ class World:
         twin.cycles_due, twin.placement_due = self.cycles_due, self.placement_due
         twin.wake_at, twin.backoff_at, twin.deadlock = self.wake_at, self.backoff_at, self.deadlock
         twin.sample_at, twin.refusals = self.sample_at, self.refusals
+        twin.latency_run = self.latency_run
         twin.fleet, twin.offers = self.fleet.fork(), self.offers
         return twin

@@ -25,7 +25,7 @@ def test_preemptions_for_people(gpuconsole: Line) -> None:
         "WHEN                  VICTIM         GPUS  BY               RULE               PRIORITY  LOST GPU-H  COST $"
         "  FREED AFTER  NTH",
         "2026-01-05T09:20:00Z  research/rlhf     6  prod/serve-more  reclaim in cohort  0, 0      6.0         13.26 "
-        "  30s          1",
+        "  1s           1",
         "",
         "RULE               TIMES  LOST GPU-H  COST $",
         "reclaim in cohort      1  6.0         13.26",
@@ -50,7 +50,7 @@ def test_of_one_workload_it_is_told_who_else_was_considered(gpuconsole: Line) ->
         "",
         "2026-01-05T09:20:00Z  research/rlhf (/org-cohort/cq-research, priority 0, 6 GPUs)",
         "  made room for prod/serve-more (/org-cohort/cq-prod, priority 0): reclaim in cohort",
-        "  lost 6.0 GPU-hours, 13.26 $; GPUs free after 30s; prod/serve-more was admitted at 2026-01-05T09:20:30Z",
+        "  lost 6.0 GPU-hours, 13.26 $; GPUs free after 1s; prod/serve-more was admitted at 2026-01-05T09:20:01Z",
         "  considered, in order (share ~166 ‰ ← 0 ‰):",
         "     WORKLOAD         QUEUE        PRIORITY  WHAT BECAME OF IT",
         "     research/rlhf    cq-research         0  evicted",
@@ -71,7 +71,7 @@ def test_preemptions_for_programs(gpuconsole: Line) -> None:
         "victim_path": "/org-cohort/cq-research",
         "by_path": "/org-cohort/cq-prod",
         "reason": "InCohortReclamation",
-        "freed_after_seconds": 30.0,
+        "freed_after_seconds": 1.0,
     }
     assert document["answer"]["summary"]["circles"] == []
 

@@ -234,7 +234,8 @@ def test_a_drill_says_how_many_devices_the_work_that_comes_asks_for() -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_copy_and_those_who_make_room_are_told_in_their_unit(name: str) -> None:
-    simulation = lent(name, {"advanceSeconds": 300}, {"create": [job("a", "own", KINDS[name], 2)]}, after=302 * SECOND)
+    # A second later the preemptor is admitted.
+    simulation = lent(name, {"advanceSeconds": 300}, {"create": [job("a", "own", KINDS[name], 2)]}, after=300 * SECOND)
     snapshot, wide, unit = simulation.snapshot(), wide_of(simulation), KINDS[name].unit
     (own,) = (one.key for one in snapshot.workloads.all() if "-own" in one.name)
     assert copy(snapshot, snapshot.workloads[own]).words == f"submit a/own-copy2, 2 {unit}s, prio 0"

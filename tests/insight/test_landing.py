@@ -184,11 +184,28 @@ def test_who_loses_its_place_again_within_the_minute_is_said_to() -> None:
     assert found == Landing(Nodes.EVICTED, "evicted again at +30s for team/high")
 
 
-def test_whose_victims_take_longer_to_leave_is_not_seen_to_start() -> None:
+def test_a_preemptor_of_a_pod_group_that_terminates_for_longer_is_not_seen_to_start() -> None:
+    """The group uses its quota until its pods have ended."""
+    lower = queue("q", 4, preemption={"withinClusterQueue": "LowerPriority"})
+    simulation = cluster(node("n", 4), *lower, slow_group(), job("new", 4))
+    assert landed(simulation, "new", UsePriority(priority=1, was=0)) == Landing(Nodes.UNSEEN)
+
+
+def test_a_preemptor_of_a_job_that_terminates_for_longer_is_admitted_without_nodes() -> None:
+    """The quota of the Job is free at once, the GPUs of its pods are not."""
     lower = queue("q", 4, preemption={"withinClusterQueue": "LowerPriority"})
     slow = job("old", 4, terminationGracePeriodSeconds=600)
     simulation = cluster(node("n", 4), *lower, slow, job("new", 4))
-    assert landed(simulation, "new", UsePriority(priority=1, was=0)) == Landing(Nodes.UNSEEN)
+    assert landed(simulation, "new", UsePriority(priority=1, was=0)).nodes is Nodes.NONE
+
+
+def slow_group() -> dict[str, Any]:
+    """A pod group of one pod with 4 GPUs and a grace period of 10 minutes."""
+    template = job("old", 4, terminationGracePeriodSeconds=600)["spec"]["template"]
+    labels = {"kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/pod-group-name": "old"}
+    notes = {"kueue.x-k8s.io/pod-group-total-count": "1", "gpuconsole.io/duration": "9h"}
+    meta = {"name": "old-0", "namespace": "team", "labels": labels, "annotations": notes}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, **template}
 
 
 def test_without_a_simulation_or_any_node_nothing_is_said() -> None:

@@ -207,8 +207,17 @@ def test_the_rules_of_a_job() -> None:
         ),
         success_rules=(SuccessRule(indexes="0-2", count=2),),
         pod_duration=5 * MINUTE,
+        replaces_failed=True,
     )
     assert (found.backoff_limit, sizes(found)) == (2**31 - 1, [("main", 2)])
+
+
+@pytest.mark.parametrize(("policy", "replaces_failed"), [("", False), ("TerminatingOrFailed", False), ("Failed", True)])
+def test_a_job_says_whether_terminating_pods_are_replaced(policy: str, replaces_failed: bool) -> None:
+    spec = {"template": never()} | ({"podReplacementPolicy": policy} if policy else {})
+    rules = one(manifest("batch/v1", "Job", spec)).rules
+    assert isinstance(rules, BatchRules)
+    assert rules.replaces_failed is replaces_failed
 
 
 GANGS: dict[str, tuple[Manifest, Manifest]] = {

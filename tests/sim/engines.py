@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.commands import (
@@ -99,13 +100,16 @@ class Make(Struct, frozen=True):
     placement: str
     capacity: str
     sharing: str
+    latencies: str = "none"
 
     def __str__(self) -> str:
-        return f"{self.admission}, {self.placement}, {self.capacity}, {self.sharing}"
+        engines = f"{self.admission}, {self.placement}, {self.capacity}, {self.sharing}"
+        return engines if self.latencies == "none" else f"{engines}, {self.latencies} latencies"
 
 
 EVERY = [Make(*names) for names in product(("none", "Kueue"), PLACEMENTS, CAPACITIES, SHARINGS)]
-MAKES = st.sampled_from(EVERY)
+EVERY_WITH_LATENCIES = [replace(make, latencies="measured") for make in EVERY]
+MAKES = st.sampled_from([*EVERY, *EVERY_WITH_LATENCIES])
 
 
 def _class(name: str, value: int) -> dict[str, Any]:
@@ -198,7 +202,8 @@ def scenario(make: Make) -> Scenario:
         "capacity": CAPACITIES[make.capacity],
         "sharing": SHARINGS[make.sharing],
     }
-    return load_scenario([{"engine": engine, "objects": objects, "durations": "15m"}])
+    document = {"engine": engine, "objects": objects, "durations": "15m", "latencies": make.latencies}
+    return load_scenario([document])
 
 
 _SCENARIOS: dict[Make, Scenario] = {}
@@ -292,7 +297,7 @@ JOBS = st.builds(
     priority=st.sampled_from(["low", "low", "middle", "high"]),
     least=st.integers(1, 4),
 )
-SPANS = st.sampled_from([0, SECOND, 20 * SECOND, 90 * SECOND, 5 * MINUTE, 16 * MINUTE])
+SPANS = st.sampled_from([0, SECOND // 3, SECOND, 20 * SECOND, 90 * SECOND, 5 * MINUTE, 16 * MINUTE])
 
 
 def send(make: Make, job: Asked) -> Deed:

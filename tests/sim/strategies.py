@@ -38,7 +38,7 @@ Deed = Callable[[Simulation], None]
 
 TEAMS = st.sampled_from(["red", "blue"])
 NODES = st.sampled_from(["n1", "n2", "n3"])
-SPANS = st.sampled_from([0, 1, SECOND, 17 * SECOND, MINUTE, 7 * MINUTE])
+SPANS = st.sampled_from([0, 1, SECOND // 3, SECOND, 17 * SECOND, MINUTE, 7 * MINUTE])
 NAMES = st.sampled_from(["a", "b", "c", "d", "e", "f"])
 
 

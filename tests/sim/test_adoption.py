@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import HOUR, MINUTE, SECOND
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.commands import Requeue
 from gpuconsole.model.pod_template import PodTemplate
@@ -31,7 +31,7 @@ from tests.sim.cluster import (
 )
 from tests.sim.foreign import as_live
 from tests.sim.strategies import LIVES, live
-from tests.sim.test_laws import LIFE, fresh
+from tests.sim.test_laws import LIFE, POLICIES, fresh
 
 
 def adopted(snapshot: Snapshot, policy: SimPolicy = USUAL) -> Simulation:
@@ -56,11 +56,8 @@ def test_nothing_is_told_again_and_the_objects_are_the_same() -> None:
     assert list(twin.snapshot().objects()) == list(simulation.snapshot().objects())
 
 
-def test_pods_that_leave_are_gone_when_their_grace_period_ends() -> None:
-    simulation = start(two_teams())
-    submit(simulation, job("train", gpus=2, pods=2, duration=10 * MINUTE, checkpoint=MINUTE))
-    simulation.advance(START + 5 * MINUTE)
-    simulation.submit(Requeue(key_of(simulation, "red/train")))
+def test_a_pod_group_that_was_evicted_starts_again_when_its_last_pod_is_gone() -> None:
+    simulation = evicted_by_hand("PodGroup", 5 * MINUTE)
     simulation.advance(simulation.now + 10 * SECOND)
     simulation.drain()
     twin = adopted(simulation.snapshot())
@@ -71,6 +68,31 @@ def test_pods_that_leave_are_gone_when_their_grace_period_ends() -> None:
         "10:30 finished red/train",
     ]
     assert run(twin, HOUR) == run(simulation, HOUR) == wanted
+
+
+def test_a_job_that_was_evicted_starts_again_while_its_old_pods_terminate() -> None:
+    simulation = evicted_by_hand("Job", 5 * MINUTE)
+    simulation.drain()
+    before, after = adopted(simulation.snapshot()), simulation.fork()
+    wanted = ["5:01 requeued red/train", "5:01 admitted red/train", "5:01 started red/train"]
+    assert run(before, 10 * SECOND) == run(after, 10 * SECOND) == wanted
+    # Twins of a moment at which old pods and new ones are there.
+    for simulation in (before, after, adopted(after.snapshot())):
+        assert {(pod.node, bool(pod.deleted)) for pod in simulation.snapshot().pods.all()} == {
+            ("n1", True),
+            ("n2", False),
+        }
+        assert run(simulation, HOUR) == ["10:01 finished red/train"]
+        assert [pod.node for pod in simulation.snapshot().pods.all()] == ["n2", "n2"]
+
+
+def evicted_by_hand(kind: str, after: Span) -> Simulation:
+    """Two pods with two GPUs each that fill one of two nodes, evicted now."""
+    simulation = start(two_teams())
+    submit(simulation, job("train", gpus=2, pods=2, duration=10 * MINUTE, checkpoint=MINUTE, kind=kind))
+    simulation.advance(START + after)
+    simulation.submit(Requeue(key_of(simulation, "red/train")))
+    return simulation
 
 
 def test_a_snapshot_that_went_through_a_file_is_as_good() -> None:
@@ -147,11 +169,11 @@ def test_a_missing_pod_of_a_running_job_is_made() -> None:
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(LIVES)
-def test_any_snapshot_can_be_gone_on_from(deeds: LIFE) -> None:
-    simulation = fresh()
+@given(POLICIES, LIVES)
+def test_any_snapshot_can_be_gone_on_from(policy: SimPolicy, deeds: LIFE) -> None:
+    simulation = fresh(policy)
     live(simulation, deeds)
-    twin = adopted(simulation.snapshot())
+    twin = adopted(simulation.snapshot(), policy)
     twin.advance(twin.now + 3 * HOUR)
     running = [p for p in twin.snapshot().pods.all() if p.deleted and p.deleted < twin.now - HOUR]
     assert running == []
@@ -160,11 +182,11 @@ def test_any_snapshot_can_be_gone_on_from(deeds: LIFE) -> None:
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(LIVES)
-def test_a_live_cluster_gets_no_pods_that_its_jobs_do_not_ask_for(deeds: LIFE) -> None:
-    simulation = fresh()
+@given(POLICIES, LIVES)
+def test_a_live_cluster_gets_no_pods_that_its_jobs_do_not_ask_for(policy: SimPolicy, deeds: LIFE) -> None:
+    simulation = fresh(policy)
     live(simulation, deeds)
-    twin = adopted(as_live(simulation))
+    twin = adopted(as_live(simulation), policy)
     for _ in range(3):
         snapshot = twin.snapshot()
         places = Counter(

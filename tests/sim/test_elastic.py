@@ -172,6 +172,20 @@ def test_of_a_job_of_several_parts_one_is_scaled() -> None:
     assert names == ["train-driver-0", "train-workers-0", "train-workers-1", "train-workers-2"]
 
 
+def test_a_pod_that_is_older_than_its_slice_is_made_again_in_a_simulation_of_a_snapshot() -> None:
+    original = alone()
+    submit(original, elastic(pods=2))
+    original.advance(START + MINUTE)
+    original.submit(Scale("red/train", 3))
+    original.advance(START + 2 * MINUTE)
+    twin = Simulation.from_snapshot(original.snapshot(), policy=original.policy, seed=1)
+    for simulation in (original, twin):
+        simulation.submit(Delete("pods", "red/train-0"))
+        simulation.advance(START + 3 * MINUTE)
+        left = [(pod.name, pod.deleted) for pod in simulation.snapshot().pods.all()]
+        assert sorted(left) == [("train-0", 0), ("train-1", 0), ("train-2", 0)]
+
+
 def test_a_saved_simulation_goes_on_growing() -> None:
     simulation = alone()
     submit(simulation, elastic(pods=2), job("other", gpus=2, duration=20 * MINUTE))

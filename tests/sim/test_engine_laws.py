@@ -22,7 +22,7 @@ from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.controllers.solo.progress import pieces, pod_duration
 from gpuconsole.sim.engine import Simulation
-from tests.sim.engines import EVERY, GPU, MAKES, Asked, Life, Make, fresh, live, lives, send
+from tests.sim.engines import EVERY, EVERY_WITH_LATENCIES, GPU, MAKES, Asked, Life, Make, fresh, live, lives, send
 from tests.sim.strategies import contents
 
 law = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -146,7 +146,7 @@ BURST = [
 ]
 
 
-@pytest.mark.parametrize("make", EVERY, ids=str)
+@pytest.mark.parametrize("make", [*EVERY, *(make for make in EVERY_WITH_LATENCIES if make.sharing == "whole")], ids=str)
 def test_engines_of_every_make_keep_the_laws_at_every_moment(make: Make) -> None:
     """Six jobs, one every forty seconds, and nothing else."""
     simulation = fresh(make)
@@ -306,7 +306,7 @@ class Books:
                     pass
 
     def _pod(self, pod: Pod, now: int) -> None:
-        if pod.node and not pod.done and not pod.deleted:
+        if pod.started and not pod.done and not pod.deleted:
             self._at_work[pod.key] = pod
             self.gpus[pod.job, pod.pod_set] = amount_of_gpus(pod, self._nodes.get(pod.node), 0)
         elif (before := self._at_work.pop(pod.key, None)) is not None:

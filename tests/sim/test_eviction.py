@@ -50,7 +50,7 @@ def test_the_lost_gpu_time_is_exact(case: Lost) -> None:
     assert evicted.cost == pytest.approx(4 * case.want / HOUR * 2.21)
     simulation.advance(START + 3 * HOUR)
     finished = next(e for e in simulation.drain() if isinstance(e, Happened) and e.what is What.FINISHED)
-    assert finished.time == START + case.ran + 30 * SECOND + case.left
+    assert finished.time == START + case.ran + SECOND + case.left
 
 
 def test_checkpoints_add_up_over_several_evictions() -> None:
@@ -62,8 +62,8 @@ def test_checkpoints_add_up_over_several_evictions() -> None:
         simulation.submit(Requeue(key))
         simulation.advance(simulation.now + 30 * SECOND)
         assert simulation.snapshot().jobs["Job/red/train"].done == number * 4 * MINUTE
-    assert log(simulation.drain())[-1] == "13:00 started red/train"
-    assert run(simulation, HOUR) == ["25:00 finished red/train"]
+    assert log(simulation.drain())[-1] == "12:31 started red/train"
+    assert run(simulation, HOUR) == ["24:31 finished red/train"]
 
 
 def test_the_prices_are_those_of_the_policy() -> None:
@@ -82,9 +82,9 @@ def held(simulation: Simulation) -> list[tuple[int, int]]:
     return [(quota, sum(len(pod.gpus) for pod in snapshot.pods.all() if not pod.done))]
 
 
-def test_the_quota_is_held_until_the_last_pod_is_gone() -> None:
+def test_the_quota_of_a_pod_group_is_used_until_its_last_pod_is_gone() -> None:
     simulation = start(two_teams())
-    submit(simulation, job("loan", gpus=2, pods=4, grace=45 * SECOND))
+    submit(simulation, job("loan", gpus=2, pods=4, grace=45 * SECOND, kind="PodGroup"))
     simulation.advance(START + MINUTE)
     submit(simulation, job("claim", "blue", gpus=4))
     waiting = key_of(simulation, "blue/claim")
@@ -96,7 +96,24 @@ def test_the_quota_is_held_until_the_last_pod_is_gone() -> None:
     assert simulation.snapshot().workloads[waiting].admitted
 
 
-def test_different_grace_periods_hold_it_for_the_longest() -> None:
+def test_the_quota_of_a_job_is_free_while_its_pods_still_use_their_gpus() -> None:
+    simulation = start(two_teams())
+    submit(simulation, job("loan", gpus=2, pods=4, grace=45 * SECOND))
+    simulation.advance(START + MINUTE)
+    submit(simulation, job("claim", "blue", gpus=4))
+    waiting = key_of(simulation, "blue/claim")
+    simulation.advance(START + MINUTE + SECOND - 1)
+    assert held(simulation) == [(8, 8)]
+    simulation.advance(START + MINUTE + 45 * SECOND - 1)
+    assert held(simulation) == [(4, 8)]
+    assert simulation.snapshot().workloads[waiting].admitted
+    assert simulation.snapshot().pods["blue/claim-0"].node == ""
+    simulation.advance(START + MINUTE + 45 * SECOND)
+    assert held(simulation) == [(4, 4)]
+    assert simulation.snapshot().pods["blue/claim-0"].node == "n1"
+
+
+def test_a_pod_group_waits_for_the_longest_grace_period() -> None:
     simulation = start(two_teams())
     short = job("loan", gpus=2, pods=2, grace=10 * SECOND)
     long = job("x", gpus=2, pods=2, grace=60 * SECOND)
@@ -105,15 +122,18 @@ def test_different_grace_periods_hold_it_for_the_longest() -> None:
         type(part)(name=name, count=part.count, template=part.template)
         for name, part in zip(("a", "b"), (short.pod_sets[0], long.pod_sets[0]), strict=True)
     )
-    submit(simulation, type(mixed)(namespace="red", name="loan", queue="lq", pod_sets=parts, duration=HOUR))
+    submit(
+        simulation,
+        type(mixed)(kind="PodGroup", namespace="red", name="loan", queue="lq", pod_sets=parts, duration=HOUR),
+    )
     simulation.advance(START + MINUTE)
     simulation.submit(Requeue(key_of(simulation, "red/loan")))
     assert [line for line in run(simulation, 2 * MINUTE) if "requeued" in line] == ["2:00 requeued red/loan"]
 
 
-def test_without_a_grace_period_the_quota_is_free_at_once() -> None:
+def test_without_a_grace_period_the_quota_of_a_pod_group_is_free_at_once() -> None:
     simulation = start(two_teams())
-    submit(simulation, job("loan", gpus=4, pods=2, grace=0))
+    submit(simulation, job("loan", gpus=4, pods=2, grace=0, kind="PodGroup"))
     simulation.advance(START + MINUTE)
     simulation.drain()
     submit(simulation, job("claim", "blue", gpus=4))
@@ -123,6 +143,21 @@ def test_without_a_grace_period_the_quota_is_free_at_once() -> None:
         "1:00 requeued red/loan",
         "1:00 admitted blue/claim",
         "1:00 started blue/claim",
+    ]
+
+
+def test_without_a_grace_period_a_job_uses_its_quota_until_its_controller_has_reacted() -> None:
+    simulation = start(two_teams())
+    submit(simulation, job("loan", gpus=4, pods=2, grace=0))
+    simulation.advance(START + MINUTE)
+    simulation.drain()
+    submit(simulation, job("claim", "blue", gpus=4))
+    assert run(simulation, MINUTE) == [
+        "1:00 preempted red/loan by blue/claim InCohortReclamation",
+        "1:00 evicted red/loan by blue/claim lost 480s Preempted",
+        "1:01 requeued red/loan",
+        "1:01 admitted blue/claim",
+        "1:01 started blue/claim",
     ]
 
 
@@ -165,9 +200,26 @@ def test_a_stopped_workload_gives_its_place_back_and_returns_when_resumed() -> N
     ]
 
 
-def test_a_workload_that_is_resumed_while_its_pods_leave_returns_after_them() -> None:
+def test_a_job_that_is_resumed_while_its_pods_terminate_starts_again_beside_them() -> None:
     simulation = start(two_teams())
     submit(simulation, job("train", duration=10 * MINUTE))
+    key = key_of(simulation, "red/train")
+    simulation.drain()
+    simulation.submit(SetActive(key, False))
+    simulation.advance(START + 10 * SECOND)
+    simulation.submit(SetActive(key, True))
+    assert sorted(bool(pod.deleted) for pod in simulation.snapshot().pods.all()) == [False, True]
+    assert run(simulation, HOUR) == [
+        "0:00 evicted red/train Deactivated",
+        "0:10 admitted red/train",
+        "0:10 started red/train",
+        "10:10 finished red/train",
+    ]
+
+
+def test_a_pod_group_that_is_resumed_while_its_pods_terminate_starts_again_after_them() -> None:
+    simulation = start(two_teams())
+    submit(simulation, job("train", duration=10 * MINUTE, kind="PodGroup"))
     key = key_of(simulation, "red/train")
     simulation.drain()
     simulation.submit(SetActive(key, False))

@@ -84,9 +84,9 @@ def test_it_moves_to_a_better_flavor_as_soon_as_that_comes_free() -> None:
         "10:00 finished red/first",
         "10:01 evicted red/second-variant-spot FlavorMigration",
         "10:01 evicted red/second lost 2404s VariantEvicted",
-        "10:31 admitted red/second",
-        "10:31 started red/second",
-        "30:31 finished red/second",
+        "10:02 admitted red/second",
+        "10:02 started red/second",
+        "30:02 finished red/second",
     ]
     assert variants(simulation, "second") == {"reserved": "finished", "spot": "finished"}
 
@@ -107,7 +107,7 @@ def test_one_variant_at_a_time_may_preempt_and_its_victim_takes_the_job_along() 
         "1:00 preempted red/first-variant-reserved by red/urgent-variant-reserved InClusterQueue",
         "1:00 evicted red/first-variant-reserved by red/urgent-variant-reserved Preempted",
         "1:00 evicted red/first lost 240s VariantEvicted",
-        "1:30 admitted red/urgent",
+        "1:01 admitted red/urgent",
         "1:30 started red/urgent",
     ]
     assert variants(simulation, "urgent") == {"reserved": "admitted", "spot": "stopped"}

@@ -1,6 +1,7 @@
 """Latencies of controllers: what is drawn has the measured quantiles, and the same seed draws the same."""
 
 import re
+import runpy
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -9,9 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MILLISECOND, SECOND, Span, parse_span
+from gpuconsole.sim import latencies
 from gpuconsole.sim.chance import draw
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.latencies import DEFAULT_LATENCIES, MEASURED, Latencies, LatencyDistribution
+from gpuconsole.sim.latencies import MEASURED, Latencies, LatencyDistribution
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario import build, load_scenario
 from gpuconsole.sim.scenario_form import LatenciesForm, ScenarioError
@@ -80,9 +82,15 @@ def read(**keys: Any) -> Latencies | None:
 
 
 def test_a_scenario_names_measured_latencies_or_none() -> None:
-    assert read() == DEFAULT_LATENCIES
     assert read(latencies="measured") == MEASURED
     assert read(latencies="none") is None
+
+
+@pytest.mark.usefixtures("measured_latencies")
+def test_a_scenario_with_expectations_has_no_latencies_unless_it_asks_for_them() -> None:
+    steps = [{"expect": [{"pending": []}]}]
+    assert read(steps=steps) is None
+    assert read(steps=steps, latencies="measured") == MEASURED
 
 
 def test_a_scenario_sets_the_latency_of_a_step_and_the_others_stay_measured() -> None:
@@ -161,6 +169,10 @@ def test_the_page_about_time_has_the_latencies_that_are_drawn() -> None:
     assert written == {step: [one.p5, one.p50, one.p90, one.p99, one.max] for step, one in drawn.items()}
 
 
-def test_the_page_about_time_names_the_default() -> None:
-    default = "none" if DEFAULT_LATENCIES is None else "measured"
-    assert f"Without the key it is `{default}`." in TIME_PAGE.read_text()
+@pytest.mark.usefixtures("measured_latencies")
+def test_without_the_key_latencies_are_as_measured() -> None:
+    """The tests set the default to none: this one reads what is installed."""
+    fresh = runpy.run_path(str(latencies.__file__))
+    assert fresh["DEFAULT_LATENCIES"] is fresh["MEASURED"]
+    assert read() == MEASURED
+    assert "Without the key it is `measured`." in TIME_PAGE.read_text()

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
@@ -16,11 +17,14 @@ from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue.conditions import is_deactivated
 from gpuconsole.scheduling.kueue.messages import without_amounts
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.latencies import MEASURED
 from gpuconsole.sim.policy import SimPolicy
 from tests.sim.cluster import GPU, START, USUAL
 from tests.sim.strategies import LIVES, UNFORCED_LIVES, Deed, cluster, contents, live
 
 LIFE = list[tuple[Span, Deed]]
+POLICIES = st.sampled_from([USUAL, replace(USUAL, latencies=MEASURED)])
+"""Controllers that take no time, and those of a real control plane."""
 law = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -29,9 +33,9 @@ def fresh(policy: SimPolicy = USUAL) -> Simulation:
 
 
 @law
-@given(LIVES, LIVES)
-def test_a_fork_runs_like_the_original_and_never_touches_it(before: LIFE, after: LIFE) -> None:
-    original = fresh()
+@given(POLICIES, LIVES, LIVES)
+def test_a_fork_runs_like_the_original_and_never_touches_it(policy: SimPolicy, before: LIFE, after: LIFE) -> None:
+    original = fresh(policy)
     live(original, before)
     fork = original.fork()
     still = contents(original.snapshot())
@@ -47,9 +51,9 @@ def test_a_fork_runs_like_the_original_and_never_touches_it(before: LIFE, after:
 
 
 @law
-@given(LIVES, LIVES)
-def test_a_fork_to_look_ahead_with_goes_the_way_of_the_original(before: LIFE, after: LIFE) -> None:
-    original = fresh()
+@given(POLICIES, LIVES, LIVES)
+def test_a_fork_to_look_ahead_with_goes_the_way_of_the_original(policy: SimPolicy, before: LIFE, after: LIFE) -> None:
+    original = fresh(policy)
     live(original, before)
     known = [workload.key for workload in original.snapshot().workloads.all()]
     asked = known[::2]
@@ -89,9 +93,9 @@ def _but_for_amount(condition: Condition) -> Condition:
 
 
 @law
-@given(LIVES, LIVES)
-def test_a_saved_simulation_goes_on_as_the_original_does(before: LIFE, after: LIFE) -> None:
-    original = fresh()
+@given(POLICIES, LIVES, LIVES)
+def test_a_saved_simulation_goes_on_as_the_original_does(policy: SimPolicy, before: LIFE, after: LIFE) -> None:
+    original = fresh(policy)
     live(original, before)
     loaded = Simulation.load(original.save())
     assert contents(loaded.snapshot()) == contents(original.snapshot())
@@ -102,9 +106,9 @@ def test_a_saved_simulation_goes_on_as_the_original_does(before: LIFE, after: LI
 
 
 @law
-@given(LIVES)
-def test_the_state_from_the_events_is_the_state(deeds: LIFE) -> None:
-    simulation = fresh()
+@given(POLICIES, LIVES)
+def test_the_state_from_the_events_is_the_state(policy: SimPolicy, deeds: LIFE) -> None:
+    simulation = fresh(policy)
     live(simulation, deeds)
     simulation.advance(simulation.now + 10 * MINUTE)
     state = ClusterState(START)
@@ -116,9 +120,9 @@ def test_the_state_from_the_events_is_the_state(deeds: LIFE) -> None:
 
 
 @law
-@given(LIVES)
-def test_the_same_seed_gives_the_same_log_however_time_is_cut(deeds: LIFE) -> None:
-    whole, cut, stepped = fresh(), fresh(), fresh()
+@given(POLICIES, LIVES)
+def test_the_same_seed_gives_the_same_log_however_time_is_cut(policy: SimPolicy, deeds: LIFE) -> None:
+    whole, cut, stepped = fresh(policy), fresh(policy), fresh(policy)
     for simulation in (whole, cut, stepped):
         live(simulation, deeds)
     end = whole.now + 20 * MINUTE
@@ -133,9 +137,9 @@ def test_the_same_seed_gives_the_same_log_however_time_is_cut(deeds: LIFE) -> No
 
 
 @law
-@given(LIVES)
-def test_no_gpu_has_two_owners_and_no_node_more_pods_than_room(deeds: LIFE) -> None:
-    simulation = fresh()
+@given(POLICIES, LIVES)
+def test_no_gpu_has_two_owners_and_no_node_more_pods_than_room(policy: SimPolicy, deeds: LIFE) -> None:
+    simulation = fresh(policy)
     for deed in deeds:
         live(simulation, [deed])
         owners: Counter[tuple[str, int]] = Counter()
@@ -152,9 +156,9 @@ def test_no_gpu_has_two_owners_and_no_node_more_pods_than_room(deeds: LIFE) -> N
 
 
 @law
-@given(LIVES)
-def test_admissions_never_use_more_than_the_cohort_has(deeds: LIFE) -> None:
-    simulation = fresh()
+@given(POLICIES, LIVES)
+def test_admissions_never_use_more_than_the_cohort_has(policy: SimPolicy, deeds: LIFE) -> None:
+    simulation = fresh(policy)
     for deed in deeds:
         before = _used(simulation.snapshot())
         live(simulation, [deed])
@@ -185,9 +189,9 @@ def _families(snapshot: Snapshot) -> list[list[str]]:
 
 
 @law
-@given(LIVES)
-def test_counts_of_crews_are_those_of_their_pods(deeds: LIFE) -> None:
-    simulation = fresh()
+@given(POLICIES, LIVES)
+def test_counts_of_crews_are_those_of_their_pods(policy: SimPolicy, deeds: LIFE) -> None:
+    simulation = fresh(policy)
     for deed in deeds:
         live(simulation, [deed])
         loaded = Simulation.load(simulation.save())
@@ -197,12 +201,13 @@ def test_counts_of_crews_are_those_of_their_pods(deeds: LIFE) -> None:
             assert crew.present == len(there)
             assert crew.leaving == sum(1 for pod in there if pod.deleted)
             assert crew.running == sum(1 for pod in there if pod.node and not pod.deleted)
+            assert crew.started == sum(1 for pod in there if pod.started and not pod.deleted)
 
 
 @law
-@given(UNFORCED_LIVES)
-def test_work_done_and_work_lost_are_the_time_that_was_run(deeds: LIFE) -> None:
-    simulation = fresh()
+@given(POLICIES, UNFORCED_LIVES)
+def test_work_done_and_work_lost_are_the_time_that_was_run(policy: SimPolicy, deeds: LIFE) -> None:
+    simulation = fresh(policy)
     live(simulation, deeds)
     simulation.advance(simulation.now + 2 * HOUR)
     ran, lost = _books(simulation.drain())

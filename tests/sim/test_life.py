@@ -57,8 +57,9 @@ def test_the_borrower_makes_room_and_returns_when_the_owner_is_done() -> None:
     assert run(simulation, HOUR) == [
         "10:00 preempted red/loan by blue/claim InCohortReclamation",
         "10:00 evicted red/loan by blue/claim lost 480s Preempted",
-        "10:30 requeued red/loan",
-        "10:30 admitted blue/claim",
+        "10:01 requeued red/loan",
+        "10:01 admitted blue/claim",
+        # Its pod waits for the GPUs of the pod that terminates.
         "10:30 started blue/claim",
         "20:30 finished blue/claim",
         "20:31 admitted red/loan",
@@ -84,8 +85,8 @@ def test_a_higher_class_goes_first_and_evicts_its_neighbour() -> None:
         "0:00 started red/low",
         "1:00 preempted red/low by red/high InClusterQueue",
         "1:00 evicted red/low by red/high lost 240s Preempted",
-        "1:30 requeued red/low",
-        "1:30 admitted red/high",
+        "1:01 requeued red/low",
+        "1:01 admitted red/high",
         "1:30 started red/high",
         "2:30 finished red/high",
         "2:31 admitted red/low",
@@ -181,4 +182,4 @@ def test_lines_of_history_carry_what_kueues_recorder_writes() -> None:
         *[("pending", loan, "Pending", True)] * 2,
     ]
     reserved = next(line for line in reversed(lines) if line.what is What.ADMITTED).told[0]
-    assert reserved.message == "Quota reserved in ClusterQueue blue, wait time since queued was 30s"
+    assert reserved.message == "Quota reserved in ClusterQueue blue, wait time since queued was 1s"

@@ -145,7 +145,7 @@ def test_forks_and_saved_simulations_keep_looking() -> None:
 
 
 def test_the_execution_time_counts_over_evictions() -> None:
-    """The half minute that its pods took to leave counts, too."""
+    """The second until its quota was released counts, too."""
     simulation = start(two_teams(), policy())
     submit(simulation, job("long", gpus=4, duration=2 * HOUR, max_time=30 * MINUTE))
     simulation.advance(START + 10 * MINUTE)
@@ -154,7 +154,7 @@ def test_the_execution_time_counts_over_evictions() -> None:
     order(simulation, SetStopPolicy("red", StopPolicy.NONE))
     told = run(simulation, 2 * HOUR)
     assert [line for line in told if "evicted" in line] == [
-        "39:30 evicted red/long lost 4680s DeactivatedDueToMaximumExecutionTimeExceeded"
+        "39:59 evicted red/long lost 4796s DeactivatedDueToMaximumExecutionTimeExceeded"
     ]
     stopped = simulation.snapshot().workloads[key_of(simulation, "red/long")]
     assert condition(stopped, "Evicted") == (

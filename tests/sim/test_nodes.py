@@ -94,8 +94,9 @@ def test_a_deleted_node_fails_its_pods() -> None:
 
 
 def test_what_was_leaving_a_node_that_fails_is_gone_at_once() -> None:
+    """A pod group waits for its terminating pods."""
     simulation = start(two_teams(8))
-    submit(simulation, job("train", gpus=4, duration=10 * MINUTE))
+    submit(simulation, job("train", gpus=4, duration=10 * MINUTE, kind="PodGroup"))
     simulation.submit(Requeue(key_of(simulation, "red/train")))
     simulation.advance(START + 10 * SECOND)
     simulation.drain()

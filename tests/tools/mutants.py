@@ -35,6 +35,7 @@ KAI = "gpuconsole/scheduling/kai"
 CONTROLLERS = "gpuconsole/sim/controllers"
 TIMED_TESTS = ("tests/scheduling/kueue/test_timed_conformance.py",)
 KUEUE_TESTS = ("tests/scheduling/kueue",)
+QUOTA_RELEASE_TESTS = ("tests/sim/test_quota_release.py",)
 INADMISSIBLE_TESTS = ("tests/insight/test_inadmissible.py",)
 QUIET_TESTS = ("tests/scheduling/kueue/test_quiet.py",)
 KUBE_TESTS = ("tests/scheduling/kube",)
@@ -479,11 +480,60 @@ MUTANTS: tuple[Mutant, ...] = (
         SIM_TESTS,
     ),
     Mutant(
-        "quota is free before the victim's pods are gone",
+        "the quota of a Job is used until its terminating pods have ended",
+        "gpuconsole/model/jobs/quota_release.py",
+        '    "Job": QuotaRelease.WITHOUT_ACTIVE_PODS,\n',
+        '    "Job": QuotaRelease.PODS_STOPPED,\n',
+        QUOTA_RELEASE_TESTS,
+    ),
+    Mutant(
+        "the quota of a pod group is free while its pods terminate",
         f"{CONTROLLERS}/evicting.py",
-        "        world.dirty[key] = None\n        pods.remove(",
-        "        release(world, key)\n        pods.remove(",
-        SIM_TESTS,
+        "    if any(not pod.done for pod in counted):\n",
+        "    if False:\n",
+        QUOTA_RELEASE_TESTS,
+    ),
+    Mutant(
+        "the quota of an MPIJob is used until its terminating workers have ended",
+        f"{CONTROLLERS}/evicting.py",
+        "        counted = [pod for pod in counted if pod.pod_set == LAUNCHER]\n",
+        "        pass\n",
+        QUOTA_RELEASE_TESTS,
+    ),
+    Mutant(
+        "the AppWrapper controller notices at once that the pods have ended",
+        f"{CONTROLLERS}/evicting.py",
+        "interval * interval if interval else stopped",
+        "interval * interval if False else stopped",
+        QUOTA_RELEASE_TESTS,
+    ),
+    Mutant(
+        "a Job that is admitted again waits for its old pods",
+        f"{CONTROLLERS}/evicting.py",
+        "    if crew is not None and starts_beside_old_pods(world, workload):\n",
+        "    if False:\n",
+        QUOTA_RELEASE_TESTS,
+    ),
+    Mutant(
+        "a Job that replaces only failed pods starts beside its old pods",
+        f"{CONTROLLERS}/evicting.py",
+        "replaces_failed_only=failed_only)",
+        "replaces_failed_only=False)",
+        QUOTA_RELEASE_TESTS,
+    ),
+    Mutant(
+        "a Job that started again loses a pod when an old pod of it has ended",
+        "gpuconsole/sim/crews.py",
+        "    return not (pod.deleted and pod.created < crew.formed)\n",
+        "    return True\n",
+        QUOTA_RELEASE_TESTS,
+    ),
+    Mutant(
+        "pods of a snapshot that were told to terminate later terminate now",
+        f"{CONTROLLERS}/pods.py",
+        "deleted=world.now + after,",
+        "deleted=world.now,",
+        QUOTA_RELEASE_TESTS,
     ),
     Mutant(
         "pods of a live cluster keep the index that nobody gave them",

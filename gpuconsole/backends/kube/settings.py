@@ -21,6 +21,7 @@ from gpuconsole.scheduling.kueue import gates
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.configuration.loading import load_text
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
+from gpuconsole.sim import latencies
 from gpuconsole.sim.policy import SimPolicy
 
 LOG = logging.getLogger(__name__)
@@ -58,11 +59,12 @@ def _admitting(
 ) -> tuple[SimPolicy, tuple[str, ...]]:
     """A simulation with the cluster's Kueue, if it has one."""
     if not any(kind.source == CLUSTER_QUEUE for kind in served):
-        return SimPolicy(kueue=None), ()
+        return SimPolicy(kueue=None, latencies=latencies.DEFAULT_LATENCIES), ()
     if given is not None:
-        return SimPolicy(kueue=given), ()
+        return SimPolicy(kueue=given, latencies=latencies.DEFAULT_LATENCIES), ()
     config, troubles = _kueue(connection)
-    return (SimPolicy() if config is None else SimPolicy(kueue=config)), troubles
+    policy = SimPolicy(latencies=latencies.DEFAULT_LATENCIES)
+    return (policy if config is None else replace(policy, kueue=config)), troubles
 
 
 def engines_of(served: Sequence[Served]) -> Engines:

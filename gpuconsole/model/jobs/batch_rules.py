@@ -41,6 +41,8 @@ def batch_rules(spec: Reader, pods: PodSet, notes: Reader) -> BatchRules:
             for rule in spec.mapping("successPolicy").items("rules", MOST_RULES)
         ),
         pod_duration=_own_duration(spec),
+        # Kubernetes' SetDefaults_Job: with a podFailurePolicy the default is Failed, and nothing else is valid.
+        replaces_failed=spec.text("podReplacementPolicy") == "Failed" or "podFailurePolicy" in spec,
         synced=notes.text(SYNC_COMPLETIONS) in TRUE,
         together=_is_gang(pods, notes),
     )

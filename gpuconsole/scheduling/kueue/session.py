@@ -153,6 +153,15 @@ class Session:
         return not state.idle or (bool(state.progress) and state.idle <= state.setup.most_flavors)
 
     @property
+    def flavors_left(self) -> int:
+        """How many flavors the heads search in turn that have some left to try; 0 if no head has.
+
+        Kueue tries such a head in every cycle, and each cycle goes on where the last one stopped, until its ClusterQueue
+        changes (LastAssignment and AllocatableResourceGeneration).
+        """
+        return self._state.setup.most_flavors if self._state.progress else 0
+
+    @property
     def has_active(self) -> bool:
         """True if some queue that is open has a workload that would be tried."""
         state = self._settled

@@ -83,7 +83,7 @@ class Fleet(Struct, kw_only=True):
             self.stirred = True
         if pod.node:
             self.stirred = True
-            if now in (pod.bound, pod.finished, pod.deleted):
+            if now in (pod.bound, pod.finished) or pod.deleted >= now:
                 self.moved[pod.node] = now
 
     def forget_node(self, node: str) -> None:

@@ -1,27 +1,36 @@
-"""How Workloads lose their place: evicted, released when their last pod is gone, back in their queue after a back-off.
+"""How Workloads lose their quota: evicted, released when their job is no longer active, requeued after a back-off.
 
-An evicted Workload holds its quota until its last pod is gone (Kueue: workload controller, job reconciler).
+When a job is no longer active depends on its kind (Kueue: job reconciler and `IsActive` of each integration; see
+`model.jobs.quota_release`). Pods that still terminate then keep their nodes, as kube-scheduler counts them.
 """
 
 from msgspec.structs import replace
 
 from gpuconsole.model.choices import Choice
-from gpuconsole.model.clock import SECOND, Span
+from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.decisions import Preempt, Rule
 from gpuconsole.model.events import What
 from gpuconsole.model.job import JobPhase
+from gpuconsole.model.job_rules import BatchRules
+from gpuconsole.model.jobs import quota_release
+from gpuconsole.model.jobs.quota_release import CONTROLLER_DELAYS, FAST_RELEASE_GATE, NO_DELAY, QuotaRelease
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import announcements, conditions
 from gpuconsole.scheduling.kueue.config import DEFAULT
+from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
 from gpuconsole.sim.controllers import jobphases, pods, standing, watching, work
 from gpuconsole.sim.controllers.workloads import tell
+from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.kernel import BackoffEnds, Release
+from gpuconsole.sim.latencies import Step
 from gpuconsole.sim.world import World
 
+LAUNCHER = "launcher"
+"""The pod set of an MPIJob whose pod starts the others."""
 _BACKS_OFF = (conditions.ADMISSION_CHECK, conditions.PODS_READY_TIMEOUT)
 """Evictions after which a workload waits for its back-off."""
 REACTION = SECOND
-"""How long controllers take to suspend a job none of whose pods has a node.
+"""From the eviction until the quota is free where no pod is waited for and the policy has no latencies.
 
 Some time has to pass: two workloads that evict each other in turn would stop the clock.
 """
@@ -49,6 +58,7 @@ def evict(
 
     `by`, `rule` and `choice` name the preemptor, why it chose this one, and how; `cause` is what was behind the reason.
     """
+    was_ready = workload.is_true(PODS_READY)
     loss = work.interrupt(world, workload.key)
     stored = world.workload(workload.key)
     if stored is not None:
@@ -75,35 +85,103 @@ def evict(
         world.unchecked[workload.key] = None
     jobphases.mark(world, workload.owner, JobPhase.SUSPENDED, suspended=True)
     if not workload.cluster and not workload.parent:
-        _withdraw(world, workload.key, message)
+        _stop(world, workload, message, was_ready=was_ready)
 
 
-def _withdraw(world: World, key: str, message: str) -> None:
-    """Delete the pods. Without any on a node the quota is free when the controllers have seen to it."""
+def _stop(world: World, workload: Workload, message: str, *, was_ready: bool) -> None:
+    """Suspend the job, whose pods are deleted; its quota is free when its integration calls it inactive."""
+    key, kind = workload.key, kind_of(workload)
     crew = world.crews.get(key)
-    if crew is not None and crew.running + crew.leaving:
-        world.dirty[key] = None
-        pods.remove(world, pods.pods_of(world, crew), "Evicted", message)
-        return
+    had_pods = crew is not None and bool(crew.present)
+    on_nodes = crew is not None and bool(crew.running + crew.leaving)
     if crew is not None:
-        pods.remove(world, pods.pods_of(world, crew), "Evicted", message)
-        pods.disband(world, crew)
-    world.kernel.at(world.now + REACTION, Release(key, world.now))
+        after = _until_deletion(world, key, kind, world.now)
+        pods.remove(world, pods.pods_of(world, crew), "Evicted", message, after=after)
+        if not on_nodes:
+            pods.disband(world, world.crews[key])
+    if on_nodes and _rule(world, kind, was_ready=was_ready) is not QuotaRelease.WITHOUT_ACTIVE_PODS:
+        world.dirty[key] = None
+        return
+    steps: tuple[Step, ...] = ("status_update",) if had_pods else ()
+    latency = world.latency("job_suspend", *steps, "workload_reconcile", of=(key, world.now))
+    at = _polled(kind, world.now, world.now + (latency or REACTION))
+    world.kernel.at(at, Release(key, world.now))
 
 
-def release_later(world: World, timer: Release) -> None:
-    """The controllers have seen to an eviction that no pod delayed."""
-    workload = world.workload(timer.workload)
-    evicted = workload.condition(conditions.EVICTED) if workload is not None else None
-    if evicted is not None and evicted.status and evicted.since == timer.evicted:
-        release(world, timer.workload)
+def _until_deletion(world: World, key: str, kind: str, evicted: Time) -> Span:
+    """How long it takes from an eviction until the pods are deleted."""
+    delay = CONTROLLER_DELAYS.get(kind, NO_DELAY)
+    return delay.deletion + world.latency("job_suspend", "pod_deletion", of=(key, evicted))
+
+
+def go_on(world: World, workload: Workload) -> None:
+    """Go on with an eviction that began before the simulation did."""
+    evicted, crew = workload.condition(conditions.EVICTED), world.crews.get(workload.key)
+    since, kind = evicted.since if evicted is not None else world.now, kind_of(workload)
+    if crew is not None:
+        after = max(0, since + _until_deletion(world, workload.key, kind, since) - world.now)
+        message = evicted.message if evicted is not None else ""
+        pods.remove(world, pods.pods_of(world, crew), "Evicted", message, after=after)
+        if _rule(world, kind) is not QuotaRelease.WITHOUT_ACTIVE_PODS:
+            return  # Its pods are waited for.
+    latency = world.latency("job_suspend", "status_update", "workload_reconcile", of=(workload.key, since))
+    world.kernel.at(max(world.now, since + (latency or REACTION)), Release(workload.key, since))
+
+
+def kind_of(workload: Workload) -> str:
+    """The kind of the job that a Workload stands for; empty for one without a job."""
+    return workload.owner.partition("/")[0]
+
+
+def _rule(world: World, kind: str, *, was_ready: bool = True) -> QuotaRelease:
+    config = world.policy.kueue or DEFAULT
+    return quota_release.quota_release(kind, fast_release=config.enabled(FAST_RELEASE_GATE), was_ready=was_ready)
+
+
+def _polled(kind: str, evicted: Time, stopped: Time) -> Time:
+    """When a controller that looks at intervals notices what happened."""
+    interval = CONTROLLER_DELAYS.get(kind, NO_DELAY).polling
+    return evicted - (evicted - stopped) // interval * interval if interval else stopped
+
+
+def release_when_stopped(world: World, crew: Crew, workload: Workload) -> None:
+    """Release the quota of an evicted workload whose integration waits for pods, once it waits for none."""
+    kind = kind_of(workload)
+    rule = _rule(world, kind)
+    if rule is QuotaRelease.WITHOUT_ACTIVE_PODS:
+        return  # It is released by its timer.
+    counted = pods.pods_of(world, crew)
+    if rule is QuotaRelease.LAUNCHER_STOPPED:
+        counted = [pod for pod in counted if pod.pod_set == LAUNCHER]
+    if any(not pod.done for pod in counted):
+        return
+    evicted = workload.condition(conditions.EVICTED)
+    since = evicted.since if evicted is not None else world.now
+    stopped = world.now + world.latency("workload_reconcile", of=(workload.key, since))
+    at = _polled(kind, since, stopped)
+    if at > world.now:
+        world.kernel.at(at, Release(workload.key, since))
+    else:
+        release(world, workload.key)
+
+
+def is_released_by(workload: Workload, timer: Release) -> bool:
+    """True if a timer is about the eviction of a workload that is the last one, and not over."""
+    evicted = workload.condition(conditions.EVICTED)
+    return evicted is not None and evicted.status and evicted.since == timer.evicted
 
 
 def release(world: World, key: str) -> None:
-    """The last pod of an evicted workload is gone: its quota is free, and it goes back to its queue."""
+    """The job of an evicted workload is no longer active: its quota is free, and it goes back to its queue.
+
+    Where its kind starts again beside pods that still terminate, these are not waited for any more.
+    """
     workload = world.workload(key)
     if workload is None or not workload.reserved:
         return
+    crew = world.crews.get(key)
+    if crew is not None and starts_beside_old_pods(world, workload):
+        pods.leave_behind(world, crew)
     released = standing.not_ready(conditions.release(workload, world.now, granular=world.granular), world.now)
     if conditions.is_deactivated(released) and released.active:
         released = conditions.requeue(released, "Reactivated", "The workload was reactivated", world.now)
@@ -118,6 +196,13 @@ def release(world: World, key: str) -> None:
         latency = conditions.eviction_latency(workload, released, world.now)
         _tell_requeued(world, released, workload.cluster_queue, waited=latency[2] if latency is not None else 0)
     standing.check(world, released)
+
+
+def starts_beside_old_pods(world: World, workload: Workload) -> bool:
+    """True if the job would start again while its old pods still terminate."""
+    job = world.job(workload.owner) if workload.owner else None
+    failed_only = job is not None and isinstance(job.rules, BatchRules) and job.rules.replaces_failed
+    return quota_release.starts_beside_old_pods(kind_of(workload), replaces_failed_only=failed_only)
 
 
 def _tell_requeued(world: World, workload: Workload, queue: str, *, waited: Span = 0) -> None:

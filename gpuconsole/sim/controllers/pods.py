@@ -4,13 +4,14 @@ from collections.abc import Collection, Iterable, Sequence
 
 from msgspec.structs import replace
 
+from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.decisions import Bind
 from gpuconsole.model.events import What
 from gpuconsole.model.text import MAX_NAME
 from gpuconsole.scheduling.queue_names import group_key, own_queue, queue_by
 from gpuconsole.sim.controllers import pod_groups, quotas
-from gpuconsole.sim.crews import Crew, crew_key
+from gpuconsole.sim.crews import Crew, crew_key, is_member
 from gpuconsole.sim.kernel import PodsGone
 from gpuconsole.sim.world import World
 
@@ -74,14 +75,21 @@ def dismiss(world: World, crew: Crew, surplus: Collection[str], reason: str) -> 
     """Delete pods that a crew does without from now on."""
     pods = [pod for key in surplus if (pod := world.pod(key)) is not None and not pod.done]
     kept = tuple(key for key in crew.pods if key not in surplus)
-    running = crew.running - sum(bool(pod.node) and not pod.deleted for pod in pods)
+    on_nodes = [pod for pod in pods if pod.node and not pod.deleted]
+    running = crew.running - len(on_nodes)
+    starting = crew.starting - sum(not pod.started for pod in on_nodes)
     leaving = crew.leaving - sum(bool(pod.deleted) for pod in pods)
     missing = crew.missing - (len(surplus) - len(pods))
-    world.crew(replace(crew, need=len(kept), pods=kept, running=running, leaving=leaving, missing=missing))
+    counts = {"running": running, "starting": starting, "leaving": leaving, "missing": missing}
+    world.crew(replace(crew, need=len(kept), pods=kept, **counts))
     for pod in pods:
         # Nobody's any more, so that nobody misses it when it is gone.
         alone = replace(pod, workload="", job="", gang="", gang_size=0)
-        world.crews[crew_key(alone)] = Crew(key=crew_key(alone), pods=(pod.key,), running=int(bool(pod.node)))
+        on_node = bool(pod.node)
+        starting = on_node and not pod.started
+        world.crews[crew_key(alone)] = Crew(
+            key=crew_key(alone), pods=(pod.key,), running=int(on_node), starting=int(starting)
+        )
         world.put(alone)
         remove(world, [alone], reason)
 
@@ -97,26 +105,26 @@ def with_free_name(world: World, pod: Pod) -> Pod:
 
 
 def bind(world: World, decision: Bind) -> None:
-    """A pod gets its node and its GPUs, and runs."""
+    """A pod gets its node and its GPUs. It runs at once where containers take no time to start."""
     pod = world.pod(decision.pod)
     if pod is None or pod.node:
         return
-    now = world.now
+    now, starts = world.now, world.policy.latencies is None
     bound = replace(
         pod,
         node=decision.node,
         gpus=decision.gpus,
         slices=decision.slices,
-        phase=PodPhase.RUNNING,
+        phase=PodPhase.RUNNING if starts else PodPhase.PENDING,
         bound=now,
-        started=now,
+        started=now if starts else 0,
         nominated_node="",
         reason="",
         message="",
     )
     world.put(bound)
     crew = world.crews[crew_key(pod)]
-    world.crew(replace(crew, running=crew.running + 1))
+    world.crew(replace(crew, running=crew.running + 1, starting=crew.starting + (not starts)))
     world.tell(
         What.POD_BOUND,
         workload=subject(pod),
@@ -129,19 +137,32 @@ def bind(world: World, decision: Bind) -> None:
     )
 
 
-def remove(world: World, pods: Iterable[Pod], reason: str, message: str = "") -> None:
-    """Delete pods. One that has a node keeps it for its grace period; any other is gone at once."""
+def start(world: World, pod: Pod) -> Pod:
+    """The containers of a pod that has a node have started."""
+    started = replace(pod, phase=PodPhase.RUNNING, started=world.now)
+    world.put(started)
+    crew = world.crews[crew_key(pod)]
+    world.crew(replace(crew, starting=crew.starting - 1))
+    return started
+
+
+def remove(world: World, pods: Iterable[Pod], reason: str, message: str = "", *, after: Span = 0) -> None:
+    """Delete pods, `after` which their controllers ask for it. One without a node is gone at once.
+
+    One that has a node keeps it for its grace period, if its containers have started.
+    """
     leaving: dict[int, list[tuple[str, str]]] = {}
     for pod in pods:
         if pod.deleted:
             continue
-        grace = pod.template.grace_period
+        grace = after + (pod.template.grace_period if pod.started else 0)
         if not pod.node or pod.done or grace <= 0:
             vanish(world, pod)
             continue
-        world.put(replace(pod, deleted=world.now, reason=reason, message=message))
+        world.put(replace(pod, deleted=world.now + after, reason=reason, message=message))
         crew = world.crews[crew_key(pod)]
-        world.crew(replace(crew, running=crew.running - 1, leaving=crew.leaving + 1))
+        starting = crew.starting - (not pod.started)
+        world.crew(replace(crew, running=crew.running - 1, starting=starting, leaving=crew.leaving + 1))
         leaving.setdefault(grace, []).append((pod.key, pod.uid))
     for grace, gone in leaving.items():
         world.kernel.at(world.now + grace, PodsGone(tuple(gone)))
@@ -174,6 +195,14 @@ def succeed(world: World, crew: Crew) -> None:
             vanish(world, pod)
         elif pod.phase is not PodPhase.SUCCEEDED:
             world.put(replace(pod, phase=PodPhase.SUCCEEDED, finished=world.now, reason="", message=""))
+    disband(world, crew)
+
+
+def leave_behind(world: World, crew: Crew) -> None:
+    """Forget a crew whose job may start again while its pods still terminate: these belong to no gang any more."""
+    for pod in pods_of(world, crew):
+        if pod.gang:
+            world.put(replace(pod, gang="", gang_size=0))
     disband(world, crew)
 
 
@@ -212,10 +241,10 @@ def vanish(world: World, pod: Pod) -> None:
 def _leave(world: World, pod: Pod) -> None:
     """Count a pod of a crew as missing."""
     crew = world.crews.get(crew_key(pod))
-    if crew is None:
+    if crew is None or not is_member(pod, crew):
         return
     if pod.deleted:
         crew = replace(crew, leaving=crew.leaving - 1)
     elif pod.node:
-        crew = replace(crew, running=crew.running - 1)
+        crew = replace(crew, running=crew.running - 1, starting=crew.starting - (not pod.started))
     world.crew(replace(crew, missing=crew.missing + 1))

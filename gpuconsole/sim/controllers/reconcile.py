@@ -29,6 +29,7 @@ from gpuconsole.sim.controllers.solo import reconciling as solo
 from gpuconsole.sim.controllers.specs import job_pods, workload_pods
 from gpuconsole.sim.controllers.volcano import acting, members
 from gpuconsole.sim.crews import Crew
+from gpuconsole.sim.kernel import Release
 from gpuconsole.sim.world import World
 
 _FIRST_BACKOFF = 10 * SECOND
@@ -91,8 +92,7 @@ def _reconcile(world: World, crew: Crew) -> None:
     elif workload is not None and workload.is_true("Evicted"):
         if not crew.present:
             pods.disband(world, crew)
-            if not _replaced(world, job):
-                evicting.release(world, workload.key)
+        evicting.release_when_stopped(world, crew, workload)
     elif _is_halted(workload, job):
         if not crew.present:
             pods.disband(world, crew)
@@ -106,10 +106,19 @@ def _reconcile(world: World, crew: Crew) -> None:
         _give_up(world, crew)
     elif crew.missing and world.now >= crew.hold:
         _make_again(world, crew, workload, job)
-    elif crew.start is None and crew.running >= crew.need and not crew.leaving:
+    elif crew.start is None and crew.started >= crew.need and not crew.leaving:
         _begin(world, crew, workload)
-    elif workload is not None and crew.start is not None and crew.running >= crew.need:
+    elif workload is not None and crew.start is not None and crew.started >= crew.need:
         _all_ready(world, workload)
+
+
+def released(world: World, timer: Release) -> None:
+    """The job of a workload that was evicted then is no longer active."""
+    workload = world.workload(timer.workload)
+    if workload is None or not evicting.is_released_by(workload, timer):
+        return
+    if not _replaced(world, world.job(workload.owner) if workload.owner else None):
+        evicting.release(world, workload.key)
 
 
 def _is_halted(workload: Workload | None, job: Job | None) -> bool:
@@ -135,7 +144,7 @@ def _recreates(job: Job) -> bool:
 def _look_at_volcano(world: World, crew: Crew, job: Job) -> None:
     """Volcano's controller makes and deletes the pods; their work goes on while enough of them run."""
     crew = members.recount(world, job, crew)
-    if crew.start is None and crew.running >= crew.need and job.volcano_status.phase is VolcanoPhase.RUNNING:
+    if crew.start is None and crew.started >= crew.need and job.volcano_status.phase is VolcanoPhase.RUNNING:
         _begin(world, crew, None)
 
 

@@ -221,7 +221,7 @@ def _interrupt_each(world: World, crew: Crew, notice: Span, stopped: Sequence[Po
         return NOTHING
     losses, saved = [], dict(job.batch.saved)
     for pod in stopped:
-        if not pod.node or pod.done or pod.deleted:
+        if not pod.started or pod.done or pod.deleted:
             continue
         todo = pod_task(world, crew, pod)
         ran = world.now - pod.started

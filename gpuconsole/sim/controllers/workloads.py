@@ -15,6 +15,7 @@ from gpuconsole.scheduling.kueue.requests import reserved_at
 from gpuconsole.sim.controllers import deadlines, jobphases, pods, standing, watching
 from gpuconsole.sim.controllers.specs import started_pods
 from gpuconsole.sim.crews import Crew
+from gpuconsole.sim.kernel import MakePods
 from gpuconsole.sim.world import World
 
 FAILED_TO_START = "FailedToStart"
@@ -70,8 +71,22 @@ def start(world: World, workload: Workload, *told: Announcement) -> None:
         waited=world.now - announcements.queued_since(workload),
         told=(*told, announcements.admitted(workload, max(0, world.now - reserved_at(workload, world.now)))),
     )
-    make_pods(world, workload)
+    unsuspended = world.latency("job_unsuspend", "pod_creation", of=(workload.key, workload.uid))
+    if unsuspended:
+        world.kernel.at(world.now + unsuspended, MakePods(workload.key, world.now))
+    else:
+        make_pods(world, workload)
     watching.watch(world, workload)
+
+
+def job_unsuspended(world: World, timer: MakePods) -> None:
+    """The pods of an admitted workload are made, unless it lost its quota or ended meanwhile."""
+    workload = world.workload(timer.workload)
+    if workload is None or not workload.admitted or workload.finished or workload.is_true(conditions.EVICTED):
+        return
+    admitted = workload.condition(conditions.ADMITTED)
+    if admitted is not None and admitted.since == timer.admitted:
+        make_pods(world, workload)
 
 
 def make_pods(world: World, workload: Workload) -> None:
@@ -97,7 +112,7 @@ def make_pods(world: World, workload: Workload) -> None:
     jobphases.mark(world, workload.owner, JobPhase.PENDING, suspended=False)
     deadlines.begin(world, workload.owner)
     job = world.job(workload.owner) if workload.owner else None
-    crew = Crew(key=workload.key, workload=workload.key, job=workload.owner, need=len(made))
+    crew = Crew(key=workload.key, workload=workload.key, job=workload.owner, need=len(made), formed=world.now)
     if job is not None and job.solo:
         pods.form(world, replace(crew, solo=True), ())
     else:

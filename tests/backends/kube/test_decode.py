@@ -287,6 +287,7 @@ def test_how_far_a_job_is_and_when_it_gives_up() -> None:
         most_failed=2,
         failure_rules=(FailureRule(action="Ignore", conditions=("Gone",)),),
         success_rules=(SuccessRule(count=3),),
+        replaces_failed=True,
     )
 
 

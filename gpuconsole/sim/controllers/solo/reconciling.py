@@ -28,7 +28,7 @@ def look(world: World, crew: Crew, workload: Workload | None, job: Job) -> None:
             return
     if world.now >= crew.hold:
         crew = _fill(world, crew, workload, job, present)
-    if crew.running and crew.start is None:
+    if crew.started and crew.start is None:
         _begin(world, crew, workload)
     _note_ready(world, crew, workload, job)
 
@@ -57,6 +57,7 @@ def _fill(world: World, crew: Crew, workload: Workload | None, job: Job, present
             world.crews[crew.key],
             pods=tuple(pod.key for pod in (*kept, *made)),
             running=sum(bool(pod.node) and not pod.deleted for pod in kept),
+            starting=sum(bool(pod.node) and not pod.deleted and not pod.started for pod in kept),
             leaving=sum(bool(pod.deleted) for pod in kept),
             missing=0,
         )
@@ -78,7 +79,7 @@ def _due(world: World, workload: Workload | None, job: Job, present: Sequence[Po
 
 def _next_in_order(wanted: Sequence[Pod], there: set[tuple[str, int]], present: Sequence[Pod]) -> list[Pod]:
     """The first pod that is not there, if all before it run (a StatefulSet makes one after the other)."""
-    running = {(pod.pod_set, pod.index) for pod in present if pod.node and not pod.deleted}
+    running = {(pod.pod_set, pod.index) for pod in present if pod.started and not pod.deleted}
     for pod in wanted:
         if (pod.pod_set, pod.index) not in there:
             return [pod]
@@ -91,7 +92,7 @@ def _begin(world: World, crew: Crew, workload: Workload | None) -> None:
     """Its first pods run."""
     world.crews[crew.key] = replace(crew, start=world.now)
     jobphases.mark(world, crew.job, JobPhase.RUNNING)
-    members = [pod for pod in pods.pods_of(world, crew) if pod.node and not pod.done]
+    members = [pod for pod in pods.pods_of(world, crew) if pod.started and not pod.done]
     world.tell(
         What.STARTED,
         workload=crew.workload or crew.job,
@@ -105,12 +106,12 @@ def _begin(world: World, crew: Crew, workload: Workload | None) -> None:
 
 def _note_ready(world: World, crew: Crew, workload: Workload | None, job: Job) -> None:
     """Its Workload is ready while as many pods run, or are done, as were admitted."""
-    if workload is None or workload.is_true(PODS_READY) or not crew.running:
+    if workload is None or workload.is_true(PODS_READY) or not crew.started:
         return
     done = (
         progress.finished(job, progress.pieces(job.rules, limit(job, workload)))
         if isinstance(job.rules, BatchRules)
         else 0
     )
-    if crew.running + done >= limit(job, workload):
+    if crew.started + done >= limit(job, workload):
         world.put(standing.ready(workload, world.now))

@@ -1,5 +1,7 @@
 """One pod that works for itself: when its work ends, and what is left of it when it is lost."""
 
+from collections.abc import Iterable, Mapping, Sequence
+
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules
@@ -7,12 +9,31 @@ from gpuconsole.scheduling.kueue.pod_counts import reclaim
 from gpuconsole.sim.controllers import pods, work
 from gpuconsole.sim.controllers.solo import progress
 from gpuconsole.sim.crews import Crew, crew_key
-from gpuconsole.sim.kernel import PodEnds
+from gpuconsole.sim.kernel import PodEnds, PodsStart
 from gpuconsole.sim.world import World
 
 
+def start_later(world: World, bound: Mapping[str, Sequence[Pod]]) -> None:
+    """Have the containers of pods start that were bound just now; by crew, whose pods start together."""
+    for key, pods_of_crew in bound.items():
+        if world.policy.latencies is None:
+            for pod in pods_of_crew:
+                begin(world, pod)
+        else:
+            at = world.now + world.latency("bind", "start", of=(key, pods_of_crew[0].uid))
+            world.kernel.at(at, PodsStart(tuple((pod.key, pod.uid) for pod in pods_of_crew)))
+
+
+def start(world: World, started: Iterable[tuple[str, str]]) -> None:
+    """The containers of these pods (key and uid) start, unless their pods were deleted or lost meanwhile."""
+    for key, uid in started:
+        pod = world.pod(key)
+        if pod is not None and pod.uid == uid and not (pod.done or pod.deleted or pod.started):
+            begin(world, pods.start(world, pod))
+
+
 def begin(world: World, pod: Pod) -> None:
-    """A pod has its node and begins to work."""
+    """A pod's containers have started, and it begins to work."""
     crew = world.crews.get(crew_key(pod))
     todo = None if crew is None or not crew.solo else work.pod_task(world, crew, pod)
     if todo is not None and todo.duration is not None:

@@ -50,6 +50,7 @@ def recount(world: World, job: Job, crew: Crew) -> Crew:
         pods=tuple(pod.key for pod in pods),
         need=max(spec_of(job).min_available, 1),
         running=sum(bool(pod.node) and not pod.deleted and not pod.done for pod in pods),
+        starting=sum(bool(pod.node) and not (pod.deleted or pod.done or pod.started) for pod in pods),
         leaving=sum(bool(pod.node) and pod.deleted > 0 and not pod.done for pod in pods),
         missing=sum(pod.done for pod in pods),
     )

@@ -70,7 +70,7 @@ def work_done(world: World, job: Job) -> bool:
     crew = world.crews.get(job.key)
     if crew is not None:
         world.crews[job.key] = replace(crew, start=None)
-    running = [pod for pod in pods_of_job(world, job) if pod.node and not pod.done and not pod.deleted]
+    running = [pod for pod in pods_of_job(world, job) if pod.started and not pod.done and not pod.deleted]
     deciding = _deciding(job)
     for pod in [pod for pod in running if task_of_pod(pod) in deciding] or running:
         pods.end(world, pod)
