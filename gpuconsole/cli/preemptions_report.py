@@ -170,9 +170,9 @@ def _told(one: Preemption) -> list[str]:
         fate = "nobody knows what became of the preemptor"
     elif one.by_admitted is None:
         fate = f"{called(one.by)} {'was gone before it had a place' if one.in_vain else 'has no place yet'}"
-    freed = "nobody knows when its GPUs were free" if one.freed_unknown else "GPUs not free yet"
+    freed = "when its quota was released is unknown" if one.freed_unknown else "quota not released yet"
     if one.freed_after_seconds is not None:
-        freed = f"GPUs free after {_freed(one).replace('≤', 'at most')}"
+        freed = f"quota released after {_freed(one).replace('≤', 'at most')}"
     lines = [
         f"{one.time}  {called(one.victim)} ({victim})",
         f"  made room for {called(one.by)} ({by}): {one.rule}",

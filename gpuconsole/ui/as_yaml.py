@@ -174,7 +174,9 @@ def as_manifest(thing: Object) -> dict[str, Any]:
         owners = owner_references(thing, API_VERSIONS)
         parts["metadata"] |= {"ownerReferences": owners} if owners else {}
     if isinstance(thing, Pod):
-        deleted = {"deletionTimestamp": format_time(thing.deleted)} if thing.deleted else {}
+        grace = thing.template.grace_period
+        end = {"deletionTimestamp": format_time(thing.deleted + grace), "deletionGracePeriodSeconds": grace // SECOND}
+        deleted = end if thing.deleted else {}
         parts["metadata"] |= present(**deleted, ownerReferences=owner_reference(thing.job, API_VERSIONS))
     return {
         "apiVersion": GROUPS_OF_KUBERNETES if is_of_kubernetes(thing) else API_VERSIONS.get(kind, "v1"),

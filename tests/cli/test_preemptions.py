@@ -50,7 +50,7 @@ def test_of_one_workload_it_is_told_who_else_was_considered(gpuconsole: Line) ->
         "",
         "2026-01-05T09:20:00Z  research/rlhf (/org-cohort/cq-research, priority 0, 6 GPUs)",
         "  made room for prod/serve-more (/org-cohort/cq-prod, priority 0): reclaim in cohort",
-        "  lost 6.0 GPU-hours, 13.26 $; GPUs free after 1s; prod/serve-more was admitted at 2026-01-05T09:20:01Z",
+        "  lost 6.0 GPU-hours, 13.26 $; quota released after 1s; prod/serve-more was admitted at 2026-01-05T09:20:01Z",
         "  considered, in order (share ~166 ‰ ← 0 ‰):",
         "     WORKLOAD         QUEUE        PRIORITY  WHAT BECAME OF IT",
         "     research/rlhf    cq-research         0  evicted",
@@ -114,7 +114,7 @@ def test_what_was_recorded_outlives_the_cluster(gpuconsole: Line) -> None:
     assert result.lines[3:7] == [
         "2026-03-01T12:00:00Z  r/a (priority 0, 2 GPUs)",
         "  made room for p/b (priority 0): priority in the queue",
-        "  lost 0.0 GPU-hours, 0.00 $; GPUs free after 1m; p/b has no place yet",
+        "  lost 0.0 GPU-hours, 0.00 $; quota released after 1m; p/b has no place yet",
         "  considered, in order (share 100 ‰ ← 0 ‰):",
     ]
     document = json.loads(gpuconsole("preemptions", "--history", "-o", "json").out)
@@ -174,7 +174,7 @@ def test_what_nobody_knows_to_be_lost_is_told_as_unknown(gpuconsole: Line, tmp_p
     alone = gpuconsole("preemptions", "r/c", "--history").lines
     assert alone[0] == "1 preemption: unknown GPU-hours lost, cost unknown"
     assert alone[5].startswith(
-        "  lost an unknown amount of work, done before anybody looked; nobody knows when its GPUs were free; "
+        "  lost an unknown amount of work, done before anybody looked; when its quota was released is unknown; "
     )
     answer = json.loads(gpuconsole("preemptions", "--history", "-o", "json").out)["answer"]
     assert [(one["victim"], one["lost_gpu_hours"], one["cost"]) for one in answer["preemptions"]] == [
@@ -253,7 +253,7 @@ def test_what_the_pods_of_a_job_lost_belongs_to_it_where_no_workload_stands_for_
         "",
         "2026-01-05T08:20:00Z  default/sweep-worker-1 (research, priority 0, 1 GPU)",
         "  made room for default/deadline-worker-0 (research, priority 1000): priority in the queue",
-        "  lost 0.7 GPU-hours, 1.33 $; GPUs not free yet; default/deadline-worker-0 has no place yet",
+        "  lost 0.7 GPU-hours, 1.33 $; quota not released yet; default/deadline-worker-0 has no place yet",
     ]
 
 

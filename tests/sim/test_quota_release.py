@@ -200,14 +200,14 @@ RELEASES: dict[str, tuple[Times, Times, Times]] = {
     "PyTorchJob": (Times(1, 1), Times(1, 5), Times(1, 30)),
     "RayJob": (Times(1, 1), Times(1, 5), Times(1, 30)),
     "Deployment": (Times(1, 1), Times(1, 5), Times(1, 30)),
-    "PodGroup": (Times(0, 0), Times(5, 5), Times(30, 30)),
-    "StatefulSet": (Times(0, 0), Times(5, 5), Times(30, 30)),
+    "PodGroup": (Times(1, 1), Times(5, 5), Times(30, 30)),
+    "StatefulSet": (Times(1, 1), Times(5, 5), Times(30, 30)),
     # Its workers have twice the grace period of its launcher.
-    "MPIJob": (Times(0, 0), Times(5, 10), Times(30, 60)),
+    "MPIJob": (Times(1, 1), Times(5, 10), Times(30, 60)),
     # KubeRay deletes the pods after 2 s.
     "RayCluster": (Times(2, 2), Times(7, 7), Times(32, 32)),
     # The AppWrapper controller looks every 5 s.
-    "AppWrapper": (Times(0, 0), Times(5, 5), Times(30, 30)),
+    "AppWrapper": (Times(5, 5), Times(5, 5), Times(30, 30)),
 }
 
 

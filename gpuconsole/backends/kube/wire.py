@@ -15,6 +15,7 @@ class Meta(TypedDict, total=False):
     resourceVersion: Any
     creationTimestamp: Any
     deletionTimestamp: Any
+    deletionGracePeriodSeconds: Any
     labels: Any
     annotations: Any
     ownerReferences: Any

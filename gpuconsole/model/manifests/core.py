@@ -7,7 +7,7 @@ from gpuconsole.model.apiserver.kai.pods import check_gpu_request
 from gpuconsole.model.apiserver.volcano.groups import check_pod
 from gpuconsole.model.apiserver.volcano.objections import report
 from gpuconsole.model.apiserver.volcano.shapes import POD, fits
-from gpuconsole.model.clock import Time
+from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import (
     SYSTEM_PRIORITIES,
     LimitRange,
@@ -130,11 +130,21 @@ def pod(reader: Reader, now: Time) -> Pod:
         phase=status.choice("phase", PodPhase.PENDING, also={"Unknown": PodPhase.FAILED}),
         node=spec.text("nodeName"),
         started=status.moment("startTime") or 0,
-        deleted=reader.mapping("metadata").moment("deletionTimestamp") or 0,
+        deleted=_deleted(reader.mapping("metadata")),
         nominated_node=status.text("nominatedNodeName"),
         **_why(status),
         unready=any(not place.flag("ready") for place in status.items("containerStatuses")) and _runs(status),
     )
+
+
+def _deleted(meta: Reader) -> Time:
+    """When the deletion of a pod was asked for; 0 if it was not.
+
+    The API server sets `deletionTimestamp` to the end of the grace period (apiserver registry/rest/delete.go,
+    BeforeDelete).
+    """
+    end = meta.moment("deletionTimestamp") or 0
+    return end - (meta.optional("deletionGracePeriodSeconds", low=0) or 0) * SECOND if end else 0
 
 
 def _why(status: Reader) -> dict[str, Any]:

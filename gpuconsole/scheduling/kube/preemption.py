@@ -100,8 +100,12 @@ def _without(state: NodeState, movable: Iterable[Seat]) -> NodeState:
 
 
 def movable_on(state: NodeState, priority: int) -> list[Seat]:
-    """The pods of a node that have to go, or are going, where one of this priority wants to come."""
-    return [seat for seat in state.seats.values() if seat.leaving or seat.priority < priority]
+    """The pods of a node that one of this priority may preempt, those that terminate already included.
+
+    A terminating pod of the same or a higher priority is none: its node is tried again when it is gone (kube-scheduler
+    1.36 defaultpreemption: isPreemptionAllowed).
+    """
+    return [seat for seat in state.seats.values() if seat.priority < priority]
 
 
 def _emptied(state: NodeState, shape: Shape, priority: int, movable: Iterable[Seat]) -> dict[str, int]:

@@ -158,7 +158,8 @@ def release_when_stopped(world: World, crew: Crew, workload: Workload) -> None:
     evicted = workload.condition(conditions.EVICTED)
     since = evicted.since if evicted is not None else world.now
     stopped = world.now + world.latency("workload_reconcile", of=(workload.key, since))
-    at = _polled(kind, since, stopped)
+    least = since + REACTION if world.policy.latencies is None else since
+    at = _polled(kind, since, max(stopped, least))
     if at > world.now:
         world.kernel.at(at, Release(workload.key, since))
     else:

@@ -103,6 +103,15 @@ def test_why_a_pod_waits_is_its_condition() -> None:
     assert (pod.reason, pod.message) == ("Unschedulable", "0/8 nodes are available: 8 Insufficient gpu.")
 
 
+def test_the_deletion_of_a_pod_was_asked_for_a_grace_period_before_its_deletion_timestamp() -> None:
+    """The API server sets `deletionTimestamp` to the end of the grace period."""
+    document = documents.pod("p")
+    document["metadata"] |= {"deletionTimestamp": "2026-01-05T09:00:30Z", "deletionGracePeriodSeconds": 30}
+    pod = read(PODS, document)
+    assert isinstance(pod, Pod)
+    assert pod.deleted == NOW
+
+
 WANTED = {
     "one with GPUs": (documents.pod("p"), True),
     "one without": (documents.pod("p", 0), False),

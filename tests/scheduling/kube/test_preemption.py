@@ -219,9 +219,16 @@ def test_a_nominated_pod_evicts_nobody_else_while_its_victims_leave() -> None:
 
 
 def test_a_pod_that_leaves_anyway_is_waited_for_before_anyone_is_evicted() -> None:
-    cluster = Cluster(node("a", 2)).add([there("goes", "a", 9), there("stays", "a", 1)])
+    cluster = Cluster(node("a", 2)).add([there("goes", "a", 2), there("stays", "a", 1)])
     cluster.add(replace(cluster.pods["goes"], deleted=5)).add(pod("p", priority=6))
     assert cluster.run() == [Nominate("default/p", "a")]
+
+
+def test_a_terminating_pod_of_a_higher_priority_is_not_waited_for() -> None:
+    cluster = Cluster(node("a", 2)).add([there("goes", "a", 9), there("stays", "a", 1)])
+    cluster.add(replace(cluster.pods["goes"], deleted=5)).add(pod("p", priority=6))
+    cluster.run()
+    assert cluster.evicted() == ["stays"]
 
 
 def test_a_nomination_is_given_up_when_its_node_fails() -> None:
