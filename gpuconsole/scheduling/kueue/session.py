@@ -156,8 +156,8 @@ class Session:
     def flavors_left(self) -> int:
         """How many flavors the heads search in turn that have some left to try; 0 if no head has.
 
-        Kueue tries such a head in every cycle, and each cycle goes on where the last one stopped, until something of its
-        ClusterQueue changes (LastAssignment and AllocatableResourceGeneration).
+        Kueue tries such a head in every cycle, and each cycle goes on where the last one stopped, until something of
+        its ClusterQueue changes (LastAssignment and AllocatableResourceGeneration).
         """
         return self._state.setup.most_flavors if self._state.progress else 0
 
