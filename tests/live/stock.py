@@ -96,18 +96,30 @@ def gpu_nodes(count: int, *, model: str = "h100", gpus: int = 8, kubelet: int = 
         yield node(f"{model}-{number:04}", model=model, gpus=gpus, zone=zone, kubelet=kubelet)
 
 
-def pod_template(gpus: int, *, seconds: float | None = None, labels: dict[str, str] | None = None) -> Manifest:
-    """Pods that ask for GPUs and work for so long; without a time they work until somebody stops them."""
+def pod_template(
+    gpus: int, *, seconds: float | None = None, grace: int | None = None, labels: dict[str, str] | None = None
+) -> Manifest:
+    """Pods that ask for GPUs and work for so long; without a time they work until somebody stops them.
+
+    With a grace period, in seconds, they terminate at its end; without one they terminate within a second.
+    """
     annotations = {}
     if seconds is not None:
         annotations = {
             f"pod-complete.stage.kwok.x-k8s.io/{name}": f"{int(seconds * 1000)}ms" for name in ("delay", "jitter-delay")
         }
+    if grace is not None:
+        # KWOK waits for this long, but not beyond `deletionTimestamp`, which is the end of the grace period.
+        annotations["pod-delete.stage.kwok.x-k8s.io/delay"] = f"{grace}s"
     amounts = {"cpu": "1", "memory": "1Gi"} | ({GPU: str(gpus)} if gpus else {})
     container = {"name": "main", "image": "train:1", "resources": {"requests": amounts, "limits": {**amounts}}}
     return {
         "metadata": {"annotations": annotations, "labels": labels or {}},
-        "spec": {"restartPolicy": "Never", "containers": [container], "terminationGracePeriodSeconds": 1},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [container],
+            "terminationGracePeriodSeconds": 1 if grace is None else grace,
+        },
     }
 
 
@@ -119,9 +131,10 @@ def job(
     pods: int = 1,
     gpus: int = 1,
     seconds: float | None = None,
+    grace: int | None = None,
     priority_class: str = "",
 ) -> Manifest:
-    """A Job, suspended and in a LocalQueue where one is named."""
+    """A Job, suspended and in a LocalQueue where one is named; `seconds` and `grace` as for `pod_template`."""
     labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
     if priority_class:
         labels["kueue.x-k8s.io/priority-class"] = priority_class
@@ -134,7 +147,7 @@ def job(
             "parallelism": pods,
             "completions": pods,
             "completionMode": "Indexed",
-            "template": pod_template(gpus, seconds=seconds),
+            "template": pod_template(gpus, seconds=seconds, grace=grace),
         },
     }
 
@@ -150,13 +163,13 @@ def cron_job(name: str, schedule: str, queue: str, *, gpus: int) -> Manifest:
 KUEUE = "kueue.x-k8s.io/v1beta2"
 
 
-def flavor(name: str) -> Manifest:
-    """A flavor of the nodes of one GPU model."""
+def flavor(name: str, labels: dict[str, str] | None = None) -> Manifest:
+    """A flavor of the nodes with these labels; without any, of the nodes of the GPU model that it is named after."""
     return {
         "apiVersion": KUEUE,
         "kind": "ResourceFlavor",
         "metadata": {"name": name},
-        "spec": {"nodeLabels": {"gpu": name}},
+        "spec": {"nodeLabels": labels or {"gpu": name}},
     }
 
 

@@ -125,3 +125,14 @@ def test_a_waiting_job_moves_to_another_queue_and_class(api: Api) -> None:
     api.patch(f"{JOBS}/moves", {"metadata": {"labels": labels}})
     until(lambda: workload_of(api, "moves")["spec"]["queueName"] == "lq-a")
     until(lambda: workload_of(api, "moves")["spec"]["priority"] == 1000)
+
+
+def test_a_job_that_is_deleted_while_it_is_admitted_does_not_block_the_queue(api: Api) -> None:
+    api.create(stock.job("victim", "lq-a", gpus=8, pods=2, priority_class="low"))
+    wait_for(api, "victim", "PodsReady")
+    api.create(stock.job("preemptor", "lq-a", gpus=8, pods=2, priority_class="high"))
+    wait_for(api, "preemptor", "PodsReady")
+    # The quota of the preemptor is free before the victim, which is next, is known to be gone.
+    stock.sweep(api, "team-a")
+    api.create(stock.job("next", "lq-a", gpus=8))
+    wait_for(api, "next", "PodsReady")

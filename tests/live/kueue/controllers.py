@@ -238,7 +238,8 @@ class KueueStandIn:
         if not job["spec"].get("suspend"):
             self._stop(job, "Stopped", (workload.condition(conditions.EVICTED) or _NOT_ADMITTED).message)
         elif workload.reserved and workload.is_true(conditions.EVICTED):
-            if not job["status"].get("active") and not job["status"].get("terminating"):
+            # Terminating pods are not active (Kueue: `IsActive` of the batch/v1 Job integration).
+            if not job["status"].get("active"):
                 self._write(workload, conditions.release(workload, self._now()))
         else:
             self._follow_labels(job, workload)
@@ -257,6 +258,9 @@ class KueueStandIn:
 
     def _stop(self, job: Manifest, reason: str, message: str) -> None:
         self._change(job, {"spec": {"suspend": True}})
+        if job["status"].get("startTime"):
+            # As Kueue does. The Job controller's status of the same moment conflicts with it and follows 1 s later.
+            self._change(job, {"status": {"startTime": None}}, "/status")
         self._say(job, Announcement("", reason, message))
 
     # The workload controller.
@@ -300,15 +304,16 @@ class KueueStandIn:
         if session.wake_due or (due is not None and due <= self._now()):
             session.wake(self._now())
         while session.has_active:
-            for decision in session.run_cycle(self._now()):
-                self._carry_out(decision)
-            if not session.progressed:
+            written = [self._carry_out(decision) for decision in session.run_cycle(self._now())]
+            # A workload that is gone by now would be admitted again and again if no changes were taken in.
+            if not session.progressed or not all(written):
                 return
 
-    def _carry_out(self, decision: Admit | Preempt | Refuse | Evict | KeepWaiting) -> None:
+    def _carry_out(self, decision: Admit | Preempt | Refuse | Evict | KeepWaiting) -> bool:
+        """Write what a decision means for a workload; False if the API server did not take it."""
         workload, now = self._workloads.get(decision.workload), self._now()
         if workload is None:
-            return
+            return True
         changed = workload
         match decision:
             case Admit():
@@ -321,13 +326,15 @@ class KueueStandIn:
             case Evict():
                 changed = conditions.evict(workload, decision.reason, decision.message, now)
             case _:
-                return
+                return True
         said = announcements.announce(decision, workload, changed, self._workloads, self._session.config, now)
         if not self._write(workload, changed, tuple(said)):
             # The session counts on its own admissions; this one did not come to be.
             self._session.apply(workload, now)
-        elif workload.key in self._workloads:
+            return False
+        if workload.key in self._workloads:
             self._release_bare(workload.key)
+        return True
 
     def _reserved(self, workload: Workload, decision: Admit, now: Time) -> Workload:
         reserved = conditions.reserve(workload, decision.admission, now)
