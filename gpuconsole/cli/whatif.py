@@ -1,5 +1,6 @@
 """`gpuconsole whatif`: a list of changes in a fork, and what would come of them."""
 
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,12 +44,16 @@ _TIMES = {
     "changed",
     "first",
     "last",
+    "earliest",
+    "latest",
+    "released",
+    "pods_gone",
 }
 _SPANS = {"median_wait", "median_wait_without", "p95_wait", "p95_wait_without"}
 _INSIDE = {"evictions", "evictions_without", "subjects", "only_work"}
 """What the lists of evicted workloads are made from."""
 _EVICTED = ("victims", "own_evictions", "knock_on", "spared")
-VERSION = 5
+VERSION = 6
 OF_NODES = (
     *("gpus_total", "gpus_total_without", "gpus_total_with", "gpus_now", "gpus_without", "gpus"),
     *("gpu_hours_without", "gpu_hours", "capacity_hours_without", "capacity_hours"),
@@ -101,8 +106,8 @@ def command(
         return nothing_said("WhatIf", lacking, VERSION)
     blind = snapshot.seen.lacking(*PLACES)
     span = horizon if horizon is not None else wanted.horizon if wanted.horizon is not None else HOUR
-    futures = looks(asked.simulation, wanted.commands, span, other, wanted.places, asked.found, elsewhere=apart)
-    answer = what_if(futures)
+    tried = asked.simulation, wanted.commands, span, other, wanted.places, asked.found
+    answer = what_if(looks(*tried, elsewhere=apart, clock=time.thread_time))
     other_changes = against.name if against is not None else ""
     policy = asked.simulation.policy
     assumed = run_times(policy) if asked.found is not None else ()
@@ -149,6 +154,8 @@ def _field(name: str, value: Any) -> tuple[str, Any]:
         return f"{name}_seconds", None if value is None else value / SECOND
     if name in _TIMES:
         return name, None if value is None else format_time(value)
+    if isinstance(value, Struct):
+        return name, _plain(value)
     if isinstance(value, tuple) and value and isinstance(value[0], Struct):
         return name, [_plain(one) for one in value]
     return name, msgspec.to_builtins(value)

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from gpuconsole.insight.tables import counted, seconds, table
 from gpuconsole.insight.whatif import FEASIBLE, Outcome, Shift, WhatIf
 from gpuconsole.insight.whatif_evictions import EvictedWorkload
-from gpuconsole.insight.whatif_verdict import verdict
-from gpuconsole.model.clock import Span, Time, format_seconds
+from gpuconsole.insight.whatif_verdict import in_runs, in_some_runs, rests_on, verdict
+from gpuconsole.model.clock import Span, Time, format_seconds, format_tenths
 from gpuconsole.model.device_units import device_cell
 from gpuconsole.ui.names import called, named
 
@@ -21,7 +21,7 @@ def as_text(answer: WhatIf, against: str = "", *, of_nodes: bool = True) -> list
     Without `of_nodes` nobody knows what depends on nodes.
     """
     said = "nothing of it can be carried out" if answer.in_vain else FEASIBLE
-    head = f"At {seconds(answer.time)}, to +{format_seconds(answer.horizon - answer.time)}; {said}"
+    head = f"At {seconds(answer.time)}, to +{format_seconds(answer.horizon - answer.time)}; {said}{rests_on(answer)}"
     lines = [named(verdict(answer)), head, *_first([f"refused: {text}" for text in answer.refused])]
     lines += _first([f"so already: {named(text)}" for text in answer.so_already])
     lines += _first([f"admits nobody: {closed.queue}: {closed.why}" for closed in answer.closed])
@@ -29,7 +29,7 @@ def as_text(answer: WhatIf, against: str = "", *, of_nodes: bool = True) -> list
     lines += [f"with {against}: {line}" for line in _outcomes(answer.against, answer.time)]
     if answer.in_vain or answer.empty:
         return lines
-    lines += _evicted("DIRECT VICTIMS", answer.victims, answer.time)
+    lines += _evicted("DIRECT VICTIMS", answer.victims, answer.time, freed=True)
     lines += _evicted("EVICTED ITSELF", answer.own_evictions, answer.time)
     lines += _evicted("KNOCK-ON EVICTIONS", answer.knock_on, answer.time)
     lines += _evicted("EVICTED ONLY WITHOUT IT", answer.spared, answer.time)
@@ -57,16 +57,26 @@ def _outcome(outcome: Outcome, start: Time) -> str:
     what = f"{called(outcome.workload)}, {counted(outcome.gpus, outcome.unit)}"
     if outcome.admitted is None:
         own = f" ({outcome.text})" if outcome.text and outcome.text != outcome.why else ""
-        return f"{what}: not admitted before the horizon. {named(outcome.why)}{own}"
+        runs = in_some_runs(outcome.admitted_range)
+        return f"{what}: not admitted before the horizon{runs}. {named(outcome.why)}{own}"
     where = f" from {', '.join(outcome.flavors)}" if outcome.flavors else ""
     nodes = f" on {', '.join(outcome.nodes[:4])}{' …' if len(outcome.nodes) > 4 else ''}" if outcome.nodes else ""
     late = f"; {named(outcome.lacking)}" if outcome.lacking else ""
     if outcome.admitted < start:
         return f"{what}: admitted before, since {seconds(outcome.admitted)}{late}"
-    return f"{what}: admitted at {_at(outcome.admitted, start)}{where}{nodes}{late}"
+    runs = in_runs(outcome.admitted_range, start)
+    at = _at_tenths(outcome.admitted, start) if runs else _at(outcome.admitted, start)
+    return f"{what}: admitted at {at}{runs}{where}{nodes}{_starts(outcome, start)}{late}"
 
 
-def _evicted(title: str, workloads: tuple[EvictedWorkload, ...], start: Time) -> list[str]:
+def _starts(outcome: Outcome, start: Time) -> str:
+    """When it starts, where that is a range."""
+    runs = in_runs(outcome.started_range, start)
+    return f", starts at {_at(outcome.started, start)}{runs}" if runs and outcome.started is not None else ""
+
+
+def _evicted(title: str, workloads: Sequence[EvictedWorkload], start: Time, *, freed: bool = False) -> list[str]:
+    """With `freed` it says when quota and nodes become free."""
     if not workloads:
         return []
     rows = [
@@ -76,6 +86,7 @@ def _evicted(title: str, workloads: tuple[EvictedWorkload, ...], start: Time) ->
             device_cell(one.gpus, one.unit),
             one.evictions,
             _at(one.first, start),
+            *((_at_tenths(one.released, start), _at_tenths(one.pods_gone, start)) if freed else ()),
             _and_more([called(name) for name in one.by]),
             _and_more(one.rules),
             f"{one.lost_gpu_hours:.1f}",
@@ -84,7 +95,8 @@ def _evicted(title: str, workloads: tuple[EvictedWorkload, ...], start: Time) ->
         )
         for one in workloads
     ]
-    head = (title, "QUEUE", "GPUS", "TIMES", "FIRST", "BY", "RULE", "LOST GPU-H", "USD", "RESTART")
+    when = ("TIMES", "FIRST", *(("RELEASED", "PODS GONE") if freed else ()))
+    head = (title, "QUEUE", "GPUS", *when, "BY", "RULE", "LOST GPU-H", "USD", "RESTART")
     return ["", *_table(head, rows)]
 
 
@@ -172,6 +184,10 @@ def _index(fairness: float | None) -> str:
 
 def _span(span: Span | None) -> str:
     return NOTHING if span is None else format_seconds(span)
+
+
+def _at_tenths(moment: Time | None, start: Time) -> str:
+    return NOTHING if moment is None else f"+{format_tenths(moment - start)}"
 
 
 def _at(moment: Time | None, start: Time) -> str:

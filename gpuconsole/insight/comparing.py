@@ -12,7 +12,7 @@ from gpuconsole.insight.pending import explain
 from gpuconsole.insight.preemptions import subject
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode
 from gpuconsole.insight.reasons import Code
-from gpuconsole.insight.stand_ins import outermost, stand_ins
+from gpuconsole.insight.stand_ins import outermost, pods_of, stand_ins
 from gpuconsole.insight.subjects import is_there
 from gpuconsole.insight.whatif_answer import FEASIBLE, Closed, Outcome, QueueChange, Shift
 from gpuconsole.insight.whereabouts import whereabouts
@@ -54,6 +54,13 @@ def outcome_of(
         new=key not in without.asked and not any(is_there(key, one) for one in others),
         admitted_without=before,
     )
+
+
+def subjects_with_pods(course: Course, final: Snapshot) -> set[str]:
+    """The work that a future's commands are about, and the pods of what no Workload stands for: pods preempt there."""
+    bound = {line.pod for key in course.asked for line in course.placed.get(key, ())}
+    waiting = {pod for key in course.asked if key not in final.workloads for pod in pods_of(final, key)}
+    return course.asked | bound | waiting
 
 
 def _first_places(lines: Iterable[Happened], key: str) -> Iterator[Happened]:

@@ -32,6 +32,19 @@ class Victim(Struct, frozen=True, kw_only=True):
     cost: float
     returns: Time | None
     """When all its pods run again before the horizon, if they do."""
+    released: Time | None = None
+    """When its quota is free; None if it is not before the horizon, or if only pods of it are evicted."""
+    pods_gone: Time | None = None
+    """When the last of its pods has terminated; None as for `released`."""
+
+
+class EvictionTimes(Struct, kw_only=True):
+    """How far the eviction of a workload is. Mutated by the future."""
+
+    workload: str
+    evicted: Time
+    released: Time | None = None
+    pods_gone: Time | None = None
 
 
 class Course(Struct, kw_only=True):
@@ -46,6 +59,8 @@ class Course(Struct, kw_only=True):
     """Workload → when all its pods ran for the first time."""
     placed: dict[str, list[Happened]] = field(default_factory=dict)
     """Job, or lone pod, that no Workload stands for → the lines of its pods that get nodes."""
+    withdrawn: list[EvictionTimes] = field(default_factory=list)
+    """Of each eviction of a whole workload, in their order."""
     asked: set[str] = field(default_factory=set)
     """The work that its commands are about (`subjects_of`), also if it has ended and is gone."""
 
@@ -93,7 +108,11 @@ class Course(Struct, kw_only=True):
             if line.what is What.STARTED or missing.get(key) == 0:
                 back.update(dict.fromkeys(gone.pop(key, ()), line.time))
                 missing.pop(key, None)
-        return [_victim(rules.get(loss, ""), lines, back.get(loss)) for loss, lines in losses.items()]
+        withdrawn = {(one.evicted, one.workload): one for one in self.withdrawn}
+        return [
+            _victim(rules.get(loss, ""), lines, back.get(loss), withdrawn.get(loss[:2]))
+            for loss, lines in losses.items()
+        ]
 
 
 def unit_of_lines(lines: Iterable[Happened]) -> str:
@@ -114,7 +133,7 @@ def more_evictions(course: Iterable[Victim], other: Iterable[Victim]) -> tuple[V
     return tuple(more)
 
 
-def _victim(rule: str, lines: Sequence[Happened], returns: Time | None) -> Victim:
+def _victim(rule: str, lines: Sequence[Happened], returns: Time | None, withdrawn: EvictionTimes | None) -> Victim:
     first = lines[0]
     # An eviction of all tells of the pods, too, that were evicted before it at the same moment.
     of_all = max((line.gpus for line in lines if not line.pod), default=0)
@@ -131,4 +150,6 @@ def _victim(rule: str, lines: Sequence[Happened], returns: Time | None) -> Victi
         lost_gpu_hours=sum(line.lost_gpu_seconds for line in lines) / 3600,
         cost=sum(line.cost for line in lines),
         returns=returns,
+        released=withdrawn.released if withdrawn is not None else None,
+        pods_gone=withdrawn.pods_gone if withdrawn is not None else None,
     )

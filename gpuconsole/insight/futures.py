@@ -1,5 +1,6 @@
 """The two futures of a what-if: forks on their way to the horizon, and where each of them stands."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Protocol
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from gpuconsole.insight.cost import nodes_hourly
-from gpuconsole.insight.course import LOSSES, Course
+from gpuconsole.insight.course import LOSSES, Course, EvictionTimes
 from gpuconsole.insight.engine_queues import queues
 from gpuconsole.insight.engine_shares import ENGINES
 from gpuconsole.insight.gpu_time import GpuTime
@@ -19,10 +20,11 @@ from gpuconsole.insight.subjects import is_there, subjects_of
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command, Later
-from gpuconsole.model.events import Applied, Event, Happened, What
+from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
 from gpuconsole.model.job import Job
 from gpuconsole.model.pieces import Pieces, whole
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import Workload
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
@@ -106,6 +108,12 @@ class Future:
         """Pod that no Workload stands for → its job; of those that came, or changed."""
         self._losers: set[str] = set()
         """Pods that lost their place, or failed: when they are back is told of the victim."""
+        self._evicted: dict[str, EvictionTimes] = {}
+        """Workload → its last eviction, while its quota is not free."""
+        self._terminating: dict[str, EvictionTimes] = {}
+        """Pod → the eviction that deleted it."""
+        self._terminating_pods: Counter[tuple[str, Time]] = Counter()
+        """Of each eviction, by workload and time."""
         for command, place in zip(commands, chain(places, repeat("")), strict=False):
             self.simulation.submit(command, place)
         self.advance(base.now)
@@ -158,10 +166,21 @@ class Future:
         match event:
             case Applied(object=Pod() as pod) if not pod.workload:
                 self._owners[pod.key] = pod.job
+            case Applied(object=Pod() as pod):
+                self._note_termination(pod)
+            case Deleted(time=time, table="pods", key=key) if key in self._terminating:
+                self._pod_gone(self._terminating.pop(key), time)
+            case Applied(time=time, object=Workload() as workload) if workload.key in self._evicted:
+                if not workload.reserved:
+                    self._released(self._evicted.pop(workload.key), time)
             case Applied(object=Job() as job):
                 self._jobs[job.key] = job
             case Happened(what=what) if what not in _WAITING:
                 course.lines.append(event)
+                if what is What.EVICTED and not event.pod:
+                    times = EvictionTimes(workload=event.workload, evicted=event.time)
+                    course.withdrawn.append(times)
+                    self._evicted[event.workload] = times
                 if what is What.ADMITTED:
                     course.admitted.setdefault(event.workload, []).append(event)
                 elif what is What.STARTED:
@@ -173,6 +192,24 @@ class Future:
                     self._losers.add(event.pod)
             case _:
                 pass
+
+    def _note_termination(self, pod: Pod) -> None:
+        times = self._evicted.get(pod.workload)
+        if times is not None and pod.deleted and pod.key not in self._terminating:
+            self._terminating[pod.key] = times
+            self._terminating_pods[times.workload, times.evicted] += 1
+
+    def _pod_gone(self, times: EvictionTimes, time: Time) -> None:
+        eviction = times.workload, times.evicted
+        self._terminating_pods[eviction] -= 1
+        if not self._terminating_pods[eviction]:
+            times.pods_gone = time
+
+    def _released(self, times: EvictionTimes, time: Time) -> None:
+        times.released = time
+        if (times.workload, times.evicted) not in self._terminating_pods:
+            # None of its pods had a node, or none had a grace period.
+            times.pods_gone = times.evicted
 
     def _job(self, key: str) -> Job | None:
         return self._jobs.get(key) or self.begun.jobs.get(key)

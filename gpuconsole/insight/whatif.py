@@ -1,7 +1,7 @@
 """What would happen if: two futures of one simulation, one with the commands and one without, and how they differ."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -14,14 +14,15 @@ from gpuconsole.insight.comparing import (
     quantile,
     queue_changes,
     shifts_of,
+    subjects_with_pods,
 )
 from gpuconsole.insight.cost import nodes_hourly
 from gpuconsole.insight.course import Course, Victim, more_evictions
 from gpuconsole.insight.futures import Elsewhere, Future, Standing, Way, sums_of
 from gpuconsole.insight.gpu_time import holdings_of, ready_gpus
-from gpuconsole.insight.stand_ins import pods_of
 from gpuconsole.insight.subjects import asks_only_for_work, subjects_of
 from gpuconsole.insight.whatif_answer import FEASIBLE, Outcome, QueueChange, Shift, WhatIf
+from gpuconsole.insight.whatif_ranges import OtherLatencies, unexplained, with_ranges
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_exactly
 from gpuconsole.model.commands import Command, Later
 from gpuconsole.model.device_units import in_one_unit
@@ -48,8 +49,12 @@ class Look(Struct, frozen=True, kw_only=True):
     reached: Span
     """From the fork's start; more may follow that are no farther, where much happens at one moment."""
     answer: WhatIf | None = None
-    """The first look has what the next cycle brings, the last one everything; those between have none."""
+    """The first look has what the next cycle brings, the last one everything; those between have none, but for the
+    first with `other_runs`, which has everything but the ranges.
+    """
     last: bool = False
+    other_runs: int | None = None
+    """How many runs with other latencies have begun; None until both futures are at the horizon."""
 
 
 def looks(
@@ -60,6 +65,7 @@ def looks(
     places: Sequence[str] = (),
     found: Snapshot | None = None,
     elsewhere: Elsewhere | None = None,
+    clock: Callable[[], float] | None = None,
 ) -> Iterator[Look]:
     """Fork `base` twice, give the commands to one fork, let both run for `horizon`, and compare; step by step.
 
@@ -68,6 +74,8 @@ def looks(
     others are carried out. `against` is another list of changes, for the fork that else gets none. `places` say where
     each command is written; refusals begin with them. `found` is the cluster that others run and that `base` goes on
     from: what `base` decided to begin with is not so now. One of the two may go on `elsewhere`, beside the other.
+    Where controllers take time and there is a `clock` (seconds of CPU), the future with the commands is run again with
+    other latencies, as far as its work needs to start and as long as that may take, for ranges.
     """
     trial = _Trial(base, commands, horizon, against, places, found)
     with closing(trial.set_out(elsewhere)):
@@ -82,7 +90,15 @@ def looks(
             reached = moment - trial.start
             yield Look(reached=reached)
         # In this order: the other future may still be on its way.
-        answer = trial.compare(trial.tried.look(), trial.without.look())
+        stands, beside = trial.tried.look(), trial.without.look()
+    answer = trial.compare(stands, beside)
+    others = trial.with_other_latencies(answer, beside.course, clock) if clock is not None else None
+    if others is not None:
+        yield Look(reached=horizon, answer=answer, other_runs=0)
+        for number, _ in enumerate(others.running(), start=1):
+            if number % PIECES == 0:
+                yield Look(reached=horizon, other_runs=len(others.runs))
+        answer = with_ranges(answer, stands.course, others)
     yield Look(reached=horizon, answer=answer, last=True)
 
 
@@ -130,6 +146,8 @@ class _Trial:
         self.without: Way = self._beside
         self.start_without = self._beside.look()
         self.tried = Future(base, commands, places)
+        self._base = base.fork() if base.policy.latencies is not None else None
+        """For runs with other latencies: `base` itself may go on before they begin."""
         self.placed: tuple[Time, Standing, Standing] | None = None
         """When everything that was asked for ran, and the futures at that moment."""
 
@@ -178,6 +196,15 @@ class _Trial:
         anyway = [] if self.other else _said(without, what)
         return (Counter(_said(self.tried.course, what)) - Counter(anyway)).elements()
 
+    def with_other_latencies(
+        self, answer: WhatIf, without: Course, clock: Callable[[], float]
+    ) -> OtherLatencies | None:
+        """Runs of the future with the commands, where latencies are drawn and something of what was asked for waits."""
+        if self._base is None:
+            return None
+        waiting = {one.workload for one in answer.outcomes if one.admitted is None or one.admitted >= self.start}
+        return OtherLatencies(self._base, self.commands, answer, without, waiting, clock) if waiting else None
+
     def compare(self, stands: Standing, beside: Standing) -> WhatIf:
         """How the two differ by now: where the one with the commands stands, and the one without."""
         now = sums_of(self.now)
@@ -191,6 +218,7 @@ class _Trial:
         lost_without, cost_without = without.lost()
         lost, cost = tried.lost()
         waits_without, waits = sorted(without.waits()), sorted(tried.waits())
+        shifts = shifts_of(without, tried, tried.asked | without.asked, moments)
         return WhatIf(
             time=self.start,
             compared=compared,
@@ -202,9 +230,9 @@ class _Trial:
             against=tuple(outcome_of(key, without, seen, tried, (self.now, final)) for key, seen in lasting),
             evictions=more_evictions(evicted, evicted_without),
             evictions_without=more_evictions(evicted_without, evicted),
-            subjects=tuple(sorted(_with_pods(tried, final))),
+            subjects=tuple(sorted(subjects_with_pods(tried, final))),
             only_work=asks_only_for_work(self.commands),
-            shifts=shifts_of(without, tried, tried.asked | without.asked, moments),
+            shifts=unexplained(shifts, reached) if self._base is not None else shifts,
             queues=queue_changes(now.queues, before.sums.queues, after.sums.queues),
             gpus_total=now.gpus.total,
             gpus_now=now.gpus.in_use,
@@ -236,13 +264,6 @@ class _Trial:
             fairness_without=fairness_of(before.sums.queues),
             fairness=fairness_of(after.sums.queues),
         )
-
-
-def _with_pods(course: Course, final: Snapshot) -> set[str]:
-    """The work that a future's commands are about, and the pods of what no Workload stands for: pods preempt there."""
-    bound = {line.pod for key in course.asked for line in course.placed.get(key, ())}
-    waiting = {pod for key in course.asked if key not in final.workloads for pod in pods_of(final, key)}
-    return course.asked | bound | waiting
 
 
 def _said(course: Course, what: What) -> list[str]:

@@ -12,6 +12,17 @@ FEASIBLE = "feasible, not a reservation"
 """What every promise of a what-if has to say: the real cluster may move on before the work is submitted."""
 
 
+class TimeRange(Struct, frozen=True, kw_only=True):
+    """When something happens in runs of one future that differ only in the latencies of controllers."""
+
+    earliest: Time
+    latest: Time
+    times: int
+    """In how many of the runs it happens before the horizon."""
+    runs: int
+    """How many runs it is known of: this one, and those with other latencies."""
+
+
 class Outcome(Struct, frozen=True, kw_only=True):
     """What becomes of one workload (or job, where no Workload stands for it) that the commands are about."""
 
@@ -42,6 +53,10 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """It is not there in the other future."""
     admitted_without: Time | None = None
     """In the other future."""
+    admitted_range: TimeRange | None = None
+    """None where latencies are not drawn, where it was admitted before, or where no run admits it."""
+    started_range: TimeRange | None = None
+    """As `admitted_range`, of `started`."""
 
     @property
     def lacking(self) -> str:
@@ -100,6 +115,22 @@ class Closed(Struct, frozen=True, kw_only=True):
 
     queue: str
     why: str
+
+
+class VaryingVictim(Struct, frozen=True, kw_only=True):
+    """A direct victim until the asked work runs, in some runs with other latencies and not in others."""
+
+    workload: str
+    queue: str
+    gpus: int
+    """GPUs, or what `unit` names."""
+    unit: str = WHOLE_GPU.noun
+    by: tuple[str, ...]
+    """Its preemptors; empty where the change itself evicts it."""
+    times: int
+    """In how many runs it is evicted."""
+    runs: int
+    """How many were compared: this one, and those with other latencies that were not cut off."""
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):
@@ -170,6 +201,10 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     fairness_without: float | None = None
     fairness: float | None = None
     """Jain's index over the shares of the ClusterQueues that use or want something, 1 = all alike; None = no such."""
+    runs: int = 1
+    """How many runs the ranges rest on: this one, and those with other latencies that came far enough."""
+    varying_victims: tuple[VaryingVictim, ...] = ()
+    """The most frequent first."""
 
     @property
     def victims(self) -> tuple[EvictedWorkload, ...]:

@@ -36,6 +36,11 @@ class EvictedWorkload(Struct, frozen=True, kw_only=True):
     """USD of the lost work."""
     returns: Time | None
     """When all its pods run again after the last eviction, if they do before the horizon."""
+    released: Time | None = None
+    """When its quota is free after the first eviction; None if it is not before the horizon, or if only pods of it are
+    evicted."""
+    pods_gone: Time | None = None
+    """When the last of its pods has terminated after the first eviction; None as for `released`."""
 
 
 class EvictionsByCause(Struct, frozen=True, kw_only=True):
@@ -104,6 +109,8 @@ def _group(evictions: Sequence[Victim]) -> EvictedWorkload:
         lost_gpu_hours=sum(one.lost_gpu_hours for one in evictions),
         cost=sum(one.cost for one in evictions),
         returns=last.returns,
+        released=first.released,
+        pods_gone=first.pods_gone,
     )
 
 

@@ -1,11 +1,12 @@
 """The verdict of a what-if: one sentence that says what happens to the work asked for, and at whose expense."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 from gpuconsole.insight.tables import counted
-from gpuconsole.insight.whatif_answer import Outcome, WhatIf
+from gpuconsole.insight.whatif_answer import Outcome, TimeRange, VaryingVictim, WhatIf
 from gpuconsole.insight.whatif_evictions import EvictedWorkload
-from gpuconsole.model.clock import Time, format_span
+from gpuconsole.model.clock import Time, format_span, format_tenths
 
 NAMED = 3
 """So many victims are named; the list below the verdict has all."""
@@ -20,6 +21,29 @@ def verdict(answer: WhatIf, within: str = "before the horizon") -> str:
     return f"{'; '.join(_parts(answer, within))}."
 
 
+def in_runs(found: TimeRange | None, start: Time) -> str:
+    """Say when something happens in runs with other latencies, in brackets; nothing where it is always the same."""
+    if found is None:
+        return ""
+    runs = counted(found.runs, "run") if found.times == found.runs else f"{found.times} of {found.runs} runs"
+    first, last = format_tenths(found.earliest - start), format_tenths(found.latest - start)
+    if found.runs == 1:
+        return f" ({runs})"
+    if first == last:
+        return "" if found.times == found.runs else f" ({first} in {runs})"
+    return f" ({first} to {last} in {runs})"
+
+
+def in_some_runs(found: TimeRange | None) -> str:
+    """Say of what does not happen in the first run in how many it does."""
+    return f" (but in {found.times} of {found.runs} runs)" if found is not None else ""
+
+
+def rests_on(answer: WhatIf) -> str:
+    """Say what the ranges of an answer rest on; nothing where it has none."""
+    return f"; {answer.runs} runs with different controller latencies" if answer.runs > 1 else ""
+
+
 def _parts(answer: WhatIf, within: str) -> Iterator[str]:
     if answer.refused:
         yield f"{counted(len(answer.refused), 'change')} cannot be carried out"
@@ -29,6 +53,7 @@ def _parts(answer: WhatIf, within: str) -> Iterator[str]:
         yield f"{names}{more} can no longer admit workloads"
     yield from _starts(answer, within)
     yield from _direct(answer, within)
+    yield from _varying(answer)
     if answer.knock_on:
         times = sum(one.evictions for one in answer.knock_on)
         yield f"{counted(times, 'knock-on eviction')} of {counted(len(answer.knock_on), 'workload')}"
@@ -49,47 +74,71 @@ def _starts(answer: WhatIf, within: str) -> Iterator[str]:
             ran = any(evicted.lost_gpu_hours for evicted in answer.own_evictions)
             yield f"{one.workload} {_start(one, answer.time, within, ran=ran)}"
         case many:
-            started = [one.started for one in many if one.started is not None]
+            started = [(one.started, one.started_range) for one in many if one.started is not None]
             admitted = sum(one.admitted is not None for one in many)
-            last = f", the last {_after(max(started), answer.time)}" if started else ""
-            yield f"{len(started)} of {len(many)} workloads start{last}"
+            yield f"{len(started)} of {len(many)} workloads start{_last(started, answer.time)}"
             if admitted > len(started):
                 yield f"{admitted - len(started)} admitted without all their pods running {within}"
             if len(many) > admitted:
                 yield f"{len(many) - admitted} not admitted {within}"
 
 
+def _last(started: Iterable[tuple[Time, TimeRange | None]], now: Time) -> str:
+    """When the last of them starts."""
+    last = max(started, key=lambda one: one[0], default=None)
+    return "" if last is None else f", the last {_after(last[0], now)}{in_runs(last[1], now)}"
+
+
 def _start(one: Outcome, now: Time, within: str, *, ran: bool) -> str:
     """What becomes of the only workload; with `ran` it lost its place after it ran."""
     if one.admitted is None:
-        return f"is not admitted {within}: {_clause(one.why)}"
+        return f"is not admitted {within}{in_some_runs(one.admitted_range)}: {_clause(one.why)}"
     if one.started is None:
         lacking = f": {one.lacking}" if one.lacking else ""
-        when = "" if one.admitted < now else f" {_after(one.admitted, now)}"
+        when = "" if one.admitted < now else f" {_after(one.admitted, now)}{in_runs(one.admitted_range, now)}"
         starts = ", is evicted and does not restart" if ran else " but does not start"
         return f"is admitted{when}{starts} {within}{lacking}"
-    return "runs already" if one.started < now else f"starts {_after(one.started, now)}"
+    return (
+        "runs already" if one.started < now else f"starts {_after(one.started, now)}{in_runs(one.started_range, now)}"
+    )
 
 
 def _direct(answer: WhatIf, within: str) -> Iterator[str]:
     """The direct victims by name, those with the most GPUs first."""
     victims = sorted(answer.victims, key=lambda one: (-one.gpus, one.workload))
+    varying = {one.workload: one for one in answer.varying_victims}
     for verb, some in (
         ("preempts", [one for one in victims if one.by]),
         ("evicts", [one for one in victims if not one.by]),
     ):
         if some:
-            named = ", ".join(f"{one.workload} ({', '.join(_price(one, answer.time, within))})" for one in some[:NAMED])
+            told = [
+                (one.workload, ", ".join(_price(one, varying.get(one.workload), answer.time, within))) for one in some
+            ]
+            named = ", ".join(f"{workload} ({price})" for workload, price in told[:NAMED])
             more = f" and {counted(len(some) - NAMED, 'more workload')}" if len(some) > NAMED else ""
             yield f"{verb} {named}{more}"
     if not victims and any(one.started is not None for one in answer.outcomes):
         yield "preempts no workload"
 
 
-def _price(one: EvictedWorkload, now: Time, within: str) -> Iterator[str]:
-    """What being evicted means for a victim."""
+def _varying(answer: WhatIf) -> Iterator[str]:
+    """The direct victims that other runs have, and this one has not."""
+    first = {one.workload for one in answer.victims}
+    others = [one for one in answer.varying_victims if one.workload not in first]
+    for (times, runs), group in groupby(others, key=lambda one: (one.times, one.runs)):
+        some = list(group)
+        verb = "preempts" if all(one.by for one in some) else "evicts"
+        more = f" and {counted(len(some) - NAMED, 'more workload')}" if len(some) > NAMED else ""
+        yield f"in {times} of {runs} runs also {verb} {', '.join(one.workload for one in some[:NAMED])}{more}"
+
+
+def _price(one: EvictedWorkload, varying: VaryingVictim | None, now: Time, within: str) -> Iterator[str]:
+    """What being evicted means for a victim, and in how many runs it is one."""
     if one.gpus:
         yield counted(one.gpus, one.unit)
+    if varying is not None:
+        yield f"in {varying.times} of {varying.runs} runs"
     if one.evictions > 1:
         yield f"evicted {one.evictions} times"
     yield f"loses {one.lost_gpu_hours:.1f} GPU-hours"

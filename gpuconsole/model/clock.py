@@ -83,6 +83,13 @@ def format_seconds(span: Span) -> str:
     return format_exactly(span - span % SECOND if span >= SECOND else span)
 
 
+def format_tenths(span: Span) -> str:
+    """Write a duration as `format_seconds`, below 10 s to the tenth of a second: `0.6s`, `2s`, `1m30s`."""
+    if not 0 <= span < 10 * SECOND:
+        return format_seconds(span)
+    return f"{10 * span // SECOND / 10:g}s"
+
+
 def format_exactly(span: Span) -> str:
     """Write a duration to the millisecond, in what Go reads too (no days): `25h30s`, `1m30s`, `12s`.
 

@@ -86,7 +86,7 @@ class Answers:
 
         def here() -> Iterator[Look]:
             found = live.snapshot() if live is not None else None
-            return looks(backend.fork(), commands, horizon, against, places, found)
+            return looks(backend.fork(), commands, horizon, against, places, found, clock=time.thread_time)
 
         return self._pieces(lambda worker, seen: worker.looks(commands, horizon, against, seen, places), here)
 

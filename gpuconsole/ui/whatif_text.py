@@ -7,8 +7,8 @@ from rich.cells import set_cell_size
 from gpuconsole.insight.tables import counted, seconds
 from gpuconsole.insight.whatif import FEASIBLE, Outcome, QueueChange, Shift, WhatIf
 from gpuconsole.insight.whatif_evictions import EvictedWorkload
-from gpuconsole.insight.whatif_verdict import verdict
-from gpuconsole.model.clock import Span, Time, format_seconds
+from gpuconsole.insight.whatif_verdict import in_runs, in_some_runs, rests_on, verdict
+from gpuconsole.model.clock import Span, Time, format_seconds, format_tenths
 from gpuconsole.model.device_units import short_plural
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called, named
@@ -54,7 +54,7 @@ def result_lines(result: WhatIf, names: tuple[str, str] = ALONE, within: str = "
     ]
     lines += _more(len(result.closed))
     for outcome in result.outcomes:
-        lines += _outcome(outcome, result.time, within)
+        lines += _outcome(outcome, result.time, within, rests_on(result))
     for outcome in result.against:
         lines += [line((f"{names[0]}:", "dim")), *_outcome(outcome, result.time, within)]
     only = "without it" if names == ALONE else f"in {names[0]}"
@@ -74,20 +74,30 @@ def _more(count: int) -> list[Painted]:
     return [line((f"  … and {count - MOST} more", "dim"))] if count > MOST else []
 
 
-def _outcome(outcome: Outcome, start: Time, within: str) -> list[Painted]:
+def _outcome(outcome: Outcome, start: Time, within: str, runs: str = "") -> list[Painted]:
+    """What becomes of one; `runs` say what its ranges rest on."""
     name = (called(outcome.workload), "strong")
     gpus = f", {counted(outcome.gpus, outcome.unit)}"
     if outcome.admitted is None:
-        first = line((f"{GLYPHS['pending']} ", "pending"), name, f"{gpus}: not admitted {within}")
+        some = in_some_runs(outcome.admitted_range)
+        first = line((f"{GLYPHS['pending']} ", "pending"), name, f"{gpus}: not admitted {within}{some}")
         own = [line(("  ", ""), (outcome.text, "dim"))] if outcome.text and outcome.text != outcome.why else []
         return [first, line(f"  {named(outcome.why)}"), *own]
     where = f" from {', '.join(outcome.flavors)}" if outcome.flavors else ""
     nodes = f" on {', '.join(outcome.nodes[:4])}{' …' if len(outcome.nodes) > 4 else ''}" if outcome.nodes else ""
     late = f"; {named(outcome.lacking)}" if outcome.lacking else ""
-    when = f"{gpus}: admitted at {_at(outcome.admitted, start)}{where}{nodes}{late}"
+    ranged = in_runs(outcome.admitted_range, start)
+    at = f"+{format_tenths(outcome.admitted - start)}" if ranged else _at(outcome.admitted, start)
+    when = f"{gpus}: admitted at {at}{ranged}{where}{nodes}{_starts(outcome, start)}{late}"
     if outcome.admitted < start:
         when = f"{gpus}: admitted before, since {seconds(outcome.admitted)}{late}"
-    return [line((f"{GLYPHS['good']} ", "good"), name, when), line((f"  {FEASIBLE}", "dim"))]
+    return [line((f"{GLYPHS['good']} ", "good"), name, when), line((f"  {FEASIBLE}{runs}", "dim"))]
+
+
+def _starts(outcome: Outcome, start: Time) -> str:
+    """When it starts, where that is a range."""
+    runs = in_runs(outcome.started_range, start)
+    return f", starts at {_at(outcome.started, start)}{runs}" if runs and outcome.started is not None else ""
 
 
 def _evicted(
@@ -110,8 +120,15 @@ def _evicted_line(one: EvictedWorkload, start: Time, within: str, role: str) -> 
     more = f" and {len(one.by) - 1} more" if len(one.by) > 1 else ""
     by = f" by {called(one.by[0])}{more}" if one.by else ""
     back = f"restarts at {_at(one.returns, start)}" if one.returns is not None else f"does not restart {within}"
-    why = f"{one.rules[0]}{by}; {back}"
+    why = f"{one.rules[0]}{by}; {_freed(one, start)}{back}"
     return line((f"{GLYPHS['victim']} ", role), (called(one.workload), "strong"), f"  {cost}, {why}")
+
+
+def _freed(one: EvictedWorkload, start: Time) -> str:
+    """When quota and nodes are free after the first eviction, where that is known."""
+    times = (("quota released", one.released), ("pods gone", one.pods_gone))
+    told = [f"{what} at +{format_tenths(time - start)}" for what, time in times if time is not None]
+    return f"{', '.join(told)}; " if told else ""
 
 
 def _shift(shift: Shift, start: Time, within: str) -> Painted:

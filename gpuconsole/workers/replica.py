@@ -86,7 +86,7 @@ def pieces(simulation: Simulation, question: Long, found: Snapshot | None) -> It
     match question:
         case Ask():
             asked = (question.commands, question.horizon, question.against, question.places, found)
-            return map(Looked, looks(simulation, *asked, elsewhere=apart))
+            return map(Looked, looks(simulation, *asked, elsewhere=apart, clock=time.thread_time))
         case AskWhy():
             snapshot = simulation.snapshot()
             tried = trying(snapshot, rehearsal_of(simulation, snapshot), question.workload, lambda: simulation)

@@ -234,7 +234,7 @@ def test_a_what_if_without_nodes_has_no_numbers_of_them(gpuconsole: Line, file: 
     words = ("whatif", "-f", "change.yaml", "--snapshot", file)
     status, document = answer(gpuconsole, *words)
     found = document["answer"]
-    assert (status, document["version"], document["unknown"]) == (0, 5, [f"GPUs, nodes and what they cost: {why}"])
+    assert (status, document["version"], document["unknown"]) == (0, 6, [f"GPUs, nodes and what they cost: {why}"])
     assert {name for name, value in found.items() if value is None} >= set(OF_NODES)
     assert (found["queues"][0]["queue"], found["queues"][0]["used"]) == ("team-a", 8)
     rows = [line.split() for line in gpuconsole(*words).lines]

@@ -57,13 +57,13 @@ def test_who_gets_in_and_who_pays_for_it(gpuconsole: Line, change: Path) -> None
         "prod/serve-extra starts in 30s; preempts research/rlhf (6 GPUs, loses 3.0 GPU-hours, does not restart before "
         "the horizon).",
         "At 2026-01-05T08:50:00Z, to +10m; feasible, not a reservation",
-        "prod/serve-extra, 8 GPUs: admitted at +30s from a100 on a100-3",
+        "prod/serve-extra, 8 GPUs: admitted at +1s from a100 on a100-3",
         "",
         *result.lines[4:],
     ]
     victim, numbers = result.lines[5].split("  "), result.lines[7:]
     assert [cell.strip() for cell in victim if cell] == [
-        *("research/rlhf", "cq-research", "6", "1", "+0s"),
+        *("research/rlhf", "cq-research", "6", "1", "+0s", "+1s", "+30s"),
         *("prod/serve-extra", "reclaim in cohort", "3.0", "6.63", "–"),
     ]
     assert numbers[0].split() == ["QUEUES", "AND", "GPUS", "AT", "+30s", "NOW", "WITHOUT", "WITH"]
@@ -74,6 +74,29 @@ def test_who_gets_in_and_who_pays_for_it(gpuconsole: Line, change: Path) -> None
         "cq-research, borrowed",
         "cq-research, share",
     ]
+
+
+@pytest.mark.usefixtures("measured_latencies")
+def test_what_depends_on_the_latencies_of_controllers_is_a_range(gpuconsole: Line, tmp_path: Path) -> None:
+    file = tmp_path / "llm.yaml"
+    file.write_text(SERVE.replace("namespace: prod", "namespace: llm").replace("lq-prod", "main, PRIORITY"))
+    file.write_text(file.read_text().replace("PRIORITY", "kueue.x-k8s.io/priority-class: production"))
+    asked = ("whatif", "--until", "17s", "--horizon", "2m", "-f", file)
+
+    lines = gpuconsole(*asked).lines
+    assert re.match(
+        r"llm/serve-extra starts in 30s \(\d+s to \d+s in 5 runs\); preempts llm/pretrain-3 \(24 GPUs", lines[0]
+    )
+    assert lines[1].endswith("; 5 runs with different controller latencies")
+    assert re.match(
+        r"llm/serve-extra, 8 GPUs: admitted at \+1\.\ds \([\d.]+s to [\d.]+s in 5 runs\) from h100 on h100-07, "
+        r"starts at \+30s \(\d+s to \d+s in 5 runs\)$",
+        lines[2],
+    )
+    document = body(gpuconsole(*asked, "-o", "json").out)
+    (outcome,) = document["answer"]["outcomes"]
+    assert (document["version"], document["answer"]["runs"]) == (6, 5)
+    assert outcome["admitted_range"]["earliest"] < outcome["admitted"] < outcome["admitted_range"]["latest"]
 
 
 def test_of_many_jobs_people_are_told_the_first_and_programs_all(gpuconsole: Line, tmp_path: Path) -> None:
@@ -95,7 +118,7 @@ def test_the_same_as_a_document(gpuconsole: Line, change: Path) -> None:
 
     assert {name: document[name] for name in ("kind", "version", "source", "mode", "time")} == {
         "kind": "WhatIf",
-        "version": 5,
+        "version": 6,
         "source": "org-cohort",
         "mode": "simulated",
         "time": "2026-01-05T08:50:00Z",
@@ -107,10 +130,10 @@ def test_the_same_as_a_document(gpuconsole: Line, change: Path) -> None:
         False,
     )
     assert [(one["admitted"], one["new"], one["flavors"]) for one in answer["outcomes"]] == [
-        ("2026-01-05T08:50:30Z", True, ["a100"])
+        ("2026-01-05T08:50:01Z", True, ["a100"])
     ]
     assert [(one["queue"], one["gpus"], one["returns"]) for one in answer["victims"]] == [("cq-research", 6, None)]
-    assert (answer["median_wait_seconds"], answer["median_wait_without_seconds"]) == (30.0, None)
+    assert (answer["median_wait_seconds"], answer["median_wait_without_seconds"]) == (1.0, None)
 
 
 def test_the_victim_of_a_rehearsed_job_stands_apart_from_what_follows_from_it(gpuconsole: Line, tmp_path: Path) -> None:
@@ -132,7 +155,7 @@ def test_the_victim_of_a_rehearsed_job_stands_apart_from_what_follows_from_it(gp
         rf"[\dms]+\); {sum(knock_on.values())} knock-on evictions of {len(knock_on)} workloads; avoids .*\.",
         lines[0],
     )
-    assert (document["version"], answer["verdict"]) == (5, lines[0])
+    assert (document["version"], answer["verdict"]) == (6, lines[0])
     assert [(called(one["workload"]), list(map(called, one["by"])), one["evictions"]) for one in answer["victims"]] == [
         ("llm/pretrain-3", ["llm/serve-extra"], 1)
     ]
@@ -262,7 +285,7 @@ def test_one_more_of_what_runs_needs_no_manifest(gpuconsole: Line, tmp_path: Pat
     file.write_text("steps: [{commands: [{type: copy, of: prod/serve, name: serve-2}]}]")
 
     lines = gpuconsole("whatif", "org-cohort", "--until", "50m", "--horizon", "1m", "-f", file).lines
-    assert lines[2] == "prod/serve-2, 8 GPUs: admitted at +30s from a100 on a100-3"
+    assert lines[2] == "prod/serve-2, 8 GPUs: admitted at +1s from a100 on a100-3"
 
 
 def test_a_change_beyond_the_horizon_is_named_and_not_called_without_effect(gpuconsole: Line, tmp_path: Path) -> None:

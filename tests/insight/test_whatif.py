@@ -156,6 +156,8 @@ def test_prod_asks_for_its_quota_and_rlhf_alone_has_to_go_until_serve_ends() -> 
                 lost_gpu_hours=26 * 6 / 60,
                 cost=pytest.approx(26 * 6 / 60 * 2.21),  # type: ignore[arg-type]
                 returns=START + 48 * MINUTE + SECOND,
+                released=NOW + 30 * SECOND,
+                pods_gone=NOW + 30 * SECOND,
             ),
         ),
         evictions_without=(),

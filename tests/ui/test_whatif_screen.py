@@ -1,5 +1,6 @@
 """The what-if: changes from anywhere, tried in a fork, with victims by name; the cluster itself stays as it is."""
 
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from gpuconsole.model.commands import Command, Copy, FailNode, Later, SetWeight,
 from gpuconsole.model.events import What
 from gpuconsole.model.workloads import Workload
 from gpuconsole.services.answers import Answers
+from gpuconsole.sim.latencies import MEASURED
 from gpuconsole.ui import plan
 from gpuconsole.ui.screens.long_answer import LongAnswerScreen
 from gpuconsole.ui.screens.rehearsing import try_out
@@ -37,7 +39,7 @@ async def test_it_names_the_victims_where_it_lands_and_says_that_nothing_is_rese
         try_out(stage.app, plan.submit([SERVE_2], "prod/serve-2, 8 GPUs"))
         await stage.settle()
         await stage.press("enter")
-        assert "✓ prod/serve-2, 8 GPUs: admitted at +30s from a100-80gb on node-3" in stage.text
+        assert "✓ prod/serve-2, 8 GPUs: admitted at +1s from a100-80gb on node-3" in stage.text
         assert "feasible, not a reservation" in stage.text
         assert "✖ research/rlhf  6 GPUs" in stage.text
         assert "reclaim in cohort by prod/serve-2" in " ".join(stage.text.split())
@@ -376,6 +378,20 @@ class FirstLook(Answers):
             self.released.wait(10)
 
 
+class UpToOtherRuns(Answers):
+    """Gives the looks until both futures are at the horizon, and no more until it is told to."""
+
+    released = threading.Event()
+
+    def looks(
+        self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = (), places: Sequence[str] = ()
+    ) -> Iterator[Look]:
+        for look in super().looks(commands, horizon, against, places):
+            yield look
+            if look.other_runs is not None:
+                self.released.wait(10)
+
+
 async def test_what_the_next_cycle_brings_is_there_before_the_rest() -> None:
     console = busy_org()
     console.answers.__class__ = FirstLook
@@ -394,9 +410,48 @@ async def test_what_the_next_cycle_brings_is_there_before_the_rest() -> None:
         assert "gives it up" in stage.text
         FirstLook.released.set()
         await stage.settle()
-        assert "✓ prod/serve-2, 8 GPUs: admitted at +30s" in stage.text
+        assert "✓ prod/serve-2, 8 GPUs: admitted at +1s" in stage.text
         assert "◐ prod/huge, 64 GPUs: not admitted before the horizon" in stage.text
         assert "gives it up" not in stage.text
+
+
+async def test_what_depends_on_latencies_is_a_range_that_comes_after_the_answer() -> None:
+    console = busy_org(MEASURED)
+    console.answers.__class__ = UpToOtherRuns
+    async with staged(console, (200, 50)) as stage:
+        screen = await _added(stage, plan.submit([SERVE_2], "prod/serve-2"))
+        screen.start()
+        for _ in range(200):
+            await stage.pause()
+            if "running with other latencies, 0 of 4" in stage.text:
+                break
+        assert "running with other latencies, 0 of 4" in stage.text
+        assert "✓ prod/serve-2, 8 GPUs: admitted at +1s from a100-80gb on node-3" in stage.text
+        UpToOtherRuns.released.set()
+        await stage.settle()
+        words = " ".join(stage.text.replace("│", " ").split())
+        assert re.search(r"✓ prod/serve-2, 8 GPUs: admitted at \+1\.\ds \([\d.]+s to [\d.]+s in 5 runs\) from", words)
+        assert "feasible, not a reservation; 5 runs with different controller latencies" in words
+        assert re.search(r"quota released at \+1(\.\d)?s, pods gone at \+3\ds", words)
+        assert "running with other latencies" not in words
+
+
+async def test_who_gives_up_the_other_runs_keeps_the_answer() -> None:
+    console = busy_org(MEASURED)
+    console.answers.__class__ = UpToOtherRuns
+    UpToOtherRuns.released.clear()
+    async with staged(console) as stage:
+        screen = await _added(stage, plan.submit([SERVE_2], "prod/serve-2"))
+        screen.start()
+        for _ in range(200):
+            await stage.pause()
+            if "running with other latencies" in stage.text:
+                break
+        screen.escape()
+        UpToOtherRuns.released.set()
+        await stage.settle()
+        assert "✓ prod/serve-2, 8 GPUs: admitted at +1s from a100-80gb on node-3" in stage.text
+        assert not any(words in stage.text for words in ("Given up", "running with other latencies", "5 runs"))
 
 
 async def _added(stage: Stage, *changes: plan.Change) -> WhatIfScreen:

@@ -33,6 +33,7 @@ from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, W
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import Mode, Status
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.latencies import Latencies
 from gpuconsole.sim.policy import SimPolicy
 
 KUEUE = Engines(admission=Engine("Kueue 0.19", "Kueue"))
@@ -246,9 +247,9 @@ def recorded(objects: Iterable[Object], lines: Sequence[Happened] = ()) -> Conso
     return console
 
 
-def simulated(objects: Iterable[Object], *, speed: float = 1.0) -> Console:
+def simulated(objects: Iterable[Object], *, speed: float = 1.0, latencies: Latencies | None = None) -> Console:
     """A console on the embedded simulator that begins with these objects at NOW; tests tick it by hand."""
-    simulation = Simulation.from_objects(objects, policy=SimPolicy(), seed=7, start=NOW)
+    simulation = Simulation.from_objects(objects, policy=SimPolicy(latencies=latencies), seed=7, start=NOW)
     console = Console(SimulatedBackend(simulation, speed=speed), about=Status(source="test", engines=KUEUE))
     console.tick(0.0)
     return console
@@ -275,9 +276,9 @@ def org_jobs() -> list[Object]:
     return [thing for thing in org_cohort() if not isinstance(thing, kinds)]
 
 
-def busy_org() -> Console:
+def busy_org(latencies: Latencies | None = None) -> Console:
     """The simulated organisation: llm-ft 4, embed 2 and rlhf 6 in research (it borrows 4), serve 8 in prod."""
-    console = simulated(org_jobs())
+    console = simulated(org_jobs(), latencies=latencies)
     for name, gpus, namespace, rank in (
         ("llm-ft", 4, "research", "research-default"),
         ("embed", 2, "research", "research-default"),

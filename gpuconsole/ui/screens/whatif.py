@@ -10,6 +10,7 @@ from textual.worker import Worker, get_current_worker
 
 from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.whatif import Look, WhatIf
+from gpuconsole.insight.whatif_ranges import RUNS
 from gpuconsole.model.clock import HOUR, Span, format_exactly, parse_span
 from gpuconsole.model.commands import Command, Copy, Later, SetPriority, Submit
 from gpuconsole.model.snapshot import Snapshot
@@ -47,6 +48,8 @@ class WhatIfScreen(ChangeScreen):
         self._thread: Worker[None] | None = None
         self._began = 0.0
         self._reached: Span = 0
+        self._other_runs: int | None = None
+        """How many runs with other latencies have begun; None before both futures are at the horizon."""
         self._clock: Timer | None = None
 
     def body(self) -> ComposeResult:
@@ -150,7 +153,7 @@ class WhatIfScreen(ChangeScreen):
         """Run it in a thread; the screen shows how long it takes, Esc gives it up."""
         self.cancel()
         self.result = None
-        self._reached = 0
+        self._reached, self._other_runs = 0, None
         self._began = time.monotonic()
         self._clock = self.set_interval(0.2, self._show_progress)
         self._thread = self._run()
@@ -165,7 +168,10 @@ class WhatIfScreen(ChangeScreen):
     def escape(self) -> None:
         if self._thread is not None:
             self.cancel()
-            self._say((BLANK, line("  Given up. ", ("⏎", "key"), " runs it again.")))
+            if self.result is not None and self._other_runs is not None:
+                self._say((BLANK, *result_lines(self.result, self._names)))
+            else:
+                self._say((BLANK, line("  Given up. ", ("⏎", "key"), " runs it again.")))
         else:
             super().escape()
 
@@ -187,7 +193,7 @@ class WhatIfScreen(ChangeScreen):
     def _came(self, look: Look) -> None:
         if self._thread is None:
             return
-        self._reached = look.reached
+        self._reached, self._other_runs = look.reached, look.other_runs
         if look.answer is None:
             return
         self.result = look.answer
@@ -217,9 +223,13 @@ class WhatIfScreen(ChangeScreen):
         took = time.monotonic() - self._began
         dots = "▁▂▃▄▅▆▇█"[int(took * 5) % 8]
         words = f"  {dots} running two forks to +{format_exactly(self.horizon)}, at +{format_exactly(self._reached)}"
+        if self._other_runs is not None:
+            words = f"  {dots} running with other latencies, {self._other_runs} of {RUNS}"
         head = (BLANK, line((f"{words}, {took:.1f} s   ", "pending"), ("Esc", "key"), " gives it up"))
         if self.result is None:
             self._say(head)
+        elif self._other_runs is not None:
+            self._say((*head, BLANK, *result_lines(self.result, self._names)))
         else:
             lines = result_lines(self.result, self._names, "in the next cycle")
             self._say((*head, BLANK, heading("What the next cycle brings"), *lines))
