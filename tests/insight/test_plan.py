@@ -21,9 +21,12 @@ from gpuconsole.model.queues import (
     WorkloadPriorityClass,
 )
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.latencies import MEASURED, Latencies
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.ui.answers.plan import plan_lines
 from tests.insight.world import A100, START, cluster_queue, node, waiting
+from tests.sim.cluster import job as batch
+from tests.sim.cluster import queue
 
 NO_PREEMPTION = Preemption()
 
@@ -321,3 +324,23 @@ def test_only_a_queue_that_takes_nothing_back_yet_is_to_take_it_back() -> None:
 
     takes_back = (SetPreemption("meek", reclaim_within_cohort=PreemptionPolicy.ANY),)
     assert kinds(found.options)["preemption"] == takes_back
+
+
+@pytest.mark.parametrize("latencies", [None, MEASURED])
+def test_who_waits_already_comes_first_however_long_its_victim_holds_quota(latencies: Latencies | None) -> None:
+    """Blue may reclaim: its pending job gets the quota of the guest, and loses it to the asked one."""
+    blue: ClusterQueue = cluster_queue("blue", "org", Quota(8), preemption=Preemption(PreemptionPolicy.LOWER_PRIORITY))
+    ranks = [WorkloadPriorityClass(name="low", value=100), WorkloadPriorityClass(name="high", value=200)]
+    guest, pending, asked = (
+        replace(batch(name, team, gpus=8, duration=10 * HOUR, priority_class=rank), created=START)
+        for name, team, rank in (("guest", "red", ""), ("pending", "blue", "low"), ("asked", "blue", "high"))
+    )
+    objects = [A100, node("n1"), *queue("red", 0), blue, LocalQueue(namespace="blue", name="lq", cluster_queue="blue")]
+    policy = SimPolicy(latencies=latencies)
+    base = Simulation.from_objects([*objects, *ranks, guest], policy=policy, seed=1, start=START)
+    base.advance(START + MINUTE)
+    base.submit(Submit((pending,)))
+    base.advance(START + 2 * MINUTE)
+
+    (option,) = (one for one in plan(base, [Submit((asked,))], 2 * MINUTE).options if one.kind == "preemption")
+    assert (option.victims, option.holds) == (2, True)
