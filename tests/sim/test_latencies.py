@@ -88,7 +88,7 @@ def test_a_scenario_names_measured_latencies_or_none() -> None:
 
 @pytest.mark.usefixtures("measured_latencies")
 def test_a_scenario_with_expectations_has_no_latencies_unless_it_asks_for_them() -> None:
-    steps = [{"expect": [{"pending": []}]}]
+    steps: list[dict[str, Any]] = [{"expect": [{"pending": []}]}]
     assert read(steps=steps) is None
     assert read(steps=steps, latencies="measured") == MEASURED
 
