@@ -50,8 +50,8 @@ _TIMES = {
     "pods_gone",
 }
 _SPANS = {"median_wait", "median_wait_without", "p95_wait", "p95_wait_without"}
-_INSIDE = {"evictions", "evictions_without", "subjects", "only_work"}
-"""What the lists of evicted workloads are made from."""
+_INSIDE = {"evictions", "evictions_without", "subjects", "only_work", "latency"}
+"""What the lists of evicted workloads are made from, and what the document has as `assumed`."""
 _EVICTED = ("victims", "own_evictions", "knock_on", "spared")
 VERSION = 6
 OF_NODES = (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from gpuconsole.insight.basis import latency_assumption
 from gpuconsole.insight.comparing import (
     closed_by,
     fairness_of,
@@ -219,6 +220,7 @@ class _Trial:
         lost, cost = tried.lost()
         waits_without, waits = sorted(without.waits()), sorted(tried.waits())
         shifts = shifts_of(without, tried, tried.asked | without.asked, moments)
+        latencies = self.tried.simulation.policy.latencies
         return WhatIf(
             time=self.start,
             compared=compared,
@@ -238,6 +240,7 @@ class _Trial:
             gpus_now=now.gpus.in_use,
             gpus_without=before.sums.gpus.in_use,
             gpus=after.sums.gpus.in_use,
+            latency=latency_assumption(latencies) if latencies is not None else "",
             unit=in_one_unit({one.unit: one.total for one in (*now.gpus.units, *after.sums.gpus.units)})[1],
             median_wait_without=quantile(waits_without, 0.5),
             median_wait=quantile(waits, 0.5),

@@ -165,6 +165,8 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     """In use."""
     unit: str = WHOLE_GPU.noun
     """What the cluster's accelerators are counted in: `device` where it has several."""
+    latency: str = ""
+    """What is assumed of how long controllers take, in a sentence; empty where they take fixed times."""
     median_wait_without: Span | None
     """Of what is admitted before the horizon; None if nothing is."""
     median_wait: Span | None

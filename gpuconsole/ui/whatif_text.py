@@ -67,6 +67,8 @@ def result_lines(result: WhatIf, names: tuple[str, str] = ALONE, within: str = "
         lines += [BLANK, heading(f"Others whose admission moves: {len(result.shifts)}")]
         lines += [_shift(shift, result.time, within) for shift in result.shifts[:MOST]]
         lines += _more(len(result.shifts))
+    if result.latency:
+        lines += [BLANK, line((f"assumed: {result.latency}", "dim"))]
     return lines
 
 

@@ -431,6 +431,7 @@ async def test_what_depends_on_latencies_is_a_range_that_comes_after_the_answer(
         await stage.settle()
         words = " ".join(stage.text.replace("│", " ").split())
         assert re.search(r"✓ prod/serve-2, 8 GPUs: admitted at \+1\.\ds \([\d.]+s to [\d.]+s in 5 runs\) from", words)
+        assert "assumed: controller latencies as measured with Kueue 0.19.2: from eviction to quota release" in words
         assert "feasible, not a reservation; 5 runs with different controller latencies" in words
         assert re.search(r"quota released at \+1(\.\d)?s, pods gone at \+3\ds", words)
         assert "running with other latencies" not in words
