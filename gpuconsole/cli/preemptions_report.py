@@ -170,7 +170,7 @@ def _told(one: Preemption) -> list[str]:
         fate = "nobody knows what became of the preemptor"
     elif one.by_admitted is None:
         fate = f"{called(one.by)} {'was gone before it had a place' if one.in_vain else 'has no place yet'}"
-    freed = "when its quota was released is unknown" if one.freed_unknown else "quota not released yet"
+    freed = "quota release time unknown" if one.freed_unknown else "quota not released yet"
     if one.freed_after_seconds is not None:
         freed = f"quota released after {_freed(one).replace('≤', 'at most')}"
     lines = [

@@ -128,15 +128,15 @@ def queue_assumptions(simulation: "Simulation") -> tuple[str, ...]:
 def in_sentences(assumptions: QueueAssumptions) -> tuple[str, ...]:
     """What is assumed of workloads that Kueue refused; nothing where there are none."""
     told = (
-        (assumptions.inadmissible, "inadmissible: nothing changed"),
-        (assumptions.tried_again, "tried again: something changed"),
+        (assumptions.inadmissible, "inadmissible: nothing"),
+        (assumptions.tried_again, "requeued: something"),
     )
     return tuple(_assumed(count, what) for count, what in told if count)
 
 
 def _assumed(count: int, what: str) -> str:
-    are, asked = ("1 workload is", "it asks") if count == 1 else (f"{count:,} workloads are", "they ask")
-    return f"{are} assumed to be {what} in the cohort since Kueue refused what {asked} for"
+    are, its, them = ("1 workload is", "its", "it") if count == 1 else (f"{count:,} workloads are", "their", "them")
+    return f"{are} assumed to be {what} in {its} cohort tree has changed since Kueue refused {them}"
 
 
 def latency_assumption(latencies: Latencies | None) -> str:
@@ -147,8 +147,10 @@ def latency_assumption(latencies: Latencies | None) -> str:
     steps = (latencies.job_suspend, latencies.status_update, latencies.workload_reconcile)
     released = sorted(sum(step.sample(random) for step in steps) for _ in range(_DRAWS))
     median, most = (_tenths(released[_DRAWS * percent // 100]) for percent in (50, 99))
-    source = "as measured with Kueue 0.19.2" if latencies == MEASURED else "of the scenario"
-    return f"controller latencies {source}: from eviction to quota release {median} (median), {most} (99%)"
+    source = "as measured with Kueue 0.19.2" if latencies == MEASURED else "set by the scenario"
+    return (
+        f"controller latencies {source}: from the eviction of a Job to its quota release: median {median}, p99 {most}"
+    )
 
 
 def _tenths(span: Span) -> str:

@@ -36,7 +36,7 @@ def in_runs(found: TimeRange | None, start: Time) -> str:
 
 def in_some_runs(found: TimeRange | None) -> str:
     """Say of what does not happen in the first run in how many it does."""
-    return f" (but in {found.times} of {found.runs} runs)" if found is not None else ""
+    return f" (admitted in {found.times} of {found.runs} runs)" if found is not None else ""
 
 
 def rests_on(answer: WhatIf) -> str:

@@ -174,7 +174,7 @@ def test_what_nobody_knows_to_be_lost_is_told_as_unknown(gpuconsole: Line, tmp_p
     alone = gpuconsole("preemptions", "r/c", "--history").lines
     assert alone[0] == "1 preemption: unknown GPU-hours lost, cost unknown"
     assert alone[5].startswith(
-        "  lost an unknown amount of work, done before anybody looked; when its quota was released is unknown; "
+        "  lost an unknown amount of work, done before anybody looked; quota release time unknown; "
     )
     answer = json.loads(gpuconsole("preemptions", "--history", "-o", "json").out)["answer"]
     assert [(one["victim"], one["lost_gpu_hours"], one["cost"]) for one in answer["preemptions"]] == [

@@ -24,9 +24,9 @@ spec:
       restartPolicy: Never
       containers: [{name: main, image: example.com/work:1, resources: {limits: {nvidia.com/gpu: "8"}}}]
 """
-SINCE = "changed in the cohort since Kueue refused what it asks for"
+SINCE = "in its cohort tree has changed since Kueue refused it"
 INADMISSIBLE = f"1 workload is assumed to be inadmissible: nothing {SINCE}"
-TRIED_AGAIN = f"1 workload is assumed to be tried again: something {SINCE}"
+TRIED_AGAIN = f"1 workload is assumed to be requeued: something {SINCE}"
 QUESTIONS = {
     "forecast": ("forecast",),
     "whatif": ("whatif", "-f", "job.yaml", "--horizon", "5m"),

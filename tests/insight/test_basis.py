@@ -88,12 +88,14 @@ def test_run_times_that_nobody_learned_are_said_to_be_assumed() -> None:
 def test_controller_latencies_are_named_with_what_evictions_take() -> None:
     assert latency_assumption(None) == "no controller latencies (latencies: none)"
     assert latency_assumption(MEASURED) == (
-        "controller latencies as measured with Kueue 0.19.2: from eviction to quota release 1.3s (median), 2.6s (99%)"
+        "controller latencies as measured with Kueue 0.19.2: "
+        "from the eviction of a Job to its quota release: median 1.3s, p99 2.6s"
     )
     steady = LatencyDistribution.constant(150 * MILLISECOND)
     quick = replace(MEASURED, job_suspend=steady, status_update=steady, workload_reconcile=steady)
     assert latency_assumption(quick) == (
-        "controller latencies of the scenario: from eviction to quota release 450ms (median), 450ms (99%)"
+        "controller latencies set by the scenario: "
+        "from the eviction of a Job to its quota release: median 450ms, p99 450ms"
     )
     slow = replace(quick, status_update=LatencyDistribution.constant(90 * SECOND))
-    assert latency_assumption(slow).endswith("from eviction to quota release 1m30s (median), 1m30s (99%)")
+    assert latency_assumption(slow).endswith("from the eviction of a Job to its quota release: median 1m30s, p99 1m30s")

@@ -78,8 +78,7 @@ def test_what_is_taken_for_granted_of_refused_workloads_is_said() -> None:
     several = Foreseer().forecast(world([*QUEUES, LONG, LOW, REFUSED, new]), POLICY).queues
     none = Foreseer().forecast(world([*QUEUES, LONG, LOW, replace(new, priority=0)]), POLICY).queues
     assert several == (
-        "2 workloads are assumed to be inadmissible: nothing changed in the cohort since Kueue refused what they ask"
-        " for",
+        "2 workloads are assumed to be inadmissible: nothing in their cohort tree has changed since Kueue refused them",
     )
     assert none == ()
 
@@ -88,10 +87,10 @@ def test_what_is_tried_again_though_kueue_refused_it_is_said_as_well() -> None:
     foreseer = Foreseer()
     looks = ((START, [*QUEUES, LONG, LOW, OTHER, REFUSED]), (START + 2 * SECOND, [*QUEUES, LONG, LOW, REFUSED]))
     told = [foreseer.forecast(world(objects, now=now), POLICY).queues for now, objects in looks]
-    asked = "in the cohort since Kueue refused what it asks for"
+    since = "in its cohort tree has changed since Kueue refused it"
     assert told == [
-        (f"1 workload is assumed to be inadmissible: nothing changed {asked}",),
-        (f"1 workload is assumed to be tried again: something changed {asked}",),
+        (f"1 workload is assumed to be inadmissible: nothing {since}",),
+        (f"1 workload is assumed to be requeued: something {since}",),
     ]
 
 

@@ -423,18 +423,18 @@ async def test_what_depends_on_latencies_is_a_range_that_comes_after_the_answer(
         screen.start()
         for _ in range(200):
             await stage.pause()
-            if "running with other latencies, 0 of 4" in stage.text:
+            if "additional runs for ranges: 0 of 4" in stage.text:
                 break
-        assert "running with other latencies, 0 of 4" in stage.text
+        assert "additional runs for ranges: 0 of 4" in stage.text
         assert "✓ prod/serve-2, 8 GPUs: admitted at +1s from a100-80gb on node-3" in stage.text
         UpToOtherRuns.released.set()
         await stage.settle()
         words = " ".join(stage.text.replace("│", " ").split())
         assert re.search(r"✓ prod/serve-2, 8 GPUs: admitted at \+1\.\ds \([\d.]+s to [\d.]+s in 5 runs\) from", words)
-        assert "assumed: controller latencies as measured with Kueue 0.19.2: from eviction to quota release" in words
+        assert "assumed: controller latencies as measured with Kueue 0.19.2: from the eviction of a Job" in words
         assert "feasible, not a reservation; 5 runs with different controller latencies" in words
         assert re.search(r"quota released at \+1(\.\d)?s, pods gone at \+3\ds", words)
-        assert "running with other latencies" not in words
+        assert "additional runs for ranges" not in words
 
 
 async def test_who_gives_up_the_other_runs_keeps_the_answer() -> None:
@@ -446,13 +446,13 @@ async def test_who_gives_up_the_other_runs_keeps_the_answer() -> None:
         screen.start()
         for _ in range(200):
             await stage.pause()
-            if "running with other latencies" in stage.text:
+            if "additional runs for ranges" in stage.text:
                 break
         screen.escape()
         UpToOtherRuns.released.set()
         await stage.settle()
         assert "✓ prod/serve-2, 8 GPUs: admitted at +1s from a100-80gb on node-3" in stage.text
-        assert not any(words in stage.text for words in ("Given up", "running with other latencies", "5 runs"))
+        assert not any(words in stage.text for words in ("Given up", "additional runs for ranges", "5 runs"))
 
 
 async def _added(stage: Stage, *changes: plan.Change) -> WhatIfScreen:

@@ -206,9 +206,9 @@ def about(row: PreemptionRow, rows: Sequence[PreemptionRow]) -> tuple[Painted, .
 
 def _fate(row: PreemptionRow) -> str:
     by = called(row.by)
-    freed = "when its quota was released is unknown" if row.unseen else "its quota is not released yet"
+    freed = "quota release time unknown" if row.unseen else "quota not released yet"
     if row.latency is not None:
-        freed = f"its quota was released after {'at most ' if row.at_most else ''}{format_span(row.latency)}"
+        freed = f"quota released after {'at most ' if row.at_most else ''}{format_span(row.latency)}"
     if not row.by_known:
         return f"{freed} · nobody knows what became of the preemptor"
     if row.admitted_at is not None:

@@ -224,7 +224,7 @@ class WhatIfScreen(ChangeScreen):
         dots = "▁▂▃▄▅▆▇█"[int(took * 5) % 8]
         words = f"  {dots} running two forks to +{format_exactly(self.horizon)}, at +{format_exactly(self._reached)}"
         if self._other_runs is not None:
-            words = f"  {dots} running with other latencies, {self._other_runs} of {RUNS}"
+            words = f"  {dots} additional runs for ranges: {self._other_runs} of {RUNS}"
         head = (BLANK, line((f"{words}, {took:.1f} s   ", "pending"), ("Esc", "key"), " gives it up"))
         if self.result is None:
             self._say(head)
