@@ -18,7 +18,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.requests import reserved_at
-from gpuconsole.sim.controllers import evicting, work
+from gpuconsole.sim.controllers import evicting, pods, work
 from gpuconsole.sim.controllers.solo import progress, reconciling, running
 from gpuconsole.sim.controllers.specs import job_pods, workload_pods
 from gpuconsole.sim.crews import Crew, crew_key
@@ -117,7 +117,7 @@ def leave_behind(world: World, pod: Pod) -> None:
 
 
 def _terminate(world: World, pod: Pod) -> None:
-    due = max(world.now, pod.deleted + (pod.template.grace_period if pod.started else 0))
+    due = max(world.now, pod.deleted + pods.terminates(world, pod))
     world.kernel.at(due, PodsGone(((pod.key, pod.uid),)))
 
 

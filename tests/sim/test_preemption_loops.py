@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuconsole.insight.unblock.search import searching_places
 from gpuconsole.model.clock import HOUR, SECOND
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.events import Happened, What
@@ -17,6 +18,7 @@ from gpuconsole.model.manifests import load
 from gpuconsole.model.manifests.loading import load_text
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build, load_scenario
+from tests.insight.random_places import random_places, waiting
 
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "scenarios" / "default.yaml"
 PRODUCTION_JOB = """
@@ -62,3 +64,13 @@ def test_no_workload_of_the_default_fixture_is_evicted_more_than_ten_times_whate
 def test_with_fixed_steps_the_same_workload_is_evicted_again_and_again() -> None:
     """What the test above is about: were it not so, it would prove nothing."""
     assert most_evicted(with_a_production_job()) > 10
+
+
+@pytest.mark.usefixtures("measured_latencies")
+@pytest.mark.parametrize("seed", [35, 36, 37, 38])
+def test_a_scheduler_that_evicts_what_it_has_just_bound_does_not_stop_the_clock(seed: int) -> None:
+    """KAI's consolidation moves pods whose containers have not started yet."""
+    simulation = random_places(seed)
+    for key in waiting(simulation):
+        *_, last = searching_places(simulation, key)
+        assert last.so_far is not None

@@ -149,14 +149,17 @@ def start(world: World, pod: Pod) -> Pod:
 def remove(world: World, pods: Iterable[Pod], reason: str, message: str = "", *, after: Span = 0) -> None:
     """Delete pods, `after` which their controllers ask for it. One without a node is gone at once.
 
-    One that has a node keeps it for its grace period, if its containers have started.
+    One that has a node keeps it until it has terminated.
     """
     leaving: dict[int, list[tuple[str, str]]] = {}
     for pod in pods:
         if pod.deleted:
             continue
-        grace = after + (pod.template.grace_period if pod.started else 0)
-        if not pod.node or pod.done or grace <= 0:
+        if not pod.node or pod.done:
+            vanish(world, pod)
+            continue
+        grace = after + terminates(world, pod)
+        if grace <= 0:
             vanish(world, pod)
             continue
         world.put(replace(pod, deleted=world.now + after, reason=reason, message=message))
@@ -166,6 +169,15 @@ def remove(world: World, pods: Iterable[Pod], reason: str, message: str = "", *,
         leaving.setdefault(grace, []).append((pod.key, pod.uid))
     for grace, gone in leaving.items():
         world.kernel.at(world.now + grace, PodsGone(tuple(gone)))
+
+
+def terminates(world: World, pod: Pod) -> Span:
+    """How long a pod with a node terminates: its grace period, if its containers have started.
+
+    With latencies as long as they take to start, at least: a scheduler that evicts what it has just bound would stop
+    the clock.
+    """
+    return max(pod.template.grace_period if pod.started else 0, world.latency("start", of=(pod.key, pod.uid)))
 
 
 def gone(world: World, timer: PodsGone) -> None:
