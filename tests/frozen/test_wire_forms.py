@@ -1,0 +1,235 @@
+"""The forms of what leaves the process: documents, saved files, the history, options, settings, keys and statuses.
+
+Classes and modules may be renamed: the stored file names none of them. Their tags, fields and values may not.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from importlib import import_module
+from pathlib import Path
+from pkgutil import walk_packages
+from typing import Any, TypeVar, Union, get_args
+
+import click
+import pytest
+from msgspec import Struct
+
+import gpuconsole
+from gpuconsole.backends.kube.wire import FORMS as KUBERNETES
+from gpuconsole.cli import COMMANDS, INTERRUPTED, cli
+from gpuconsole.cli.answering import UNKNOWN
+from gpuconsole.cli.lint import Line as LintLine
+from gpuconsole.cli.preemptions_report import Body
+from gpuconsole.cli.report import Detail, QueueRow, Record, WorkloadRow
+from gpuconsole.config import PREFIX, Config
+from gpuconsole.errors import ConsoleError
+from gpuconsole.insight.antipatterns.pattern import Pattern
+from gpuconsole.insight.basis import Bound
+from gpuconsole.insight.codes import Code
+from gpuconsole.insight.considered import Considered
+from gpuconsole.insight.engine_comparison import EngineComparison
+from gpuconsole.insight.engine_shares import QueueShare
+from gpuconsole.insight.expect_forms import FORMS as EXPECTATIONS
+from gpuconsole.insight.expect_forms import INCLUDES, POOL
+from gpuconsole.insight.expected_start import CohortPlace
+from gpuconsole.insight.forecast import Prospect
+from gpuconsole.insight.forecast_check import Difference
+from gpuconsole.insight.fragmentation import Usefulness
+from gpuconsole.insight.ledger import Ledger
+from gpuconsole.insight.plan import Obstacle, Option
+from gpuconsole.insight.pools import Pool
+from gpuconsole.insight.positions import Position
+from gpuconsole.insight.risk import Risk
+from gpuconsole.insight.room import Room
+from gpuconsole.insight.shares import Shares
+from gpuconsole.insight.slots import Starts
+from gpuconsole.insight.telemetry import Utilization
+from gpuconsole.insight.unblock.steps import Step
+from gpuconsole.insight.whatif import WhatIf
+from gpuconsole.insight.why import Evidence
+from gpuconsole.model.choices import Choice
+from gpuconsole.model.commands import Command
+from gpuconsole.model.documents.findings import Finding
+from gpuconsole.model.events import Announcement, Event, Happened, What
+from gpuconsole.model.gpus.redividing import NodeChange
+from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.snapshot import SnapshotFile
+from gpuconsole.services.status import Mode
+from gpuconsole.sim.bare import BareForm
+from gpuconsole.sim.changes import ChangeForm
+from gpuconsole.sim.kernel import Timer
+from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.scenario_form import ClusterForm, ScenarioForm
+from gpuconsole.sim.scenario_steps import COMMANDS as SCENARIO_COMMANDS
+from gpuconsole.store import schema
+from gpuconsole.ui.actions import ACTIONS, Action
+from gpuconsole.ui.theme import COLOURS
+from gpuconsole.workers import apart, protocol
+from tests.frozen.forms import Forms, Walk
+from tests.frozen.freezing import check, pretty
+
+ROOTS: dict[str, Any] = {
+    "file: snapshot": SnapshotFile,
+    "file: snapshot, its policy": SimPolicy | None,
+    "file: scenario": ScenarioForm,
+    "file: cluster of a scenario": ClusterForm,
+    "file: bare scenario": BareForm,
+    "file: changes": ChangeForm,
+    "file: configuration": Config,
+    "history: events": Happened,
+    "history: events.told": tuple[Announcement, ...],
+    "history: events.choice": Choice,
+    "history: differences": Difference,
+    "Antipatterns: patterns": Pattern,
+    "Antipatterns: utilization": Utilization,
+    "EngineComparison": EngineComparison,
+    "Eta: position": Position,
+    "Eta: cohort": CohortPlace,
+    "Forecast: forecast": Prospect,
+    "Forecast: differences": Difference,
+    "Ledger": Ledger,
+    "MigChanges": NodeChange,
+    "Plan: options": Option,
+    "Plan: obstacles": Obstacle,
+    "Preemptions": Body,
+    "Risk": Risk,
+    "Shares: kueue": Shares,
+    "Shares: queues": QueueShare,
+    "Slots": Usefulness,
+    "Slots: bound": Bound,
+    "Slots: queues": Starts,
+    "WhatIf": WhatIf,
+    "Why: arithmetic": Room,
+    "Why: code": Code,
+    "Why: considered": Considered,
+    "Why: evidence": Evidence,
+    "Why: position": Position,
+    "Why: steps": tuple[Step, ...],
+    "keys": Action,
+    "lint: findings": LintLine,
+    "simulate: events": Detail,
+    "simulate: pools": Pool,
+    "simulate: queues": QueueRow,
+    "simulate: workloads": WorkloadRow,
+    "simulate: a line of jsonl": Record,
+    "simulate: types of events": What,
+    "validate: findings": Finding,
+    "mode": Mode,
+    "objects": Object,
+    "commands": Command,
+    "events": Event,
+}
+"""What leaves the process, or comes back to it from a file: its name for others → its type."""
+T = TypeVar("T")
+INTERNAL: tuple[Any, ...] = (
+    protocol.Request,
+    protocol.Reply,
+    Union[apart._Go, apart._Look],
+    Timer,
+)
+"""What only the processes of one console say to each other, or keep in memory."""
+
+
+def subclasses(of: type[T]) -> Iterator[type[T]]:
+    for one in of.__subclasses__():
+        yield one
+        yield from subclasses(one)
+
+
+@pytest.fixture(scope="module")
+def package() -> None:
+    """All modules are imported, so that all structs are known."""
+    for module in walk_packages(gpuconsole.__path__, "gpuconsole."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+
+
+def walked(roots: Iterable[Any]) -> tuple[Walk, list[list[str]]]:
+    walk = Walk()
+    return walk, [walk.lines(root) for root in roots]
+
+
+def history_schema(folder: Path) -> list[str]:
+    """The statements that make a new history, and the names of the migrations that made it."""
+    path = folder / "history.db"
+    with closing(schema.open_for_writing(path)) as db:
+        made = [sql for (sql,) in db.execute("select sql from sqlite_master where sql is not null order by rowid")]
+        steps = [name for (name,) in db.execute("select name from _sqlite_migrations order by id")]
+    return [*map(str, made), *(f"migration {name}" for name in steps)]
+
+
+def options(command: click.Command, path: str = "") -> Iterator[str]:
+    """A line for each option and argument, also of the commands below."""
+    for one in command.params:
+        kind = one.type
+        value = _values(kind)
+        said = {
+            "nargs": one.nargs if one.nargs != 1 else None,
+            "multiple": one.multiple or None,
+            "required": one.required or None,
+            "default": _default(one.default),
+            "flag": getattr(one, "is_flag", False) or None,
+        }
+        names = " ".join((*one.opts, *one.secondary_opts))
+        rest = ", ".join(f"{name} {what}" for name, what in said.items() if what is not None)
+        shown = f"{path} {names}" if one.param_type_name == "option" else f"{path} {one.human_readable_name}"
+        yield f"{shown.strip()}: {value}{f' ({rest})' if rest else ''}"
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from options(below, f"{path} {name}".strip())
+
+
+def _values(kind: click.ParamType[Any]) -> str:
+    if isinstance(kind, click.Choice):
+        return "|".join(map(str, kind.choices))
+    if isinstance(kind, click.IntRange | click.FloatRange):
+        return f"{kind.name} {kind.min} to {kind.max}"
+    return kind.name
+
+
+def _default(value: object) -> object:
+    return value if isinstance(value, str | int | float | tuple) and value not in ((), "", False) else None
+
+
+def document(folder: Path) -> dict[str, Any]:
+    walk, found = walked(ROOTS.values())
+    kubernetes = {"/".join(filter(None, name)): walk.lines(form) for name, form in KUBERNETES.items()}
+    forms: Forms = dict(zip(ROOTS, found, strict=True))
+    return {
+        "forms": forms,
+        "tagged": walk.by_tag(),
+        "forms that Kubernetes answers with": kubernetes,
+        # Objects by their class are counted by `validate`, and named in lists of changes and in the history.
+        "kinds of objects": {table: kind.__name__ for kind, table in TABLES.items()},
+        # The reason of the events that say what a command came to, in the history and in saved files.
+        "commands as events name them": {str(one.__struct_config__.tag): one.__name__ for one in get_args(Command)},
+        "commands of scenarios": list(SCENARIO_COMMANDS),
+        "expectations of drills": [INCLUDES, *EXPECTATIONS, *(f"pools.{name}" for name in POOL)],
+        "roles of themes": list(COLOURS),
+        "history": history_schema(folder),
+        "exit statuses": {
+            "nothing can be said": UNKNOWN,
+            "interrupted": INTERRUPTED,
+            "errors": ConsoleError.status,
+            "errors of any kind": sorted({one.status for one in subclasses(ConsoleError)}),
+        },
+        "keys": {one.id: "  ".join((*one.keys, *(f":{name}" for name in one.aliases))) for one in ACTIONS},
+        "commands": list(COMMANDS),
+        "options": list(options(cli)),
+        "environment": PREFIX,
+        "files": [Config().history_file.name, Config().log_file.name],
+    }
+
+
+def test_what_leaves_the_process_keeps_its_form(package: None, tmp_path: Path) -> None:
+    check("wire_forms.json", pretty(document(tmp_path)))
+
+
+def test_every_struct_with_a_tag_is_frozen_or_internal(package: None) -> None:
+    """A new struct with a tag belongs to ROOTS, by what it is part of, if it leaves the process."""
+    known, _ = walked([*ROOTS.values(), *INTERNAL])
+    structs = {one for one in subclasses(Struct) if one.__module__.startswith("gpuconsole.")}
+    assert {one for one in structs if one.__struct_config__.tag is not None} - set(known.tagged) == set()
