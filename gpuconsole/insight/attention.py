@@ -1,4 +1,4 @@
-"""What needs an operator's eye, found by looking at one Snapshot and the newest history."""
+"""The list of problems that need an operator's attention, from one Snapshot and the newest history."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -40,7 +40,7 @@ _RANK = {trouble: rank for rank, trouble in enumerate(Trouble)}
 
 
 def attention(snapshot: Snapshot, history: Sequence[Happened] = ()) -> tuple[Attention, ...]:
-    """Everything worth a look, the most pressing first; inside a kind the most GPUs first."""
+    """List all problems, the most urgent kind first; within a kind, the most GPUs first."""
     measured = alarms(snapshot)
     found = [
         *_gangs(snapshot),
@@ -64,17 +64,18 @@ def _gangs(snapshot: Snapshot) -> Iterator[Attention]:
         parts = "; ".join(f"{g.name} holds {g.held} and needs {g.missing_gpus} more" for g in locked.gangs[:4])
         yield Attention(
             trouble=Trouble.DEADLOCK,
-            text=f"Deadlock: {len(locked.gangs)} half-placed jobs hold {locked.held} and wait: {parts}",
+            text=f"Deadlock: {len(locked.gangs)} partially scheduled gangs hold {locked.held}: {parts}",
             table=_table(snapshot, locked.gangs[0].name),
             key=locked.gangs[0].name,
             gpus=locked.held_gpus,
         )
     for gang in gangs:
         if snapshot.time - gang.since >= GANG_WAIT or gang.held_gpus:
-            holds = f", and holds {gang.held} meanwhile" if gang.held_gpus else ""
+            state = "partially scheduled gang" if gang.placed else "gang not scheduled"
+            holds = f", holding {gang.held}" if gang.held_gpus else ""
             yield Attention(
                 trouble=Trouble.GANG,
-                text=f"{gang.name} waits whole: {gang.placed} of {gang.needed} pods have a node{holds}",
+                text=f"{gang.name}: {state}, {gang.placed} of {gang.needed} pods placed{holds}",
                 table=_table(snapshot, gang.name),
                 key=gang.name,
                 gpus=gang.held_gpus,
@@ -82,7 +83,7 @@ def _gangs(snapshot: Snapshot) -> Iterator[Attention]:
 
 
 def _unschedulable(snapshot: Snapshot) -> Iterator[Attention]:
-    """Who has pods with accelerators that find no node or that a ResourceQuota refuses; gangs have their own lines."""
+    """Workloads with accelerator pods that are unschedulable or refused by a ResourceQuota, gangs excepted."""
     gangs = {gang.key for gang in waiting_gangs(snapshot)}
     found: dict[str, list[Pod]] = {}
     for pod in whereabouts(snapshot).waiting.values():
@@ -110,7 +111,7 @@ def _unschedulable(snapshot: Snapshot) -> Iterator[Attention]:
 
 
 def _table(snapshot: Snapshot, owner: str) -> str:
-    """The table in which the owner of a gang is found; empty if nothing stands for it."""
+    """The Snapshot table that has the owner of a gang; empty if no object represents the gang."""
     if owner in snapshot.workloads:
         return "workloads"
     if owner in snapshot.jobs:
@@ -123,7 +124,7 @@ def _nodes(snapshot: Snapshot) -> Iterator[Attention]:
     idle = []
     for row in gpu_rows(snapshot):
         if not row.ready:
-            text = f"{row.node} is not ready: {described(row.units)} out"
+            text = f"{row.node} is NotReady: {described(row.units)} unavailable"
             yield Attention(trouble=Trouble.NODE_DOWN, text=text, table="nodes", key=row.node, gpus=len(row.all_cells))
         elif row.all_cells and row.states[GpuState.IDLE] == len(row.all_cells):
             idle.append(row)
@@ -131,7 +132,7 @@ def _nodes(snapshot: Snapshot) -> Iterator[Attention]:
 
 
 def _idle(snapshot: Snapshot, rows: list[GpuRow], waiting: int) -> Iterator[Attention]:
-    """Idle nodes by name while they are few, as one line when they are many."""
+    """Idle nodes: one line each, or one line for all of them if there are many."""
     total, units = sum(len(row.all_cells) for row in rows), described(added(*(row.units for row in rows)))
     if waiting and total:
         text = f"{units} on {counted(len(rows), 'node')} idle while {waiting} are requested"
@@ -150,7 +151,7 @@ def _idle(snapshot: Snapshot, rows: list[GpuRow], waiting: int) -> Iterator[Atte
 
 
 def _last_end(snapshot: Snapshot, nodes: set[str]) -> dict[str, Time]:
-    """When the last pod on each of these nodes ended, as far as ended pods are still known."""
+    """Time at which the last pod on each of these nodes ended, as far as ended pods are still known."""
     ended: dict[str, Time] = {}
     for pod in snapshot.pods.all():
         if pod.node in nodes and pod.done:
@@ -159,16 +160,16 @@ def _last_end(snapshot: Snapshot, nodes: set[str]) -> dict[str, Time]:
 
 
 _ALARMS = {
-    Rule.FAULTY: (Trouble.GPU_FAULT, "are faulty by their last error"),
-    Rule.HOT: (Trouble.GPU_HOT, "are hot or slowed down"),
-    Rule.IDLE: (Trouble.GPU_UNUSED, "have not been used for half an hour by those who have them"),
-    Rule.HOARDING: (Trouble.GPU_WASTED, "have a full memory and compute nothing"),
-    Rule.EMPTY: (Trouble.GPU_WASTED, "are busy with few of their multiprocessors"),
+    Rule.FAULTY: (Trouble.GPU_FAULT, "with faults"),
+    Rule.HOT: (Trouble.GPU_HOT, "hot or throttled"),
+    Rule.IDLE: (Trouble.GPU_UNUSED, "allocated but idle for 30m or longer"),
+    Rule.HOARDING: (Trouble.GPU_WASTED, "with full memory and no activity"),
+    Rule.EMPTY: (Trouble.GPU_WASTED, "with low SM activity"),
 }
 
 
 def _measured(snapshot: Snapshot, measured: Iterable[Alarm]) -> Iterator[Attention]:
-    """What GPUs measure of themselves: one by one while they are few, the others of a kind in one line."""
+    """GPU alarms: the first of each kind one by one, the others in one line."""
     by_rule: dict[Rule, list[Alarm]] = {}
     borrowed = borrowed_gpus(snapshot)
     for alarm in measured:
@@ -188,11 +189,11 @@ def _measured(snapshot: Snapshot, measured: Iterable[Alarm]) -> Iterator[Attenti
 
 
 def _borrowed(count: int, unit: str) -> str:
-    return f"; it borrows {counted(count, unit)}" if count else ""
+    return f"; {counted(count, unit)} borrowed" if count else ""
 
 
 def _patterns(snapshot: Snapshot, measured: Iterable[Alarm]) -> Iterator[Attention]:
-    """Anti-patterns that can be seen at a glance; `antipatterns.finding` has all, with what they cost."""
+    """Anti-patterns that need no cost; `antipatterns.finding` lists all of them with their cost."""
     idle = {alarm.workload for alarm in measured if alarm.rule is Rule.IDLE}
     found = sorted(oversized(snapshot, UNPRICED, idle), key=lambda one: -one.gpus)[:ALARMS_LISTED]
     monopolies = [*monopoly(snapshot, UNPRICED)] if snapshot.seen.all_of(*QUOTA) else []
@@ -207,6 +208,6 @@ def _patterns(snapshot: Snapshot, measured: Iterable[Alarm]) -> Iterator[Attenti
 def _thrash(history: Sequence[Happened]) -> Iterator[Attention]:
     for victim in counts(rows(history), lambda row: row.victim):
         if victim.thrash:
-            lost = f"{at_least(f'{victim.lost_gpu_hours:.1f}', victim.unknown, victim.times)} GPU-h lost"
+            lost = f"{at_least(f'{victim.lost_gpu_hours:.1f}', victim.unknown, victim.times)} GPU-hours lost"
             text = f"{victim.name}: preemption loop, preempted {victim.times} times in the newest events, {lost}"
             yield Attention(trouble=Trouble.THRASH, text=text, table="workloads", key=victim.name)

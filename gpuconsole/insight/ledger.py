@@ -73,7 +73,7 @@ def exposure(snapshot: Snapshot, session: Session, prices: Prices, lender: str, 
     if not why_not:
         victims = session.room_for(lender, flavor, resource, gpus, priority=_usual_priority(snapshot, lender))
         if victims is None:
-            why_not = no_right(snapshot, lender) or "no evictions that its policy allows make room"
+            why_not = no_right(snapshot, lender) or "the preemptions that its policy allows do not free enough quota"
     return Exposure(
         lender=lender,
         flavor=flavor,

@@ -1,6 +1,6 @@
-"""One GPU that is measured, with its owner, and what the rules say of it alone.
+"""One GPU with its metrics and its owner, and the alarm rules that look at one GPU.
 
-Thresholds are ours; the meaning of XID codes is NVIDIA's. What is missing is never taken for 0.
+The thresholds are ours; the meaning of XID codes is NVIDIA's. A missing value never counts as 0.
 """
 
 from collections.abc import Iterator
@@ -13,43 +13,43 @@ from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit
 from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry, busy
 
 HOT = 87.0
-"""°C at which data-centre GPUs begin to slow down."""
+"""°C at which data-centre GPUs begin to throttle."""
 HOARD_MEMORY = 0.8
 HOARD_ACTIVE = 0.05
 BUSY = 90.0
 EMPTY_SM = 0.3
 FATAL = {
-    48: "an error of two bits in its memory",
-    74: "an NVLink error",
-    79: "it fell off the bus",
-    95: "an uncontained memory error",
-    119: "its firmware does not answer",
-    120: "its firmware failed",
+    48: "double-bit ECC error",
+    74: "NVLink error",
+    79: "GPU has fallen off the bus",
+    95: "uncontained ECC error",
+    119: "GSP RPC timeout",
+    120: "GSP error",
 }
-"""XID codes after which a GPU should get no more work."""
-USERS = {13: "a fault of the program", 31: "a fault of the program", 43: "the program was stopped", 45: "stopped"}
-"""Codes that tell of the program and not of the GPU."""
+"""XID codes after which a GPU should not run further work."""
+USERS = {13: "graphics engine exception", 31: "MMU fault", 43: "GPU stopped processing", 45: "preemptive cleanup"}
+"""XID codes that application errors cause, not the GPU."""
 OTHERS = {
-    63: "a row of memory was replaced",
-    64: "a row of memory could not be replaced",
-    92: "many errors of one bit",
-    94: "a contained memory error",
+    63: "row remapping event",
+    64: "row remapping failure",
+    92: "high single-bit ECC error rate",
+    94: "contained ECC error",
 }
 _SLOWDOWN = 0x8 | 0x20 | 0x40 | 0x80
-"""Of the reasons for lower clocks: slow-down by hardware, by temperature (software, hardware), power brake."""
+"""Clock throttle reasons that count: hardware slowdown, thermal slowdown (software, hardware), power brake."""
 
 
 class Rule(StrEnum):
-    """What measurements tell that somebody should know, the most pressing first."""
+    """Kinds of GPU alarm, the most urgent first."""
 
     FAULTY = "faulty"
     HOT = "hot"
     IDLE = "idle"
-    """Given to a pod that has done nothing for half an hour."""
+    """Allocated to a pod, and not used for half an hour."""
     HOARDING = "hoarding"
-    """Its memory is full, and nothing computes."""
+    """GPU memory in use, while the GPU is idle."""
     EMPTY = "empty"
-    """Always busy by its own word, with most of its multiprocessors without work."""
+    """High GPU utilization with low SM activity."""
 
 
 class Gpu(Struct, frozen=True, kw_only=True):
@@ -64,48 +64,48 @@ class Gpu(Struct, frozen=True, kw_only=True):
     since: Time = 0
     """When its pod started."""
     unit: DeviceUnit = WHOLE_GPU
-    """What it is: a GPU, a MIG instance, or a replica where the source names each of them."""
+    """A GPU, a MIG instance, or a replica where the source names each replica."""
 
     def value(self, measure: Measure) -> float | None:
         return self.telemetry.value(self.position, measure)
 
     @property
     def name(self) -> str:
-        """`node GPU 3`, with the profile of an instance."""
+        """`node GPU 3`, with the MIG profile of an instance."""
         part = f" {self.device.profile or 'MIG'} ({self.device.instance})" if self.device.instance >= 0 else ""
         return f"{self.node} GPU {self.device.gpu}{part}"
 
     @property
     def busy(self) -> float | None:
-        """Percent of the time at work, by whichever measure there is."""
+        """Utilization in percent, by whichever metric is available."""
         return busy(self.telemetry, self.position)
 
 
 def odd(gpu: Gpu) -> Iterator[tuple[Rule, Gpu, str]]:
-    """What the rules say of one device at this moment."""
+    """Apply the alarm rules to one device."""
     for rule, text in ((Rule.FAULTY, _fault(gpu)), (Rule.HOT, _heat(gpu))):
         if text:
             yield rule, gpu, text
     if gpu.workload and _hoards(gpu):
-        yield Rule.HOARDING, gpu, "fills the memory and computes nothing"
+        yield Rule.HOARDING, gpu, "memory full, no activity"
     if gpu.workload and _is_empty(gpu):
-        yield Rule.EMPTY, gpu, "keeps busy with few multiprocessors"
+        yield Rule.EMPTY, gpu, "low SM activity"
 
 
 def _fault(gpu: Gpu) -> str:
     code = int(gpu.value(Measure.XID) or 0)
     if gpu.value(Measure.REMAP_FAILURE):
-        return ": a row of its memory could not be replaced: it has to be exchanged"
+        return ": row remapping failure; replace the GPU"
     if code in FATAL:
-        return f": XID {code}, {FATAL[code]}: cordon {gpu.node}"
-    return f": XID {code}{', ' + OTHERS[code] if code in OTHERS else ''}" if code and code not in USERS else ""
+        return f": XID {code} ({FATAL[code]}); cordon {gpu.node}"
+    return f": XID {code}{f' ({OTHERS[code]})' if code in OTHERS else ''}" if code and code not in USERS else ""
 
 
 def _heat(gpu: Gpu) -> str:
     heat = gpu.value(Measure.TEMPERATURE)
     if int(gpu.value(Measure.THROTTLE) or 0) & _SLOWDOWN:
-        return " is slowed down" + (f" at {heat:.0f} °C" if heat is not None else "")
-    return f" is hot: {heat:.0f} °C" if heat is not None and heat >= HOT else ""
+        return ": clocks throttled" + (f" at {heat:.0f} °C" if heat is not None else "")
+    return f": temperature {heat:.0f} °C" if heat is not None and heat >= HOT else ""
 
 
 def _hoards(gpu: Gpu) -> bool:

@@ -1,4 +1,4 @@
-"""What needs an eye in the queues: nobody is admitted, long waits, open checks, quota that may be reclaimed."""
+"""Queue problems: no admission, starvation, long waits, pending admission checks, reclaimable quota."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,18 +22,18 @@ CHECKS_LISTED = 5
 
 
 def queue_troubles(snapshot: Snapshot) -> Iterator[Attention]:
-    """Everything about queues that is worth a look, in no order that means anything."""
+    """List all queue problems, in no particular order."""
     yield from _queues(snapshot)
     yield from _checks(snapshot)
     yield from _borrowers(snapshot)
 
 
 def _queues(snapshot: Snapshot) -> Iterator[Attention]:
-    """Queues that admit nobody, or that let someone wait for long."""
+    """Queues that admit no workloads, are starved, or have a long wait."""
     unseen = not snapshot.seen.all_of(ClusterQueue)
     for node in queues_below(quota_tree(snapshot)):
         if unseen and node.kind is NodeKind.LOCAL_QUEUE:
-            continue  # Its ClusterQueue is only not seen.
+            continue  # Its ClusterQueue is only not visible.
         trouble, text = _queue_trouble(node, snapshot.time)
         if trouble is not None:
             table = "cluster_queues" if node.kind is NodeKind.CLUSTER_QUEUE else "local_queues"
@@ -41,7 +41,7 @@ def _queues(snapshot: Snapshot) -> Iterator[Attention]:
 
 
 def _queue_trouble(node: QuotaNode, now: Time) -> tuple[Trouble | None, str]:
-    waits = f"; {counted(node.pending, 'workload')} waiting there" if node.pending else ""
+    waits = f"; {counted(node.pending, 'pending workload')}" if node.pending else ""
     if node.problem or (node.shut and node.pending):
         return Trouble.ADMITS_NOBODY, f"{node.name}: {node.shut}{waits}"
     if node.starved is not None:
@@ -49,7 +49,7 @@ def _queue_trouble(node: QuotaNode, now: Time) -> tuple[Trouble | None, str]:
     if node.oldest is not None and now - node.oldest >= LONG_WAIT:
         return (
             Trouble.LONG_WAIT,
-            f"{node.name}: {node.pending} waiting, the longest for {format_span(now - node.oldest)}",
+            f"{node.name}: {node.pending} pending, the oldest for {format_span(now - node.oldest)}",
         )
     return None, ""
 
@@ -66,7 +66,7 @@ def starved_text(queue: QuotaNode, starved: StarvedQueue, now: Time) -> str:
 
 
 def _noun(quota: StarvedQuota, unit: str) -> str:
-    """What the quota counts: the unit of the queue's accelerators where it has one, else the resource's short name."""
+    """Unit of the quota: that of the queue's accelerators where it has one, else the resource's short name."""
     if not is_counted(quota.resource) or unit == SEVERAL_UNITS:
         return quota.resource.rpartition("/")[2]
     return unit if quota.nominal == 1 else f"{unit}s"
@@ -79,24 +79,24 @@ def _borrowers_text(quota: StarvedQuota) -> str:
 
 
 def _checks(snapshot: Snapshot) -> Iterator[Attention]:
-    """Who holds quota while a check is open: by name while they are few, as one line when they are many."""
+    """Workloads with pending admission checks: one line each, or one line for all of them if there are many."""
     rows = checking(snapshot)
     if len(rows) > CHECKS_LISTED:
         units = added(*(one.units for one in rows))
         gpus = sum(units.values())
-        text = f"{len(rows)} workloads hold {described(units)} and wait for admission checks"
+        text = f"{len(rows)} workloads have {described(units)} reserved and wait for admission checks"
         yield Attention(trouble=Trouble.CHECKS, text=text, table="workloads", key=rows[0].workload, gpus=gpus)
         return
     for one in rows:
         span = format_span(max(0, snapshot.time - one.since))
-        text = f"{one.workload} holds {described(one.units)} and has waited {span} for {one.names}"
+        text = f"{one.workload}: {described(one.units)} reserved, waiting for {one.names} for {span}"
         yield Attention(
             trouble=Trouble.CHECKS, text=text, table="workloads", key=one.workload, gpus=sum(one.units.values())
         )
 
 
 def _borrowers(snapshot: Snapshot) -> Iterator[Attention]:
-    """Workloads on borrowed quota whose lender may reclaim it; one line a queue when several borrow there."""
+    """Workloads on borrowed quota that its owner can reclaim: one line per ClusterQueue."""
     charged = borrowed_gpus(snapshot)
     by_queue: dict[str, list[Loan]] = {}
     for loan in loans(snapshot) if charged else ():
@@ -108,7 +108,7 @@ def _borrowers(snapshot: Snapshot) -> Iterator[Attention]:
 
 
 def _may_reclaim(snapshot: Snapshot, lender: str) -> bool:
-    """A cohort's own pool is nobody's to take back."""
+    """True if the lender may reclaim its quota; a Cohort's own quota is never reclaimed."""
     queue = snapshot.cluster_queues.get(lender)
     return queue is not None and queue.preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER
 
@@ -119,17 +119,14 @@ def _reclaimable(queue: str, borrowers: Sequence[str], borrowed: int, lent: Sequ
         owned[loan.lender] += loan.gpus
     lenders, gpus = sorted(owned, key=lambda name: (-owned[name], name)), owned.total()
     alone = len(borrowers) == 1
-    who = borrowers[0] if alone else f"{len(borrowers)} workloads of {queue}"
-    verb = "it borrows" if alone else "they borrow"
+    who = f"{borrowers[0]} runs" if alone else f"{queue}: {len(borrowers)} workloads run"
     owner = " and ".join(lenders[:2]) + (f" and {len(lenders) - 2} more" if len(lenders) > 2 else "")
-    owns = "owns" if len(lenders) == 1 else "own"
     units = {loan.unit for loan in lent}
     unit = units.pop() if len(units) == 1 else ANY_DEVICE
-    what = unit if borrowed == 1 else f"{borrowed} {unit}s"
-    part = "" if gpus == borrowed else f"{gpus} of "
+    them = "it" if borrowed == 1 else "them" if gpus == borrowed else f"{gpus} of them"
     return Attention(
         trouble=Trouble.RECLAIMABLE,
-        text=f"{who} can be reclaimed: {owner} {owns} {part}the {what} that {verb}",
+        text=f"{who} on {counted(borrowed, f'borrowed {unit}')}; {owner} can reclaim {them}",
         table="workloads" if alone else "cluster_queues",
         key=borrowers[0] if alone else queue,
         gpus=gpus,

@@ -1,6 +1,6 @@
 """Starved queues: they have pending workloads and use less than their nominal quota while another queue borrows it.
 
-This is the only definition: the dashboard, the tree of queues and the ledger mark the same queues.
+This is the only definition: the dashboard, the queue tree and `ledger` mark the same queues.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -16,14 +16,14 @@ from gpuconsole.model.workloads import Workload
 
 
 class StarvedQuota(Struct, frozen=True, kw_only=True):
-    """One resource of one flavor that a starved queue does not get; amounts in base units."""
+    """One resource of one flavor whose nominal quota a starved queue does not get; amounts in base units."""
 
     flavor: str
     resource: str
     used: int
     nominal: int
     borrowers: tuple[tuple[str, int], ...]
-    """(ClusterQueue of the same cohort tree, what it borrows), the largest first."""
+    """(ClusterQueue of the same cohort tree, borrowed amount), the largest first."""
 
     @property
     def unused(self) -> int:
@@ -37,18 +37,18 @@ class StarvedQueue(Struct, frozen=True, kw_only=True):
     pending: int
     """Workloads."""
     oldest: str
-    """Key of the one that waits longest."""
+    """Key of the workload that has been pending longest."""
     since: Time
-    """When it began to wait."""
+    """Time since which it has been pending."""
     quotas: tuple[StarvedQuota, ...]
     """In the order of the manifest."""
 
 
 @once("workloads", "local_queues", "cluster_queues", "cohorts")
 def starved_queues(snapshot: Snapshot) -> Mapping[str, StarvedQueue]:
-    """ClusterQueue → how it is starved, the one with the oldest wait first; others are left out.
+    """ClusterQueue → its starvation, the longest wait first; queues that are not starved are left out.
 
-    Only resources count that a pending workload of the queue requests, or claims (DRA).
+    Only resources that a pending workload of the queue requests or claims (DRA) count.
     """
     found, known = capacity(snapshot), books(snapshot)
     borrowers = _Borrowers(found)
@@ -69,9 +69,9 @@ def starved_queues(snapshot: Snapshot) -> Mapping[str, StarvedQueue]:
 
 
 def _requested(pending: Iterable[Workload], resources: Set[str]) -> Set[str]:
-    """Those of the resources that some of these workloads request; all where one claims devices (DRA).
+    """The resources that at least one of these workloads requests; all resources if one claims devices (DRA).
 
-    In which resource a quota counts claimed devices a Snapshot does not say. Mostly the first workloads tell it all.
+    A Snapshot does not say which quota resource counts claimed devices. Mostly the first workloads settle the answer.
     """
     left = set(resources)
     for workload in pending if left else ():
@@ -99,14 +99,14 @@ def _below_nominal(snapshot: Snapshot, found: Capacity, queue: str, borrowers: "
 
 
 class _Borrowers:
-    """Who borrows in each cohort tree, counted once for all its queues. Mutates by `below`."""
+    """The borrowers of each cohort tree, counted once for all its queues. Mutates by `below`."""
 
     def __init__(self, found: Capacity) -> None:
         self._found = found
         self._known: dict[tuple[int, int], tuple[tuple[str, int], ...]] = {}
 
     def below(self, root: int, column: int) -> tuple[tuple[str, int], ...]:
-        """(ClusterQueue, what it uses beyond its nominal quota) below a root of the tree, the largest first."""
+        """(ClusterQueue, usage above its nominal quota) below a root of the tree, the largest first."""
         known = self._known.get((root, column))
         if known is None:
             known = self._known[root, column] = self._count(root, column)

@@ -1,4 +1,4 @@
-"""Queues that wait within their own quota while others borrow it, and why they do not take it back."""
+"""Starved queues: why each of them does not reclaim its nominal quota from the queues that borrow it."""
 
 from collections.abc import Iterator
 
@@ -18,26 +18,26 @@ from gpuconsole.scheduling.kueue.session import Session
 
 
 class Starving(Struct, frozen=True, kw_only=True):
-    """A starved queue (see `starved`), one resource of one flavor that it does not get."""
+    """One resource of one flavor that a starved queue (see `starved`) does not get."""
 
     queue: str
     workload: str
-    """The first of those that wait."""
+    """The head of the queue."""
     gpus: int
-    """It wants; GPUs, or what `unit` names."""
+    """Requested by the head; GPUs, or what `unit` names."""
     unit: str = WHOLE_GPU.noun
     flavor: str
     resource: str
     unused: int
-    """Of the queue's own nominal quota."""
+    """Unused part of the queue's nominal quota."""
     borrowers: tuple[tuple[str, int], ...]
     """(ClusterQueue, how many it borrows), the largest first."""
     text: str
-    """Why it does not take its own back."""
+    """Why the queue does not reclaim it."""
 
 
 def starving(snapshot: Snapshot, session: Session) -> Iterator[Starving]:
-    """The starved queues by name, with the accelerators of their own quota that they do not get, and why not."""
+    """List the starved queues by name, with the accelerators of their nominal quota that they lack, and the reason."""
     found, counted = capacity(snapshot), quota_accelerators(snapshot)
     for name, queue in sorted(starved_queues(snapshot).items()):
         first = pending(snapshot, name, limit=1)
@@ -69,7 +69,7 @@ def starving(snapshot: Snapshot, session: Session) -> Iterator[Starving]:
 
 
 def _wanted(snapshot: Snapshot, head: Workload, resource: str) -> int:
-    """What a workload wants of a resource; of one that stands for classes of devices, the devices that it claims."""
+    """The amount of a resource that a workload requests; for DRA device classes, the devices that it claims."""
     if is_counted(resource):
         return wanted_accelerators(head).get(resource, 0)
     return wanted_units(snapshot, head).get(DRA_DEVICE, 0)
@@ -82,28 +82,28 @@ def _why_it_waits(
         return shut
     victims = session.room_for(queue, flavor, resource, gpus, priority=head.priority)
     if victims:
-        return f"it can take them back: {', '.join(key for key, _ in victims)} would go"
+        return f"it can reclaim them by preempting {', '.join(key for key, _ in victims)}"
     return no_right(snapshot, queue) or (
-        "its reclaimWithinCohort takes lower priorities only, and nobody who borrows has one"
+        "its reclaimWithinCohort is LowerPriority, and no borrower has a lower priority"
         if snapshot.cluster_queues[queue].preemption.reclaim_within_cohort is PreemptionPolicy.LOWER_PRIORITY
-        else "no evictions that its policy allows make room"
+        else "the preemptions that its policy allows do not free enough quota"
     )
 
 
 def admits_nobody(snapshot: Snapshot, session: Session, queue: str) -> str:
-    """Why a queue admits nobody, whoever made room, if so: Kueue takes no heads from it (its condition Active), or
-    nobody can come to it.
+    """Reason why a queue admits no workloads, whatever is preempted: it is inactive (condition Active), or no
+    workload can reach it. Empty if it admits.
     """
     ready = session.readiness(queue)
     if not ready.active:
         return f"it is inactive ({ready.reason})"
     all_seen = snapshot.seen.all_of(LocalQueue)
     if all_seen and queue not in local_queues_by_cluster_queue(snapshot):
-        return "it has no LocalQueue, so that nobody comes to it"
+        return "no LocalQueue references it"
     return closed(snapshot, snapshot.cluster_queues[queue])
 
 
 def no_right(snapshot: Snapshot, queue: str) -> str:
-    """Why a queue may take nothing back from others at all, if so."""
+    """Reason why a queue may not reclaim anything at all; empty if it may."""
     policy = snapshot.cluster_queues[queue].preemption.reclaim_within_cohort
     return "its reclaimWithinCohort is Never" if policy is PreemptionPolicy.NEVER else ""

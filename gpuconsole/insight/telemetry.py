@@ -1,10 +1,11 @@
-"""What GPUs measure, joined to who has them: use by workload, and alarms about waste and failing hardware.
+"""GPU telemetry joined with allocations: use by workload, and alarms about waste and failing hardware.
 
-What is stale counts nowhere. Nodes are looked at again only when they were measured anew or their owners changed.
+Stale samples do not count. A node is evaluated again only when it has new samples or its allocations changed.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
 
 from msgspec import Struct
 
@@ -20,27 +21,27 @@ from gpuconsole.model.telemetry import Measure, NodeTelemetry
 
 IDLE: Span = 30 * MINUTE
 _SUMMED = (None, Measure.SM, Measure.MEMORY_USED, Measure.POWER, Measure.TEMPERATURE)
-"""What is added up by workload; None = how busy a device is, by whichever measure there is."""
+"""Metrics that are summed by workload; None is the utilization, by whichever metric is available."""
 _BUSY, _SM = _SUMMED.index(None), _SUMMED.index(Measure.SM)
 LOW_UTILIZATION = 30.0
 """Percent; a cluster or a team whose average is below is underutilized."""
 
 
 class Use(Struct, frozen=True, kw_only=True):
-    """How a workload uses its GPUs: means over those that are measured."""
+    """GPU use of a workload: means over the GPUs that have samples."""
 
     gpus: int
-    """GPUs and MIG instances that are its own by what is known."""
+    """GPUs and MIG instances that are known to be allocated to it."""
     measured: int
-    """Those of them of which something is known that is not stale."""
+    """Those of them that have samples that are not stale."""
     sm: float | None = None
-    """Percent of the multiprocessors that had work."""
+    """SM activity in percent."""
     busy: float | None = None
-    """Percent of the time at work."""
+    """Utilization in percent."""
     memory: float | None = None
-    """MiB used, all together."""
+    """MiB used, in total."""
     power: float | None = None
-    """W, all together."""
+    """W, in total."""
     hottest: float | None = None
     """°C."""
 
@@ -77,7 +78,7 @@ class Utilization(Struct, frozen=True, kw_only=True):
 
 
 class Alarm(Struct, frozen=True, kw_only=True):
-    """What a rule found; `text` is a sentence that names the GPU or the workload."""
+    """One GPU alarm; `text` names the GPU or the workload."""
 
     rule: Rule
     text: str
@@ -90,7 +91,7 @@ class Alarm(Struct, frozen=True, kw_only=True):
 
 
 class Coverage(Struct, frozen=True, kw_only=True):
-    """How much of a cluster is measured."""
+    """The part of a cluster's GPUs that has telemetry."""
 
     nodes: int
     """Nodes with GPUs."""
@@ -125,7 +126,7 @@ class _Sum(Struct, frozen=True):
 
 
 class _Part(Struct, frozen=True):
-    """What one owner has on one node."""
+    """Devices of one owner on one node."""
 
     gpus: int
     units: Units
@@ -134,7 +135,7 @@ class _Part(Struct, frozen=True):
 
 
 class _Known(Struct, frozen=True, eq=False):
-    """All that is made of one node's telemetry; it stays the same object while that and the node's owners do."""
+    """Everything derived from one node's telemetry; the same object while telemetry and allocations do not change."""
 
     telemetry: NodeTelemetry
     row: GpuRow | None
@@ -144,18 +145,18 @@ class _Known(Struct, frozen=True, eq=False):
     teams: Mapping[tuple[str, Time], _Part]
     """By namespace, and since when pods have run; of incomplete gangs, which wait for other pods, nothing counts."""
     odd: tuple[tuple[Rule, Gpu, str], ...]
-    """Devices that a rule finds, with what it says."""
+    """Devices with an alarm, and its text."""
     idle: tuple[tuple[Gpu, Time], ...]
-    """Devices that somebody has and does not use, with since when."""
+    """Devices that are allocated and not used, and since when."""
 
 
 _kept: list[dict[str, _Known]] = [{}]
 
 
 def _known(snapshot: Snapshot) -> Mapping[str, _Known]:
-    """What is made of each node; only nodes that were measured anew, or have other owners, are looked at."""
+    """The derived data of each node; only nodes with new samples or changed allocations are evaluated."""
     before, found = _kept[0], dict[str, _Known]()
-    # The map of a large cluster is much work for nothing where nothing is measured.
+    # Without telemetry, the GPU map of a large cluster would be computed for nothing.
     rows = gpu_map(snapshot).by_node if len(snapshot.telemetry) else {}
     for telemetry in snapshot.telemetry.all():
         row, known = rows.get(telemetry.name), before.get(telemetry.name)
@@ -210,18 +211,18 @@ def _sum(values: Sequence[float | None]) -> _Sum:
 
 
 def gpus(snapshot: Snapshot) -> tuple[Gpu, ...]:
-    """Every device that is measured, with its owner: the pod that the source names, else who owns that index."""
+    """Every device with telemetry and its owner: the pod that the source names, else the owner of that index."""
     return tuple(gpu for known in _known(snapshot).values() for gpu in known.gpus)
 
 
 def on_node(snapshot: Snapshot, node: str) -> tuple[Gpu, ...]:
-    """The measured devices of one node."""
+    """The devices of one node that have telemetry."""
     known = _known(snapshot).get(node)
     return known.gpus if known is not None else ()
 
 
 def of_pods(snapshot: Snapshot, pods: Sequence[Pod]) -> list[Gpu]:
-    """The measured devices of some pods."""
+    """The devices of these pods that have telemetry."""
     keys = {pod.key for pod in pods}
     nodes = dict.fromkeys(pod.node for pod in pods)
     return [gpu for node in nodes for gpu in on_node(snapshot, node) if gpu.pod in keys]
@@ -257,7 +258,7 @@ def _parts(snapshot: Snapshot) -> Mapping[str, Sequence[tuple[NodeTelemetry, _Pa
 
 
 def use(snapshot: Snapshot, owner: str) -> Use | None:
-    """How a workload (`ns/name`, or the key of a job without one) uses its GPUs; None where nobody measures them."""
+    """GPU use of a workload (`ns/name`, or the key of a job without one); None without telemetry."""
     parts = _parts(snapshot).get(owner, ())
     fresh = [part for telemetry, part in parts if not telemetry.stale(snapshot.time)]
     busy, sm, memory, power, heat = (sum((part.sums[place] for part in fresh), _Sum()) for place in range(len(_SUMMED)))
@@ -307,7 +308,7 @@ def _average(team: str, parts: Sequence[_Part]) -> Average | None:
 
 
 def sm_by_workload(snapshot: Snapshot) -> Mapping[str, float]:
-    """Percent of the multiprocessors at work, by workload; those of which nothing is known, or nothing new, are out."""
+    """SM activity in percent, by workload; workloads without samples, or with stale ones, are left out."""
     found = {}
     for owner, parts in _parts(snapshot).items():
         fresh = (part.sums[_SM] for telemetry, part in parts if not telemetry.stale(snapshot.time))
@@ -318,7 +319,7 @@ def sm_by_workload(snapshot: Snapshot) -> Mapping[str, float]:
 
 
 def coverage(snapshot: Snapshot) -> Coverage | None:
-    """How much is measured, how old it is and who says so; None where nothing ever was."""
+    """Coverage, age and source of the telemetry; None if there never was any."""
     told = list(snapshot.telemetry.all())
     if not told:
         return None
@@ -335,7 +336,7 @@ def coverage(snapshot: Snapshot) -> Coverage | None:
 
 
 def alarms(snapshot: Snapshot) -> tuple[Alarm, ...]:
-    """All that the rules find, the most pressing first; what is stale tells nothing."""
+    """All GPU alarms, the most urgent first; stale samples raise none."""
     now = snapshot.time
     fresh = [known for known in _known(snapshot).values() if not known.telemetry.stale(now)]
     strange = [one for known in fresh for one in known.odd]
@@ -353,14 +354,14 @@ def _single(rule: Rule, gpu: Gpu, text: str) -> Alarm:
 
 
 def _idle(devices: Sequence[tuple[Gpu, Time]], now: Time) -> Iterator[Alarm]:
-    """Pods that have had GPUs for half an hour without using them, one line a workload."""
+    """Workloads whose GPUs have been allocated but idle for half an hour, one line each."""
     by_owner: dict[str, list[tuple[Gpu, Time]]] = {}
     for gpu, since in devices:
         by_owner.setdefault(gpu.workload or gpu.pod, []).append((gpu, since))
     for owner, owned in by_owner.items():
         first, since = owned[0][0], max(begun for _, begun in owned)
-        has, them = _counted([gpu for gpu, _ in owned], "a"), "it" if len(owned) == 1 else "them"
-        text = f"{owner} has {has} and has not used {them} for {format_span(now - since)}"
+        has = _counted([gpu for gpu, _ in owned])
+        text = f"{owner}: {has} allocated but idle for {format_span(now - since)}"
         gpus, unit = _amount([gpu for gpu, _ in owned])
         yield Alarm(
             rule=Rule.IDLE, text=text, node=first.node, workload=first.workload, gpus=gpus, unit=unit, since=since
@@ -371,20 +372,21 @@ def _amount(owned: Sequence[Gpu]) -> tuple[int, str]:
     return in_one_unit(Counter(gpu.unit for gpu in owned))
 
 
-def _counted(owned: Sequence[Gpu], one: str = "1") -> str:
-    """`1 GPU`, `2 GPUs`, `6 MIG 1g.10gb instances`: an instance is no GPU."""
+def _counted(owned: Sequence[Gpu]) -> str:
+    """`1 GPU`, `2 GPUs`, `6 MIG 1g.10gb instances`."""
     found = Counter(gpu.unit for gpu in owned)
     parts = ((found[unit], unit.noun) for unit in sorted(found, key=order_of))
-    return " and ".join(f"{one} {what}" if number == 1 else f"{number} {what}s" for number, what in parts)
+    return " and ".join(f"1 {what}" if number == 1 else f"{number} {what}s" for number, what in parts)
 
 
 def _wasted(strange: Sequence[tuple[Rule, Gpu, str]]) -> Iterator[Alarm]:
-    """Full memory without work, and work that fills only few multiprocessors; one line a workload."""
+    """GPU memory in use on idle GPUs, and low SM activity: one line per workload."""
     found: dict[tuple[Rule, str, str], list[Gpu]] = {}
     for rule, gpu, text in strange:
         if rule in (Rule.HOARDING, Rule.EMPTY):
             found.setdefault((rule, gpu.workload, text), []).append(gpu)
     for (rule, owner, text), owned in found.items():
         gpus, unit = _amount(owned)
-        words = f"{owner} {text}: {_counted(owned)}"
+        level = f" ({fmean(100 * (gpu.value(Measure.SM) or 0) for gpu in owned):.0f}%)" if rule is Rule.EMPTY else ""
+        words = f"{owner}: {text}{level} on {_counted(owned)}"
         yield Alarm(rule=rule, text=words, node=owned[0].node, workload=owner, gpus=gpus, unit=unit)

@@ -1,4 +1,4 @@
-"""One thing that needs an operator's eye, and what kinds of them there are."""
+"""One problem that needs an operator's attention, and the kinds of problems."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Trouble(StrEnum):
-    """What kind of thing needs attention, the most pressing first."""
+    """Kinds of problems, the most urgent first."""
 
     KUEUE = "kueue"
     """Kueue itself does not work."""
@@ -32,7 +32,7 @@ class Trouble(StrEnum):
 
 
 class Attention(Struct, frozen=True, kw_only=True):
-    """One line of the list; `table` and `key` name the object to open, if there is one."""
+    """One problem; `table` and `key` name the object to open, if there is one."""
 
     trouble: Trouble
     text: str

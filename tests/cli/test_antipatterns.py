@@ -9,12 +9,11 @@ def test_antipatterns_for_people(gpuconsole: Line) -> None:
     assert gpuconsole("antipatterns", "two-jobs-without", "--until", "1h").lines == [
         "1 anti-pattern, about 720.00 $ a day",
         "",
-        "gang-deadlock: 2 half-placed jobs hold 8 GPUs and wait for each other",
+        "gang-deadlock: 2 partially scheduled gangs hold 8 GPUs and wait for each other",
         "  cost      720.00 $ a day (8.0 GPUs)",
         "  evidence  PyTorchJob/default/blue: holds 4 GPUs, needs 2 more, PyTorchJob/default/green: holds 4 GPUs,"
         " needs 2 more",
-        "  fix       evict one of them; place gangs as a whole (Kueue's waitForPodsReady, a PodGroup, or a gang"
-        " scheduler)",
+        "  fix       evict one gang; use gang scheduling (Kueue's waitForPodsReady, a PodGroup, or a gang scheduler)",
     ]
 
 

@@ -63,11 +63,11 @@ def test_who_would_go_for_one_that_starves_is_called_by_the_name_of_its_job() ->
         resource=GPU,
         unused=4,
         borrowers=(("a", 4),),
-        text="it can take them back: a/job-theirs-3c4d5 would go",
+        text="it can reclaim them by preempting a/job-theirs-3c4d5",
     )
     assert ledger_lines(Ledger(starving=(starves,)), 0)[-1] == (
         "b starves: b/mine wants 3 of the 4 GPUs of a100 that it owns and does not use, while a borrows 4; "
-        "it can take them back: a/theirs would go"
+        "it can reclaim them by preempting a/theirs"
     )
 
 

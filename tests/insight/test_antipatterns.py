@@ -69,11 +69,11 @@ def test_few_multiprocessors_at_work_are_a_request_too_large_and_what_lies_idle_
             code=Code.OVERSIZED,
             subject="team/w",
             table="workloads",
-            text="team/w has 4 GPUs and keeps 5 % of their multiprocessors at work",
+            text="team/w: SM activity 5% on 4 GPUs, below 10%",
             evidence={"GPUs": 4, "SM percent": 5.0, "threshold": 10.0},
             gpus=4 * 0.95,
             cost_per_day=pytest.approx(4 * 2.0 * 24 * 0.95),  # type: ignore[arg-type]
-            fix="ask for fewer GPUs, a MIG instance or a shared GPU; or feed them better",
+            fix="request fewer GPUs, a MIG instance or a shared GPU; or fix the input pipeline",
             since=START - 120 * MINUTE,
         )
     ]
@@ -99,7 +99,7 @@ def test_idle_and_borrowed_is_worse() -> None:
     (one,) = found(*team(nominal=1), measured(0, idle_minutes=45))
     assert (one.code, one.text) == (
         Code.BORROWED_IDLE,
-        "team/w has 4 GPUs and has not used them for 45m; 3 of them borrowed",
+        "team/w: 4 GPUs allocated but idle for 45m; 3 of them borrowed",
     )
 
 
@@ -130,7 +130,7 @@ def monopoly(quota: Quota) -> tuple[Object, ...]:
 def test_one_queue_that_holds_nearly_all_while_another_waits_below_its_quota() -> None:
     (one,) = (each for each in found(*monopoly(Quota(10))) if each.code is Code.MONOPOLY)
     assert (one.subject, one.gpus, one.cost_per_day) == ("cq", 8, 8 * 2.0 * 24)
-    assert one.text == "cq holds 83 % of the GPUs of c; poor wait below their quota"
+    assert one.text == "cq holds 83% of the GPUs of c; pending below nominal quota: poor"
     assert one.evidence == {"holds": 10, "owns": 2, "of": 12, "others wait for": 4}
     assert "monopoly" not in codes(*monopoly(Quota(10))[:-3], node("n1", 8))
 
@@ -247,9 +247,9 @@ def test_the_dearest_comes_first() -> None:
 
 def test_those_seen_at_a_glance_are_on_the_dashboard() -> None:
     lazy = {one.trouble: one for one in attention(world((*team(), measured(5))))}
-    assert lazy[Trouble.OVERSIZED].text == "team/w has 4 GPUs and keeps 5 % of their multiprocessors at work"
+    assert lazy[Trouble.OVERSIZED].text == "team/w: SM activity 5% on 4 GPUs, below 10%"
     idle = {one.trouble: one for one in attention(world((*team(nominal=1), measured(0, idle_minutes=45))))}
-    assert idle[Trouble.GPU_UNUSED].text == "team/w has 4 GPUs and has not used them for 45m; it borrows 3 GPUs"
+    assert idle[Trouble.GPU_UNUSED].text == "team/w: 4 GPUs allocated but idle for 45m; 3 GPUs borrowed"
     assert Trouble.OVERSIZED not in idle
     crowd = {one.trouble: one for one in attention(world(monopoly(Quota(10))))}
     assert (crowd[Trouble.MONOPOLY].table, crowd[Trouble.MONOPOLY].key) == ("cluster_queues", "cq")

@@ -38,8 +38,8 @@ def test_quota_that_waits_for_checks_is_counted_apart() -> None:
 def test_each_is_told_of_by_name_while_they_are_few() -> None:
     told = [one for one in attention(world([holding("a", BUDGET)])) if one.trouble is Trouble.CHECKS]
     assert [(one.text, one.table, one.key) for one in told] == [
-        ("team/a holds 4 GPUs and has waited 12m for budget", "workloads", "team/a")
+        ("team/a: 4 GPUs reserved, waiting for budget for 12m", "workloads", "team/a")
     ]
     many = world([holding(f"w{number}", BUDGET) for number in range(6)])
     told = [one for one in attention(many) if one.trouble is Trouble.CHECKS]
-    assert [one.text for one in told] == ["6 workloads hold 24 GPUs and wait for admission checks"]
+    assert [one.text for one in told] == ["6 workloads have 24 GPUs reserved and wait for admission checks"]

@@ -76,7 +76,7 @@ def monopolized(name: str) -> Simulation:
 def test_a_monopoly_names_the_unit_and_costs_what_the_borrowed_units_cost(name: str) -> None:
     (one,) = found(monopolized(name).snapshot(), Code.MONOPOLY)
     unit = KINDS[name].unit
-    assert one.text == f"cq-b holds 100 % of the {unit}s of org; cq-a wait below their quota"
+    assert one.text == f"cq-b holds 100% of the {unit}s of org; pending below nominal quota: cq-a"
     assert (one.gpus, one.unit) == (4, unit)
     assert one.cost_per_day == pytest.approx(4 * unit_price(name) * 24)
     assert any(f"({4:.1f} {unit}s)" in line for line in antipatterns_lines([one]))
@@ -133,7 +133,7 @@ def test_an_oversized_request_is_found_on_parts_of_gpus(name: str) -> None:
     snapshot = measured(lent(name).snapshot(), 5)
     (one,) = found(snapshot, Code.OVERSIZED)
     unit = KINDS[name].unit
-    assert one.text == f"{one.subject} has 8 {unit}s and keeps 5 % of their multiprocessors at work"
+    assert one.text == f"{one.subject}: SM activity 5% on 8 {unit}s, below 10%"
     assert one.unit == unit
     assert one.gpus == pytest.approx(8 * 0.95)
     assert one.cost_per_day == pytest.approx(8 * PRICE / 2 * 0.95 * 24)
@@ -144,7 +144,7 @@ def test_idle_parts_of_gpus_are_counted_in_their_unit_and_have_a_price(name: str
     snapshot = measured(lent(name).snapshot(), 0, idle_minutes=45)
     (one,) = found(snapshot, Code.BORROWED_IDLE)
     unit = KINDS[name].unit
-    assert one.text == f"{one.subject} has 8 {unit}s and has not used them for 45m; 4 of them borrowed"
+    assert one.text == f"{one.subject}: 8 {unit}s allocated but idle for 45m; 4 of them borrowed"
     assert (one.gpus, one.unit) == (8, unit)
     assert one.cost_per_day == pytest.approx(8 * PRICE / 2 * 24)
 

@@ -128,7 +128,7 @@ def test_borrowed_devices_of_every_kind_can_be_reclaimed(name: str) -> None:
     simulation = lent(name)
     (line,) = [one for one in attention(simulation.snapshot()) if one.trouble is Trouble.RECLAIMABLE]
     unit = KINDS[name].unit
-    assert line.text == f"{wide_of(simulation)} can be reclaimed: cq-a owns the 4 {unit}s that it borrows"
+    assert line.text == f"{wide_of(simulation)} runs on 4 borrowed {unit}s; cq-a can reclaim them"
     assert line.gpus == 4
 
 

@@ -210,9 +210,9 @@ def starves(text: str) -> tuple[Starving, ...]:
 def test_one_that_waits_within_its_own_quota_is_told_why_it_does_not_take_it_back() -> None:
     assert asked(*lender(NEVER)).starving == starves("its reclaimWithinCohort is Never")
     assert asked(*lender(LOWER)).starving == starves(
-        "its reclaimWithinCohort takes lower priorities only, and nobody who borrows has one"
+        "its reclaimWithinCohort is LowerPriority, and no borrower has a lower priority"
     )
-    assert asked(*lender(ANY)).starving == starves("it can take them back: a/w would go")
+    assert asked(*lender(ANY)).starving == starves("it can reclaim them by preempting a/w")
 
 
 def test_a_lender_without_rights_gets_nothing_back() -> None:
@@ -242,7 +242,7 @@ def test_a_lender_that_nobody_can_come_to_does_not_return() -> None:
     choosy = [replace(thing, namespace_selector=labels) if thing.key == "b" else thing for thing in shared]
     assert [_why_not(*things) for things in (shared, doorless, held, [*choosy, Namespace(name="b")], choosy)] == [
         "",
-        "it has no LocalQueue, so that nobody comes to it",
+        "no LocalQueue references it",
         "each of its LocalQueues is stopped (b/lq)",
         "its namespaceSelector takes none of the namespaces of its LocalQueues (b)",
         "",

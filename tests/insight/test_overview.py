@@ -72,7 +72,7 @@ def test_the_drawn_dashboard() -> None:
     assert (numbers.waiting.by_quota, numbers.waiting.by_nodes) == (1, 0)
     assert [root.name for root in numbers.queues] == ["org-cohort"]
     assert [one.text for one in numbers.attention] == [
-        "research/rlhf can be reclaimed: cq-prod owns the 4 GPUs that it borrows"
+        "research/rlhf runs on 4 borrowed GPUs; cq-prod can reclaim them"
     ]
 
 
@@ -211,7 +211,7 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             running("v", "ns/lq", 2, "a"),
             running("w", "ns/lq", 3, "a"),
         ],
-        [(Trouble.RECLAIMABLE, "2 workloads of a can be reclaimed: b and d own the 5 GPUs that they borrow")],
+        [(Trouble.RECLAIMABLE, "a: 2 workloads run on 5 borrowed GPUs; b and d can reclaim them")],
     ),
     "who lends another flavor is not named, nor the borrower itself": (
         [
@@ -224,8 +224,8 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             on_l4(running("v", "ns/lq", 2, "d")),
         ],
         [
-            (Trouble.RECLAIMABLE, "ns/v can be reclaimed: a owns the 2 GPUs that it borrows"),
-            (Trouble.RECLAIMABLE, "ns/w can be reclaimed: b owns the GPU that it borrows"),
+            (Trouble.RECLAIMABLE, "ns/v runs on 2 borrowed GPUs; a can reclaim them"),
+            (Trouble.RECLAIMABLE, "ns/w runs on 1 borrowed GPU; b can reclaim it"),
         ],
     ),
     "what is of the cohort's own pool nobody takes back": (
@@ -236,11 +236,11 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             cluster_queue("b", "c", Quota(4)),
             running("w", "ns/lq", 4, "a"),
         ],
-        [(Trouble.RECLAIMABLE, "ns/w can be reclaimed: b owns 1 of the 4 GPUs that it borrows")],
+        [(Trouble.RECLAIMABLE, "ns/w runs on 4 borrowed GPUs; b can reclaim 1 of them")],
     ),
     "a node is down": (
         [node("n", ready=False)],
-        [(Trouble.NODE_DOWN, "n is not ready: 8 GPUs out")],
+        [(Trouble.NODE_DOWN, "n is NotReady: 8 GPUs unavailable")],
     ),
     "a node is idle, and since when": (
         [node("n"), pod("p", "n", (0,), phase=PodPhase.SUCCEEDED, finished=START - 32 * MINUTE)],
@@ -256,7 +256,7 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
     ),
     "someone waits for long": (
         [*ORG_QUEUES, waits("w", "prod/lq", 2, minutes_ago=95)],
-        [(Trouble.LONG_WAIT, "cq-prod: 1 waiting, the longest for 1h35m")],
+        [(Trouble.LONG_WAIT, "cq-prod: 1 pending, the oldest for 1h35m")],
     ),
     "a queue without a selector": (
         [
@@ -269,7 +269,7 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             (
                 Trouble.ADMITS_NOBODY,
                 "shut: admits nobody: it has no namespaceSelector, which matches no namespace ({} matches all); "
-                "1 workload waiting there",
+                "1 pending workload",
             )
         ],
     ),
@@ -281,7 +281,7 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             LocalQueue(namespace="ns", name="lq", cluster_queue="held"),
             waits("w", "ns/lq", 2),
         ],
-        [(Trouble.ADMITS_NOBODY, "held: it is stopped (Hold); 1 workload waiting there")],
+        [(Trouble.ADMITS_NOBODY, "held: it is stopped (Hold); 1 pending workload")],
     ),
     "half-placed jobs that wait for each other": (
         [
@@ -294,11 +294,11 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
         [
             (
                 Trouble.DEADLOCK,
-                "Deadlock: 2 half-placed jobs hold 4 GPUs and wait: "
+                "Deadlock: 2 partially scheduled gangs hold 4 GPUs: "
                 "Job/t/a holds 2 GPUs and needs 2 more; Job/t/b holds 2 GPUs and needs 2 more",
             ),
-            (Trouble.GANG, "Job/t/a waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile"),
-            (Trouble.GANG, "Job/t/b waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile"),
+            (Trouble.GANG, "Job/t/a: partially scheduled gang, 1 of 2 pods placed, holding 2 GPUs"),
+            (Trouble.GANG, "Job/t/b: partially scheduled gang, 1 of 2 pods placed, holding 2 GPUs"),
         ],
     ),
     "half-placed, but there is room for one of them": (
@@ -310,8 +310,8 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             pod("b-1", gang="b", gang_size=2, wants=2),
         ],
         [
-            (Trouble.GANG, "team/a waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile"),
-            (Trouble.GANG, "team/b waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile"),
+            (Trouble.GANG, "team/a: partially scheduled gang, 1 of 2 pods placed, holding 2 GPUs"),
+            (Trouble.GANG, "team/b: partially scheduled gang, 1 of 2 pods placed, holding 2 GPUs"),
         ],
     ),
     "one half-placed job alone is no deadlock": (
@@ -321,7 +321,7 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
             pod("a-1", gang="a", gang_size=2, wants=2),
             pod("p", "n", (2, 3)),
         ],
-        [(Trouble.GANG, "team/a waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile")],
+        [(Trouble.GANG, "team/a: partially scheduled gang, 1 of 2 pods placed, holding 2 GPUs")],
     ),
     "gangs of which as many run as are needed do not wait whole, whatever of them waits": (
         [
@@ -346,16 +346,16 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
         [
             (
                 Trouble.DEADLOCK,
-                "Deadlock: 2 half-placed jobs hold 4 GPUs and wait: "
+                "Deadlock: 2 partially scheduled gangs hold 4 GPUs: "
                 "team/a holds 2 GPUs and needs 2 more; team/b holds 2 GPUs and needs 1 more",
             ),
-            (Trouble.GANG, "team/a waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile"),
-            (Trouble.GANG, "team/b waits whole: 1 of 2 pods have a node, and holds 2 GPUs meanwhile"),
+            (Trouble.GANG, "team/a: partially scheduled gang, 1 of 2 pods placed, holding 2 GPUs"),
+            (Trouble.GANG, "team/b: partially scheduled gang, 1 of 2 pods placed, holding 2 GPUs"),
         ],
     ),
     "a gang that waits longer than a minute": (
         [node("n", 2), pod("p", "n", (0,)), pod("a-0", gang="a", gang_size=1, wants=4, created=START - 2 * MINUTE)],
-        [(Trouble.GANG, "team/a waits whole: 0 of 1 pods have a node")],
+        [(Trouble.GANG, "team/a: gang not scheduled, 0 of 1 pods placed")],
     ),
 }
 
@@ -371,14 +371,14 @@ def test_a_line_leads_to_its_object_and_the_pressing_ones_come_first() -> None:
     assert attention(snapshot) == (
         Attention(
             trouble=Trouble.NODE_DOWN,
-            text="down is not ready: 4 GPUs out",
+            text="down is NotReady: 4 GPUs unavailable",
             table="nodes",
             key="down",
             gpus=4,
         ),
         Attention(
             trouble=Trouble.RECLAIMABLE,
-            text="research/rlhf can be reclaimed: cq-prod owns the 4 GPUs that it borrows",
+            text="research/rlhf runs on 4 borrowed GPUs; cq-prod can reclaim them",
             table="workloads",
             key="research/rlhf",
             gpus=4,
@@ -394,7 +394,7 @@ def test_a_workload_that_goes_in_circles_is_named() -> None:
     assert attention(world(list(ORG_QUEUES)), history) == (
         Attention(
             trouble=Trouble.THRASH,
-            text="research/rlhf: preemption loop, preempted 3 times in the newest events, 3.0 GPU-h lost",
+            text="research/rlhf: preemption loop, preempted 3 times in the newest events, 3.0 GPU-hours lost",
             table="workloads",
             key="research/rlhf",
         ),

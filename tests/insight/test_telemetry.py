@@ -110,7 +110,7 @@ def test_idle_gpus_are_one_line_a_workload_and_count_from_the_start_of_the_pod()
     (alarm,) = alarms(cluster(early))
     assert alarm == Alarm(
         rule=Rule.IDLE,
-        text="team/train has 2 GPUs and has not used them for 40m",
+        text="team/train: 2 GPUs allocated but idle for 40m",
         node="a",
         workload="team/train",
         gpus=2,
@@ -123,7 +123,7 @@ def test_instances_of_one_gpu_are_called_and_counted_so() -> None:
     parts = tuple(Device(gpu=0, instance=n, profile="1g.10gb", pod="team/train-0") for n in range(3))
     seen = snapshot(NODE, TRAIN, pod, told(devices=parts, idle=(START, START, START)))
     (alarm,) = alarms(seen)
-    assert alarm.text.startswith("team/train has 3 MIG 1g.10gb instances and has not used them for")
+    assert alarm.text.startswith("team/train: 3 MIG 1g.10gb instances allocated but idle for")
     assert (alarm.gpus, alarm.unit) == (3, "MIG 1g.10gb instance")
 
 
@@ -134,25 +134,25 @@ def test_a_gpu_that_nobody_has_may_be_idle() -> None:
 @pytest.mark.parametrize(
     ("columns", "rule", "text"),
     [
-        ({"xid": (79.0, 0.0)}, Rule.FAULTY, "a GPU 0: XID 79, it fell off the bus: cordon a"),
-        ({"xid": (0.0, 63.0)}, Rule.FAULTY, "a GPU 1: XID 63, a row of memory was replaced"),
+        ({"xid": (79.0, 0.0)}, Rule.FAULTY, "a GPU 0: XID 79 (GPU has fallen off the bus); cordon a"),
+        ({"xid": (0.0, 63.0)}, Rule.FAULTY, "a GPU 1: XID 63 (row remapping event)"),
         ({"xid": (7.0, 0.0)}, Rule.FAULTY, "a GPU 0: XID 7"),
         (
             {"remap_failure": (1.0, 0.0)},
             Rule.FAULTY,
-            "a GPU 0: a row of its memory could not be replaced: it has to be exchanged",
+            "a GPU 0: row remapping failure; replace the GPU",
         ),
-        ({"temperature": (87.0, 86.0)}, Rule.HOT, "a GPU 0 is hot: 87 °C"),
-        ({"temperature": (70.0, 60.0), "throttle": (0x40, 0x4)}, Rule.HOT, "a GPU 0 is slowed down at 70 °C"),
+        ({"temperature": (87.0, 86.0)}, Rule.HOT, "a GPU 0: temperature 87 °C"),
+        ({"temperature": (70.0, 60.0), "throttle": (0x40, 0x4)}, Rule.HOT, "a GPU 0: clocks throttled at 70 °C"),
         (
             {"memory_used": (81.0, 1.0), "memory_free": (19.0, 99.0), "active": (0.049, 0.0)},
             Rule.HOARDING,
-            "team/train fills the memory and computes nothing: 1 GPU",
+            "team/train: memory full, no activity on 1 GPU",
         ),
         (
             {"utilisation": (91.0, 92.0), "sm": (0.29, 0.1)},
             Rule.EMPTY,
-            "team/train keeps busy with few multiprocessors: 2 GPUs",
+            "team/train: low SM activity (20%) on 2 GPUs",
         ),
     ],
 )

@@ -65,7 +65,7 @@ def test_the_parts_of_who_waits_add_up_to_the_number_above_them() -> None:
 async def test_the_dashboard_shows_who_holds_quota_without_running(size: tuple[int, int]) -> None:
     async with staged(checked_org(), size) as stage:
         assert "⏸ 1 hold 4 GPUs, checks open" in stage.text
-        assert "holds 4 GPUs and has waited 1s for budget" in stage.text
+        assert "4 GPUs reserved, waiting for budget for 1s" in stage.text
 
 
 async def test_a_check_is_answered_with_ready_and_the_job_runs() -> None:

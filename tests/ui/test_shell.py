@@ -496,7 +496,7 @@ async def test_the_dashboard_says_what_matters_at_every_size(size: tuple[int, in
         "oldest research/rlhf-2",
         "preempted",
         "cq-research",
-        "research/rlhf can be reclaimed: cq-prod owns the 4 GPUs",
+        "research/rlhf runs on 4 borrowed GPUs; cq-prod",
     ):
         assert wanted in text
 

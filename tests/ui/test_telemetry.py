@@ -82,18 +82,23 @@ async def test_a_workload_tells_how_it_uses_its_gpus() -> None:
 def test_faults_heat_and_waste_need_attention() -> None:
     idle = replace(NODE_1, idle=tuple(NOW - 50 * MINUTE for _ in range(8)))
     found = [(one.trouble, one.text, one.table, one.key) for one in attention(snapshot_of(world(idle)))]
-    assert (Trouble.GPU_FAULT, "node-1 GPU 1: XID 79, it fell off the bus: cordon node-1", "nodes", "node-1") in found
-    assert (Trouble.GPU_HOT, "node-1 GPU 0 is hot: 91 °C", "nodes", "node-1") in found
+    assert (
+        Trouble.GPU_FAULT,
+        "node-1 GPU 1: XID 79 (GPU has fallen off the bus); cordon node-1",
+        "nodes",
+        "node-1",
+    ) in found
+    assert (Trouble.GPU_HOT, "node-1 GPU 0: temperature 91 °C", "nodes", "node-1") in found
     (unused,) = [one for one in found if one[0] is Trouble.GPU_UNUSED]
     assert unused[2:] == ("workloads", "prod/serve")
-    assert unused[1].startswith("prod/serve has 8 GPUs and has not used them for ")
+    assert unused[1].startswith("prod/serve: 8 GPUs allocated but idle for ")
 
 
 def test_many_of_a_kind_are_five_lines_and_their_sum() -> None:
     hot = replace(NODE_1, columns={Measure.TEMPERATURE: (90.0,) * 8})
     lines = [one.text for one in attention(snapshot_of(world(hot))) if one.trouble is Trouble.GPU_HOT]
     assert len(lines) == 6
-    assert "3 more GPUs are hot or slowed down" in lines
+    assert "3 more GPUs hot or throttled" in lines
 
 
 def test_words_for_use_and_coverage() -> None:

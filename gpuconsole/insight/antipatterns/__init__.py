@@ -1,1 +1,1 @@
-"""Anti-patterns of a cluster, as data: what wastes GPUs or patience, with evidence, price and remedy. Pure."""
+"""Anti-patterns: findings about wasted GPUs and waiting time, with evidence, daily cost and fix. Pure."""

@@ -1,4 +1,4 @@
-"""What workloads do to each other: half gangs that wait for each other, a monopoly, fragments, circles of evictions."""
+"""Anti-patterns between workloads: gang deadlocks, monopolies, fragmentation, preemption loops."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -22,17 +22,17 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 
 FRAGMENTED = 50.0
-"""Percent of the idle GPUs that the typical pods cannot use."""
+"""Threshold: percent of the idle GPUs that typical pods cannot use."""
 FEW = 8
-"""Fewer idle GPUs are no waste worth a word."""
+"""Threshold: fewer idle GPUs are not reported."""
 OFTEN = 4
-"""Evictions inside a circle of queues from which on it is one."""
+"""Threshold: evictions among a group of queues that make it a preemption loop."""
 PAIRS = 3
-"""So many pairs of a preemption loop are named."""
+"""Number of pairs of a preemption loop that the text names."""
 
 
 def find(snapshot: Snapshot, prices: Prices, history: Sequence[Happened]) -> Iterator[Pattern]:
-    """Everything of this kind; `history` (oldest line first) tells of evictions."""
+    """Find the anti-patterns of this module; evictions come from `history` (oldest line first)."""
     yield from _deadlock(snapshot, prices)
     yield from monopoly(snapshot, prices)
     yield from team_monopolies(snapshot, prices)
@@ -50,18 +50,18 @@ def _deadlock(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
         code=Code.DEADLOCK,
         subject=first.name,
         table="workloads" if first.name in snapshot.workloads else "jobs",
-        text=f"{len(locked.gangs)} half-placed jobs hold {locked.held} and wait for each other",
+        text=f"{len(locked.gangs)} partially scheduled gangs hold {locked.held} and wait for each other",
         evidence={gang.name: f"holds {gang.held}, needs {gang.missing_gpus} more" for gang in locked.gangs},
         gpus=locked.held_gpus,
         unit=locked.unit,
         cost_per_day=locked.held_gpus * unit_hourly(snapshot, locked.unit, prices) * DAY_HOURS,
-        fix="evict one of them; place gangs as a whole (Kueue's waitForPodsReady, a PodGroup, or a gang scheduler)",
+        fix="evict one gang; use gang scheduling (Kueue's waitForPodsReady, a PodGroup, or a gang scheduler)",
         since=first.since,
     )
 
 
 def monopoly(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
-    """A queue that holds most of a tree, more than it owns, while another one waits within its own quota."""
+    """A queue that uses most of a cohort tree and borrows, while another queue is pending below its nominal quota."""
     for root in quota_tree(snapshot):
         yield from _shared_queues(root, snapshot, prices)
         queues = [queue for queue in queues_below((root,)) if queue.kind is NodeKind.CLUSTER_QUEUE]
@@ -75,8 +75,8 @@ def monopoly(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
                 code=Code.MONOPOLY,
                 subject=node.name,
                 table="cluster_queues",
-                text=f"{node.name} holds {100 * part:.0f} % of the {root.unit}s of {root.name};"
-                f" {names} wait below their quota",
+                text=f"{node.name} holds {100 * part:.0f}% of the {root.unit}s of {root.name};"
+                f" pending below nominal quota: {names}",
                 evidence={
                     "holds": node.gpus.used,
                     "owns": node.gpus.nominal,
@@ -86,14 +86,14 @@ def monopoly(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
                 gpus=node.gpus.borrowed,
                 unit=node.unit,
                 cost_per_day=node.gpus.borrowed * unit_hourly(snapshot, node.unit, prices) * DAY_HOURS,
-                fix="set a borrowingLimit there or lendingLimits at the others, or let those reclaim",
+                fix="set its borrowingLimit, or lendingLimit of the others; or let them reclaim (reclaimWithinCohort)",
             )
 
 
 def _shared_queues(root: QuotaNode, snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
-    """A namespace that holds most of a ClusterQueue which several share, so that another one waits with less.
+    """A namespace that holds most of a ClusterQueue that several share, while another one is pending with less.
 
-    Kueue keeps no quota of each LocalQueue apart: whoever comes first takes it all.
+    Kueue has no quota per LocalQueue: the first to be admitted can use all of it.
     """
     for node in queues_below((root,)):
         doors = node.children if node.kind is NodeKind.CLUSTER_QUEUE else ()
@@ -126,7 +126,7 @@ def _shared_queues(root: QuotaNode, snapshot: Snapshot, prices: Prices) -> Itera
                 gpus=used - part,
                 unit=node.unit,
                 cost_per_day=(used - part) * unit_hourly(snapshot, node.unit, prices) * DAY_HOURS,
-                fix="give each namespace a ClusterQueue of its own, in one cohort, or use admission fair sharing",
+                fix="give each namespace its own ClusterQueue in one cohort, or use admission fair sharing",
             )
 
 
@@ -139,7 +139,7 @@ def _fragments(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
     yield Pattern(
         code=Code.FRAGMENTATION,
         subject="",
-        text=f"{measure.fragment:.0f} of {measure.idle} idle {unit}s are fragments that the usual pods cannot use",
+        text=f"{measure.fragment:.0f} of {measure.idle} idle {unit}s are fragmented: too small for typical pods",
         evidence={
             "idle": measure.idle,
             "percent": round(measure.percent),
@@ -148,12 +148,12 @@ def _fragments(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
         gpus=measure.fragment,
         unit=unit,
         cost_per_day=measure.fragment * unit_hourly(snapshot, unit, prices) * DAY_HOURS,
-        fix="pack small pods together (binpack, MostAllocated), consolidate, or divide GPUs by MIG for small work",
+        fix="bin-pack small pods (binpack, MostAllocated), consolidate, or use MIG for small workloads",
     )
 
 
 def _thrash(snapshot: Snapshot, found: Sequence[PreemptionRow]) -> Iterator[Pattern]:
-    """Victims that are evicted again and again, and queues that evict each other."""
+    """Preemption loops: workloads that are preempted repeatedly, and queues that preempt each other."""
     if not found:
         return
     told = who(found)
@@ -170,7 +170,7 @@ def _thrash(snapshot: Snapshot, found: Sequence[PreemptionRow]) -> Iterator[Patt
                 evidence={"preemptions": victim.times, "GPU-hours lost": _hours(victim)},
                 cost_per_day=victim.cost / days,
                 shared_cost_per_day=shared.get(victim.name, 0.0) / days,
-                fix="give it quota of its own, a higher priority or checkpoints; or hold it until there is room",
+                fix="give it dedicated quota, a higher priority or checkpoints; or hold it until quota is available",
             )
     yield from (_circle(snapshot, circle, days) for circle in often)
 
@@ -181,7 +181,7 @@ def _hours(lost: Count | Circle) -> float | str:
 
 
 def _shared(found: Sequence[PreemptionRow], often: Sequence[Circle]) -> dict[str, float]:
-    """Victim → USD of those of its evictions that one of the circles counts."""
+    """Victim → USD of its evictions that one of the preemption loops counts as well."""
     circle_of = {name: number for number, circle in enumerate(often) for name in circle.names}
     costs: dict[str, float] = {}
     for row in found:
@@ -211,5 +211,5 @@ def _circle(snapshot: Snapshot, circle: Circle, days: float) -> Pattern:
             "below": ", ".join(sorted(parents)),
         },
         cost_per_day=circle.cost / days,
-        fix="lower borrowing limits, reclaim LowerPriority only, or turn fair sharing on",
+        fix="lower the borrowing limits, set reclaimWithinCohort: LowerPriority, or enable fair sharing",
     )

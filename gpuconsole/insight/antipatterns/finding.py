@@ -1,4 +1,4 @@
-"""All anti-patterns of a cluster, the dearest first."""
+"""All anti-patterns of a cluster, the most expensive first."""
 
 from collections.abc import Mapping, Sequence
 
@@ -33,20 +33,20 @@ RESTS_ON: Mapping[Code, tuple[type, ...]] = {
     Code.UNREACHABLE_QUOTA: (ClusterQueue, LocalQueue, Cohort, ResourceFlavor, Namespace, Node),
     Code.MISSING_PRIORITY_CLASS: (PriorityClass, WorkloadPriorityClass),
 }
-"""What has to be seen wholly, or else it may look so and be none."""
+"""Kinds that need every object to be visible: otherwise a finding may be false."""
 _TOLD_BY: Mapping[Code, tuple[type, ...]] = {
     Code.THRASH: (Happened,),
     Code.NEVER_FITS: (LocalQueue,),
 }
-"""What is seen of it is so, whatever else there is."""
+"""Kinds whose findings hold whatever else is not visible."""
 
 
 def antipatterns(
     snapshot: Snapshot, prices: Prices, history: Sequence[Happened] = (), engines: Engines = OPEN
 ) -> tuple[Pattern, ...]:
-    """All that is found, the dearest first; what costs nothing by kind. `history` has the oldest line first.
+    """Find all anti-patterns, the most expensive first, those without cost by kind. `history`: oldest line first.
 
-    A kind that rests on what may not be seen is not looked for (see `unlooked`).
+    Kinds that need objects that are not visible are skipped (see `unlooked`).
     """
     found = [
         *crowd.find(snapshot, prices, history),
@@ -58,21 +58,21 @@ def antipatterns(
 
 
 def unlooked(seen: Seen) -> tuple[str, ...]:
-    """Which kinds are not looked for, or not everywhere, and what is missing for that, in sentences."""
+    """List the kinds that were skipped, wholly or in part, with the missing permissions."""
     codes: dict[tuple[str, ...], list[str]] = {}
     for code in Code:
         if lacking := seen.lacking(*RESTS_ON.get(code, ()), *_TOLD_BY.get(code, ())):
             codes.setdefault(lacking, []).append(code)
     said = [f"{', '.join(group)}: {'; '.join(lacking)}" for lacking, group in codes.items()]
     unseen = seen.lacking(Job, Workload, Pod)
-    return (*said, *([f"what other work wastes: {'; '.join(unseen)}"] if unseen else ()))
+    return (*said, *([f"findings about other workloads: {'; '.join(unseen)}"] if unseen else ()))
 
 
 def engines_of(policy: SimPolicy) -> Engines:
-    """Who decides, as far as the manifests' meaning depends on it."""
+    """The schedulers and Kueue configuration that decide what the manifests mean."""
     placement = placed_by(policy.placement)
     return Engines(
-        # A cluster in which kube-scheduler is assumed may have other schedulers beside it.
+        # A cluster in which kube-scheduler is assumed may have other schedulers as well.
         placement="" if placement == "kube-scheduler" else placement,
         kueue=policy.kueue,
         unqueued=policy.kueue is None,

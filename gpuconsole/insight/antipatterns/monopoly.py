@@ -18,26 +18,26 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 
 MONOPOLY = 0.8
-"""Part of the GPUs that one team holds beyond its share, so that others wait."""
+"""Threshold: fraction of the GPUs that one team holds while others are pending."""
 
 
 class _Team(Struct):
-    """What a team holds and waits for, in accelerators. Filled while it is counted."""
+    """Accelerators that a team holds and requests. Filled while they are counted."""
 
     used: float = 0.0
     unqueued: float = 0.0
-    """Of what it holds, what no Workload of Kueue stands for."""
+    """Of what it holds, the part that belongs to no Kueue Workload."""
     wanted: float = 0.0
     blocked: bool = False
-    """Something of it waits that no node has room for."""
+    """It has pending pods that fit on no node."""
 
 
 def team_monopolies(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
-    """A team that holds most accelerators, more than its share, while another one waits below its own share.
+    """A team that holds most accelerators, more than its share, while another one is pending below its share.
 
-    A team's share is what its queue deserves; among namespaces, and where queues say nothing of that, an equal part.
-    What Kueue admitted is no monopoly, as its quota says who may hold what (see `crowd.monopoly`); but it may wait for
-    nodes that unqueued work of another namespace holds.
+    A team's share is what its queue deserves; for namespaces, and for queues without such a value, an equal part.
+    Workloads that Kueue admitted are no monopoly, since quota decides there (see `crowd.monopoly`); but they may be
+    pending because of nodes that unqueued work of another namespace holds.
     """
     if not snapshot.seen.all_of(*PLACES) or not _anybody_waits(snapshot):
         return
@@ -77,8 +77,8 @@ def team_monopolies(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
 
 
 _FIXES = {
-    "queue": "limit the queue (Volcano: capability, KAI: limit), or let the others reclaim what they deserve",
-    "namespace": "limit the namespace with a ResourceQuota, or queue its jobs with Kueue and give each team quota",
+    "queue": "limit the queue (Volcano: capability, KAI: limit), or let the others reclaim their deserved share",
+    "namespace": "limit the namespace with a ResourceQuota, or use Kueue with quota for each team",
 }
 
 
@@ -88,9 +88,9 @@ def _anybody_waits(snapshot: Snapshot) -> bool:
 
 
 def _teams(snapshot: Snapshot, most_idle: int) -> tuple[bool, Mapping[str, _Team]]:
-    """The teams by queue, if the work is in several, else by namespace. True if by queue.
+    """The teams: by queue if there are several queues, else by namespace. True if by queue.
 
-    What would fit into the GPUs that are idle on one node (`most_idle`) waits for another reason.
+    A pod that would fit into the idle GPUs of one node (`most_idle`) is pending for another reason.
     """
     work = [(node, one) for node, held in holdings(snapshot).items() for one in held if one.devices]
     held_back = {name: n for name, use in volcano_uses(snapshot).items() if (n := sum(use.held_back.values()))}
@@ -115,7 +115,7 @@ def _teams(snapshot: Snapshot, most_idle: int) -> tuple[bool, Mapping[str, _Team
 
 
 def _shares(snapshot: Snapshot, teams: Mapping[str, _Team], total: int) -> dict[str, float]:
-    """What each queue deserves; an equal part where they deserve nothing, or together more than there is."""
+    """The deserved share of each queue; an equal part if none is set, or if together they exceed the cluster."""
     deserved = {
         leaf.name: float(leaf.gpus.nominal)
         for root in queues(snapshot)

@@ -1,4 +1,4 @@
-"""An anti-pattern: something that works, and wastes GPUs or patience, with its evidence, its price and the way out."""
+"""An anti-pattern: something that works but wastes GPUs or waiting time, with evidence, cost and fix."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -12,7 +12,7 @@ DAY_HOURS = 24
 
 
 class Code(StrEnum):
-    """What kind of waste, the most pressing first."""
+    """Kinds of anti-pattern, the most urgent first."""
 
     DEADLOCK = "gang-deadlock"
     COHORT_CYCLE = "cohort-cycle"
@@ -29,7 +29,7 @@ class Code(StrEnum):
 
 
 class Pattern(Struct, frozen=True, kw_only=True):
-    """One anti-pattern; `table` and `subject` name the object that it is about, if there is one."""
+    """One finding; `table` and `subject` name the object that it is about, if there is one."""
 
     code: Code
     subject: str
@@ -37,18 +37,18 @@ class Pattern(Struct, frozen=True, kw_only=True):
     text: str
     """One sentence."""
     evidence: Mapping[str, str | int | float] = {}
-    """The numbers that show it."""
+    """The numbers that support it."""
     gpus: float = 0.0
-    """GPUs, or what `unit` names, that are of no use, or of less than they could be."""
+    """Wasted GPUs, or what `unit` names."""
     unit: str = WHOLE_GPU.noun
     cost_per_day: float = 0.0
-    """USD of these for a day, as long as it stays so; 0 where nothing is paid for it."""
+    """Cost in USD per day while nothing changes; 0 if there is none."""
     shared_cost_per_day: float = 0.0
-    """Of that, what another pattern counts as well: evictions of a workload inside a circle of queues."""
+    """Part of that cost that another finding counts as well: evictions inside a preemption loop of queues."""
     fix: str
     since: Time | None = None
 
 
 def total_per_day(found: Iterable[Pattern]) -> float:
-    """USD a day of all patterns together, each eviction counted once."""
+    """Cost of all findings in USD per day, each eviction counted once."""
     return sum(one.cost_per_day - one.shared_cost_per_day for one in found)

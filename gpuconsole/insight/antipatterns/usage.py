@@ -1,4 +1,4 @@
-"""Accelerators that somebody has and does not use, by telemetry: idle, idle and borrowed, or too many for the work."""
+"""Anti-patterns from telemetry: accelerators that are allocated but idle, borrowed and idle, or oversized."""
 
 from collections.abc import Container, Iterator
 
@@ -14,13 +14,13 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 
 LOW_SM = 10.0
-"""Percent of the multiprocessors at work under which a request is oversized."""
+"""Threshold: SM activity in percent below which a request is oversized."""
 SETTLED: Span = 30 * MINUTE
-"""A workload is judged when it has run so long: it may load its data first."""
+"""Minimum run time before a workload is evaluated: it may load its data first."""
 
 
 def find(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
-    """What measurements tell; nothing where nobody measures, and nothing that is stale."""
+    """Find the anti-patterns of this module; none without telemetry, and none from stale samples."""
     idle = [alarm for alarm in alarms(snapshot) if alarm.rule is Rule.IDLE]
     yield from _idle(snapshot, prices, idle)
     yield from oversized(snapshot, prices, {alarm.workload for alarm in idle})
@@ -28,7 +28,7 @@ def find(snapshot: Snapshot, prices: Prices) -> Iterator[Pattern]:
 
 
 def low_utilization(snapshot: Snapshot) -> Iterator[Pattern]:
-    """The cluster and its teams whose average utilization is low; idle and oversized requests say what that costs."""
+    """Low average utilization of the cluster or of a team; its cost is that of idle and oversized requests."""
     found = utilization(snapshot, SETTLED)
     averages = (found.cluster, *found.teams) if found is not None else ()
     for one in averages:
@@ -49,7 +49,7 @@ def low_utilization(snapshot: Snapshot) -> Iterator[Pattern]:
             evidence=evidence,
             gpus=one.gpus * (1 - one.percent / 100),
             unit=one.unit,
-            fix="look at its workloads with the lowest SM activity: feed them better, or give them MIG instances"
+            fix="start with the workloads of lowest SM activity: fix their input pipeline, or use MIG instances"
             " or shared GPUs",
         )
 
@@ -78,8 +78,8 @@ def _idle(snapshot: Snapshot, prices: Prices, idle: list[Alarm]) -> Iterator[Pat
             gpus=alarm.gpus,
             unit=alarm.unit,
             cost_per_day=alarm.gpus * _unit_hourly(snapshot, prices, alarm) * DAY_HOURS,
-            fix="stop it, or let it give its GPUs back when it is idle"
-            + ("; a borrowingLimit keeps others' quota for those who use it" if lent else ""),
+            fix="stop it, or release its GPUs while it is idle"
+            + ("; a borrowingLimit leaves the quota to queues that use it" if lent else ""),
             since=alarm.since,
         )
 
@@ -94,7 +94,7 @@ def _unit_hourly(snapshot: Snapshot, prices: Prices, alarm: Alarm) -> float:
 
 
 def oversized(snapshot: Snapshot, prices: Prices, idle: Container[str] = ()) -> Iterator[Pattern]:
-    """Those that keep few of their GPUs' multiprocessors at work, but for those that are known to be idle."""
+    """Workloads with low SM activity, except those that are known to be idle."""
     for key, sm in sm_by_workload(snapshot).items():
         if sm >= LOW_SM:
             continue
@@ -112,11 +112,11 @@ def oversized(snapshot: Snapshot, prices: Prices, idle: Container[str] = ()) -> 
             code=Code.OVERSIZED,
             subject=key,
             table="workloads",
-            text=f"{key} has {count} {unit}s and keeps {sm:.0f} % of their multiprocessors at work",
+            text=f"{key}: SM activity {sm:.0f}% on {counted(count, unit)}, below {LOW_SM:.0f}%",
             evidence={f"{unit}s": count, "SM percent": round(sm, 1), "threshold": LOW_SM},
             gpus=unused,
             unit=unit,
             cost_per_day=hourly(snapshot, workload, prices) * DAY_HOURS * (1 - sm / 100),
-            fix="ask for fewer GPUs, a MIG instance or a shared GPU; or feed them better",
+            fix="request fewer GPUs, a MIG instance or a shared GPU; or fix the input pipeline",
             since=admitted.since,
         )

@@ -1,4 +1,4 @@
-"""What is wrong in the objects themselves, whoever runs: what lint finds of it, with what it costs."""
+"""Anti-patterns in the objects themselves: the lint findings that waste GPUs, with their cost."""
 
 from collections.abc import Iterator
 
@@ -32,10 +32,10 @@ _TABLES = {"ClusterQueue": "cluster_queues", "Cohort": "cohorts", "ResourceFlavo
 
 
 def find(snapshot: Snapshot, engines: Engines, prices: Prices) -> Iterator[Pattern]:
-    """The findings of lint that are anti-patterns, about what has not ended."""
+    """The lint findings that are anti-patterns, about work that has not finished."""
     alive = [thing for thing in snapshot.objects() if not _over(thing)]
     for finding in lint(Facts(alive, engines)):
-        # Of a node it is a warning that nobody uses a profile of its: nobody is refused for it.
+        # About a node, the finding is only a warning: no workload is refused for a MIG profile without quota.
         if finding.code in CODES and not finding.object.startswith("Node/"):
             yield _pattern(snapshot, finding, prices)
 
@@ -69,7 +69,7 @@ def _pattern(snapshot: Snapshot, finding: Finding, prices: Prices) -> Pattern:
 
 
 def _stranded(snapshot: Snapshot, finding: Finding, name: str) -> tuple[int, str]:
-    """Accelerators that are there and that nobody can be given, as nobody reaches the quota, and their unit."""
+    """Accelerators that no workload can get because their quota is unreachable, and their unit."""
     queue = snapshot.cluster_queues.get(name)
     if finding.code != "unreachable-quota" or queue is None:
         return 0, WHOLE_GPU.noun
