@@ -41,7 +41,7 @@ VIEWS = {
 }
 SCOPES = {
     "Tables": "workloads",
-    "Under the cursor": "workloads",
+    "Selected object": "workloads",
     "Workloads": "workloads",
     "Queues": "queues",
     "Nodes": "nodes",
@@ -53,7 +53,7 @@ SCOPES = {
 }
 READ = ("drills", "drill")
 """Their files are read first."""
-ASKED = {"why": "u rehearse"}
+ASKED = {"why": "u try in what-if"}
 """What stands on a view once it has its answer."""
 FIRST = {"object.rehearse": "why"}
 """Where the key of an action works that needs more than something under the cursor."""

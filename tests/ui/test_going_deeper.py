@@ -28,7 +28,7 @@ WAYS = {
     "a drill is not, and stays below": (["T", "enter", "b"], ["dashboard", "drills", DRILL, "ledger"]),
     "from a drill back to the list": (["T", "enter", "T"], ["dashboard", "drills"]),
     "round by an answer": (["T", "enter", "b", "T", "enter", "f", "T"], ["dashboard", "drills"]),
-    "rights once": ([*":rights", "enter", *":rights", "enter"], ["dashboard", "rights"]),
+    "rights once": ([*":rights", "enter", *":rights", "enter"], ["dashboard", "permissions"]),
     "port-forwards once, with an answer between": (
         [*":pf", "enter", "b", *":rights", "enter", *":pf", "enter"],
         ["dashboard", "port-forwards"],

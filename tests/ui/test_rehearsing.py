@@ -84,10 +84,10 @@ async def test_a_suggestion_under_the_cursor_becomes_a_change_of_the_what_if(siz
 async def test_the_key_is_in_the_footer_once_there_is_a_suggestion_and_asks_for_one_that_is_chosen() -> None:
     async with staged(waiting_org(), (80, 24)) as stage:
         await opened(stage)
-        assert "u rehearse" in stage.lines[-1]
+        assert "u try in what-if" in stage.lines[-1]
         await stage.press("u")
         (said,) = stage.app._notifications
-        assert said.message == "rehearse: j and k choose a suggestion first"
+        assert said.message == "try in what-if: j and k choose a suggestion first"
         stage.screen(WorkloadDetailScreen)
 
 
@@ -158,7 +158,7 @@ async def planned(stage: Stage) -> PlanScreen:
 async def test_an_option_of_a_plan_becomes_a_change_of_the_what_if_that_it_is_for(size: tuple[int, int]) -> None:
     async with staged(busy_org(), size) as stage:
         screen = await planned(stage)
-        assert "u rehearse" in stage.lines[-1]
+        assert "u try in what-if" in stage.lines[-1]
         while screen.option is not None and screen.option.kind == "priority":
             await stage.press("j")
         option = screen.option
@@ -185,4 +185,4 @@ async def test_no_change_is_no_change_to_be_tried() -> None:
         await planned(stage)
         await stage.press("G", "u")
         stage.screen(PlanScreen)
-        assert list(stage.app._notifications)[-1].message == "rehearse: it changes nothing"
+        assert list(stage.app._notifications)[-1].message == "try in what-if: it changes nothing"

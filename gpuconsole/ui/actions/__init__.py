@@ -1,7 +1,7 @@
-"""The one registry of actions: footer, help, palette, menus and `gpuconsole keys` are generated from it.
+"""Registry of all actions: footer, help, palette, menus and `gpuconsole keys` are generated from it.
 
-Imports no Textual, so that the command line can print it. A screen offers an action by naming its id in `handlers()`;
-a key means the first action with that key which the screen in front offers.
+Imports no Textual, so that the command line can print it. A screen offers an action by listing its id in `handlers()`;
+a key runs the first action with that key that the active screen offers.
 """
 
 from gpuconsole.ui.actions.action import Action as Action

@@ -1,4 +1,4 @@
-"""An action: something that an operator can do, with its keys and words."""
+"""Action: an operation that the operator can run, with its keys, label and help."""
 
 from enum import StrEnum
 
@@ -6,13 +6,13 @@ from msgspec import Struct
 
 
 class Scope(StrEnum):
-    """Where an action belongs; the order is that of the help."""
+    """Group of an action in the help, in the order shown."""
 
     GLOBAL = "Everywhere"
     VIEWS = "Screens"
     SIMULATION = "Simulation"
     TABLE = "Tables"
-    OBJECT = "Under the cursor"
+    OBJECT = "Selected object"
     WORKLOAD = "Workloads"
     QUEUE = "Queues"
     NODE = "Nodes"
@@ -28,23 +28,23 @@ class Scope(StrEnum):
 
 
 class Action(Struct, frozen=True, kw_only=True):
-    """Something that an operator can do."""
+    """An operation that the operator can run."""
 
     id: str
     keys: tuple[str, ...] = ()
-    """As Textual spells them, punctuation and capitals as themselves; `m p` is `m`, then `p`."""
+    """Textual key names; punctuation and capitals stand for themselves; `m p` is `m`, then `p`."""
     label: str
-    """One to three words, for footer and menus."""
+    """One to three words, shown in footer and menus."""
     help: str
-    """One sentence."""
+    """What the action does: one sentence of at most 12 words."""
     scope: Scope
     aliases: tuple[str, ...] = ()
-    """Names on the command line, the first one preferred."""
+    """Names at the `:` prompt; the first one is preferred."""
     argument: str = ""
-    """What the command line takes after the alias, if anything."""
+    """Argument after the alias at the `:` prompt, if any."""
     changes: bool = False
-    """Sends a Command to the cluster, so that a read-only session refuses it."""
+    """Sends a Command to the cluster; a read-only session refuses it."""
     dangerous: bool = False
-    """Loses work or cannot be taken back: it asks first, with Cancel as the default."""
+    """Loses work or cannot be undone: asks for confirmation, with Cancel as the default."""
     footer: bool = False
-    """Worth a place in the footer."""
+    """Shown in the footer."""

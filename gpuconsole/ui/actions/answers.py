@@ -1,4 +1,4 @@
-"""Answers about the whole cluster, each a screen of its own. They stand last: a screen's own keys come first."""
+"""Actions that open reports about the whole cluster. They come last: a screen's own keys have precedence."""
 
 from gpuconsole.ui.actions.action import Action, Scope
 
@@ -12,23 +12,21 @@ def _answer(id: str, key: str, label: str, help: str, *aliases: str, argument: s
 
 ANSWERS: tuple[Action, ...] = (
     _answer(
-        "ledger", "b", "ledger", "Show who lends GPUs to whom, and who would have to go if a lender returned.", "ledger"
+        "ledger", "b", "ledger", "Show quota loans: lenders, borrowers, and workloads evicted by a reclaim.", "ledger"
     ),
     _answer(
         "slots",
         "F",
         "slots",
-        "Show how many gangs would start now, by quota, nodes and topology, and why these differ.",
+        "Show how many gangs fit now by quota, nodes and topology.",
         "slots",
     ),
-    _answer(
-        "shares", "f", "shares", "Show fair shares with their arithmetic, and whose turn is next.", "shares", "fair"
-    ),
+    _answer("shares", "f", "shares", "Show fair shares, their calculation, and the admission order.", "shares", "fair"),
     _answer(
         "antipatterns",
         "L",
         "anti-patterns",
-        "Show what wastes GPUs or patience, what it costs a day, and what would mend it.",
+        "Show anti-patterns: wasted GPUs, daily cost, suggested fixes.",
         "antipatterns",
         "waste",
     ),
@@ -37,7 +35,7 @@ ANSWERS: tuple[Action, ...] = (
         "drills",
         "T",
         "drills",
-        "Play a drill step by step: predict who has to go, then see who does, and why.",
+        "Play a drill: predict the victims of each step, then check.",
         "drills",
         "drill",
         argument="[file]",

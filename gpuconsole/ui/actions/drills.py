@@ -1,4 +1,4 @@
-"""What can be done with drills: opening one, predicting, and going on."""
+"""Actions of drills: open a drill, predict victims, continue."""
 
 from gpuconsole.ui.actions.action import Action, Scope
 
@@ -6,24 +6,24 @@ DRILLS: tuple[Action, ...] = (
     Action(
         id="drill.go-on",
         keys=("enter",),
-        label="go on",
-        help="See who has to go and why, then come to the next step.",
+        label="continue",
+        help="Show the victims and the reasons, then the next step.",
         scope=Scope.DRILLS,
         footer=True,
     ),
     Action(
         id="drill.name",
         keys=("a",),
-        label="name one",
-        help="Predict by name who has to go, or take that back; Space marks the row instead.",
+        label="pick victim",
+        help="Predict a victim by name, or undo it; Space marks a row.",
         scope=Scope.DRILLS,
         footer=True,
     ),
     Action(
         id="drill.again",
         keys=("R",),
-        label="begin again",
-        help="Play the drill again from its beginning.",
+        label="restart",
+        help="Restart the drill from its first step.",
         scope=Scope.DRILLS,
         footer=True,
     ),
@@ -31,7 +31,7 @@ DRILLS: tuple[Action, ...] = (
         id="drill.file",
         keys=("o",),
         label="open a file",
-        help="Play a drill of your own.",
+        help="Open a drill from a file.",
         scope=Scope.DRILLS,
         footer=True,
     ),

@@ -1,4 +1,4 @@
-"""What can be done with any table."""
+"""Actions on tables."""
 
 from gpuconsole.ui.actions.action import Action, Scope
 
@@ -13,15 +13,15 @@ TABLES: tuple[Action, ...] = (
         id="table.filter",
         keys=("/",),
         label="filter",
-        help="Filter rows: regular expression; !text inverts; -l key=value asks labels, -f is fuzzy, -w a whole word.",
+        help="Filter rows: regex, !regex, -l key=value, -f fuzzy, -w whole word.",
         scope=Scope.TABLE,
         footer=True,
     ),
     Action(
         id="table.faults",
         keys=("!",),
-        label="faults only",
-        help="Show only rows that something is wrong with, or all again.",
+        label="problems only",
+        help="Show only rows with problems, or all rows.",
         scope=Scope.TABLE,
     ),
     Action(id="table.mark", keys=("space",), label="mark", help="Mark the row, or unmark it.", scope=Scope.TABLE),
@@ -29,7 +29,7 @@ TABLES: tuple[Action, ...] = (
         id="table.mark-range",
         keys=("v",),
         label="mark range",
-        help="Mark all rows from the last marked one to this one.",
+        help="Mark all rows between the last marked row and this one.",
         scope=Scope.TABLE,
     ),
     Action(id="table.unmark", keys=("\\",), label="clear marks", help="Unmark all rows.", scope=Scope.TABLE),
@@ -37,21 +37,21 @@ TABLES: tuple[Action, ...] = (
         id="table.column-left",
         keys=("shift+left",),
         label="column left",
-        help="Pick the column to the left.",
+        help="Select the column to the left.",
         scope=Scope.TABLE,
     ),
     Action(
         id="table.column-right",
         keys=("shift+right",),
         label="column right",
-        help="Pick the column to the right.",
+        help="Select the column to the right.",
         scope=Scope.TABLE,
     ),
     Action(
         id="table.sort",
         keys=("O",),
         label="sort",
-        help="Sort by the picked column; again turns the order round, a third time drops it.",
+        help="Sort by the selected column: ascending, descending, off.",
         scope=Scope.TABLE,
     ),
     Action(id="table.sort-name", keys=("N",), label="by name", help="Sort by name.", scope=Scope.TABLE),
@@ -63,7 +63,7 @@ TABLES: tuple[Action, ...] = (
         id="table.wide",
         keys=("ctrl+w",),
         label="wide",
-        help="Show all columns, wider than the screen if need be.",
+        help="Show all columns; scroll sideways where they do not fit.",
         scope=Scope.TABLE,
     ),
 )

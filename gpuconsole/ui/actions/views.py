@@ -1,4 +1,4 @@
-"""The screens, and the time of the simulation."""
+"""Actions that open a view, and those that control simulated time."""
 
 from gpuconsole.ui.actions.action import Action, Scope
 
@@ -8,16 +8,24 @@ def _view(id: str, key: str, label: str, help: str, *aliases: str) -> Action:
 
 
 VIEWS: tuple[Action, ...] = (
-    _view("dashboard", "1", "dash", "The cluster at a glance.", "dash", "dashboard", "pulse"),
+    _view(
+        "dashboard",
+        "1",
+        "dash",
+        "Cluster overview: GPUs, pending work, queues, problems.",
+        "dash",
+        "dashboard",
+        "pulse",
+    ),
     _view(
         "queues", "2", "queues", "Cohorts, ClusterQueues and LocalQueues as a tree.", "qu", "queues", "cq", "lq", "co"
     ),
-    _view("workloads", "3", "workloads", "Workloads with their place in the queue.", "wl", "workloads", "workload"),
-    _view("nodes", "4", "nodes", "Nodes with a map of their GPUs.", "no", "nodes", "node", "gpu"),
+    _view("workloads", "3", "workloads", "Workloads with their position in the queue.", "wl", "workloads", "workload"),
+    _view("nodes", "4", "nodes", "Nodes and their GPUs: map, list, devices.", "no", "nodes", "node", "gpu"),
+    _view("topology", "5", "topology", "Blocks, racks and hosts, and the gangs that fit.", "topo", "topology", "racks"),
     _view(
-        "topology", "5", "topology", "Blocks, racks and hosts, and what would fit where.", "topo", "topology", "racks"
+        "preemptions", "6", "preempt", "Preemption history: victim, preemptor, rule, lost work.", "pre", "preemptions"
     ),
-    _view("preemptions", "6", "preempt", "Who evicted whom, and why.", "pre", "preemptions"),
     _view("whatif", "7", "what-if", "Try changes in a fork of this cluster.", "sim", "whatif", "what-if"),
     Action(
         id="view.submit",
@@ -28,12 +36,12 @@ VIEWS: tuple[Action, ...] = (
         aliases=("new", "submit"),
         footer=True,
     ),
-    _view("cost", "9", "cost", "Node pools, what they cost, and who causes it.", "cost", "pools"),
+    _view("cost", "9", "cost", "Cost of node pools, queues, teams and workloads.", "cost", "pools"),
     Action(
         id="view.history",
         keys=("alt+0",),
         label="history",
-        help="What happened, line by line.",
+        help="Event history, newest first.",
         scope=Scope.VIEWS,
         aliases=("hist", "history", "ev", "events"),
     ),
@@ -44,7 +52,7 @@ SIMULATION: tuple[Action, ...] = (
         id="sim.pause",
         keys=(".",),
         label="pause",
-        help="Pause the simulation, or let it run on.",
+        help="Pause or resume the simulation.",
         scope=Scope.SIMULATION,
         aliases=("pause", "resume", "run"),
         footer=True,
@@ -53,7 +61,7 @@ SIMULATION: tuple[Action, ...] = (
         id="sim.step",
         keys=(";",),
         label="step",
-        help="Run the next single moment at which something happens.",
+        help="Advance the simulation to the next event.",
         scope=Scope.SIMULATION,
         aliases=("step",),
     ),
@@ -75,7 +83,7 @@ SIMULATION: tuple[Action, ...] = (
         id="sim.speed",
         keys=("=",),
         label="speed",
-        help="Set how many simulated seconds pass in a second (1 to 10,000).",
+        help="Set simulated seconds per real second (1 to 10,000).",
         scope=Scope.SIMULATION,
         aliases=("speed",),
         argument="[factor]",

@@ -38,7 +38,7 @@ class RightsScreen(ConsoleScreen):
         yield Grid(COLUMNS, key=str, empty="Nothing is missing.")
 
     def crumb(self) -> str:
-        return "rights"
+        return "permissions"
 
     def show(self, snapshot: Snapshot) -> None:
         self.query_one(Grid).show(lacking(self.console.status.sight))
