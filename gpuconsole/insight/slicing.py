@@ -1,6 +1,6 @@
-"""Slices that do not divide their pods: Kueue 0.19 admits all of them, and chooses places for whole slices only.
+"""Pod counts that the slice size does not divide: Kueue 0.19 admits all pods, but assigns domains to whole slices only.
 
-kueue#15277; the gate of the pods that are left over never opens.
+kueue#15277; the scheduling gate of the remaining pods is never removed.
 """
 
 from msgspec import Struct
@@ -9,24 +9,24 @@ from gpuconsole.model.pod_sets import PodSet
 
 
 class Undivided(Struct, frozen=True):
-    """So many pods in slices of a size that leaves some over."""
+    """A number of pods that is not a multiple of the slice size."""
 
     count: int
     size: int
 
     @property
     def left_over(self) -> int:
-        """Pods that get no place."""
+        """Pods without an assigned domain."""
         return self.count % self.size
 
     @property
     def helps(self) -> str:
-        """The nearest numbers of pods that the slices divide."""
+        """The nearest pod counts that the slice size divides."""
         whole = self.count - self.left_over
         return f"run {' or '.join(str(count) for count in (whole, whole + self.size) if count)} pods"
 
 
 def undivided(pod_set: PodSet, count: int) -> Undivided | None:
-    """What keeps some of so many pods of a set without a place; None where no slices are asked for, or these divide."""
+    """The mismatch between pod count and slice size; None if there is none, or no slices are requested."""
     size = pod_set.topology.slice_size if pod_set.topology is not None else None
     return Undivided(count, size) if size and count % size else None

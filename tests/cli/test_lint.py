@@ -61,8 +61,8 @@ def test_a_finding_is_a_line_with_its_place(gpuconsole: Line, tmp_path: Path) ->
     result = gpuconsole("lint", file)
     assert result.status == 1
     assert result.lines == [
-        f"{file}:5: error: Cohort/a spec.parentName: the cohort is its own ancestor: nothing in it or below it is "
-        "admitted (cycle: a → b → a); take the parentName from one cohort of the circle [cohort-cycle]",
+        f"{file}:5: error: Cohort/a spec.parentName: the cohort is its own ancestor: no workload in it or below it "
+        "is admitted (cycle: a → b → a); remove parentName from one cohort of the cycle [cohort-cycle]",
         "1 error, 0 warnings, 0 notes",
     ]
 
@@ -101,7 +101,8 @@ def test_json_has_a_version_and_counts(gpuconsole: Line, tmp_path: Path) -> None
                 "line": 1,
                 "object": "",
                 "field": "actions",
-                "problem": "preempt and reclaim evict task by task what gangpreempt and gangreclaim evict gang by gang",
+                "problem": "preempt and reclaim evict tasks, gangpreempt and gangreclaim evict gangs: "
+                "only one pair is needed",
                 "evidence": {"actions": "enqueue, allocate, preempt, gangreclaim, backfill"},
                 "fix": "keep preempt and reclaim, or gangpreempt and gangreclaim",
             }

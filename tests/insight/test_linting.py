@@ -648,8 +648,8 @@ def test_a_finding_shows_its_numbers_and_says_what_would_be_right() -> None:
         "on an empty cluster": "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in "
         "flavor a100, previously considered podsets requests (0) + current podset request (10) > maximum capacity (8)"
     }
-    assert finding.problem == "it asks for more than ClusterQueue team can ever have, borrowing included"
-    assert finding.fix.startswith("ask for less, raise the nominal quota")
+    assert finding.problem == "it requests more than the maximum quota of ClusterQueue team, borrowing included"
+    assert finding.fix.startswith("request less, raise the nominal quota")
 
 
 RAY = """
@@ -718,7 +718,7 @@ def test_a_node_selector_that_no_flavor_offers_is_found_where_no_node_is_known(s
 def test_a_selector_names_what_is_missing_and_what_the_flavors_offer() -> None:
     (finding,) = lint(Facts(objects(FLAVOR, QUEUE, DOOR, selecting("nodeSelector: {disk: ssd, gpu: a100}"))))
     assert finding.problem == (
-        "no flavor of ClusterQueue team offers nodes with disk=ssd: Kueue admits the pods of main all the same, "
+        "no flavor of ClusterQueue team offers nodes with disk=ssd: Kueue admits the pods of main anyway, "
         "and they stay unschedulable without such a node"
     )
     assert finding.evidence == {"flavors": "a100 (gpu=a100)"}

@@ -1,4 +1,4 @@
-"""Lint: what manifests say together that cannot work, or hardly does what their authors think. Pure."""
+"""Lint: finds errors and likely mistakes in the combination of manifests. Pure."""
 
 from gpuconsole.insight.linting import buying, fitting, kai, naming, quotas, scheduler
 from gpuconsole.insight.linting.facts import Engines, Facts
@@ -11,6 +11,6 @@ _ORDER = {level: number for number, level in enumerate(Level)}
 
 
 def lint(facts: Facts) -> tuple[Finding, ...]:
-    """All findings, the worst first, then by object and code."""
+    """All findings, the most severe first, then by object and code."""
     found = (finding for check in _CHECKS for finding in check(facts))
     return tuple(sorted(found, key=lambda one: (_ORDER[one.level], one.object, one.code, one.problem)))

@@ -1,4 +1,4 @@
-"""Work for which nobody may buy a node: no NodePool has such machines, or its limits are below what a pod needs."""
+"""Lint rules for Karpenter: no NodePool can provision a node for a pod, or the limits are too low."""
 
 from collections.abc import Iterator, Mapping
 
@@ -18,7 +18,7 @@ EXCEEDED = "exceed limits for nodepool"
 
 
 def lint(facts: Facts) -> Iterator[Finding]:
-    """Findings about work that Karpenter buys no node for, were the cluster empty."""
+    """Find work for which Karpenter could not provision a node even in an empty cluster."""
     pools = sorted(facts.snapshot.node_pools.all(), key=lambda pool: pool.name)
     if not pools:
         return
@@ -37,7 +37,7 @@ def lint(facts: Facts) -> Iterator[Finding]:
 
 
 def _refused(facts: Facts, work: Work, pod_set: PodSet, pools: Pools) -> Iterator[Finding]:
-    """What Karpenter would say of a pod."""
+    """Karpenter's reasons for not provisioning a node for a pod."""
     pod = Pod(name=pod_set.name, template=pod_set.template)
     rooms = [Room(node) for node in facts.snapshot.nodes.all()]
     reason = plan([pod], rooms, pools, Shapes()).failed.get(pod.key, "")
@@ -49,14 +49,14 @@ def _refused(facts: Facts, work: Work, pod_set: PodSet, pools: Pools) -> Iterato
             level=Level.ERROR,
             object=work.object,
             path=work.template_path,
-            problem=f"no NodePool can buy a node for a pod of {pod_set.name}",
+            problem=f"no NodePool can provision a node for a pod of {pod_set.name}",
             evidence={"Karpenter": reason},
-            fix="widen the requirements of a NodePool, or ask for less",
+            fix="widen the requirements of a NodePool, or request less",
         )
 
 
 def _all_pods(facts: Facts, work: Work) -> Iterator[Finding]:
-    """A gang whose pods fit one by one, and not within all limits together."""
+    """A gang whose pods fit one by one, but together exceed the limits of all NodePools."""
     pools = list(facts.snapshot.node_pools.all())
     if not work.gang or not all(pool.limits for pool in pools) or len(facts.snapshot.nodes):
         return
@@ -71,14 +71,14 @@ def _all_pods(facts: Facts, work: Work) -> Iterator[Finding]:
                 level=Level.ERROR,
                 object=work.object,
                 path=work.template_path,
-                problem="its pods start together, and all NodePools together may not buy as much",
+                problem="its pods start together and exceed the limits of all NodePools together",
                 evidence={name: f"{format_quantity(name, total)} of {format_quantity(name, limit)}"},
-                fix="raise the limits of a NodePool, or ask for less",
+                fix="raise the limits of a NodePool, or request less",
             )
 
 
 def _limit(limits: Resources, requests: Resources) -> str:
-    """The first limit that the requests exceed, in words."""
+    """Text of the first limit that the requests exceed."""
     for name, limit in limits.items():
         if requests.get(name, 0) > limit:
             return f"{show(name, requests[name])} of {format_quantity(name, limit)}"
@@ -91,7 +91,7 @@ def _limited(work: Work, pod_set: PodSet, evidence: Mapping[str, str]) -> Findin
         level=Level.ERROR,
         object=work.object,
         path=work.template_path,
-        problem=f"the limits of every NodePool are below what a pod of {pod_set.name} needs: none is bought for it",
+        problem=f"a pod of {pod_set.name} exceeds the limits of every NodePool: no node is provisioned for it",
         evidence=evidence,
-        fix="raise the limits of a NodePool, or ask for less",
+        fix="raise the limits of a NodePool, or request less",
     )

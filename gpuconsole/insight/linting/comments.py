@@ -1,4 +1,4 @@
-"""Comments in manifests that promise what the field beside them does not do."""
+"""Lint rules for comments in manifests that promise what their field does not do."""
 
 import re
 from collections.abc import Iterator
@@ -10,15 +10,15 @@ from gpuconsole.insight.linting.scheduler import NEVER_CANCELS
 
 
 class _Misreading(Struct, frozen=True, kw_only=True):
-    """What a comment promises of a field, and what is so."""
+    """A common misunderstanding of a field, recognized by its comment."""
 
     code: str
     field: re.Pattern[str]
-    """In the line before its comment."""
+    """Matches the line up to its comment."""
     promise: re.Pattern[str]
-    """In the comment."""
+    """Matches the comment."""
     denied: re.Pattern[str] | None = None
-    """What stands before a promise that promises nothing: `never cancelled`."""
+    """Matches a negation before the promise: `never cancelled`."""
     problem: str
     fix: str
 
@@ -30,21 +30,21 @@ _MISREADINGS = (
         promise=re.compile(r"\b(cancel|abort|kill|delet|terminat|fail)\w*", re.IGNORECASE),
         denied=re.compile(r"\b(not|never|no|nothing|nobody|without)\b", re.IGNORECASE),
         problem=NEVER_CANCELS,
-        fix="say so in the comment; who wants it cancelled sets activeDeadlineSeconds, or deletes it",
+        fix="correct the comment; to cancel the job, set activeDeadlineSeconds or delete it",
     ),
     _Misreading(
         code="never-misread",
         field=re.compile(r"\bpreemptionPolicy:\s*[\"']?Never\b"),
         promise=re.compile(r"\b(never|not|cannot|can't|won't)\b[^.;]*\b(preempted|evicted|killed)\b", re.IGNORECASE),
-        problem="preemptionPolicy: Never keeps its pods from preempting others, and protects nobody",
-        fix="say so in the comment; who is to be spared needs a higher value than those who may preempt it",
+        problem="preemptionPolicy: Never keeps its pods from preempting others, but does not protect its pods",
+        fix="correct the comment; to protect its pods, give the class a higher value than that of possible preemptors",
     ),
     _Misreading(
         code="timeout-misread",
         field=re.compile(r"^\s*(- )?timeout:\s*\S"),
         promise=re.compile(r"\b(fail|evict|restart)\w*\b[^.;]*\bwithin\b", re.IGNORECASE),
         problem="a policy's timeout is how long Volcano waits after the event before it acts",
-        fix="say so in the comment, and write it as a duration (5m)",
+        fix="correct the comment, and write the timeout as a duration (5m)",
     ),
 )
 _YAML = re.compile(r"^\s*(- )?[\w./\"'-]+:")
@@ -52,7 +52,7 @@ _LONGEST = 2000
 
 
 def lint(text: str, name: str) -> Iterator[Finding]:
-    """Lines of a manifest's text that set a field and promise in a comment what it does not do."""
+    """Find lines whose comment promises what their field does not do."""
     for number, line in enumerate(text.splitlines(), start=1):
         code, mark, comment = line[:_LONGEST].partition("#")
         if not mark or not _YAML.match(code):

@@ -1,4 +1,4 @@
-"""What lint looks at: the objects as a Snapshot, the work among them, and the engines as far as they are known."""
+"""Input of lint: the objects as a Snapshot, the work among them, and the schedulers as far as they are known."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -35,37 +35,37 @@ from gpuconsole.scheduling.volcano.reading import Read
 from gpuconsole.sim.autoscaling.policy import FIXED, Capacity, FixedCapacity
 
 SCHEDULERS = {"kai-scheduler": "KAI", "volcano": "Volcano"}
-"""schedulerName → who that is."""
+"""schedulerName → scheduler."""
 VOLCANO_QUEUES = (QUEUE_NAME, "volcano.sh/queue-name")
 
 
 class Engines(Struct, frozen=True, kw_only=True):
-    """Who decides, as far as a scenario says it; manifests alone leave it open."""
+    """Schedulers and Kueue configuration, as far as a scenario gives them; manifests alone do not."""
 
     placement: str = ""
-    """`kube-scheduler`, `Volcano` or `KAI`; empty is what each pod's schedulerName says."""
+    """`kube-scheduler`, `Volcano` or `KAI`; if empty, each pod's schedulerName decides."""
     kueue: KueueConfig | None = None
-    """Kueue's configuration; None where it is not known, or there is no Kueue."""
+    """Kueue's configuration; None if it is unknown, or Kueue is not installed."""
     unqueued: bool = False
-    """There is no Kueue."""
+    """Kueue is not installed."""
     volcano: Read | None = None
     volcano_name: str = "volcano-scheduler.conf"
     own_file: bool = True
-    """That configuration is a file of its own, whose lines can be told."""
+    """Volcano's configuration is a file of its own, so that findings have line numbers."""
     capacity: Capacity = FIXED
 
     @property
     def catalogue(self) -> Catalogue | None:
-        """The machines for sale, where somebody buys some."""
+        """The instance-type catalogue, where nodes are provisioned."""
         return None if isinstance(self.capacity, FixedCapacity) else self.capacity.catalogue
 
 
 OPEN = Engines()
-"""Nobody says who decides."""
+"""Unknown schedulers and configuration."""
 
 
 class Work(Struct, frozen=True, kw_only=True):
-    """Something that asks for pods: a job, a Workload without one, or a pod by itself."""
+    """Something that creates pods: a job, a Workload without a job, or a pod without owner."""
 
     object: str
     thing: Job | Workload | Pod
@@ -77,7 +77,7 @@ class Work(Struct, frozen=True, kw_only=True):
     template_path: Path = ("spec",)
 
     def least(self, pod_set: PodSet) -> int:
-        """How many pods of a set it needs at least."""
+        """Minimum number of pods of a pod set."""
         return pod_set.count if pod_set.min_count is None else pod_set.min_count
 
     @property
@@ -86,7 +86,7 @@ class Work(Struct, frozen=True, kw_only=True):
 
 
 class Facts:
-    """Everything that lint knows. Nothing of it changes."""
+    """Input of all lint rules. Immutable."""
 
     def __init__(self, objects: Sequence[Object], engines: Engines = OPEN) -> None:
         state = ClusterState(0)
@@ -97,7 +97,7 @@ class Facts:
 
     @cached_property
     def all_nodes(self) -> tuple[Node, ...]:
-        """The nodes, in order, where these are all that there will ever be; see `all_nodes`."""
+        """The nodes, in order, if no further nodes can appear; see `all_nodes`."""
         return all_nodes(self.snapshot, self.engines.capacity)
 
     @cached_property
@@ -151,12 +151,12 @@ class Facts:
         return self.snapshot.pod_groups.get(key) or self.snapshot.kai_pod_groups.get(key)
 
     def placing(self, work: Work) -> str:
-        """Who places its pods: `kube-scheduler`, `Volcano` or `KAI`."""
+        """The scheduler of its pods: `kube-scheduler`, `Volcano` or `KAI`."""
         name = next((template.scheduler_name for template in work.templates), "")
         return self.engines.placement or SCHEDULERS.get(name, "kube-scheduler")
 
     def cluster_queue(self, work: Work) -> str:
-        """The ClusterQueue that work goes to; empty where there is none, or nobody knows it."""
+        """The ClusterQueue of a piece of work; empty if there is none, or it is unknown."""
         if not work.queue or self.engines.unqueued:
             return ""
         door = self.snapshot.local_queues.get(f"{work.namespace}/{work.queue}")
@@ -164,7 +164,7 @@ class Facts:
 
 
 def _least(pod_sets: tuple[PodSet, ...], needed: int | None) -> tuple[PodSet, ...]:
-    """Pod sets with as many pods as start together, where it is said of a single one."""
+    """Pod sets with the number of pods that start together, where a single pod set gives that number."""
     if needed is None or len(pod_sets) != 1 or needed >= pod_sets[0].count:
         return pod_sets
     (only,) = pod_sets
@@ -185,7 +185,7 @@ def _group_of(work: Work, template: PodTemplate) -> str:
 
 
 def placed_by(policy: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> str:
-    """The name of who places pods."""
+    """Name of the scheduler."""
     match policy:
         case VolcanoPolicy():
             return "Volcano"

@@ -1,4 +1,4 @@
-"""What lint finds: a stable code, how bad it is, where it stands, the numbers that show it, and what would be right."""
+"""Lint findings: stable code, severity, place, evidence and fix."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -13,18 +13,18 @@ Evidence = Mapping[str, str | int]
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     ERROR = "error"
     """It cannot work as it is written."""
     WARNING = "warning"
-    """It works, and hardly does what its author thinks."""
+    """It works, but probably not as its author intends."""
     NOTE = "note"
-    """Worth knowing; it may well be meant."""
+    """Worth knowing; it may be intended."""
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One thing that is wrong with what manifests say together."""
+    """One error or likely mistake in the combination of manifests."""
 
     code: str
     level: Level
@@ -34,14 +34,14 @@ class Finding(Struct, frozen=True, kw_only=True):
     """The field, from the object's root; empty for the object as a whole."""
     problem: str
     evidence: Evidence = {}
-    """The numbers and names that show it."""
+    """The numbers and names that support it."""
     fix: str
     line: int = 0
-    """Where it stands, if only the text tells; 0 where the field does."""
+    """Line number, if only the text gives it; 0 if the field does."""
 
 
 def named(thing: Object) -> str:
-    """How findings call an object; a Volcano Job is a Job there, as in its manifest."""
+    """Name of an object in findings; a Volcano Job is a Job, as in its manifest."""
     if isinstance(thing, Job):
         kind = "Job" if thing.kind == "VolcanoJob" else thing.kind
         return f"{kind}/{thing.namespace}/{thing.name}"

@@ -1,4 +1,4 @@
-"""Work that can never run: more than any node has, or than its queue can ever get."""
+"""Lint rules for work that can never run: it exceeds every node, or the most that its queue can ever use."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from gpuconsole.sim.autoscaling.rooms import Room
 
 
 def lint(facts: Facts) -> Iterator[Finding]:
-    """Findings about work that can never run."""
+    """Find work that can never run."""
     kueue = facts.engines.kueue or KueueConfig()
     emptied = Emptied(facts.snapshot, kueue, facts.engines.capacity, (work.namespace for work in facts.work))
     for work in facts.work:
@@ -65,19 +65,19 @@ def _uncovered_resources(facts: Facts, work: Work, queue: ClusterQueue) -> Itera
 _REFUSED = {
     Code.FLAVOR_MISMATCH: (
         "never-fits-flavor",
-        "no flavor of ClusterQueue {} takes its pods",
-        "correct nodeSelector, affinity and tolerations, or add a flavor whose nodes they may use",
+        "its pods match no flavor of ClusterQueue {}",
+        "correct nodeSelector, affinity and tolerations, or add a flavor that matches them",
     ),
     Code.TOPOLOGY: (
         "never-fits-topology",
-        "no domain of ClusterQueue {} holds its pods as close together as they ask for, even if all were empty",
-        "ask for fewer or smaller pods, for a wider level, or prefer the level instead of requiring it",
+        "its pods exceed every topology domain of the required level in ClusterQueue {}, even if all were empty",
+        "request fewer or smaller pods, require a higher level, or use a preferred level instead",
     ),
 }
 _TOO_MUCH = (
     "never-fits-quota",
-    "it asks for more than ClusterQueue {} can ever have, borrowing included",
-    "ask for less, raise the nominal quota or the borrowing limit, or send it to a larger queue",
+    "it requests more than the maximum quota of ClusterQueue {}, borrowing included",
+    "request less, raise the nominal quota or the borrowing limit, or use a larger queue",
 )
 
 
@@ -95,7 +95,7 @@ def _refused(work: Work, queue: ClusterQueue, code: Code, message: str) -> Findi
 
 
 def _undivided(work: Work) -> Iterator[Finding]:
-    """Pods that slices leave over."""
+    """Pod counts that the slice size does not divide."""
     for pod_set in work.pod_sets:
         odd = undivided(pod_set, pod_set.count)
         if odd is not None:
@@ -105,7 +105,7 @@ def _undivided(work: Work) -> Iterator[Finding]:
                 object=work.object,
                 path=work.template_path,
                 problem=f"slices of {odd.size} do not divide the {pod_set.count} pods of {pod_set.name}:"
-                f" {odd.left_over} of them get no place and never start",
+                f" {odd.left_over} of them are never scheduled",
                 evidence={"pods": pod_set.count, "slice size": odd.size},
                 fix=f"{odd.helps}, or choose a slice size that divides {pod_set.count}",
             )
@@ -147,14 +147,14 @@ def _slices(facts: Facts) -> Iterator[Finding]:
             level=Level.WARNING,
             object=f"Node/{nodes[0]}",
             path=("status", "allocatable", resource),
-            problem=f"no ClusterQueue has a quota of {resource}: what Kueue admits never uses it",
+            problem=f"no ClusterQueue has a quota of {resource}: workloads that Kueue admits cannot use it",
             evidence={"nodes": len(nodes)},
             fix="add it to coveredResources of a ClusterQueue, or transform MIG profiles to a common unit",
         )
 
 
 def _capability(facts: Facts, work: Work) -> Iterator[Finding]:
-    """Volcano's queues have a capability, too."""
+    """Gangs that exceed the capability of their Volcano queue."""
     spec = work.thing.volcano if isinstance(work.thing, Job) else None
     queue: VolcanoQueue | None = facts.snapshot.volcano_queues.get(spec.queue) if spec is not None else None
     if queue is None or spec is None:
@@ -180,9 +180,9 @@ def _capability(facts: Facts, work: Work) -> Iterator[Finding]:
             level=Level.ERROR,
             object=work.object,
             path=("spec", "queue"),
-            problem=f"its gang asks for more than the capability of queue {queue.name}: it is never let in",
+            problem=f"its gang requests more than the capability of queue {queue.name}: it is never enqueued",
             evidence=over,
-            fix="ask for less, lower minAvailable, or raise the queue's capability",
+            fix="request less, lower minAvailable, or raise the queue's capability",
         )
 
 
@@ -190,7 +190,7 @@ def _capability(facts: Facts, work: Work) -> Iterator[Finding]:
 
 
 def _nodes(facts: Facts) -> Iterator[Finding]:
-    """A pod that no node holds, a gang that all of them together do not hold."""
+    """Pods that fit on no node, and gangs that do not fit on all nodes together."""
     nodes = facts.all_nodes
     if not nodes:
         return
@@ -230,9 +230,9 @@ def _unfit(nodes: Sequence[Node], work: Work, pod_set: PodSet, shape: Shape, hel
         level=Level.ERROR,
         object=work.object,
         path=work.template_path,
-        problem=f"no node can ever take a pod of {pod_set.name}, even if it were empty"
+        problem=f"a pod of {pod_set.name} fits on no node, even if the nodes were empty"
         if not held
-        else f"only {held} of the {count} pods of {pod_set.name} that start together fit, if all nodes were empty",
+        else f"the {count} pods of {pod_set.name} start together, but only {held} fit, even if all nodes were empty",
         evidence=evidence,
-        fix="ask for less, correct nodeSelector, affinity and tolerations, or add nodes",
+        fix="request less, correct nodeSelector, affinity and tolerations, or add nodes",
     )

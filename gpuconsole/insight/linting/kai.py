@@ -1,4 +1,4 @@
-"""Work that KAI never starts: its gang is more than a queue of KAI, or one above it, may ever hold."""
+"""Lint rules for KAI: gangs that exceed the limit or quota of their queue, or of a queue above it."""
 
 from collections.abc import Iterator, Mapping
 
@@ -23,7 +23,7 @@ DEFAULTS = KaiPolicy()
 
 
 def lint(facts: Facts) -> Iterator[Finding]:
-    """Findings about limits of KAI's queues, and about quotas of what nobody may preempt."""
+    """Find work that exceeds the limits of KAI's queues, or their quota for non-preemptible pods."""
     if not len(facts.snapshot.kai_queues):
         return
     queues = queues_of(facts.snapshot.kai_queues, DEFAULTS.default_queue, {})
@@ -35,7 +35,7 @@ def lint(facts: Facts) -> Iterator[Finding]:
 
 
 def _over(facts: Facts, shares: Mapping[str, QueueShares], work: Work) -> OverCapacity | None:
-    """What KAI says of the pods that start together, on queues that hold nothing; sub-groups are left to KAI."""
+    """KAI's refusal of the pods that start together, with empty queues; sub-groups are left to KAI."""
     group = facts.group(work)
     kai = group if isinstance(group, KaiPodGroup) else None
     if kai is not None and kai.sub_groups:
@@ -51,7 +51,7 @@ def _over(facts: Facts, shares: Mapping[str, QueueShares], work: Work) -> OverCa
 
 
 def _starting(facts: Facts, work: Work) -> tuple[dict[str, Pod], list[Task]]:
-    """The pods that start at once: those of a gang, of other work one by itself."""
+    """The pods that start together: all of a gang, else a single pod."""
     scheduler = Parameters().scheduler_name
     tasks: list[Task] = []
     pods: dict[str, Pod] = {}
@@ -60,7 +60,7 @@ def _starting(facts: Facts, work: Work) -> tuple[dict[str, Pod], list[Task]]:
         for _ in range(work.least(pod_set) if work.gang else 1):
             task = template_task(template, len(tasks), scheduler)
             tasks.append(task)
-            # KAI's pod grouper reads the queue from whoever made the pods, too.
+            # KAI's pod grouper also reads the queue from the pods' owner.
             pods[task.uid] = Pod(
                 name=task.name,
                 template=template,
@@ -72,7 +72,7 @@ def _starting(facts: Facts, work: Work) -> tuple[dict[str, Pod], list[Task]]:
 
 
 def _priority(facts: Facts, template: PodTemplate) -> int:
-    """As the admission plugin Priority has it; a class that is not there is another finding."""
+    """Priority as the admission plugin Priority sets it; an undefined class is another finding."""
     classes = facts.snapshot.priority_classes
     if template.priority is not None:
         return template.priority
@@ -81,13 +81,13 @@ def _priority(facts: Facts, template: PodTemplate) -> int:
 
 
 def _too_much(work: Work, over: OverCapacity) -> Finding:
-    what = "the limit" if over.reason == OVER_LIMIT else "the quota for what nobody may preempt"
+    what = "the limit" if over.reason == OVER_LIMIT else "the quota for non-preemptible pods"
     return Finding(
         code="never-fits-quota",
         level=Level.ERROR,
         object=work.object,
         path=work.template_path,
-        problem=f"what starts together is more than {what} of KAI queue {over.queue}: it is never let in",
+        problem=f"its pods start together and exceed {what} of KAI queue {over.queue}: it is never scheduled",
         evidence={"on an empty cluster": over.message},
-        fix="ask for less, raise the queue's limit, or, where its quota is in the way, make it preemptible",
+        fix="request less, raise the queue's limit, or make it preemptible if the quota is exceeded",
     )

@@ -1,4 +1,4 @@
-"""Names that lead nowhere: queues of a scheduler that does not see the pod, priority classes that nobody defines."""
+"""Lint rules for names without effect: queues of another scheduler, and undefined priority classes."""
 
 from collections.abc import Iterator, Mapping
 
@@ -12,7 +12,7 @@ from gpuconsole.scheduling.kai.conf import QUEUE_LABEL
 
 
 def lint(facts: Facts) -> Iterator[Finding]:
-    """Findings about the names that work uses."""
+    """Find queue names and priority classes without effect."""
     for work in facts.work:
         yield from _queues(facts, work)
         yield from _priorities(facts, work)
@@ -35,30 +35,30 @@ def _queues(facts: Facts, work: Work) -> Iterator[Finding]:
             work, "", "Volcano", "volcano", {"queue": job.volcano.queue if job.volcano else "", **evidence}, path
         )
     if QUEUE in marks and (facts.engines.unqueued or (isinstance(job, Job) and job.kind == "VolcanoJob")):
-        why = "there is no Kueue here" if facts.engines.unqueued else "Kueue does not manage Volcano Jobs"
+        why = "Kueue is not installed" if facts.engines.unqueued else "Kueue does not manage Volcano Jobs"
         yield Finding(
             code="queue-of-another-scheduler",
             level=Level.WARNING,
             object=work.object,
             path=("metadata", "labels", QUEUE),
-            problem=f"it names a queue of Kueue, and {why}: its pods start without quota",
+            problem=f"it names a Kueue queue, but {why}: its pods start without quota",
             evidence={QUEUE: marks[QUEUE]},
-            fix="let Kueue admit, or use a kind of job that it manages; or leave the label out",
+            fix="use a kind of job that Kueue manages, or remove the label",
         )
 
 
 def _foreign(
     work: Work, mark: str, engine: str, scheduler: str, evidence: Mapping[str, str], path: Path = ()
 ) -> Finding:
-    what = f"it names a queue of {engine}" if mark else f"it is a job of {engine}"
+    what = f"it names a {engine} queue" if mark else f"it is a {engine} job"
     return Finding(
         code="queue-of-another-scheduler",
         level=Level.WARNING,
         object=work.object,
         path=path or ("metadata", "annotations" if mark == VOLCANO_QUEUES[0] else "labels", mark),
-        problem=f"{what}, and another scheduler places its pods: the queue's share and gang do not count for them",
+        problem=f"{what}, but another scheduler places its pods: queue shares and gang scheduling do not apply to them",
         evidence=evidence,
-        fix=f"write schedulerName: {scheduler} in the pod's spec, or leave the queue out",
+        fix=f"set schedulerName: {scheduler} in the pod spec, or remove the queue name",
     )
 
 
@@ -87,7 +87,7 @@ def _priorities(facts: Facts, work: Work) -> Iterator[Finding]:
 
 
 def _undefined(work: Work, kind: str, name: str, others: bool, why: str, path: Path = ("spec",)) -> Finding:
-    """Where no class at all is among the manifests, those of the cluster may stand elsewhere."""
+    """An undefined class; a mere note if the manifests define no class at all, since the cluster may have them."""
     return Finding(
         code="missing-priority-class",
         level=Level.ERROR if others else Level.WARNING,
@@ -95,5 +95,5 @@ def _undefined(work: Work, kind: str, name: str, others: bool, why: str, path: P
         path=path,
         problem=f"{kind} {name} is not defined: {why}",
         evidence={kind: name},
-        fix=f"define a {kind} {name}, or name one that there is",
+        fix=f"define {kind} {name}, or use one that exists",
     )

@@ -1,4 +1,4 @@
-"""Quota that nobody can reach: cohorts in a circle, queues without doors, flavors without nodes, more than there is."""
+"""Lint rules for unusable quota: cohort cycles, unreachable queues, flavors without nodes, quota above capacity."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from gpuconsole.model.resources import is_gpu, is_mig
 
 
 def lint(facts: Facts) -> Iterator[Finding]:
-    """Findings about quotas, as the quota tree and the nodes have them."""
+    """Find unusable quota, by the quota tree and the nodes."""
     if facts.engines.unqueued:
         return
     yield from _cycles(facts)
@@ -24,7 +24,7 @@ def lint(facts: Facts) -> Iterator[Finding]:
 
 
 def _cycles(facts: Facts) -> Iterator[Finding]:
-    """Each circle of cohorts once; what hangs below one is in no circle itself."""
+    """Each cycle of cohorts once; cohorts below a cycle are not part of it."""
     cohorts = facts.snapshot.cohorts
     done: set[str] = set()
     for name in sorted(capacity(facts.snapshot).tree.broken):
@@ -40,9 +40,9 @@ def _cycles(facts: Facts) -> Iterator[Finding]:
                 level=Level.ERROR,
                 object=f"Cohort/{at}",
                 path=("spec", "parentName"),
-                problem="the cohort is its own ancestor: nothing in it or below it is admitted",
+                problem="the cohort is its own ancestor: no workload in it or below it is admitted",
                 evidence={"cycle": " → ".join([*circle, at])},
-                fix="take the parentName from one cohort of the circle",
+                fix="remove parentName from one cohort of the cycle",
             )
         done.update(trail)
 
@@ -55,17 +55,17 @@ def _doors(facts: Facts) -> Iterator[Finding]:
             yield _unreachable(
                 queue,
                 ("spec", "namespaceSelector"),
-                "it selects no namespace, so it admits nobody",
+                "it selects no namespace, so it admits no workloads",
                 {"namespaceSelector": "not set"},
-                "write namespaceSelector: {} for every namespace, or labels of those that may use it",
+                "set namespaceSelector: {} for all namespaces, or select labels of those that may use it",
             )
         elif shut := shut_out(snapshot, queue):
             yield _unreachable(
                 queue,
                 ("spec", "namespaceSelector"),
-                "it selects none of the namespaces that its LocalQueues are in, so it admits nobody",
+                "it selects none of the namespaces of its LocalQueues, so it admits no workloads",
                 {"namespaces": ", ".join(shut)},
-                "label these namespaces as the selector asks, or select labels that they have",
+                "add the selected labels to these namespaces, or change the selector",
             )
         if not len(snapshot.local_queues) or queue.name in doors:
             continue
@@ -80,19 +80,19 @@ def _doors(facts: Facts) -> Iterator[Finding]:
             yield _unreachable(
                 queue,
                 ("spec", "resourceGroups"),
-                f"no LocalQueue leads to it, and {why}: nobody can use its quota",
+                f"no LocalQueue references it, and {why}: its quota is unusable",
                 said,
-                "make a LocalQueue for it, or put it into a cohort and let it lend",
+                "create a LocalQueue for it, or let it lend to a cohort",
             )
 
 
 def _kept(queue: ClusterQueue, lending_limit: int | None) -> bool:
-    """True if the quota is not lent to anybody."""
+    """True if the quota cannot be lent."""
     return not queue.cohort or lending_limit == 0
 
 
 def _pools(facts: Facts) -> Iterator[Finding]:
-    """Quotas of cohorts below which nobody is."""
+    """Quotas of cohorts without ClusterQueues."""
     tree = capacity(facts.snapshot).tree
     for name, node in tree.cohorts.items():
         cohort = facts.snapshot.cohorts.get(name)
@@ -102,14 +102,14 @@ def _pools(facts: Facts) -> Iterator[Finding]:
             yield _unreachable(
                 cohort,
                 ("spec", "resourceGroups"),
-                "no ClusterQueue is in it or below it: nobody can use its quota",
+                "no ClusterQueue is in it or below it: its quota is unusable",
                 {"queues": 0},
-                "name it as the cohort of a ClusterQueue",
+                "set it as cohortName of a ClusterQueue",
             )
 
 
 def _nodes(facts: Facts) -> Iterator[Finding]:
-    """Flavors whose nodes have less than the quotas give away; only where all nodes are known."""
+    """Flavors whose quotas exceed their nodes; only if all nodes are known."""
     snapshot, nodes = facts.snapshot, facts.all_nodes
     if not nodes:
         return
@@ -130,14 +130,14 @@ def _nodes(facts: Facts) -> Iterator[Finding]:
                 level=Level.WARNING,
                 object=named(flavor),
                 path=("spec", "nodeLabels"),
-                problem=f"quotas give away {total} {resource}, and its nodes have {there}: the rest only waits",
+                problem=f"quotas of {total} {resource} exceed the {there} that its nodes have",
                 evidence={"quota": total, "nodes": len(own), resource: there},
                 fix="lower the quotas, add nodes, or correct the labels",
             )
 
 
 def _shared(facts: Facts) -> Iterator[Finding]:
-    """Turns on time-sliced GPUs that a quota counts as GPUs."""
+    """Time-slicing replicas that a quota counts as GPUs."""
     for queue in _sorted_queues(facts):
         for g, group in enumerate(queue.resource_groups):
             for f, quotas in enumerate(group.flavors):
@@ -153,10 +153,10 @@ def _shared(facts: Facts) -> Iterator[Finding]:
                         level=Level.WARNING,
                         object=named(queue),
                         path=("spec", "resourceGroups", g, "flavors", f),
-                        problem=f"nodes of flavor {flavor.name} offer each GPU {turns} times under the same name: "
-                        f"its quota counts turns, not GPUs",
+                        problem=f"nodes of flavor {flavor.name} offer {turns} replicas per GPU under the same name: "
+                        f"its quota counts replicas, not GPUs",
                         evidence={"quota": quota.nominal, "replicas": turns, "GPUs": quota.nominal // turns},
-                        fix="set renameByDefault: true and give nvidia.com/gpu.shared a quota of its own",
+                        fix="set renameByDefault: true and give nvidia.com/gpu.shared its own quota",
                     )
 
 

@@ -1,4 +1,4 @@
-"""What Volcano's configuration does not do though its users count on it, and jobs that ask its plugins in vain."""
+"""Lint rules for Volcano: a scheduler configuration that lacks what its jobs rely on."""
 
 from collections.abc import Iterator
 
@@ -15,12 +15,12 @@ from gpuconsole.scheduling.volcano.reading import EVICTING
 WAITING_TIME = "sla-waiting-time"
 _LEVELS = {Severity.ERROR: Level.ERROR, Severity.WARNING: Level.WARNING, Severity.NOTE: Level.NOTE}
 _OWN = ("never-preempts", "conflict", "binpack-without-gpus")
-"""Codes of the reader that are judged here, with what else is known."""
-NEVER_CANCELS = "sla never cancels a job: when its time is up Volcano lets it be enqueued and reserves nodes for it"
+"""Codes of the configuration reader whose severity is decided here."""
+NEVER_CANCELS = "sla never cancels a job: after the waiting time Volcano enqueues it and reserves nodes for it"
 
 
 def lint(facts: Facts) -> Iterator[Finding]:
-    """Findings about volcano-scheduler.conf, where it is known, and about Volcano Jobs."""
+    """Find problems of volcano-scheduler.conf, if it is known, and of Volcano Jobs."""
     read = facts.engines.volcano
     if read is not None:
         for one in read.findings:
@@ -51,7 +51,7 @@ def _configuration(facts: Facts, conf: Configuration) -> Iterator[Finding]:
             level=Level.WARNING,
             object=name,
             path=("actions",),
-            problem="nothing is ever preempted or reclaimed: priorities and shares only order what waits",
+            problem="nothing is ever preempted or reclaimed: priorities and shares only order pending jobs",
             evidence={"actions": said},
             fix="add preempt (inside a queue) and reclaim (between queues) to the actions",
         )
@@ -61,7 +61,7 @@ def _configuration(facts: Facts, conf: Configuration) -> Iterator[Finding]:
             level=Level.ERROR,
             object=name,
             path=("actions",),
-            problem="preempt and reclaim evict task by task what gangpreempt and gangreclaim evict gang by gang",
+            problem="preempt and reclaim evict tasks, gangpreempt and gangreclaim evict gangs: only one pair is needed",
             evidence={"actions": said},
             fix="keep preempt and reclaim, or gangpreempt and gangreclaim",
         )
@@ -71,7 +71,7 @@ def _configuration(facts: Facts, conf: Configuration) -> Iterator[Finding]:
             level=Level.ERROR,
             object=name,
             path=("tiers",),
-            problem="proportion and capacity both say what a queue deserves: by weight, and by its spec",
+            problem="proportion and capacity both set the deserved share of a queue: by weight, and by its spec",
             fix="keep proportion for weights, or capacity for deserved, guarantee and capability",
         )
     yield from _binpack(facts, conf)
@@ -82,9 +82,9 @@ def _configuration(facts: Facts, conf: Configuration) -> Iterator[Finding]:
             level=Level.WARNING,
             object=name,
             path=("tiers",),
-            problem="without the plugin gang the pods of a job start one by one, and may wait for each other for ever",
+            problem="without the gang plugin the pods of a job start one by one, and jobs may deadlock",
             evidence={"jobs": ", ".join(gangs[:5])},
-            fix="add gang to the first tier",
+            fix="enable the gang plugin in the first tier",
         )
 
 
@@ -101,7 +101,7 @@ def _binpack(facts: Facts, conf: Configuration) -> Iterator[Finding]:
                     path=path,
                     problem="binpack scores cpu and memory only: GPUs are not packed",
                     evidence={"binpack.resources": resources or "not set"},
-                    fix="give it the argument binpack.resources: nvidia.com/gpu",
+                    fix="set its argument binpack.resources: nvidia.com/gpu",
                 )
 
 
@@ -114,7 +114,7 @@ def _asks_for_gpus(facts: Facts) -> bool:
 
 
 def _counts_on_eviction(facts: Facts) -> bool:
-    """True where nothing else is known, and where work differs in priority or comes by several queues."""
+    """True if work differs in priority or uses several queues, or if nothing is known about it."""
     if not facts.work:
         return True
     queues = {work.thing.volcano.queue for work in facts.work if isinstance(work.thing, Job) and work.thing.volcano}
@@ -135,8 +135,8 @@ def _sla(facts: Facts, job: Job, name: str) -> Iterator[Finding]:
             level=Level.ERROR,
             object=name,
             path=("spec", "plugins", "sla"),
-            problem=f"Volcano refuses the job: sla is a plugin of its scheduler, not of jobs; and {NEVER_CANCELS}",
-            fix=f"give the job the annotation {WAITING_TIME}: 30m, and the scheduler the plugin sla",
+            problem=f"Volcano rejects the job: sla is a scheduler plugin, not a job plugin; and {NEVER_CANCELS}",
+            fix=f"set the job's annotation {WAITING_TIME}: 30m, and enable the sla plugin of the scheduler",
         )
     read = facts.engines.volcano
     waiting = job.annotations.get(WAITING_TIME)
@@ -148,7 +148,7 @@ def _sla(facts: Facts, job: Job, name: str) -> Iterator[Finding]:
             level=Level.WARNING,
             object=name,
             path=("metadata", "annotations", WAITING_TIME),
-            problem=f"the scheduler has no plugin sla, so its waiting time says nothing; with it, {NEVER_CANCELS}",
+            problem=f"the scheduler has no sla plugin, so the waiting time has no effect; with it, {NEVER_CANCELS}",
             evidence={WAITING_TIME: waiting},
-            fix="add the plugin sla to a tier before overcommit and gang",
+            fix="add the sla plugin to a tier before overcommit and gang",
         )

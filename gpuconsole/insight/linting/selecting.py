@@ -22,7 +22,7 @@ def unoffered(facts: Facts, work: Work, queue: ClusterQueue) -> Iterator[Finding
     """Find node labels that pods select and no flavor of their queue has, where no Node is known that might.
 
     Kueue compares only keys that are among the flavors' nodeLabels (flavorassigner flavorSelector), and admits the
-    work all the same. A flavor without nodeLabels may stand for any node.
+    work anyway. A flavor without nodeLabels may represent any node.
     """
     if facts.all_nodes:
         return
@@ -38,14 +38,14 @@ def unoffered(facts: Facts, work: Work, queue: ClusterQueue) -> Iterator[Finding
                 object=work.object,
                 path=work.template_path,
                 problem=f"no flavor of ClusterQueue {queue.name} offers nodes with {labels}: Kueue admits"
-                f" the pods of {pod_set.name} all the same, and they stay unschedulable without such a node",
+                f" the pods of {pod_set.name} anyway, and they stay unschedulable without such a node",
                 evidence={"flavors": ", ".join(_shown(flavor) for flavor in flavors)},
                 fix="correct nodeSelector or node affinity, or add the label to the nodeLabels of a flavor",
             )
 
 
 def _flavors(facts: Facts, queue: ClusterQueue, requests: Mapping[str, int]) -> list[ResourceFlavor]:
-    """The flavors that pods with these requests may get."""
+    """The flavors that pods with these requests may be assigned."""
     groups = [group for group in queue.resource_groups if not requests.keys().isdisjoint(group.covered_resources)]
     names = dict.fromkeys(flavor.name for group in groups for flavor in group.flavors)
     found = (facts.snapshot.flavors.get(name) for name in names)
@@ -58,7 +58,7 @@ def _levels(facts: Facts, flavor: ResourceFlavor) -> Sequence[str]:
 
 
 def _missing(template: PodTemplate, flavors: Sequence[ResourceFlavor], known: set[str]) -> list[str]:
-    """What is selected and not offered: labels of the nodeSelector, and the first affinity term if none is offered."""
+    """Selected labels that no flavor has: of the nodeSelector, and of the first affinity term if no term matches."""
 
     def offers(requirement: Requirement) -> bool:
         return requirement.key in known or any(requirement.matches(flavor.node_labels) for flavor in flavors)
