@@ -28,23 +28,25 @@ VERSION = 3
 
 @click.command()
 @click.argument("workload")
-@click.option("--runs", type=click.IntRange(1, 1000), default=RUNS, show_default=True, help="Run it so many times.")
-@click.option("--horizon", type=Duration(least=MINUTE), default="3d", show_default=True, help="Look so far ahead.")
-@click.option("--chance", type=int, default=0, show_default=True, help="The seed of the runs.")
+@click.option(
+    "--runs", type=click.IntRange(1, 1000), default=RUNS, show_default=True, help="Number of simulation runs."
+)
+@click.option("--horizon", type=Duration(least=MINUTE), default="3d", show_default=True, help="How far to look ahead.")
+@click.option("--chance", type=int, default=0, show_default=True, help="Random seed.")
 @answering
 def command(asked: Asked, workload: str, runs: int, horizon: Span, chance: int) -> Answer:
-    """Say where a workload stands in its queues, and when it should start: a range with its probability.
+    """Estimate when a pending workload starts (80% interval), and show its position in the queues.
 
-    WORKLOAD is namespace/name of a Workload, a job or a pod; the name alone will do where only one has it. FILES are
-    manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. The cluster is run forward many times
-    from what an observer knows of it; with --until, a simulated one has a past to go by.
+    WORKLOAD is namespace/name of a Workload, a job or a pod; the name is enough if it is unique. FILES are manifests,
+    folders, a scenario, or the name of a bundled fixture; - is stdin. The estimate comes from many simulations that
+    start from the present cluster; with --until, a simulated cluster first runs to get a history.
     """
     snapshot = asked.found or asked.simulation.snapshot()
     key = whole_named(snapshot, workload)
     if lacking := unforeseeable(snapshot, *PLACES):
         answer, told = stand(snapshot, key), explain(snapshot, key)
         ended = not waits(answer, told) and told.code is not Code.UNSEEN
-        open_end = () if ended else tuple(f"when it starts: {text}" for text in lacking)
+        open_end = () if ended else tuple(f"ETA: {text}" for text in lacking)
         text = list(as_text(answer, known=not open_end))
         return Answer(
             kind="Eta",
@@ -63,7 +65,7 @@ def _misplaced(snapshot: Snapshot, answer: Eta) -> Iterator[str]:
     """Why it has no place in a cohort where cohorts lead in a circle."""
     queue = snapshot.cluster_queues.get(answer.queue)
     if answer.position is not None and queue is not None and (why := circle(snapshot, queue.cohort)):
-        yield f"its place in a cohort: {why}"
+        yield f"position in its cohort: {why}"
 
 
 def as_recorded(asked: Asked, answer: Eta) -> Eta:
@@ -81,41 +83,41 @@ def as_text(answer: Eta, *, known: bool = True) -> Iterator[str]:
     )
     place = answer.position
     if place is not None:
-        yield f"  number {place.in_local_queue} of {place.of_local_queue} in its LocalQueue"
-        ahead = f", {counted(place.gpus_ahead, place.unit)} asked for before it" if place.gpus_ahead else ""
-        rank = f"number {place.in_cluster_queue} of {place.of_cluster_queue}"
+        yield f"  position {place.in_local_queue} of {place.of_local_queue} in its LocalQueue"
+        ahead = f", {counted(place.gpus_ahead, place.unit)} ahead of it" if place.gpus_ahead else ""
+        rank = f"position {place.in_cluster_queue} of {place.of_cluster_queue}"
         yield f"  {rank} in ClusterQueue {place.cluster_queue}{ahead}"
     if answer.cohort is not None:
-        rank = f"number {answer.cohort.place} of {answer.cohort.of}"
-        yield f"  {rank} in cohort {answer.cohort.cohort}, by priority and age alone"
+        rank = f"position {answer.cohort.place} of {answer.cohort.of}"
+        yield f"  {rank} in cohort {answer.cohort.cohort}, by priority and age only"
     start = answer.start
     if start is None:
         if known:
-            yield "  it does not wait: there is nothing to foretell"
+            yield "  not pending"
         return
     yield ""
     yield from (f"  {text}" for text in _when(answer, start))
     yield ""
-    yield "GOES BY"
+    yield "BASED ON"
     far = format_span(start.horizon - start.asked)
-    yield f"  {counted(start.runs, 'run')} of the cluster from {seconds(answer.time)} on, {far} ahead"
-    yield f"  run times of {answer.goes_by}: {counted(answer.samples, 'end')} of work"
-    yield "ASSUMES"
+    yield f"  {counted(start.runs, 'simulation')} from {seconds(answer.time)}, horizon {far}"
+    yield f"  run times of {answer.goes_by}: {counted(answer.samples, 'sample')}"
+    yield "ASSUMPTIONS"
     yield from (f"  {text}" for text in (*answer.assumptions, *answer.trust))
 
 
 def _when(answer: Eta, start: Estimate) -> Iterator[str]:
     """The range, and how probable spans are; of what no run saw start only that, and why it waits."""
     if start.beyond:
-        yield f"not before {_moment(start, start.horizon)} in any of {counted(start.runs, 'run')}: no range is foretold"
+        yield f"no start before {_moment(start, start.horizon)} in any of {counted(start.runs, 'run')}: no estimate"
         if answer.blocker is not None:
             yield f"{answer.blocker.code}: {named(answer.blocker.headline)}"
         return
-    yield f"starts {_moment(start, start.interval.first)} – {_moment(start, start.interval.last)} (80 %)"
-    yield f"as likely before as after {_moment(start, start.median)}"
+    yield f"starts {_moment(start, start.interval.first)} – {_moment(start, start.interval.last)} (80% interval)"
+    yield f"median {_moment(start, start.median)}"
     yield from (f"within {format_span(one.span)}: {one.probability:.0%}" for one in answer.within)
     if start.never:
-        yield f"not before {seconds(start.horizon)} in {start.never} of {counted(start.runs, 'run')}"
+        yield f"no start before {seconds(start.horizon)} in {start.never} of {counted(start.runs, 'run')}"
 
 
 def _earlier(asked: Asked) -> Sequence[Told]:

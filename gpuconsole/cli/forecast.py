@@ -54,17 +54,19 @@ class Moments(NamedTuple):
 
 @click.command()
 @clustered
-@click.option("--until", type=Duration(), default="0s", show_default=True, help="Run it so long first.")
-@click.option("--check", is_flag=True, help="Compare what was foreseen with what Kueue did, and print the agreement.")
-@click.option("--for", "lasting", type=Duration(), default="1m", show_default=True, help="Look on for so long.")
-@click.option("--every", type=Duration(), default="2s", show_default=True, help="Look so often.")
+@click.option(
+    "--until", type=Duration(), default="0s", show_default=True, help="Run the simulation for this long first."
+)
+@click.option("--check", is_flag=True, help="Compare forecasts with Kueue's decisions.")
+@click.option("--for", "lasting", type=Duration(), default="1m", show_default=True, help="Duration of the check.")
+@click.option("--every", type=Duration(), default="2s", show_default=True, help="Polling interval of the check.")
 @click.option(
     "--against",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A later Snapshot of the cluster of --snapshot (with --check); several are a recording.",
+    help="With --check: later Snapshot to compare with --snapshot (repeatable).",
 )
-@click.option("--history", is_flag=True, help="What the console's live sessions recorded (with --check).")
+@click.option("--history", is_flag=True, help="With --check: use the decisions recorded by live sessions.")
 @printing
 def command(
     request: Request,
@@ -76,12 +78,11 @@ def command(
     history: bool,
     output: str,
 ) -> int:
-    """Foresee what Kueue would do next to all that waits. Nothing is written to the cluster.
+    """Forecast what Kueue's next cycles do to pending workloads. Nothing is written to the cluster.
 
-    FILES are manifests, folders, a scenario, or the name of a bundled fixture. With --check, a live cluster is looked
-    at for a while, or a simulated one is run; Snapshots of --snapshot and --against are compared one after another.
-    Exit status 1 = with --check, our engine decides otherwise than Kueue did; 2 = also where the live cluster was out
-    of reach when the check ended.
+    FILES are manifests, folders, a scenario, or the name of a bundled fixture. With --check, the decisions of a live or
+    simulated cluster, or of the Snapshots of --snapshot and --against, are compared with the forecast. Exit status: 1 =
+    with --check, Kueue and the forecast disagree; 2 = also if the live cluster was unreachable at the end of the check.
     """
     _refuse_nonsense(check, against, history, request, until)
     request, settings = configured(request)
@@ -98,7 +99,7 @@ def command(
     sight, foreseen, said = _checked(request, settings, against, Moments(until, lasting, every))
     answer = replace(_answer(foreseen, said), unknown=undecidable(sight.snapshot))
     if sight.lost:
-        since = f"what Kueue decided since {format_time(sight.snapshot.time)}: {sight.lost}"
+        since = f"Kueue's decisions since {format_time(sight.snapshot.time)}: {sight.lost}"
         answer = replace(answer, status=UNKNOWN, unknown=(*answer.unknown, since))
     return say(_origin(request, sight, until), answer, output)
 
@@ -121,13 +122,13 @@ def _answer(foreseen: Forecast | None, said: Differences | None) -> Answer:
 
 def _refuse_nonsense(check: bool, against: tuple[Path, ...], history: bool, request: Request, until: Span) -> None:
     if (against or history) and not check:
-        raise UsageError("--against and --history say what to compare with; add --check")
+        raise UsageError("--against and --history need --check")
     if against and request.snapshot is None:
-        raise UsageError("--against names what came after --snapshot FILE; add that")
+        raise UsageError("--against needs --snapshot FILE: the Snapshot to compare with")
     if against and until:
-        raise UsageError("--against compares what was saved, and --until runs a simulation; leave one of them out")
+        raise UsageError("--against compares saved Snapshots and --until runs a simulation: use only one of them")
     if history and (until or request != Request()):
-        raise UsageError("--history reads what was recorded; it takes no cluster")
+        raise UsageError("--history reads recorded decisions: leave out FILES and the options that name a cluster")
 
 
 def _checked(
@@ -192,7 +193,7 @@ def _seen(backend: Any, source: str, moments: Moments) -> Iterator[Sight]:
 
     last = sight(look(backend))
     yield last
-    click.echo(f"gpuconsole: everything is read; looking on for {format_span(moments.lasting)}", err=True)
+    click.echo(f"gpuconsole: cluster loaded; watching for {format_span(moments.lasting)}", err=True)
     end = time.monotonic() + moments.lasting / SECOND
     while time.monotonic() < end:
         until = min(end, time.monotonic() + moments.every / SECOND)

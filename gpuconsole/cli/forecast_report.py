@@ -13,18 +13,18 @@ from gpuconsole.model.device_units import device_cell
 from gpuconsole.ui.names import called, named
 
 CAUSES = {
-    Cause.TIMING: "foreseen otherwise, as something changed in between; on that cluster the engine agrees",
-    Cause.ORDER: "of two equals Kueue took the other one",
-    Cause.UNSEEN: "something that decides may not be read",
-    Cause.RACE: "something changed within the time between two looks, just before the decision or just after it",
-    Cause.MEMORY: "as the engine decides with something in mind that only Kueue knows",
-    Cause.DISAGREEMENT: "the engine decides otherwise than Kueue",
+    Cause.TIMING: "the cluster changed before the decision; on the changed cluster the engine agrees",
+    Cause.ORDER: "Kueue chose another workload of the same priority and timestamp",
+    Cause.UNSEEN: "objects that decide it are not visible (RBAC)",
+    Cause.RACE: "an object changed close to the decision, between two observations",
+    Cause.MEMORY: "the engine agrees if it assumes another state of Kueue's queues",
+    Cause.DISAGREEMENT: "the engine decides differently from Kueue",
 }
 FATES = {
     Fate.ADMITTED: "would be admitted",
-    Fate.AFTER_VICTIMS: "would have others make room",
-    Fate.PREEMPTED: "would have to make room",
-    Fate.WAITS: "would go on waiting",
+    Fate.AFTER_VICTIMS: "would preempt others",
+    Fate.PREEMPTED: "would be preempted",
+    Fate.WAITS: "would stay pending",
 }
 
 
@@ -57,7 +57,7 @@ def _check_as_text(said: Differences, foreseen: Forecast | None) -> list[str]:
         *table(
             ("COUNT", "CAUSE", "MEANS"),
             [
-                (said.agreed, "agreed", "as it was foreseen, or as the engine decides on what came unforeseen"),
+                (said.agreed, "agreed", "Kueue decided as forecast, or as the engine decides for new objects"),
                 *((said.of(cause), cause.value, means) for cause, means in CAUSES.items()),
             ],
         ),
@@ -65,7 +65,7 @@ def _check_as_text(said: Differences, foreseen: Forecast | None) -> list[str]:
     told = [one for one in said.differences if one.cause is not Cause.TIMING]
     if before := sum(said.earlier.values()):
         total = len(said.differences) + before
-        listed = f"The newest {len(said.differences):,} differences of {total:,}, without those of timing:"
+        listed = f"The newest {len(said.differences):,} of {total:,} differences, without those of cause timing:"
         lines += ["", listed]
     for one in told:
         lines += ["", *_difference(one)]
@@ -74,8 +74,8 @@ def _check_as_text(said: Differences, foreseen: Forecast | None) -> list[str]:
 
 def _agreement(said: Differences) -> str:
     if not said.decisions:
-        return "no decision of Kueue to compare"
-    return f"{counted(said.decisions, 'decision')} of Kueue compared, {said.agreement:.1%} as the engine decides"
+        return "no Kueue decisions to compare"
+    return f"{counted(said.decisions, 'Kueue decision')} compared, {said.agreement:.1%} agreement"
 
 
 def as_json(foreseen: Forecast | None, said: Differences | None) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _prospect(one: Prospect) -> dict[str, Any]:
 
 def _difference(one: Difference) -> Iterator[str]:
     yield f"{seconds(one.time)}  {called(one.workload)}  {one.cause.value}{f': {one.detail}' if one.detail else ''}"
-    yield f"  foreseen: {named(one.foreseen)}"
+    yield f"  forecast: {named(one.foreseen)}"
     yield f"  Kueue:    {named(one.fact)}"
 
 

@@ -26,7 +26,7 @@ def measure(backend: KubeBackend, request: Request, settings: Telemetry) -> None
     prometheus = (request.prometheus or "") if asked else settings.prometheus
     exporters = request.dcgm if asked else settings.dcgm
     if prometheus and exporters:
-        raise UsageError("GPUs are measured once: name a Prometheus or the exporters, not both")
+        raise UsageError("GPU telemetry has one source: name Prometheus or the DCGM exporters, not both")
     access = Access(token_file=settings.token_file, ca_file=settings.ca_file, headers=settings.headers)
     budget = Budget(settings.requests, max(1, int(settings.requests))).take
     source: Source | None = None

@@ -21,15 +21,22 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.option("-f", "--file", "wanted", type=_FILE, required=True, help="The workloads: manifests, or changes.")
-@click.option("--wait", type=Duration(), default="10m", show_default=True, help="Their p95 wait, at most.")
-@click.option("--horizon", type=Duration(), default="1h", show_default=True, help="How far each candidate is run.")
+@click.option(
+    "-f",
+    "--file",
+    "wanted",
+    type=_FILE,
+    required=True,
+    help="The workloads to plan for: manifests, or changes that create them.",
+)
+@click.option("--wait", type=Duration(), default="10m", show_default=True, help="Target wait (p95).")
+@click.option("--horizon", type=Duration(), default="1h", show_default=True, help="Simulated time per option.")
 @answering
 def command(asked: Asked, wanted: Path, wait: Span, horizon: Span = HOUR) -> Answer:
-    """Find what quota, nodes or policy would let workloads run within a wait, and what costs least.
+    """Find the cheapest change of quota, nodes or policy that lets workloads run within a target wait.
 
-    FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. Each candidate was tried in
-    a fork of the cluster; nothing is changed. Exits with 1 if none is enough, not even for a while.
+    FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. Each option is simulated in
+    a fork of the cluster, which is never changed. Exits with 1 if no option meets the target, not even temporarily.
     """
     changes = changes_in(wanted, asked.simulation.now, asked.simulation.snapshot())
     if lacking := unforeseeable(asked.simulation.snapshot(), *PLACES):
@@ -38,7 +45,7 @@ def command(asked: Asked, wanted: Path, wait: Span, horizon: Span = HOUR) -> Ans
     assumed = run_times(policy) if asked.found is not None else ()
     answer = plan(asked.simulation, changes.commands, wait, horizon)
     if not answer.workloads and not answer.obstacles:
-        raise UsageError(f"{wanted}: it asks for no workload; give it jobs, or changes that create some")
+        raise UsageError(f"{wanted}: it creates no workload; add jobs, or changes that create some")
     return Answer(
         kind="Plan",
         body=as_body(answer),

@@ -28,20 +28,20 @@ LEAST = 1.5
 @click.option(
     "--runs",
     type=click.IntRange(1, 1000),
-    help=f"Number of full runs. Default: {RUNS}, fewer and shorter on a busy cluster.",
+    help=f"Number of full simulation runs. Default: {RUNS}, fewer on a busy cluster.",
 )
-@click.option("--horizon", type=Duration(least=MINUTE), default="6h", show_default=True, help="Look so far ahead.")
-@click.option("--chance", type=int, default=0, show_default=True, help="The seed of the runs.")
+@click.option("--horizon", type=Duration(least=MINUTE), default="6h", show_default=True, help="How far to look ahead.")
+@click.option("--chance", type=int, default=0, show_default=True, help="Random seed.")
 @answering
 def command(asked: Asked, runs: int | None, horizon: Span, chance: int) -> Answer:
-    """Show for each running workload how probable an eviction is, by what, and for which lenders it would go.
+    """Show the preemption risk of running workloads: probability, cause, lost work, preemption order.
 
-    FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. The cluster is run forward
-    many times from what an observer knows of it; with --until, a simulated one has a past to go by.
+    FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. The risk comes from many
+    simulations that start from the present cluster; with --until, a simulated cluster first runs to get a history.
     """
     if lacking := unplaceable(asked.simulation.snapshot()):
         answer = first_in_line(asked.standing())
-        unknown = tuple(f"how probable an eviction is, and what it would lose: {text}" for text in lacking)
+        unknown = tuple(f"preemption risk and lost work: {text}" for text in lacking)
         return Answer(kind="Risk", body=_body(answer), lines=risk_lines(answer), version=VERSION, unknown=unknown)
     if lacking := unforeseeable(asked.simulation.snapshot(), *PLACES):
         return nothing_said("Risk", lacking, VERSION)
@@ -71,7 +71,7 @@ def _told(pieces: Iterator[Foreboding], runs: int, began: float) -> Risk:
             ahead = format_span(piece.risk.horizon - piece.risk.time)
             so_far = f"{endangered(piece.risk)} of {counted(len(piece.risk.dangers), 'workload')}"
             click.echo(
-                f"gpuconsole: run {piece.runs} of {runs} at most: {so_far} may be evicted within {ahead}", err=True
+                f"gpuconsole: run {piece.runs} of at most {runs}: {so_far} may be evicted within {ahead}", err=True
             )
     assert answer is not None
     return answer

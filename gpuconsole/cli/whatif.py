@@ -63,8 +63,8 @@ OF_NODES = (
 
 
 @click.command()
-@click.option("-f", "--file", "change", type=_FILE, help="The changes: steps as in a scenario.")
-@click.option("--against", type=_FILE, help="Other changes to compare with, instead of none.")
+@click.option("-f", "--file", "change", type=_FILE, help="The changes: a list of steps, as in a scenario.")
+@click.option("--against", type=_FILE, help="Changes of the baseline (default: none).")
 @click.option(
     "--engine",
     "substitutes",
@@ -83,12 +83,12 @@ def command(
     conf: Path | None,
     horizon: Span | None,
 ) -> Answer:
-    """Try changes in a fork of a cluster, and compare its future with what comes anyway.
+    """Simulate changes in a fork of a cluster, and compare the outcome with the baseline.
 
     With --engine: run the same jobs from the start under the cluster's own engines and under others, and compare.
 
-    FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. Nothing is changed: what is
-    said to be feasible is not reserved. Exits with 1 if a change cannot be carried out.
+    FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. The cluster is never changed
+    and nothing is reserved. Exits with 1 if a change cannot be applied.
     """
     if substitutes and (change is not None or against is not None):
         raise UsageError("give changes (--file) or engines (--engine), not both")
@@ -118,7 +118,7 @@ def command(
         version=VERSION,
         status=int(bool(answer.refused)),
         assumed=(*assumed, *queue_assumptions(asked.simulation), latency_assumption(policy.latencies)),
-        unknown=tuple(f"GPUs, nodes and what they cost: {text}" for text in blind),
+        unknown=tuple(f"GPUs, nodes and node cost: {text}" for text in blind),
     )
 
 

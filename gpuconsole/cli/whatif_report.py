@@ -20,19 +20,19 @@ def as_text(answer: WhatIf, against: str = "", *, of_nodes: bool = True) -> list
 
     Without `of_nodes` nobody knows what depends on nodes.
     """
-    said = "nothing of it can be carried out" if answer.in_vain else FEASIBLE
+    said = "no change can be applied" if answer.in_vain else FEASIBLE
     head = f"At {seconds(answer.time)}, to +{format_seconds(answer.horizon - answer.time)}; {said}{rests_on(answer)}"
     lines = [named(verdict(answer)), head, *_first([f"refused: {text}" for text in answer.refused])]
-    lines += _first([f"so already: {named(text)}" for text in answer.so_already])
-    lines += _first([f"admits nobody: {closed.queue}: {closed.why}" for closed in answer.closed])
+    lines += _first([f"no change (already so): {named(text)}" for text in answer.so_already])
+    lines += _first([f"admits no workloads: {closed.queue}: {closed.why}" for closed in answer.closed])
     lines += _outcomes(answer.outcomes, answer.time)
     lines += [f"with {against}: {line}" for line in _outcomes(answer.against, answer.time)]
     if answer.in_vain or answer.empty:
         return lines
     lines += _evicted("DIRECT VICTIMS", answer.victims, answer.time, freed=True)
-    lines += _evicted("EVICTED ITSELF", answer.own_evictions, answer.time)
+    lines += _evicted("OWN EVICTIONS", answer.own_evictions, answer.time)
     lines += _evicted("KNOCK-ON EVICTIONS", answer.knock_on, answer.time)
-    lines += _evicted("EVICTED ONLY WITHOUT IT", answer.spared, answer.time)
+    lines += _evicted("AVOIDED EVICTIONS", answer.spared, answer.time)
     lines += _shifts(answer.shifts, answer.time)
     return [*lines, "", *_numbers(answer, against, of_nodes)]
 
@@ -63,7 +63,7 @@ def _outcome(outcome: Outcome, start: Time) -> str:
     nodes = f" on {', '.join(outcome.nodes[:4])}{' …' if len(outcome.nodes) > 4 else ''}" if outcome.nodes else ""
     late = f"; {named(outcome.lacking)}" if outcome.lacking else ""
     if outcome.admitted < start:
-        return f"{what}: admitted before, since {seconds(outcome.admitted)}{late}"
+        return f"{what}: already admitted since {seconds(outcome.admitted)}{late}"
     runs = in_runs(outcome.admitted_range, start)
     at = _at_tenths(outcome.admitted, start) if runs else _at(outcome.admitted, start)
     return f"{what}: admitted at {at}{runs}{where}{nodes}{_starts(outcome, start)}{late}"
@@ -90,13 +90,13 @@ def _evicted(title: str, workloads: Sequence[EvictedWorkload], start: Time, *, f
             _and_more([called(name) for name in one.by]),
             _and_more(one.rules),
             f"{one.lost_gpu_hours:.1f}",
-            f"{one.cost:.2f}",
+            f"${one.cost:,.2f}",
             _at(one.returns, start),
         )
         for one in workloads
     ]
     when = ("TIMES", "FIRST", *(("RELEASED", "PODS GONE") if freed else ()))
-    head = (title, "QUEUE", "GPUS", *when, "BY", "RULE", "LOST GPU-H", "USD", "RESTART")
+    head = (title, "QUEUE", "GPUS", *when, "BY", "RULE", "LOST GPU-H", "COST", "RESTART")
     return ["", *_table(head, rows)]
 
 
@@ -114,7 +114,7 @@ def _shifts(shifts: tuple[Shift, ...], start: Time) -> list[str]:
         (called(s.workload), s.queue, device_cell(s.gpus, s.unit), _at(s.without, start), _at(s.changed, start))
         for s in shifts
     ]
-    return ["", *_table(("GET IN AT ANOTHER TIME", "QUEUE", "GPUS", "WITHOUT", "WITH"), rows)]
+    return ["", *_table(("START TIME CHANGES", "QUEUE", "GPUS", "BASELINE", "CHANGED"), rows)]
 
 
 def _table(head: Sequence[str], rows: Sequence[tuple[object, ...]]) -> list[str]:
@@ -125,32 +125,32 @@ def _table(head: Sequence[str], rows: Sequence[tuple[object, ...]]) -> list[str]
 def _numbers(answer: WhatIf, against: str, of_nodes: bool) -> list[str]:
     used = (
         (f"{answer.unit}s in use", answer.gpus_now, answer.gpus_without, answer.gpus),
-        (f"{answer.unit}s of the cluster", answer.gpus_total, answer.gpus_total_without, answer.gpus_total_with),
+        (f"{answer.unit}s in the cluster", answer.gpus_total, answer.gpus_total_without, answer.gpus_total_with),
         (
-            "mean use",
+            "mean utilization",
             NOTHING,
             _percent(answer.gpu_hours_without, answer.capacity_hours_without),
             _percent(answer.gpu_hours, answer.capacity_hours),
         ),
     )
-    hourly = ("nodes, USD an hour", NOTHING, f"{answer.hourly_without:.2f}", f"{answer.hourly:.2f}")
+    hourly = ("node cost per hour", NOTHING, f"${answer.hourly_without:,.2f}", f"${answer.hourly:,.2f}")
     rows = [
         *_queues(answer),
         *(used if of_nodes else [_unknown(row[0]) for row in used]),
-        ("wait of the admitted, median", NOTHING, _span(answer.median_wait_without), _span(answer.median_wait)),
-        ("wait of the admitted, p95", NOTHING, _span(answer.p95_wait_without), _span(answer.p95_wait)),
-        ("wait still, for quota", NOTHING, answer.waiting_without, answer.waiting),
-        *_besides("for checks", answer.checking_without, answer.checking),
-        *(_besides("for nodes", answer.placeless_without, answer.placeless) if of_nodes else ()),
-        ("fairness (Jain)", NOTHING, _index(answer.fairness_without), _index(answer.fairness)),
-        ("work lost, GPU-hours", NOTHING, f"{answer.lost_gpu_hours_without:.1f}", f"{answer.lost_gpu_hours:.1f}"),
-        ("its cost, USD", NOTHING, f"{answer.cost_without:.2f}", f"{answer.cost:.2f}"),
+        ("wait p50", NOTHING, _span(answer.median_wait_without), _span(answer.median_wait)),
+        ("wait p95", NOTHING, _span(answer.p95_wait_without), _span(answer.p95_wait)),
+        ("pending: quota", NOTHING, answer.waiting_without, answer.waiting),
+        *_besides("admission checks", answer.checking_without, answer.checking),
+        *(_besides("scheduling", answer.placeless_without, answer.placeless) if of_nodes else ()),
+        ("fairness (Jain's index)", NOTHING, _index(answer.fairness_without), _index(answer.fairness)),
+        ("GPU-hours lost", NOTHING, f"{answer.lost_gpu_hours_without:.1f}", f"{answer.lost_gpu_hours:.1f}"),
+        ("cost of lost work", NOTHING, f"${answer.cost_without:,.2f}", f"${answer.cost:,.2f}"),
         hourly if of_nodes else _unknown(hourly[0]),
     ]
-    without, fork = (f"WITH {against}", "WITH THESE") if against else ("WITHOUT", "WITH")
+    baseline = f"WITH {against}" if against else "BASELINE"
     when = f"QUEUES AND GPUS AT {_at(answer.compared, answer.time)}"
     left = _left(len(answer.queues), " queues")
-    return [*table((when, "NOW", without, fork), [tuple(map(str, row)) for row in rows]), *left]
+    return [*table((when, "NOW", baseline, "CHANGED"), [tuple(map(str, row)) for row in rows]), *left]
 
 
 def _unknown(what: str) -> tuple[object, ...]:
@@ -160,7 +160,7 @@ def _unknown(what: str) -> tuple[object, ...]:
 def _besides(what: str, without: int, changed: int) -> Iterator[tuple[object, ...]]:
     """Who waits with quota in hand; nothing where nobody does."""
     if without or changed:
-        yield f"wait still, {what}", NOTHING, without, changed
+        yield f"pending: {what}", NOTHING, without, changed
 
 
 def _queues(answer: WhatIf) -> Iterator[tuple[object, ...]]:
@@ -170,12 +170,12 @@ def _queues(answer: WhatIf) -> Iterator[tuple[object, ...]]:
         yield (f"{queue.queue}, {queue.unit}s", *amounts)
         if {queue.borrowed_now, queue.borrowed_without, queue.borrowed} != {queue.borrowed}:
             yield (f"{queue.queue}, borrowed", queue.borrowed_now, queue.borrowed_without, queue.borrowed)
-        shares = (f"{share:.0f} %" for share in (queue.share_now, queue.share_without, queue.share))
-        yield (f"{queue.queue}, share", *shares)
+        shares = (f"{share:.0f}%" for share in (queue.share_now, queue.share_without, queue.share))
+        yield (f"{queue.queue}, % of max quota", *shares)
 
 
 def _percent(gpu_hours: float, capacity: float) -> str:
-    return f"{100 * gpu_hours / capacity:.1f} %" if capacity else NOTHING
+    return f"{100 * gpu_hours / capacity:.1f}%" if capacity else NOTHING
 
 
 def _index(fairness: float | None) -> str:

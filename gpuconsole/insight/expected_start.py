@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 SPANS: tuple[Span, ...] = (HOUR, 6 * HOUR, 24 * HOUR)
 """How probable a start within these is."""
 
-UNCORRECTED = "uncalibrated: too few earlier estimates are remembered of which it is known what became of them"
-CORRECTED = "calibrated by what became of {} earlier estimates"
-WIDTH = "{}; the range is {:.1f} times as wide as the runs say"
-TOO_YOUNG = "only the last {} are known: on less than {} ranges were far too early on a real trace"
-TAIL = "half of what waits beyond the horizon waits 1.4 times as long"
+UNCORRECTED = "uncalibrated: not enough past estimates"
+CORRECTED = "calibrated on {} past estimates"
+WIDTH = "{}; the interval is {:.1f} times as wide as in the runs"
+TOO_YOUNG = "only {} of history: with less than {}, estimates were far too early on a real trace"
+TAIL = "half of the starts beyond the horizon come within 1.4 times the horizon (Pareto tail)"
 """Part of a range of which some runs saw no start; see `Starts.at`."""
-SETTINGS = "quotas, nodes and priorities stay as they are"
-RECORD = "of {} earlier ranges of which that is known, {:.0%} had the start within (80% should have)"
+SETTINGS = "quotas, nodes and priorities do not change"
+RECORD = "coverage of {} past intervals: {:.0%} (target: 80%)"
 
 
 class CohortPlace(Struct, frozen=True):
@@ -224,9 +224,9 @@ def assumptions(known: Past, simulation: "Simulation") -> tuple[str, ...]:
     """What runs forward take for granted, in words."""
     return (
         run_time_assumption(known),
-        f"as much is submitted as in the last {format_span(known.span)} ({counted(len(known.arrivals), 'workload')})"
+        f"arrivals repeat those of the last {format_span(known.span)} ({counted(len(known.arrivals), 'workload')})"
         if known.repeats
-        else "nothing else is submitted",
+        else "no new arrivals",
         SETTINGS,
         *queue_assumptions(simulation),
         latency_assumption(simulation.policy.latencies),
@@ -237,10 +237,10 @@ def run_time_assumption(known: Past) -> str:
     """How long runs forward take work to last, in words."""
     ended = sum(run.ended for run in known.runs)
     if not ended:
-        return "no work has finished yet: run times are about an hour, or twice the time run so far"
+        return "no workload has finished yet: run times are about an hour, or twice the time run so far"
     return (
-        f"work takes as long as past work of its owner, queue and size did ({ended} ends known); "
-        "what runs already takes longer than it has so far"
+        f"run times follow past jobs of the same namespace, queue and size ({counted(ended, 'sample')}); "
+        "running jobs last longer than they have run so far"
     )
 
 

@@ -21,7 +21,7 @@ from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.observation import Observation
 from gpuconsole.sim.policy import SimPolicy
 
-NO_KUEUE = "There is no Kueue, so nothing waits for it"
+NO_KUEUE = "Kueue is not installed in this cluster"
 
 
 class Fate(StrEnum):
@@ -165,14 +165,14 @@ def in_words(prospect: Prospect) -> str:
     match prospect.fate:
         case Fate.ADMITTED:
             on = f" on {', '.join(prospect.flavors)}" if prospect.flavors else ""
-            made_room = f", after {_names(prospect.victims)}" if prospect.victims else ""
+            made_room = f", after preempting {_names(prospect.victims)}" if prospect.victims else ""
             return f"admitted in cycle {prospect.cycle}{on}{made_room}"
         case Fate.AFTER_VICTIMS:
-            return f"waits for {_names(prospect.victims)} to make room"
+            return f"preempts {_names(prospect.victims)}"
         case Fate.PREEMPTED:
             return f"preempted by {prospect.by} ({prospect.rule})"
         case Fate.WAITS:
-            return f"waits: {prospect.message}" if prospect.message else "waits"
+            return f"pending: {prospect.message}" if prospect.message else "pending"
 
 
 def _names(workloads: Sequence[str]) -> str:

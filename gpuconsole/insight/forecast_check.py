@@ -126,7 +126,7 @@ def compare(
                 time=fact.time,
                 workload=fact.workload,
                 queue=fact.queue,
-                foreseen=in_words(told) if told is not None else "it stays as it is",
+                foreseen=in_words(told) if told is not None else "no change",
                 fact=fact.in_words(),
                 cause=why.cause,
                 detail=why.detail,
@@ -187,7 +187,7 @@ class Observer:
         if not deep:
             return Cause.DISAGREEMENT, ""
         if any(_waits(one, late.workload) for one in self._foreseer.possible(snapshot, policy, late.workload)):
-            return Cause.MEMORY, "as if others were parked, or its search went on from another flavor"
+            return Cause.MEMORY, "if others were inadmissible, or its search resumed at another flavor"
         before = (one.workload for one in self._told.values() if one.queue == late.queue and one.cause is Cause.MEMORY)
         first = next((key for key in before if self._since[key][0].cycle < late.cycle), "")
         beside = self._foreseer.possible(snapshot, policy, first, late.workload) if first else ()
@@ -214,7 +214,7 @@ def _missed(snapshot: Snapshot, prospect: Prospect, cause: Cause, detail: str) -
         workload=prospect.workload,
         queue=prospect.queue,
         foreseen=in_words(prospect),
-        fact=f"still waits{said}",
+        fact=f"still pending{said}",
         cause=cause,
         detail=detail,
     )

@@ -188,7 +188,7 @@ def _words(change: _Change) -> str:
     if not (isinstance(old, Workload) and isinstance(new, Workload)):
         return "changed"
     if old.uid != new.uid:
-        return "was created anew"
+        return "was recreated"
     if new.finished and not old.finished:
         return "finished"
     if new.reserved and new.condition("QuotaReserved") != old.condition("QuotaReserved"):

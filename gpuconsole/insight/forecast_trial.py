@@ -72,20 +72,20 @@ class Trial:
     def explain(self, fact: Fact, *, deep: bool) -> Explanation:
         """Why this decision was not foreseen; only with `deep` all that may explain it is tried."""
         if self._right(self.everything, fact):
-            return Explanation(Cause.TIMING, "the cluster had changed by then")
+            return Explanation(Cause.TIMING, "the cluster had changed by the time of the decision")
         if deep and self._right(self._forecast(fact.time), fact):
-            return Explanation(Cause.TIMING, "more came after it")
+            return Explanation(Cause.TIMING, "other changes came after the decision")
         if deep and self._right(self._foreseer.forecast(self._last(fact), self._policy, supposed=True), fact):
-            return Explanation(Cause.TIMING, "the others were decided first")
+            return Explanation(Cause.TIMING, "the other workloads were decided first")
         rival = self._equal(fact)
         if rival:
-            return Explanation(Cause.ORDER, f"{rival} is its equal")
+            return Explanation(Cause.ORDER, f"{rival} has the same priority and timestamp")
         race = self._race(fact) if deep else None
         if race is not None:
-            between = f"within the {format_span(race.span)} between two looks"
+            between = f"within the {format_span(race.span)} between two observations"
             return Explanation(Cause.RACE, f"{race.object} {race.change} {between}", race)
         if deep and self._remembered(fact):
-            return Explanation(Cause.MEMORY, "as if others were parked, or its search went on from another flavor")
+            return Explanation(Cause.MEMORY, "if others were inadmissible, or its search resumed at another flavor")
         return Explanation(Cause.DISAGREEMENT)
 
     def _race(self, fact: Fact) -> Race | None:

@@ -204,7 +204,7 @@ def _reclaiming(queue: ClusterQueue) -> Make:
 
 
 def _fair_sharing(number: int) -> Change:
-    return Change("fair sharing", "fair sharing on", (Reconfigure(fair_sharing=True),))
+    return Change("fair sharing", "enable fair sharing", (Reconfigure(fair_sharing=True),))
 
 
 def _cheapest(snapshot: Snapshot, flavor: str, wanted: _Wanted, prices: Prices) -> Node | None:

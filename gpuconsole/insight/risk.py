@@ -59,8 +59,8 @@ _LOOK_STEPS = 500
 _RECORDED: Span = 10 * MINUTE
 """Arrivals recorded for so long are drawn again."""
 STREAM_RUN_TIMES = (
-    "run times of a stream's jobs are drawn from that stream, others from past work of the same owner, queue and size; "
-    "running and preempted work takes longer than it has run so far"
+    "run times of a stream's jobs are drawn from that stream, others from past jobs of the same namespace, queue and size; "
+    "running and preempted jobs last longer than they have run so far"
 )
 _REASONS = {SPOT_INTERRUPTION: "spot interruption", NODE_LOST: "node lost"}
 """Reasons of evictions that no scheduler decided, in words."""
@@ -271,11 +271,11 @@ class _Chances:
             hour = now // HOUR % 24
             rate = sum(one.per_hour * one.by_hour[hour % len(one.by_hour)] for one in self._streams)
             streams = counted(len(self._streams), "arrival stream")
-            return f"new work is drawn from the simulation's {streams}, {rate:.0f} jobs an hour at this time of day"
+            return f"arrivals are drawn from the simulation's {streams}, {rate:.0f} jobs per hour at this time of day"
         came = f"{counted(len(known.arrivals), 'workload')} in the last {format_span(known.span)}"
         if known.repeats:
-            return f"new work is drawn from the recorded arrivals: {came}"
-        return f"no new work arrives: too few arrivals are recorded to draw from ({came})"
+            return f"arrivals are drawn from the recorded ones: {came}"
+        return f"no new arrivals: too few are recorded ({came})"
 
 
 class _Life:

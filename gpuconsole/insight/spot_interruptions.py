@@ -54,7 +54,7 @@ class SpotInterruptions(Struct, frozen=True, kw_only=True):
             if self.recorded
             else "the rates of the instance-type catalogue"
         )
-        return f"spot interruptions are drawn for {nodes}, {hourly:.3g} an hour together ({source})"
+        return f"spot interruptions are drawn for {nodes}, {hourly:.3g} per hour in total ({source})"
 
 
 def spot_interruptions(snapshot: Snapshot, policy: SimPolicy, lines: Iterable[Happened] = ()) -> SpotInterruptions:

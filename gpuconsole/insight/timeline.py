@@ -13,31 +13,31 @@ from gpuconsole.model.workloads import Condition, Workload
 
 _WORDS = {
     What.SUBMITTED: "submitted",
-    What.PENDING: "waits",
+    What.PENDING: "pending",
     What.RESERVED: "quota reserved",
     What.ADMITTED: "admitted",
-    What.PREEMPTED: "chosen as victim",
+    What.PREEMPTED: "preempted",
     What.EVICTED: "evicted",
-    What.REQUEUED: "queued again",
-    What.PLACES: "places in the topology",
+    What.REQUEUED: "requeued",
+    What.PLACES: "topology assignment",
     What.STARTED: "all pods run",
     What.FINISHED: "finished",
     What.FAILED: "failed",
     What.DELETED: "deleted",
-    What.GANG_WAITING: "waits for nodes as a gang",
+    What.GANG_WAITING: "gang not scheduled",
     What.DEADLOCK: "deadlocked",
-    What.POD_FAILED: "a pod failed",
-    What.POD_EVICTED: "a pod was evicted",
+    What.POD_FAILED: "pod failed",
+    What.POD_EVICTED: "pod evicted",
     What.COMMAND_REFUSED: "command refused",
-    What.COMMAND_NEEDLESS: "so already",
+    What.COMMAND_NEEDLESS: "no change (already so)",
 }
 _CONDITION_WORDS = {
     ("QuotaReserved", True): "quota reserved",
-    ("QuotaReserved", False): "waits",
+    ("QuotaReserved", False): "pending",
     ("Admitted", True): "admitted",
     ("PodsReady", True): "all pods run",
     ("Evicted", True): "evicted",
-    ("Preempted", True): "chosen as victim",
+    ("Preempted", True): "preempted",
     ("Finished", True): "finished",
 }
 
@@ -130,22 +130,22 @@ def _moment(line: Happened, workload: str) -> Moment:
 
 def _title(line: Happened, workload: str) -> str:
     if line.by == workload and line.workload != workload:
-        return "made room"
+        return "preempts"
     # Of a job that no Workload stands for (`Kind/namespace/name`) as many pods run as it needs, and perhaps no more.
-    return "it runs" if line.what is What.STARTED and workload.count("/") == 2 else _WORDS[line.what]
+    return "running" if line.what is What.STARTED and workload.count("/") == 2 else _WORDS[line.what]
 
 
 def _detail(line: Happened, workload: str) -> str:
     match line.what:
         case What.PREEMPTED if line.workload != workload:
-            return f"by {line.workload} leaving ({rule_in_words(line.reason)})"
+            return f"{line.workload} ({rule_in_words(line.reason)})"
         case What.PREEMPTED:
-            return f"for {line.by} ({rule_in_words(line.reason)})"
+            return f"by {line.by} ({rule_in_words(line.reason)})"
         case What.ADMITTED | What.RESERVED:
             wait = f" after {format_span(line.waited)}" if line.waited else ""
             return f"{line.queue}{f' on {line.flavor}' if line.flavor else ''}{wait}"
         case What.EVICTED:
-            lost = f", {line.lost_gpu_seconds / 3600:.1f} GPU-h lost" if line.lost_gpu_seconds else ""
+            lost = f", {line.lost_gpu_seconds / 3600:.1f} GPU-hours lost" if line.lost_gpu_seconds else ""
             lost = ", lost work unknown" if line.lost_unknown else lost
             return f"{line.reason}{lost}"
         case What.POD_EVICTED | What.POD_FAILED:

@@ -190,7 +190,7 @@ class _Trial:
         for number, command in enumerate(self.commands):
             if isinstance(command, Later) and command.after > span:
                 place = f"{self._places[number]}: " if number < len(self._places) else ""
-                yield f"{place}it comes after the horizon, +{format_exactly(span)}: look farther ahead"
+                yield f"{place}it lies beyond the horizon, +{format_exactly(span)}: set a longer horizon"
 
     def _only_tried(self, without: Course, what: What) -> Iterator[str]:
         """What this kind of line says of the changes, and not of the commands that come anyway."""

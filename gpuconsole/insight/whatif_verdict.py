@@ -17,7 +17,7 @@ def verdict(answer: WhatIf, within: str = "before the horizon") -> str:
     if answer.empty:
         return f"These changes make no difference {within}."
     if answer.in_vain:
-        return "Nothing is different: no change can be carried out."
+        return "No difference: no change can be applied."
     return f"{'; '.join(_parts(answer, within))}."
 
 
@@ -46,7 +46,7 @@ def rests_on(answer: WhatIf) -> str:
 
 def _parts(answer: WhatIf, within: str) -> Iterator[str]:
     if answer.refused:
-        yield f"{counted(len(answer.refused), 'change')} cannot be carried out"
+        yield f"{counted(len(answer.refused), 'change')} cannot be applied"
     if answer.closed:
         names = ", ".join(one.queue for one in answer.closed[:NAMED])
         more = f" and {len(answer.closed) - NAMED} more queues" if len(answer.closed) > NAMED else ""
@@ -78,7 +78,7 @@ def _starts(answer: WhatIf, within: str) -> Iterator[str]:
             admitted = sum(one.admitted is not None for one in many)
             yield f"{len(started)} of {len(many)} workloads start{_last(started, answer.time)}"
             if admitted > len(started):
-                yield f"{admitted - len(started)} admitted without all their pods running {within}"
+                yield f"{admitted - len(started)} admitted, but not all their pods run {within}"
             if len(many) > admitted:
                 yield f"{len(many) - admitted} not admitted {within}"
 

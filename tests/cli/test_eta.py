@@ -71,20 +71,19 @@ def test_eta_for_people(gpuconsole: Line, cluster: Path) -> None:
     told = gpuconsole("eta", "second", cluster, "--runs", "3")
     assert told.lines[:3] == [
         "team/second  4 GPUs  pending  in cq",
-        "  number 1 of 1 in its LocalQueue",
-        "  number 1 of 1 in ClusterQueue cq",
+        "  position 1 of 1 in its LocalQueue",
+        "  position 1 of 1 in ClusterQueue cq",
     ]
     assert told.lines[4].startswith("  starts 2026-01-05T08:")
     assert told.lines[-8:] == [
-        "  run times of cluster: 0 ends of work",
-        "ASSUMES",
-        "  no work has finished yet: run times are about an hour, or twice the time run so far",
-        "  as much is submitted as in the last 1h (1 workload)",
-        "  quotas, nodes and priorities stay as they are",
+        "  run times of cluster: 0 samples",
+        "ASSUMPTIONS",
+        "  no workload has finished yet: run times are about an hour, or twice the time run so far",
+        "  arrivals repeat those of the last 1h (1 workload)",
+        "  quotas, nodes and priorities do not change",
         f"  {latency_assumption(DEFAULT_LATENCIES)}",
-        "  only the last 1h are known: on less than 4d ranges were far too early on a real trace",
-        "  uncalibrated: too few earlier estimates are remembered of which it is known what became of them; "
-        "the range is 3.0 times as wide as the runs say",
+        "  only 1h of history: with less than 4d, estimates were far too early on a real trace",
+        "  uncalibrated: not enough past estimates; the interval is 3.0 times as wide as in the runs",
     ]
 
 
@@ -136,7 +135,7 @@ def test_where_cohorts_lead_in_a_circle_its_place_there_is_not_known(gpuconsole:
     assert (document["answer"]["cohort"], document["unknown"]) == (
         None,
         [
-            "its place in a cohort: cohort red is its own ancestor, or below one that is: nothing in it is admitted",
+            "position in its cohort: cohort red is its own ancestor, or below one that is: nothing in it is admitted",
         ],
     )
 
@@ -144,7 +143,7 @@ def test_where_cohorts_lead_in_a_circle_its_place_there_is_not_known(gpuconsole:
 def test_what_runs_is_not_foretold(gpuconsole: Line, cluster: Path) -> None:
     assert gpuconsole("eta", "first", cluster).lines == [
         "team/first  4 GPUs  running  in cq",
-        "  it does not wait: there is nothing to foretell",
+        "  not pending",
     ]
 
 
@@ -254,7 +253,7 @@ def test_what_runs_in_part_is_foretold_for_when_its_other_pods_have_nodes(gpucon
 def test_a_lone_pod_that_runs_is_not_foretold(gpuconsole: Line) -> None:
     assert gpuconsole("eta", "training", "fractions-kai", "--until", "20m").lines == [
         "default/training  2 GPUs  running  in team",
-        "  it does not wait: there is nothing to foretell",
+        "  not pending",
     ]
 
 
@@ -270,7 +269,7 @@ def test_what_no_run_saw_start_has_no_range_but_the_reason_why_it_waits(gpuconso
     told = gpuconsole("eta", "never", cluster, "--runs", "3", "--horizon", "6h")
     assert told.lines[3:6] == [
         "",
-        "  not before 2026-01-05T14:00:00Z (in 6h) in any of 3 runs: no range is foretold",
+        "  no start before 2026-01-05T14:00:00Z (in 6h) in any of 3 runs: no estimate",
         f"  exceeds-max: {TOO_MUCH}",
     ]
     answer = json.loads(gpuconsole("eta", "never", cluster, "--runs", "3", "--horizon", "6h", "-o", "json").out)[

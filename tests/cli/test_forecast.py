@@ -33,14 +33,16 @@ def snapshots(tmp_path: Path) -> list[Path]:
 def test_what_comes_next_for_people(gpuconsole: Line, snapshots: list[Path]) -> None:
     result = gpuconsole("forecast", "--snapshot", snapshots[0])
     assert result.lines[0] == (
-        "At 2026-01-05T08:00:00Z: 1 would be admitted, 0 would have others make room, 0 would have to make room, "
-        "1 would go on waiting; feasible, not a reservation"
+        "At 2026-01-05T08:00:00Z: 1 would be admitted, 0 would preempt others, 0 would be preempted, "
+        "1 would stay pending; feasible, not a reservation"
     )
     assert result.lines[2:4] == [
         "WORKLOAD    QUEUE    GPUS  PRIORITY  FORECAST",
         "prod/waits  cq-prod     8         0  admitted in cycle 1 on a100",
     ]
-    assert result.lines[4].startswith("prod/huge   cq-prod    64         0  waits: couldn't assign flavors to pod set")
+    assert result.lines[4].startswith(
+        "prod/huge   cq-prod    64         0  pending: couldn't assign flavors to pod set"
+    )
 
 
 def test_what_comes_next_for_programs(gpuconsole: Line, snapshots: list[Path]) -> None:
@@ -58,12 +60,12 @@ def test_snapshots_one_after_another_are_a_recording(gpuconsole: Line, snapshots
     before, after, _ = snapshots
     result = gpuconsole("forecast", "--check", "--snapshot", before, "--against", after)
     assert result.status == 0
-    assert result.lines[0] == "1 decision of Kueue compared, 100.0% as the engine decides"
+    assert result.lines[0] == "1 Kueue decision compared, 100.0% agreement"
 
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [(b'{"format": 1, "obj', "Input data was truncated"), (b'{"a":' * 20_000, "its values are nested too deeply")],
+    [(b'{"format": 1, "obj', "Input data was truncated"), (b'{"a":' * 20_000, "nested too deeply")],
     ids=["cut off", "nested without end"],
 )
 def test_a_file_that_is_no_snapshot_is_told_as_by_every_other_command(
@@ -73,7 +75,7 @@ def test_a_file_that_is_no_snapshot_is_told_as_by_every_other_command(
     file.write_bytes(content)
     other = gpuconsole("slots", "--snapshot", file)
     assert other.status == 2
-    assert other.err.startswith(f"gpuconsole: {file}: it is no Snapshot: {why}; ")
+    assert other.err.startswith(f"gpuconsole: {file}: not a snapshot: {why}; ")
     assert gpuconsole("forecast", "--snapshot", file).err == other.err
     assert gpuconsole("forecast", "--check", "--snapshot", snapshots[0], "--against", file).err == other.err
 
@@ -84,7 +86,7 @@ def test_a_disagreement_is_told_and_is_a_finding(gpuconsole: Line, snapshots: li
     assert result.status == 1
     assert result.lines[-3:] == [
         "2026-01-05T08:00:01Z  prod/waits  disagreement",
-        "  foreseen: admitted in cycle 1 on a100",
+        "  forecast: admitted in cycle 1 on a100",
         "  Kueue:    admitted: main×1 nvidia.com/gpu=h100",
     ]
     result = gpuconsole("forecast", "--check", "--snapshot", before, "--against", other, "-o", "json")
@@ -106,7 +108,7 @@ def test_a_disagreement_is_told_and_is_a_finding(gpuconsole: Line, snapshots: li
 
 def test_the_simulator_does_what_is_foreseen(gpuconsole: Line) -> None:
     result = gpuconsole("forecast", "--check", "--for", "10m", "org-cohort")
-    assert (result.status, result.lines[0]) == (0, "3 decisions of Kueue compared, 100.0% as the engine decides")
+    assert (result.status, result.lines[0]) == (0, "3 Kueue decisions compared, 100.0% agreement")
 
 
 def test_a_cluster_is_run_on_first_as_for_every_other_answer(gpuconsole: Line, snapshots: list[Path]) -> None:
@@ -126,10 +128,10 @@ def test_a_race_is_counted_and_named_with_its_object_and_span(
         time=0,
         workload="a/b",
         queue="cq",
-        foreseen="waits",
+        foreseen="pending",
         fact="admitted",
         cause=Cause.RACE,
-        detail="Workload a/c finished within the 2.5s between two looks",
+        detail="Workload a/c finished within the 2.5s between two observations",
         object="Workload a/c",
         span=2_500_000,
     )
@@ -137,10 +139,10 @@ def test_a_race_is_counted_and_named_with_its_object_and_span(
     recorder.compared(Differences(decisions=2, agreed=1, differences=(race,)))
     recorder.close()
     result = gpuconsole("forecast", "--check", "--history")
-    assert (result.status, result.lines[0]) == (0, "2 decisions of Kueue compared, 50.0% as the engine decides")
+    assert (result.status, result.lines[0]) == (0, "2 Kueue decisions compared, 50.0% agreement")
     assert result.lines[-3:] == [
-        "1970-01-01T00:00:00Z  a/b  race: Workload a/c finished within the 2.5s between two looks",
-        "  foreseen: waits",
+        "1970-01-01T00:00:00Z  a/b  race: Workload a/c finished within the 2.5s between two observations",
+        "  forecast: pending",
         "  Kueue:    admitted",
     ]
     document = json.loads(gpuconsole("forecast", "--check", "--history", "-o", "json").out)
@@ -150,10 +152,10 @@ def test_a_race_is_counted_and_named_with_its_object_and_span(
             "time": "1970-01-01T00:00:00Z",
             "workload": "a/b",
             "queue": "cq",
-            "foreseen": "waits",
+            "foreseen": "pending",
             "fact": "admitted",
             "cause": "race",
-            "detail": "Workload a/c finished within the 2.5s between two looks",
+            "detail": "Workload a/c finished within the 2.5s between two observations",
             "object": "Workload a/c",
             "span_seconds": 2.5,
         }
@@ -164,23 +166,23 @@ def test_what_live_sessions_recorded_can_be_read_later(
     gpuconsole: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GPUCONSOLE_STATE_DIR", str(tmp_path))
-    assert gpuconsole("forecast", "--check", "--history").lines[0] == "no decision of Kueue to compare"
+    assert gpuconsole("forecast", "--check", "--history").lines[0] == "no Kueue decisions to compare"
     difference = Difference(
         time=0,
         workload="a/b",
         queue="cq",
-        foreseen="waits",
+        foreseen="pending",
         fact="admitted",
         cause=Cause.ORDER,
-        detail="a/c is its equal",
+        detail="a/c has the same priority and timestamp",
     )
     for decisions in (2, 3):
         recorder = Recorder(tmp_path / "history.db", Opening(version="test"), wall=lambda: 0)
         recorder.compared(Differences(decisions=decisions, agreed=decisions - 1, differences=(difference,)))
         recorder.close()
     lines = gpuconsole("forecast", "--check", "--history").lines
-    assert lines[0] == "5 decisions of Kueue compared, 60.0% as the engine decides"
-    assert lines[-3] == "1970-01-01T00:00:00Z  a/b  order: a/c is its equal"
+    assert lines[0] == "5 Kueue decisions compared, 60.0% agreement"
+    assert lines[-3] == "1970-01-01T00:00:00Z  a/b  order: a/c has the same priority and timestamp"
     document = json.loads(gpuconsole("forecast", "--check", "--history", "-o", "json").out)
     assert [document[name] for name in ("source", "mode", "time", "age_seconds")] == [
         str(tmp_path / "history.db"),
@@ -197,7 +199,7 @@ def test_causes_are_counted_over_all_differences_and_the_newest_are_listed(
     monkeypatch.setenv("GPUCONSOLE_STATE_DIR", str(tmp_path))
     causes = [*[Cause.TIMING] * 600, *[Cause.ORDER] * 30, *[Cause.MEMORY] * 120, Cause.DISAGREEMENT]
     found = tuple(
-        Difference(time=n * 1_000_000, workload=f"a/{n}", queue="cq", foreseen="waits", fact="admitted", cause=cause)
+        Difference(time=n * 1_000_000, workload=f"a/{n}", queue="cq", foreseen="pending", fact="admitted", cause=cause)
         for n, cause in enumerate(causes)
     )
     for part in (found[:100], found[100:]):
@@ -222,7 +224,7 @@ def test_causes_are_counted_over_all_differences_and_the_newest_are_listed(
     assert [one["workload"] for one in document["differences"]] == [f"a/{n}" for n in range(551, 751)]
     result = gpuconsole("forecast", "--check", "--history")
     assert result.status == 1
-    assert result.lines[0] == "1,051 decisions of Kueue compared, 85.5% as the engine decides"
+    assert result.lines[0] == "1,051 Kueue decisions compared, 85.5% agreement"
     assert [line.split()[:2] for line in result.lines[2:9]] == [
         ["300", "agreed"],
         ["599", "timing"],
@@ -232,7 +234,7 @@ def test_causes_are_counted_over_all_differences_and_the_newest_are_listed(
         ["120", "memory"],
         ["2", "disagreement"],
     ]
-    assert "The newest 200 differences of 751, without those of timing:" in result.lines
+    assert "The newest 200 of 751 differences, without those of cause timing:" in result.lines
 
 
 def test_a_history_that_is_none_is_told_with_its_file(

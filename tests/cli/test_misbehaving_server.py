@@ -85,6 +85,6 @@ def test_a_check_of_forecasts_whose_cluster_is_lost_says_since_when_and_why_and_
     result = gpuconsole(*check, "--live", "--kubeconfig", cluster.kubeconfig)
     timer.join()
     assert result.status == 2
-    assert result.lines[0] == "no decision of Kueue to compare"
-    (told,) = [line for line in (result.out + result.err).splitlines() if "what Kueue decided since " in line]
+    assert result.lines[0] == "no Kueue decisions to compare"
+    (told,) = [line for line in (result.out + result.err).splitlines() if "Kueue's decisions since " in line]
     assert {"cut connection": ": ", "login page": "is there a proxy in between?"}.get(fault, f"HTTP {fault}") in told

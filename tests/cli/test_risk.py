@@ -21,7 +21,7 @@ def test_risk_for_programs(gpuconsole: Line) -> None:
     assert (document["kind"], document["version"], document["time"]) == ("Risk", 6, answer["time"])
     assert (answer["horizon"], answer["runs"]) == ("2026-01-05T09:10:00Z", 1)
     assert (answer["wanted_horizon"], answer["wanted_runs"]) == ("2026-01-05T09:10:00Z", 1)
-    assert [text.partition(" ")[0] for text in answer["assumptions"]] == ["run", "new", "no", "quotas,", "no"]
+    assert [text.partition(" ")[0] for text in answer["assumptions"]] == ["run", "arrivals", "no", "quotas,", "no"]
     assert set(answer["dangers"][0]) == {
         "workload",
         "queue",
@@ -52,7 +52,7 @@ def test_where_much_happens_fewer_runs_are_told_one_by_one_and_the_answer_says_s
     assert said is not None
     runs, ahead = int(said[1]), said[2]
     assert [line.partition(":")[2].partition(":")[0] for line in progress] == [
-        f" run {number} of 20 at most" for number in range(1, runs + 1)
+        f" run {number} of at most 20" for number in range(1, runs + 1)
     ]
     assert all(line.endswith(f" workloads may be evicted within {ahead}") for line in progress)
     assert provenance == "gpuconsole: simulated default as of 2026-01-05T08:31:00Z"
@@ -77,4 +77,4 @@ def test_the_runs_take_what_reading_the_cluster_leaves_of_the_time(
 @pytest.mark.parametrize("question", [("risk",), ("eta", "first")])
 def test_a_horizon_of_no_time_is_refused(gpuconsole: Line, question: tuple[str, ...]) -> None:
     result = gpuconsole(*question, "three-nodes", "--horizon", "0s")
-    assert (result.status, "0s is too short; give it 1m or more" in result.err) == (2, True)
+    assert (result.status, "0s is too short; use at least 1m" in result.err) == (2, True)

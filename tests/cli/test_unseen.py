@@ -24,7 +24,7 @@ def without(file: Path, table: str, resource: str, namespaces: tuple[str, ...] |
     """Take a kind out of a saved cluster, or all but what is in some namespaces; returns why it is not seen."""
     saved = decode(file.read_bytes())
     snapshot = ClusterState.from_file(saved).freeze()
-    why = only(namespaces) if namespaces is not None else f"may not list {resource} in the whole cluster"
+    why = only(namespaces) if namespaces is not None else f"cannot list {resource} at the cluster scope"
     left = getattr(snapshot, table).all() if table != "recent" else ()
     gone = {id(thing) for thing in left if getattr(thing, "namespace", "") not in (namespaces or ())}
     gap = Unseen(table=table, resource=resource, why=why, namespaces=namespaces or ())
@@ -52,7 +52,7 @@ def test_what_was_not_seen_of_a_live_cluster_is_said_of_its_file_too(gpuconsole:
         gpuconsole("snapshot", "save", file, "--live", "--kubeconfig", api.kubeconfig)
     finally:
         api.close()
-    assert "may not list nodes in the whole cluster" in live
+    assert "cannot list nodes at the cluster scope" in live
     for question in ("slots", "shares", "forecast"):
         assert answer(gpuconsole, question, "--snapshot", file)[1]["assumed"] == live
     said = gpuconsole("shares", "--snapshot", file).err.splitlines()
@@ -66,7 +66,7 @@ def test_what_was_not_seen_is_said_again_when_a_saved_cluster_is_run_on_and_save
     gpuconsole("snapshot", "save", file, "three-nodes")
     why = without(file, "pods", "pods", ("team",))
     result = gpuconsole("snapshot", "save", later, "--snapshot", file, "--until", "10m")
-    assert (result.status, result.err) == (0, f"left out: {why}\n")
+    assert (result.status, result.err) == (0, f"not saved: {why}\n")
     assert decode(later.read_bytes()).seen == decode(file.read_bytes()).seen
 
 
@@ -207,10 +207,10 @@ def test_where_a_workload_stands_is_said_and_when_it_starts_is_not(gpuconsole: L
         found = document["answer"]
         assert (status, found["estimate"], found["gpus"]) == (0, None, 32)
         assert (found["position"] and found["position"]["in_cluster_queue"]) == place
-        assert document["unknown"][-1] == f"when it starts: {why}"
+        assert document["unknown"][-1] == f"ETA: {why}"
     said = gpuconsole("eta", "a/a-32", *RUNS, "--snapshot", file).lines
     assert said[0] == "a/a-32  32 GPUs  pending  in team-a"
-    assert "there is nothing to foretell" not in "".join(said)
+    assert "not pending" not in "".join(said)
 
 
 def test_a_workload_that_nobody_judged_is_not_said_to_get_in(gpuconsole: Line, file: Path) -> None:
@@ -234,11 +234,11 @@ def test_a_what_if_without_nodes_has_no_numbers_of_them(gpuconsole: Line, file: 
     words = ("whatif", "-f", "change.yaml", "--snapshot", file)
     status, document = answer(gpuconsole, *words)
     found = document["answer"]
-    assert (status, document["version"], document["unknown"]) == (0, 6, [f"GPUs, nodes and what they cost: {why}"])
+    assert (status, document["version"], document["unknown"]) == (0, 6, [f"GPUs, nodes and node cost: {why}"])
     assert {name for name, value in found.items() if value is None} >= set(OF_NODES)
     assert (found["queues"][0]["queue"], found["queues"][0]["used"]) == ("team-a", 8)
     rows = [line.split() for line in gpuconsole(*words).lines]
-    for label in ("GPUs in use", "GPUs of the cluster", "mean use", "nodes, USD an hour"):
+    for label in ("GPUs in use", "GPUs in the cluster", "mean utilization", "node cost per hour"):
         assert [*label.split(), "–", "–", "–"] in rows
 
 

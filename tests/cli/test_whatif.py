@@ -64,15 +64,15 @@ def test_who_gets_in_and_who_pays_for_it(gpuconsole: Line, change: Path) -> None
     victim, numbers = result.lines[5].split("  "), result.lines[7:]
     assert [cell.strip() for cell in victim if cell] == [
         *("research/rlhf", "cq-research", "6", "1", "+0s", "+1s", "+30s"),
-        *("prod/serve-extra", "reclaim in cohort", "3.0", "6.63", "–"),
+        *("prod/serve-extra", "reclaim in cohort", "3.0", "$6.63", "–"),
     ]
-    assert numbers[0].split() == ["QUEUES", "AND", "GPUS", "AT", "+30s", "NOW", "WITHOUT", "WITH"]
+    assert numbers[0].split() == ["QUEUES", "AND", "GPUS", "AT", "+30s", "NOW", "BASELINE", "CHANGED"]
     assert [line.split("  ")[0] for line in numbers[1:]][:5] == [
         "cq-prod, GPUs",
-        "cq-prod, share",
+        "cq-prod, % of max quota",
         "cq-research, GPUs",
         "cq-research, borrowed",
-        "cq-research, share",
+        "cq-research, % of max quota",
     ]
 
 
@@ -163,7 +163,7 @@ def test_the_victim_of_a_rehearsed_job_stands_apart_from_what_follows_from_it(gp
     assert max(knock_on.values()) > 1
     assert not [one for one in answer["victims"] + answer["knock_on"] if "serve-extra" in one["workload"]]
     titles = [line.split("  ")[0] for line in lines if line.split("  ")[0].isupper()]
-    assert titles[:3] == ["DIRECT VICTIMS", "KNOCK-ON EVICTIONS", "EVICTED ONLY WITHOUT IT"]
+    assert titles[:3] == ["DIRECT VICTIMS", "KNOCK-ON EVICTIONS", "AVOIDED EVICTIONS"]
     assert sum("knock" not in line and "vision/detect-13" in line for line in lines) <= 3
 
 
@@ -211,8 +211,8 @@ def test_a_change_that_cannot_be_carried_out_is_named(gpuconsole: Line, tmp_path
     assert (result.status, result.lines) == (
         1,
         [
-            "Nothing is different: no change can be carried out.",
-            "At 2026-01-05T08:00:00Z, to +1h; nothing of it can be carried out",
+            "No difference: no change can be applied.",
+            "At 2026-01-05T08:00:00Z, to +1h; no change can be applied",
             "refused: steps[0].commands[0] (fail-node n9): there is no node n9",
             "refused: steps[1].commands[0] (set-weight cq-prod): weight -1 is not 0 or more",
         ],
@@ -257,8 +257,8 @@ def test_changes_that_ask_for_what_is_so_already_make_no_difference_and_say_what
         [
             "These changes make no difference before the horizon.",
             "At 2026-01-05T08:50:00Z, to +10m; feasible, not a reservation",
-            *(f"so already: {text}".replace("job-serve-73e13", "serve") for text in so_already),
-            "prod/serve, 8 GPUs: admitted before, since 2026-01-05T08:10:00Z",
+            *(f"no change (already so): {text}".replace("job-serve-73e13", "serve") for text in so_already),
+            "prod/serve, 8 GPUs: already admitted since 2026-01-05T08:10:00Z",
         ],
     )
     answer = body(gpuconsole(*asked, "-o", "json").out)["answer"]
@@ -275,7 +275,7 @@ def test_cohorts_in_a_circle_are_said_to_stop_admission(gpuconsole: Line, tmp_pa
     asked = ("whatif", "org-cohort", "--until", "50m", "--horizon", "10m", "-f", file)
 
     why = "cohort a is its own ancestor, or below one that is: nothing in it is admitted"
-    assert gpuconsole(*asked).lines[2] == f"admits nobody: cq-prod: {why}"
+    assert gpuconsole(*asked).lines[2] == f"admits no workloads: cq-prod: {why}"
     answer = body(gpuconsole(*asked, "-o", "json").out)["answer"]
     assert (answer["empty"], answer["closed"]) == (False, [{"queue": "cq-prod", "why": why}])
 
@@ -295,9 +295,9 @@ def test_a_change_beyond_the_horizon_is_named_and_not_called_without_effect(gpuc
     assert (result.status, result.lines) == (
         1,
         [
-            "Nothing is different: no change can be carried out.",
-            "At 2026-01-05T08:50:00Z, to +30m; nothing of it can be carried out",
-            "refused: steps[0].delete[0]: it comes after the horizon, +30m: look farther ahead",
+            "No difference: no change can be applied.",
+            "At 2026-01-05T08:50:00Z, to +30m; no change can be applied",
+            "refused: steps[0].delete[0]: it lies beyond the horizon, +30m: set a longer horizon",
         ],
     )
 
@@ -334,10 +334,10 @@ def test_a_pod_that_nothing_queues_gets_in_when_another_ends(gpuconsole: Line, e
     answer = body(gpuconsole("whatif", "fractions-kai", "--until", "20m", "-f", file, "-o", "json").out)["answer"]
 
     assert [line.split() for line in found.lines[3:5]] == [
-        ["GET", "IN", "AT", "ANOTHER", "TIME", "QUEUE", "GPUS", "WITHOUT", "WITH"],
+        ["START", "TIME", "CHANGES", "QUEUE", "GPUS", "BASELINE", "CHANGED"],
         ["default/notebook-4", "team", "1", "–", "+0s"],
     ]
-    assert ["mean", "use", "–", "100.0", "%", "100.0", "%"] in [line.split() for line in found.lines]
+    assert ["mean", "utilization", "–", "100.0%", "100.0%"] in [line.split() for line in found.lines]
     assert (answer["empty"], answer["placeless_without"], answer["placeless"]) == (False, 1, 0)
 
 
@@ -395,7 +395,7 @@ def test_a_job_without_a_workload_that_runs_already_is_not_called_not_admitted(
         [
             "refused: steps[0].commands[0] (set-priority VolcanoJob/default/sweep): no Workload of Kueue stands for"
             " VolcanoJob/default/sweep: this is done to Workloads only",
-            "VolcanoJob/default/sweep, 8 GPUs: admitted before, since 2026-01-05T08:00:00Z; Its gang runs with fewer"
+            "VolcanoJob/default/sweep, 8 GPUs: already admitted since 2026-01-05T08:00:00Z; Its gang runs with fewer"
             " pods than it asks for: 3 minAvailable, 4 Pending, 4 Running",
         ],
     )

@@ -199,8 +199,8 @@ def test_the_few_jobs_of_a_scenario_that_has_just_begun_do_not_come_again_and_ag
     assert answer.start is not None
     assert answer.start.never == 0
     assert answer.assumptions[1:] == (
-        "nothing else is submitted",
-        "quotas, nodes and priorities stay as they are",
+        "no new arrivals",
+        "quotas, nodes and priorities do not change",
         "no controller latencies (latencies: none)",
     )
 
@@ -225,9 +225,8 @@ def test_position_and_start_of_a_waiting_workload() -> None:
         stretch=3.0,
     )
     assert answer.trust == (
-        "only the last 1d5h are known: on less than 4d ranges were far too early on a real trace",
-        "uncalibrated: too few earlier estimates are remembered of which it is known what became of them; "
-        "the range is 3.0 times as wide as the runs say",
+        "only 1d5h of history: with less than 4d, estimates were far too early on a real trace",
+        "uncalibrated: not enough past estimates; the interval is 3.0 times as wide as in the runs",
     )
 
 
@@ -248,8 +247,8 @@ def test_earlier_estimates_and_how_good_they_were_are_named() -> None:
         replace(answer, start=replace(answer.start, past=7 * DAY)), Experience(0.5, 9, 200), Record(143, 116)
     )
     assert taught.trust == (
-        "calibrated by what became of 200 earlier estimates; the range is 0.7 times as wide as the runs say",
-        "of 143 earlier ranges of which that is known, 81% had the start within (80% should have)",
+        "calibrated on 200 past estimates; the interval is 0.7 times as wide as in the runs",
+        "coverage of 143 past intervals: 81% (target: 80%)",
     )
     assert taught.start is not None
     assert (taught.assumptions, taught.record, taught.start.calibrated_by) == (

@@ -32,7 +32,7 @@ def test_what_does_not_fit_waits_with_kueues_own_text() -> None:
         f"couldn't assign flavors to pod set main: insufficient quota for {GPU} in flavor a100, "
         "previously considered podsets requests (0) + current podset request (64) > maximum capacity (16)"
     )
-    assert in_words(huge) == f"waits: {huge.message}"
+    assert in_words(huge) == f"pending: {huge.message}"
 
 
 def test_victims_are_named_on_both_sides() -> None:
@@ -43,7 +43,7 @@ def test_victims_are_named_on_both_sides() -> None:
     [victim] = foreseen.prospects["prod/owner"].victims
     assert foreseen.prospects[victim].by == "prod/owner"
     assert in_words(foreseen.prospects[victim]) == "preempted by prod/owner (InCohortReclamation)"
-    assert in_words(foreseen.prospects["prod/owner"]) == f"waits for {victim} to make room"
+    assert in_words(foreseen.prospects["prod/owner"]) == f"preempts {victim}"
     assert foreseen.expected.keys() == {"prod/owner"}
 
 
@@ -71,7 +71,7 @@ def test_without_kueue_nothing_is_foreseen() -> None:
 
 def test_many_victims_are_counted() -> None:
     many = Prospect(workload="a", fate=Fate.AFTER_VICTIMS, victims=("v1", "v2", "v3", "v4", "v5"))
-    assert in_words(many) == "waits for v1, v2, v3 and 2 more to make room"
+    assert in_words(many) == "preempts v1, v2, v3 and 2 more"
 
 
 def test_what_was_assumed_is_said() -> None:

@@ -55,7 +55,7 @@ def test_nothing_decided_is_full_agreement() -> None:
 
 def test_differences_that_are_not_kept_in_mind_still_count() -> None:
     def said(number: int, cause: Cause) -> Differences:
-        one = Difference(time=number, workload="a/b", queue="q", foreseen="waits", fact="admitted", cause=cause)
+        one = Difference(time=number, workload="a/b", queue="q", foreseen="pending", fact="admitted", cause=cause)
         return Differences(decisions=1, differences=(one,))
 
     total = Differences(decisions=50, agreed=50)
@@ -81,8 +81,11 @@ def test_a_change_that_came_between_is_timing() -> None:
     said = compared(world([*ORG_QUEUES, FULL, WAITS]), later([*ORG_QUEUES, finished(FULL), admitted(WAITS)]))
     [difference] = said.differences
     assert (said.decisions, said.agreed, said.agreement) == (1, 0, 1.0)
-    assert (difference.cause, difference.detail) == (Cause.TIMING, "the cluster had changed by then")
-    assert difference.foreseen.startswith("waits: couldn't assign flavors")
+    assert (difference.cause, difference.detail) == (
+        Cause.TIMING,
+        "the cluster had changed by the time of the decision",
+    )
+    assert difference.foreseen.startswith("pending: couldn't assign flavors")
     assert difference.fact == "admitted: main×1 nvidia.com/gpu=a100"
 
 
@@ -92,7 +95,7 @@ def test_one_that_came_later_does_not_spoil_an_earlier_decision() -> None:
     before = world([*ORG_QUEUES, FULL, WAITS])
     said = compared(before, later([*ORG_QUEUES, finished(FULL, first), admitted(WAITS, at=first), urgent], seconds=3))
     assert [(one.workload, one.cause, one.detail) for one in said.differences] == [
-        ("prod/waits", Cause.TIMING, "more came after it")
+        ("prod/waits", Cause.TIMING, "other changes came after the decision")
     ]
 
 
@@ -113,9 +116,9 @@ def test_another_flavor_than_foreseen_is_a_disagreement() -> None:
 
 def test_what_may_not_be_read_is_blamed_before_the_engine() -> None:
     after = later([*ORG_QUEUES, admitted(WAITS, flavor="h100")])
-    said = compared(world([*ORG_QUEUES, WAITS]), after, ("may not list nodes in the whole cluster",))
+    said = compared(world([*ORG_QUEUES, WAITS]), after, ("cannot list nodes at the cluster scope",))
     assert [(one.cause, one.detail) for one in said.differences] == [
-        (Cause.UNSEEN, "may not list nodes in the whole cluster")
+        (Cause.UNSEEN, "cannot list nodes at the cluster scope")
     ]
 
 
@@ -185,7 +188,7 @@ class TestMemory:
         behind, observer = waiting("behind", "prod/lq", gpus), Observer(patience=10 * SECOND)
         looks = [observer.look(later([*queues, self.REFUSED, behind], at), POLICY)[1] for at in (0, 10)]
         assert [(one.workload, one.cause, one.detail) for one in looks[1].differences] == [
-            ("prod/waits", Cause.MEMORY, "as if others were parked, or its search went on from another flavor"),
+            ("prod/waits", Cause.MEMORY, "if others were inadmissible, or its search resumed at another flavor"),
             ("prod/behind", cause, detail),
         ]
 
@@ -231,7 +234,7 @@ class TestRaces:
             (
                 "prod/came",
                 Cause.RACE,
-                "Workload prod/urgent was created within the 2s between two looks",
+                "Workload prod/urgent was created within the 2s between two observations",
                 "Workload prod/urgent",
                 self.SPAN,
             )
@@ -245,7 +248,7 @@ class TestRaces:
             (
                 "prod/low",
                 Cause.RACE,
-                "Workload prod/rest finished within the 2s between two looks",
+                "Workload prod/rest finished within the 2s between two observations",
                 "Workload prod/rest",
                 self.SPAN,
             )
@@ -274,7 +277,7 @@ class TestObserver:
         looks = [observer.look(later([*ORG_QUEUES, WAITS], seconds), POLICY)[1] for seconds in (0, 4, 9, 10, 14, 30)]
         assert [said.decisions for said in looks] == [0, 0, 0, 1, 0, 0]
         [difference] = looks[3].differences
-        assert (difference.foreseen, difference.fact) == ("admitted in cycle 1 on a100", "still waits")
+        assert (difference.foreseen, difference.fact) == ("admitted in cycle 1 on a100", "still pending")
         assert difference.cause is Cause.DISAGREEMENT
 
     def test_what_comes_in_time_agrees(self) -> None:

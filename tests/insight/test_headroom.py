@@ -166,7 +166,7 @@ HISTORY = [
 def test_a_job_without_a_workload_runs_as_soon_as_enough_of_its_pods_do() -> None:
     began = happened(0, What.STARTED, workload="VolcanoJob/research/train")
     (moment,) = timeline(world([], recent=[began]), "VolcanoJob/research/train")
-    assert moment.title == "it runs"
+    assert moment.title == "running"
 
 
 def test_a_timeline_tells_a_life_in_order() -> None:
@@ -174,12 +174,12 @@ def test_a_timeline_tells_a_life_in_order() -> None:
 
     assert [(m.title, m.detail, m.after // SECOND) for m in timeline(snapshot, "research/rlhf")] == [
         ("submitted", "", 0),
-        ("waits", "Pending", 1),
+        ("pending", "Pending", 1),
         ("admitted", "cq-research on a100 after 1m", 59),
         ("all pods run", "", 5),
-        ("chosen as victim", "for prod/serve-2 (reclaim in cohort)", 3535),
-        ("evicted", "Preempted, 5.9 GPU-h lost", 0),
-        ("made room", "by dev/notebook leaving (priority in the queue)", 400),
+        ("preempted", "by prod/serve-2 (reclaim in cohort)", 3535),
+        ("evicted", "Preempted, 5.9 GPU-hours lost", 0),
+        ("preempts", "dev/notebook (priority in the queue)", 400),
     ]
 
 

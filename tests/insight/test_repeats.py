@@ -52,10 +52,10 @@ def test_a_timeline_counts_how_often_it_was_refused_until_something_else_happene
     found = [(one.title, one.detail, one.count, one.last) for one in timeline(world([]), "ns/w", told)]
     assert found == [
         ("submitted", "", 1, 0),
-        ("waits", "Pending", 3, START + 4 * SECOND),
-        ("waits", "PreemptionNoCandidates", 2, START + 3 * SECOND),
+        ("pending", "Pending", 3, START + 4 * SECOND),
+        ("pending", "PreemptionNoCandidates", 2, START + 3 * SECOND),
         ("admitted", "", 1, 0),
-        ("waits", "Pending", 1, 0),
+        ("pending", "Pending", 1, 0),
     ]
 
 
@@ -68,11 +68,11 @@ def test_a_timeline_is_in_the_order_in_which_it_was_told_where_moments_have_whol
         line(0, What.STARTED, reason=""),
     ]
     titles = [one.title for one in timeline(world([]), "ns/w", told)]
-    assert titles == ["waits", "quota reserved", "admitted", "all pods run"]
+    assert titles == ["pending", "quota reserved", "admitted", "all pods run"]
 
 
 def test_moments_have_the_time_of_the_first_of_their_kind() -> None:
     told = [line(0), line(2 * SECOND)]
     assert timeline(world([]), "ns/w", told) == (
-        Moment(time=START, title="waits", detail="Pending", what=What.PENDING, count=2, last=START + 2 * SECOND),
+        Moment(time=START, title="pending", detail="Pending", what=What.PENDING, count=2, last=START + 2 * SECOND),
     )

@@ -88,9 +88,7 @@ def test_nothing_runs() -> None:
     simulation = shared()
     answer = risk(simulation, runs=1)
     assert answer.dangers == ()
-    assert answer.assumptions[1] == (
-        "no new work arrives: too few arrivals are recorded to draw from (0 workloads in the last 0s)"
-    )
+    assert answer.assumptions[1] == ("no new arrivals: too few are recorded (0 workloads in the last 0s)")
     assert past(simulation.snapshot()).arrivals == ()
 
 

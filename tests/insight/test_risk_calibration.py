@@ -175,9 +175,9 @@ def test_the_runs_do_not_know_what_the_simulation_has_planned() -> None:
 
 def test_where_new_work_and_spot_interruptions_come_from_is_said() -> None:
     assert risk(busy(1), runs=1, horizon=MINUTE).assumptions[1:] == (
-        "new work is drawn from the simulation's 2 arrival streams, 10 jobs an hour at this time of day",
+        "arrivals are drawn from the simulation's 2 arrival streams, 10 jobs per hour at this time of day",
         "no spot interruptions: the cluster has no spot nodes",
-        "quotas, nodes and priorities stay as they are",
+        "quotas, nodes and priorities do not change",
         "no controller latencies (latencies: none)",
     )
 
@@ -194,7 +194,7 @@ def test_arrivals_of_half_an_hour_are_drawn_again_where_no_stream_is_known() -> 
     assert [one.workload for one in answer.dangers] == ["borrower/w50"]
     assert 0.15 < (answer.dangers[0].probability or 0) < 0.85
     assert answer.dangers[0].causes[0].by_queue == LEND
-    assert answer.assumptions[1] == "new work is drawn from the recorded arrivals: 4 workloads in the last 30m59s"
+    assert answer.assumptions[1] == "arrivals are drawn from the recorded ones: 4 workloads in the last 30m59s"
 
 
 def _submit(simulation: Simulation, name: str, queue: str, gpus: int, span: str) -> None:
@@ -225,7 +225,7 @@ def test_recorded_spot_interruptions_are_drawn_again_and_are_a_cause() -> None:
     assert {cause.reason for one in answer.dangers for cause in one.causes} == {"spot interruption"}
     assert all(0.15 < (one.probability or 0) < 0.85 for one in answer.dangers)
     assert answer.assumptions[2] == (
-        "spot interruptions are drawn for 2 spot nodes, 1.2 an hour together (3 interruptions recorded in the last 1h)"
+        "spot interruptions are drawn for 2 spot nodes, 1.2 per hour in total (3 interruptions recorded in the last 1h)"
     )
 
 

@@ -306,7 +306,7 @@ def test_who_runs_already_is_admitted_since_it_was() -> None:
     (one,) = found.outcomes
     assert (one.admitted, one.started, one.admitted_without, one.code) == (since, since, since, Code.NOT_WAITING)
     assert (one.lacking, one.same) == ("", True)
-    assert as_text(found)[2] == "research/rlhf, 6 GPUs: admitted before, since 2026-01-05T08:04:00Z"
+    assert as_text(found)[2] == "research/rlhf, 6 GPUs: already admitted since 2026-01-05T08:04:00Z"
 
 
 def test_a_bystander_that_has_to_wait_longer_is_named() -> None:

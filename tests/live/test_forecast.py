@@ -162,7 +162,7 @@ def test_the_command_line_looks_on_and_prints_the_agreement(plane: ControlPlane,
         text=True,
     )
     assert checking.stderr is not None
-    assert "looking on for 10s" in checking.stderr.readline()
+    assert "watching for 10s" in checking.stderr.readline()
     with KueueStandIn(plane.api(KUEUE)):
         until(lambda: api.get(f"{WORKLOADS}/first").get("status", {}).get("admission"))
         api.create(waiting("second", 1, queue="lq-b"))

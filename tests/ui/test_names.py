@@ -51,4 +51,4 @@ async def test_history_and_the_life_of_a_workload_name_jobs() -> None:
         row = " ".join(stage.line("✖ preempted").split())
         assert row.endswith("preempted research/train 4 by prod/serve-9: for prod/serve-9")
         await stage.press("enter", "enter")
-        assert "chosen as victim for prod/serve-9" in stage.text
+        assert "preempted by prod/serve-9" in stage.text
