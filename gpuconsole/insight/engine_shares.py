@@ -1,4 +1,4 @@
-"""The shares of Volcano's and KAI's queues: what each has of what it deserves, and which is served next."""
+"""Shares of Volcano's and KAI's queues: usage of the deserved amount, and which queue is served next."""
 
 from msgspec import Struct
 
@@ -9,34 +9,34 @@ from gpuconsole.model.snapshot import Snapshot
 
 ENGINES = {NodeKind.VOLCANO_QUEUE: "Volcano", NodeKind.KAI_QUEUE: "KAI"}
 RULES = {
-    "Volcano": "the queue that has the smaller part of what it deserves; one that has all of it is served no more",
-    "KAI": "the queue that has the smaller part of its quota; beyond it, by over-quota weight",
+    "Volcano": "the queue with the lowest share of its deserved amount; queues at that amount get no more",
+    "KAI": "the queue with the lowest share of its quota; beyond quota, by over-quota weight",
 }
 
 
 class QueueShare(Struct, frozen=True, kw_only=True):
-    """One queue, with all below it."""
+    """Share of one queue and all queues below it."""
 
     engine: str
     name: str
     depth: int
     unit: str = WHOLE_GPU.noun
-    """What the amounts count: `GPU`, `MIG 1g.10gb instance`; `device` where there are several units."""
+    """Unit of the amounts: `GPU`, `MIG 1g.10gb instance`; `device` if there are several units."""
     deserved: int
-    """By its manifest, or by its weight."""
+    """Set by its manifest, or by its weight."""
     used: int
     waiting: int
-    """What pods without a node request."""
+    """Requests of unscheduled pods."""
     share: float | None
-    """used / deserved, in Volcano of the unit of which it has the largest part; None where it deserves nothing."""
+    """used / deserved (Volcano: of the dominant unit); None if nothing is deserved."""
     words: str
     """Weight and other rules."""
     turn: int | None
-    """Among the queues of its engine that wait, without queues below them: 1 is served next. None = nothing waits."""
+    """Rank among the leaf queues with pending pods: 1 is served next. None = nothing pending."""
 
 
 def engine_shares(snapshot: Snapshot) -> tuple[QueueShare, ...]:
-    """The queues of these engines, from each root down; nothing where there are none."""
+    """All queues of Volcano and KAI, depth first from each root; empty if there are none."""
     nodes = list(every(root for root in queues(snapshot) if root.kind in ENGINES))
     turns: dict[tuple[NodeKind, str], int] = {}
     for kind in ENGINES:

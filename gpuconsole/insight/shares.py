@@ -1,7 +1,7 @@
-"""Fair shares with their arithmetic: what each node borrows of what others could lend it, its weight, and who is next.
+"""Fair shares of queues and cohorts with their calculation, and the admission order of the next cycle.
 
-The shares are Kueue's (dominant resource shares, in thousandths); they are computed whether fair sharing is on or not,
-and decide something only where it is on.
+The shares are Kueue's dominant resource shares, in thousandths. They are computed even if fair sharing is off, but
+decide the order only if it is on.
 """
 
 from collections.abc import Container, Iterator
@@ -23,9 +23,9 @@ class Part(Struct, frozen=True, kw_only=True):
 
     resource: str
     borrowed: int
-    """Used beyond the quota of the node and all below it."""
+    """Usage above the subtree quota of the node."""
     lendable: int
-    """What its parent has in all."""
+    """Total lendable quota of its parent."""
     ratio: float
     """borrowed x 1000 / lendable."""
 
@@ -39,9 +39,9 @@ class NodeShare(Struct, frozen=True, kw_only=True):
     depth: int
     """0 for a root."""
     weight: float | None
-    """None for a cohort that nobody declared, which is only named."""
+    """None for an implicit cohort (no Cohort object exists)."""
     dominant: str
-    """The resource that counts; empty for a node that borrows nothing, or has nobody to borrow from."""
+    """The dominant resource; empty for a node that does not borrow, or cannot."""
     parts: tuple[Part, ...]
     """By resource, the dominant one first."""
     share: str
@@ -49,39 +49,39 @@ class NodeShare(Struct, frozen=True, kw_only=True):
 
 
 class Turn(Struct, frozen=True, kw_only=True):
-    """The first workload of a queue, at its turn in one cycle."""
+    """The head of a queue, at its rank in the admission order of one cycle."""
 
     place: int
-    """From 1."""
+    """Rank, from 1."""
     workload: str
     queue: str
     priority: int
     queued: Time
-    """What its age counts from."""
+    """Queue-order timestamp."""
     borrows: int
-    """How many levels up it would have to borrow; 0 within its own quota."""
+    """Borrowing level; 0 within nominal quota."""
     share_with_it: str | None
-    """Of its queue, the workload included, before anybody else of this cycle; None if it can get no flavor."""
+    """Share of its queue if it is admitted first in this cycle; None if no flavor fits."""
     outcome: str
-    """`admitted`, `preempts` or `waits`, if everybody's turn came in one cycle."""
+    """`admitted`, `preempts` or `waits`, if one cycle processes all heads."""
     message: str
 
 
 class Shares(Struct, frozen=True, kw_only=True):
-    """The answer for Kueue."""
+    """Fair shares and admission order of Kueue."""
 
     fair_sharing: bool
     order: str
-    """By what the turns of a cycle are ordered."""
+    """Sort criteria of the heads in a cycle."""
     within: str
-    """By what a queue is ordered."""
+    """Sort criteria within a queue."""
     tree: tuple[NodeShare, ...]
-    """From each root down, the highest share first among those of one parent."""
+    """Depth first from each root, siblings by descending share."""
     turns: tuple[Turn, ...]
 
 
 def shares(session: Session, now: Time) -> Shares:
-    """The shares of a cluster and the turns of the next cycle; the session is asked in a fork."""
+    """Compute the shares and the admission order of the next cycle, on a fork of the session."""
     usage, config = session.tree.copy(), session.config
     declared = session.setup.objects.cohorts
     roots = sorted(node for node in range(len(usage.tree.names)) if usage.tree.parent[node] < 0)
@@ -95,25 +95,24 @@ def shares(session: Session, now: Time) -> Shares:
 
 
 def order_of(config: KueueConfig) -> str:
-    """What decides whose turn comes first in a cycle."""
-    priority = "the higher priority, then " if config.enabled("PrioritySortingWithinCohort") else ""
+    """Describe the sort criteria of the heads in a cycle."""
+    priority = "higher priority, then " if config.enabled("PrioritySortingWithinCohort") else ""
     if not config.fair_sharing:
-        return f"who borrows from fewer levels, then {priority}who waits longer"
-    borrowing = "who need not borrow, then " if config.enabled("FairSharingPrioritizeNonBorrowing") else ""
+        return f"lower borrowing level, then {priority}oldest"
+    borrowing = "without borrowing, then " if config.enabled("FairSharingPrioritizeNonBorrowing") else ""
     return (
-        f"{borrowing}the smaller share with the workload included, at every cohort from the root down; then"
-        f" {priority}who waits longer"
+        f"{borrowing}lower share with the workload included, at each cohort from the root down, then {priority}oldest"
     )
 
 
 def _within(config: KueueConfig) -> str:
     if config.admission_fair_sharing is not None:
-        return "the LocalQueue that used less lately, then priority, then age"
-    return "priority, then age"
+        return "LocalQueue with the lower recent usage, then higher priority, then oldest"
+    return "higher priority, then oldest"
 
 
 def _below(usage: UsageTree, declared: Container[str], root: int) -> Iterator[NodeShare]:
-    """From a root down, without a call for each level: a chain of cohorts may be deeper than the stack."""
+    """Walk the tree from a root without recursion: a chain of cohorts may be deeper than the stack."""
     tree, waiting = usage.tree, [(root, 0)]
     while waiting:
         node, depth = waiting.pop()

@@ -1,8 +1,8 @@
-"""How many gangs would start now: by a queue's quota, by a flavor's nodes and by its topology, and why these differ.
+"""Number of gangs that could start now, by quota, by nodes and by topology, and why these numbers differ.
 
-A gang is counted as in `fragmentation`: one pod where a node can hold it, else equal pods on as many nodes. By topology
-it has to be in one domain of the lowest level above the hosts: of the flavor's own topology, or of one that all its
-nodes are in. Each number is as if nothing else was placed.
+A gang is counted as in `fragmentation`: one pod if a node can hold it, else equal pods on as many nodes. By topology it
+has to be in one domain of the lowest level above the hosts: of the flavor's own topology, or of one that has all its
+nodes. Each number assumes that nothing else is scheduled.
 """
 
 from collections import Counter
@@ -29,21 +29,21 @@ from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
 
 Counts = Mapping[int, int]
-"""Size of the gang in GPUs → how many of them."""
+"""Size of the gang in GPUs → number of gangs."""
 
 
 class Starts(Struct, frozen=True, kw_only=True):
-    """What one ClusterQueue could start now in one flavor; a queue of Volcano or KAI, on any nodes."""
+    """Gangs that one ClusterQueue could start now in one flavor; a queue of Volcano or KAI, on any nodes."""
 
     queue: str
     local_queues: tuple[str, ...]
-    """Its doors that are open: each of them has all of it."""
+    """Its active LocalQueues: each of them can use all of it."""
     flavor: str
     """Empty for any nodes."""
     unit: str = WHOLE_GPU.noun
     """The unit that is counted: `GPU`, `MIG 1g.10gb instance` …"""
     available: int
-    """GPUs that its quota gives without evicting anybody; of Volcano and KAI, by its limit and those above it."""
+    """GPUs that its quota allows without preemption; for Volcano and KAI, by its limit and those of its parents."""
     idle: int
     """GPUs of the flavor's nodes that a new pod could get."""
     by_quota: Counts
@@ -51,7 +51,7 @@ class Starts(Struct, frozen=True, kw_only=True):
     by_topology: Counts | None
     """None where the nodes are in no topology."""
     level: str
-    """The level whose domains are meant; empty without a topology."""
+    """Topology level of the domains; empty without a topology."""
     now: Counts
     """The least of the three."""
     text: str
@@ -59,16 +59,16 @@ class Starts(Struct, frozen=True, kw_only=True):
 
 
 def slots(snapshot: Snapshot, bound: Bound) -> tuple[Usefulness, tuple[Starts, ...]]:
-    """What fits on idle GPUs, and what starts in each queue; nothing of these where what decides is not all seen."""
+    """Gangs that fit on idle GPUs, and gangs that each queue could start; empty if not everything needed is visible."""
     useful = usefulness_at_most(snapshot) if bound is Bound.AT_MOST else usefulness(snapshot)
     return useful, () if undecidable(snapshot) else starts(snapshot, bound)
 
 
 def starts(snapshot: Snapshot, bound: Bound = Bound.EXACT) -> tuple[Starts, ...]:
-    """All queues by name (of Volcano's and KAI's, those that take jobs), flavors as in the manifest.
+    """All queues by name (of Volcano's and KAI's, the leaf queues), flavors as in the manifest.
 
-    Where idle GPUs have a bound only, so has what starts: of ClusterQueues, whose quota does not rest on nodes and
-    pods; why the three differ is not known then.
+    If the number of idle GPUs is only a bound, so are the counts, of ClusterQueues only, whose quota does not depend on
+    nodes and pods; the text is empty then.
     """
     rows = idle_at_most(snapshot) if bound is Bound.AT_MOST else {row.node: row for row in gpu_rows(snapshot)}
     counted_here = quota_accelerators(snapshot)
@@ -109,7 +109,7 @@ class _Nodes:
         self.spread = sum(self._idle(rows[node.name]) > 0 for node in nodes)
         shy = {node.name: taints for node in nodes if (taints := _taints(node, flavor))}
         self.tainted = sum(self._idle(rows[name]) for name in shy)
-        """Idle GPUs that only pods get which tolerate what the flavor does not name."""
+        """Idle GPUs whose taints the flavor does not tolerate: pods need tolerations of their own."""
         self.taints = sorted({taint for taints in shy.values() for taint in taints})
         levels = _levels(snapshot, flavor, nodes)
         self.level = levels[-1] if levels else ""
@@ -130,14 +130,14 @@ class _Nodes:
 
 
 def offers(row: GpuRow, node: Node, resource: str) -> bool:
-    """True if the node has some of what a quota of this resource counts."""
+    """True if the node has units that a quota of this resource counts."""
     if is_gpu(resource):
         return bool(row.cells)
     return any(cell.unit == DRA_DEVICE for cell in row.devices) or bool(node.allocatable.get(resource))
 
 
 def unit_among(rows: Sequence[GpuRow], usual: DeviceUnit) -> DeviceUnit:
-    """The unit that nodes offer; of several that which most of them have, and where there is none, the usual one."""
+    """The unit that these nodes have most often; `usual` if they have none."""
     counts = Counter(unit for row in rows for unit in row.by_unit if unit == usual or row.unit == unit)
     return usual if not counts or counts[usual] else counts.most_common(1)[0][0]
 
@@ -152,10 +152,10 @@ def _levels(snapshot: Snapshot, flavor: ResourceFlavor, nodes: Sequence[Node]) -
 
 
 def _taints(node: Node, flavor: ResourceFlavor) -> list[str]:
-    """The taints of a node that neither quota of this flavor nor the GPUs themselves bring tolerations for.
+    """The taints of a node that pods of this flavor do not tolerate by default.
 
-    Kueue gives pods the tolerations of their flavor, and its taints only to those that tolerate them; the API server's
-    ExtendedResourceToleration gives who asks for a device that of the device's name.
+    Kueue adds the flavor's tolerations to pods and admits only pods that tolerate the flavor's taints; the API server's
+    ExtendedResourceToleration adds the toleration of the requested device's name.
     """
     return [
         taint.key
@@ -188,7 +188,7 @@ def _starts(queue: QuotaNode, use: QuotaUse, nodes: _Nodes, closed: str) -> Star
         by_topology=by_topology,
         level=nodes.level,
         now={size: min(limit[size] for limit in limits) for size in SIZES},
-        text=f"by quota nothing: {closed}" if closed else "; ".join(_reasons(queue, use, nodes, by_quota, by_topology)),
+        text=f"blocked: {closed}" if closed else "; ".join(_reasons(queue, use, nodes, by_quota, by_topology)),
     )
 
 
@@ -197,64 +197,62 @@ def _reasons(queue: QuotaNode, use: QuotaUse, nodes: _Nodes, by_quota: Counts, b
     if kind in ENGINES:
         # KAI's quota may count devices of several kinds together.
         has, unit = (use, whole.unit) if queue.unit == whole.unit else (queue.gpus, queue.unit)
-        beyond = "; beyond that it gets what no other queue asks for" if has.used + has.available > has.nominal else ""
-        found.append(f"it has {has.used} of the {counted(has.nominal, unit)} that it deserves{beyond}")
+        beyond = "; more only while no other queue requests it" if has.used + has.available > has.nominal else ""
+        found.append(f"it uses {has.used} of its {counted(has.nominal, f'deserved {unit}')}{beyond}")
         if use.available < whole.idle:
-            found.append(f"it may have {use.available} of {whole.idle} idle {whole.unit}s: {_limit(use)}")
+            found.append(f"it may use {use.available} of {whole.idle} idle {whole.unit}s: {_limit(use)}")
     elif use.available < whole.idle:
         own = max(0, min(use.available, use.nominal - use.used))
         lent = use.nominal - use.used - own
-        others = f", others borrow {lent} of its own" if lent > 0 else ""
-        found.append(
-            f"quota gives {use.available} of {whole.idle} idle {whole.unit}s ({own} its own){others}{_why_no_more(use)}"
-        )
+        parts = f"{own} nominal" + (f", {lent} lent" if lent > 0 else "")
+        found.append(f"quota allows {use.available} of {whole.idle} idle {whole.unit}s ({parts}): {_why_no_more(use)}")
     if use.available > whole.idle:
         why = _why_not_idle(nodes)
         gives = (
-            f"by its limit it may have {use.available} more"
+            f"its limit allows {use.available} more"
             if kind in ENGINES
-            else f"quota gives {counted(use.available, whole.unit)}"
+            else f"quota allows {counted(use.available, whole.unit)}"
         )
         found.append(f"{gives}, but only {whole.idle} are idle on nodes: {why}")
     apart = next((size for size in SIZES if whole.slots[size] < min(by_quota[size], whole.idle // size)), None)
     if apart is not None:
         most = whole.largest_pod
-        found.append(f"from {apart} on, idle {whole.unit}s lie apart: on {nodes.spread} nodes, at most {most} on one")
+        found.append(f"from size {apart}, idle {whole.unit}s are spread over {nodes.spread} nodes, at most {most} each")
     if by_topology is not None:
         far = next((size for size in SIZES if by_topology[size] < min(by_quota[size], whole.slots[size])), None)
         if far is not None:
             most = max((domain.idle for domain in nodes.domains), default=0)
-            found.append(f"from {far} on, one {nodes.level} has no room for as many: at most {most} are idle in one")
-    found = found or ["quota, nodes and topology give the same"]
+            found.append(f"from size {far}, no {nodes.level} has enough idle {whole.unit}s: at most {most} in one")
+    found = found or ["quota, nodes and topology allow the same"]
     if nodes.tainted:
         taints = ", ".join(nodes.taints)
         idle = counted(nodes.tainted, f"idle {whole.unit}")
-        found.append(f"{idle} only for pods that tolerate taints of their nodes: {taints}")
+        found.append(f"{idle} on nodes with taints that pods must tolerate: {taints}")
     return found
 
 
 def _limit(use: QuotaUse) -> str:
-    """Why a queue of Volcano or KAI may have no more."""
+    """The limit of a queue of Volcano or KAI, as text."""
     if use.used + use.available >= use.potential:
         return f"its limit is {use.potential}"
-    return "the rest of its limit is promised to jobs that were let in, or those above it may have no more"
+    return "the rest of its limit is reserved for enqueued jobs, or a parent queue has reached its limit"
 
 
 def _why_no_more(use: QuotaUse) -> str:
     limit = use.borrowing_limit
     if use.used >= use.potential:
-        return ", all that the queue may ever have is in use"
+        return "all of its quota, borrowing included, is in use"
     if limit is not None and use.used + use.available >= use.nominal + limit:
-        return f", its borrowing limit is {limit}"
+        return f"its borrowing limit is {limit}"
     if use.potential <= use.nominal:
-        return ", and there is nobody to borrow from"
-    return ", the rest is quota of others that is in use or not lent"
+        return "it cannot borrow"
+    return "the quota of other queues is in use or not lent"
 
 
 def _why_not_idle(nodes: _Nodes) -> str:
     whole = nodes.whole
     if not whole.nodes:
-        return "no node has the labels of this flavor"
+        return "no node matches the flavor's nodeLabels"
     if whole.idle == whole.gpus:
-        return "the nodes of this flavor have no more"
-    return f"{whole.gpus - whole.idle} of {whole.gpus} are held by pods, kept for them, or on nodes that take none"
+        return "the flavor's nodes have no more"
+    return f"{whole.gpus - whole.idle} of {whole.gpus} are allocated, nominated, or on unschedulable nodes"

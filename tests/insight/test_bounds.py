@@ -84,12 +84,12 @@ def test_people_see_the_marks_and_no_reason_that_rests_on_what_is_not_seen(clust
     first, *lines = slots_lines(*slots(unread(cluster, table, key), bound), bound)
     assert first == f"numbers with {mark} are {bound} so great: not every {table[:-1]} is seen"
     assert mark in next(line for line in lines if line.startswith("cluster"))
-    assert not [line for line in lines if "lie apart" in line or "fragments" in line or "idle GPUs" in line]
+    assert not [line for line in lines if "are spread over" in line or "fragments" in line or "idle GPUs" in line]
 
 
 def test_nothing_is_said_where_both_are_not_seen_or_nobody_knows_how_much(cluster: Snapshot) -> None:
     file = decode(encode(cluster))
-    blind = Unseen(table="pods", resource="pods", why="may not list pods")
+    blind = Unseen(table="pods", resource="pods", why="cannot list pods")
     some = Unseen(table="pods", resource="pods", why="only namespace a is read", namespaces=("a",))
     cases = {(): Bound.EXACT, (gap("nodes"), gap("pods")): None, (blind,): None, (some,): None}
     for gaps, want in cases.items():
@@ -111,7 +111,7 @@ def test_of_risk_that_is_said_which_does_not_rest_on_nodes_and_pods(cluster: Sna
 
 def test_where_more_is_not_seen_nothing_is_said_of_risk(cluster: Snapshot) -> None:
     queues = Unseen(table="workloads", resource="workloads", why="1 of workloads could not be read", partly=True)
-    blind = Unseen(table="pods", resource="pods", why="may not list pods")
+    blind = Unseen(table="pods", resource="pods", why="cannot list pods")
     for gaps in ((), (gap("pods"), queues), (blind,), (blind, gap("nodes"))):
         file = replace(decode(encode(cluster)), seen=Seen(gaps=gaps))
         assert unplaceable(opened(file)) == ()

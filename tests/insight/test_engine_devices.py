@@ -124,7 +124,7 @@ def test_slots_tell_what_starts_in_the_queues_in_their_unit(name: str, make: Cal
 
 def test_slots_of_a_kai_queue_name_its_quota_as_kai_counts_it() -> None:
     (one,) = {one.queue: one for one in starts(of_kai(KINDS["MIG mixed"])) if one.queue == "a"}.values()
-    assert one.text.startswith("it has 3 of the 1 compute slice that it deserves")
+    assert one.text.startswith("it uses 3 of its 1 deserved compute slice")
 
 
 def test_who_holds_a_volcano_queue_is_told_in_units() -> None:

@@ -108,14 +108,14 @@ def test_with_fair_sharing_the_smaller_share_is_next_whatever_the_priority() -> 
 def test_without_fair_sharing_the_priority_decides() -> None:
     found = shares(engine(*WAITING, config=KueueConfig()), START)
     assert [turn.workload for turn in found.turns] == ["research/first", "research/second"]
-    assert (found.fair_sharing, found.within) == (False, "priority, then age")
+    assert (found.fair_sharing, found.within) == (False, "higher priority, then oldest")
 
 
 def test_the_rule_of_the_order_follows_the_configuration() -> None:
-    assert order_of(KueueConfig()) == "who borrows from fewer levels, then the higher priority, then who waits longer"
+    assert order_of(KueueConfig()) == "lower borrowing level, then higher priority, then oldest"
     gates = {"PrioritySortingWithinCohort": False, "FairSharingPrioritizeNonBorrowing": False}
     assert order_of(KueueConfig(fair_sharing=True, gates=gates)) == (
-        "the smaller share with the workload included, at every cohort from the root down; then who waits longer"
+        "lower share with the workload included, at each cohort from the root down, then oldest"
     )
 
 

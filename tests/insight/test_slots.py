@@ -38,7 +38,7 @@ def test_quota_and_nodes_that_give_the_same() -> None:
         by_topology=None,
         level="",
         now=sizes,
-        text="quota, nodes and topology give the same",
+        text="quota, nodes and topology allow the same",
     )
 
 
@@ -46,12 +46,12 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
     "quota of its own that is nearly used up": (
         (cluster_queue("cq", quota=Quota(8)), node("n1"), running("w", "r/lq", 6, "cq")),
         {1: 2, 2: 1, 4: 0, 8: 0, 16: 0, 64: 0},
-        "quota gives 2 of 8 idle GPUs (2 its own), and there is nobody to borrow from",
+        "quota allows 2 of 8 idle GPUs (2 nominal): it cannot borrow",
     ),
     "quota that is used up": (
         (cluster_queue("cq", quota=Quota(8)), node("n1"), running("w", "r/lq", 8, "cq")),
         {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
-        "quota gives 0 of 8 idle GPUs (0 its own), all that the queue may ever have is in use",
+        "quota allows 0 of 8 idle GPUs (0 nominal): all of its quota, borrowing included, is in use",
     ),
     "quota of others that is in use": (
         (
@@ -62,7 +62,7 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
             running("w", "o/lq", 6, "other"),
         ),
         {1: 2, 2: 1, 4: 0, 8: 0, 16: 0, 64: 0},
-        "quota gives 2 of 8 idle GPUs (2 its own), the rest is quota of others that is in use or not lent",
+        "quota allows 2 of 8 idle GPUs (2 nominal): the quota of other queues is in use or not lent",
     ),
     "a selector that takes no namespace of its LocalQueues": (
         (
@@ -71,7 +71,7 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
             node("n1"),
         ),
         {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
-        "by quota nothing: its namespaceSelector takes none of the namespaces of its LocalQueues (r)",
+        "blocked: its namespaceSelector takes none of the namespaces of its LocalQueues (r)",
     ),
     "quota of its own that another one borrows": (
         (
@@ -83,13 +83,12 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
             running("v", "o/lq", 6, "other"),
         ),
         {1: 1, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
-        "quota gives 1 of 8 idle GPUs (1 its own), others borrow 4 of its own, the rest is quota of others that is in "
-        "use or not lent",
+        "quota allows 1 of 8 idle GPUs (1 nominal, 4 lent): the quota of other queues is in use or not lent",
     ),
     "a single GPU of quota": (
         (cluster_queue("cq", quota=Quota(1)),),
         {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
-        "quota gives 1 GPU, but only 0 are idle on nodes: no node has the labels of this flavor",
+        "quota allows 1 GPU, but only 0 are idle on nodes: no node matches the flavor's nodeLabels",
     ),
     "one that waits at the head of a StrictFIFO": (
         (
@@ -98,12 +97,12 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
             waiting("big", "r/lq", 16),
         ),
         {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
-        "by quota nothing: it is StrictFIFO, and r/big at its head blocks it",
+        "blocked: it is StrictFIFO, and r/big at its head blocks it",
     ),
     "a StrictFIFO in which nobody waits": (
         (cluster_queue("cq", quota=Quota(8), queueing_strategy=QueueingStrategy.STRICT_FIFO), node("n1")),
         {1: 8, 2: 4, 4: 2, 8: 1, 16: 0, 64: 0},
-        "quota, nodes and topology give the same",
+        "quota, nodes and topology allow the same",
     ),
     "a borrowing limit": (
         (
@@ -113,18 +112,17 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
             node("n1"),
         ),
         {1: 4, 2: 2, 4: 1, 8: 0, 16: 0, 64: 0},
-        "quota gives 4 of 8 idle GPUs (2 its own), its borrowing limit is 2",
+        "quota allows 4 of 8 idle GPUs (2 nominal): its borrowing limit is 2",
     ),
     "pods on the nodes that no quota counts": (
         (cluster_queue("cq", quota=Quota(8)), node("n1"), pod("p", "n1", (0, 1, 2))),
         {1: 5, 2: 2, 4: 1, 8: 0, 16: 0, 64: 0},
-        "quota gives 8 GPUs, but only 5 are idle on nodes: 3 of 8 are held by pods, kept for them, or on nodes that"
-        " take none",
+        "quota allows 8 GPUs, but only 5 are idle on nodes: 3 of 8 are allocated, nominated, or on unschedulable nodes",
     ),
     "more quota than there are GPUs": (
         (cluster_queue("cq", quota=Quota(10)), node("n1")),
         {1: 8, 2: 4, 4: 2, 8: 1, 16: 0, 64: 0},
-        "quota gives 10 GPUs, but only 8 are idle on nodes: the nodes of this flavor have no more",
+        "quota allows 10 GPUs, but only 8 are idle on nodes: the flavor's nodes have no more",
     ),
     "idle GPUs that lie apart": (
         (
@@ -134,12 +132,12 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
             pod("q", "n2", (0, 1, 2, 3)),
         ),
         {1: 8, 2: 4, 4: 2, 8: 0, 16: 0, 64: 0},
-        "from 8 on, idle GPUs lie apart: on 2 nodes, at most 4 on one",
+        "from size 8, idle GPUs are spread over 2 nodes, at most 4 each",
     ),
     "no node of the flavor": (
         (cluster_queue("cq", quota=Quota(8)), node("n1", labels={})),
         {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
-        "quota gives 8 GPUs, but only 0 are idle on nodes: no node has the labels of this flavor",
+        "quota allows 8 GPUs, but only 0 are idle on nodes: no node matches the flavor's nodeLabels",
     ),
     "a LocalQueue that is stopped, and no other": (
         (
@@ -148,7 +146,7 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
             node("n1"),
         ),
         {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
-        "by quota nothing: each of its LocalQueues is stopped (r/lq)",
+        "blocked: each of its LocalQueues is stopped (r/lq)",
     ),
     "a node with a taint that the flavor does not name": (
         (
@@ -157,7 +155,7 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
             replace(node("n2"), taints=(Taint("spare"), Taint(GPU), Taint("soft", effect="PreferNoSchedule"))),
         ),
         {1: 16, 2: 8, 4: 4, 8: 2, 16: 1, 64: 0},
-        "quota, nodes and topology give the same; 8 idle GPUs only for pods that tolerate taints of their nodes: spare",
+        "quota, nodes and topology allow the same; 8 idle GPUs on nodes with taints that pods must tolerate: spare",
     ),
     "a node with a taint for which the flavor brings a toleration": (
         (
@@ -166,12 +164,12 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
             replace(node("n1"), taints=(Taint("spare"),)),
         ),
         {1: 8, 2: 4, 4: 2, 8: 1, 16: 0, 64: 0},
-        "quota, nodes and topology give the same",
+        "quota, nodes and topology allow the same",
     ),
     "a queue that is stopped": (
         (cluster_queue("cq", quota=Quota(8), stop_policy=StopPolicy.HOLD), node("n1")),
         {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
-        "by quota nothing: it is stopped (Hold)",
+        "blocked: it is stopped (Hold)",
     ),
 }
 
@@ -193,8 +191,8 @@ def test_a_gang_of_one_rack_fits_more_seldom_than_one_of_all_nodes() -> None:
     found = only(*RACKS, pod("p", "n0", tuple(range(8))), pod("q", "n1", tuple(range(8))))
     assert (found.level, found.by_nodes[16], found.by_topology) == ("rack", 1, {1: 16, 2: 8, 4: 4, 8: 2, 16: 0, 64: 0})
     assert found.text == (
-        "quota gives 32 GPUs, but only 16 are idle on nodes: 16 of 32 are held by pods, kept for them, or on nodes that"
-        " take none; from 16 on, one rack has no room for as many: at most 8 are idle in one"
+        "quota allows 32 GPUs, but only 16 are idle on nodes: 16 of 32 are allocated, nominated, or on "
+        "unschedulable nodes; from size 16, no rack has enough idle GPUs: at most 8 in one"
     )
 
 
@@ -234,10 +232,10 @@ def test_queues_of_volcano_by_their_limits_and_by_what_they_deserve() -> None:
     ]
     assert [one.now for one in found] == [one.by_quota for one in found]
     assert [one.text for one in found] == [
-        "it has 2 of the 4 GPUs that it deserves; beyond that it gets what no other queue asks for;"
-        " it may have 4 of 6 idle GPUs: its limit is 6",
-        "it has 0 of the 5 GPUs that it deserves; it may have 5 of 6 idle GPUs: the rest of its limit is promised to"
-        " jobs that were let in, or those above it may have no more",
+        "it uses 2 of its 4 deserved GPUs; more only while no other queue requests it;"
+        " it may use 4 of 6 idle GPUs: its limit is 6",
+        "it uses 0 of its 5 deserved GPUs; it may use 5 of 6 idle GPUs: the rest of its limit is reserved for"
+        " enqueued jobs, or a parent queue has reached its limit",
     ]
 
 
@@ -258,8 +256,8 @@ def test_queues_of_kai_that_may_have_more_than_is_idle() -> None:
     )
     assert (found.available, found.idle, found.now[1]) == (4, 1, 1)
     assert found.text == (
-        "it has 0 of the 2 GPUs that it deserves; beyond that it gets what no other queue asks for; by its limit it may"
-        " have 4 more, but only 1 are idle on nodes: 3 of 4 are held by pods, kept for them, or on nodes that take none"
+        "it uses 0 of its 2 deserved GPUs; more only while no other queue requests it; its limit allows"
+        " 4 more, but only 1 are idle on nodes: 3 of 4 are allocated, nominated, or on unschedulable nodes"
     )
 
 
@@ -276,4 +274,4 @@ def test_what_volcano_let_in_and_has_no_node_yet_counts_against_the_limit_and_a_
     (found,) = starts(world([*things, VolcanoQueue(name="q", capability={GPU: 7}, deserved={GPU: 7})]))
     assert (found.available, found.now) == (2, {1: 2, 2: 1, 4: 0, 8: 0, 16: 0, 64: 0})
     (closed,) = starts(world([*things, VolcanoQueue(name="q", capability={GPU: 7}, state="Closed")]))
-    assert (closed.available, closed.text) == (0, "by quota nothing: it is closed")
+    assert (closed.available, closed.text) == (0, "blocked: it is closed")
