@@ -1,18 +1,18 @@
-"""The columns of an answer's tables in the console, made from the tables themselves."""
+"""Columns for the tables of an answer, made from the tables themselves."""
 
 from gpuconsole.ui.answers.parts import Row, Table, Valued
 from gpuconsole.ui.columns import Column
 
 UNCOUNTED = ("–", "unknown")
-"""What stands among numbers where there is none."""
+"""Cells of a numeric column that have no number."""
 WIDEST = 44
-"""Cells that a column takes at most; the last one takes what is left."""
+"""Widest column; the last one takes the remaining width."""
 IDS = {"PRIORITY": "priority", "GPUS": "usage", "SINCE": "age", "WAITS": "age", "OUTCOME": "status", "RISK": "status"}
-"""Head of a column → its id for the keys that sort."""
+"""Column head → its id for the sort keys."""
 
 
 def columns(part: Table) -> tuple[Column[Row], ...]:
-    """The columns of its table in the console: as wide as what stands in them; the last ones are left out first."""
+    """The columns of a table, as wide as their contents; a narrow screen drops the last ones first."""
     return tuple(_column(part, place, name) for place, name in enumerate(part.head))
 
 

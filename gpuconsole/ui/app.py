@@ -1,4 +1,4 @@
-"""The app: modes, the way between them, and the newest Snapshot on its way to the screen in front."""
+"""The Textual app: view modes, navigation between them, and Snapshots for the front screen."""
 
 import asyncio
 import signal
@@ -90,7 +90,7 @@ class ConsoleApp(TunedApp):
         self.theme = self.themes[0].name
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """The roles of the first theme, so that our stylesheet can be read under any theme."""
+        """The roles of the first theme, so that the stylesheet can be parsed under any theme."""
         return self.themes[0].variables
 
     # Data
@@ -182,11 +182,11 @@ class ConsoleApp(TunedApp):
         self.flash("Press ctrl+c again to quit", "warning")
 
     def handlers(self) -> dict[str, Handler]:
-        """What can be asked on every screen."""
+        """Actions that every screen has."""
         return handlers(self)
 
     def obey(self, line: CommandLineRead) -> None:
-        """Do what a line at the `:` prompt asks for."""
+        """Run a line of the `:` prompt."""
         obey(self, line)
 
     # Views
@@ -211,7 +211,7 @@ class ConsoleApp(TunedApp):
             front.arrive(filtered=filtered, at=at)
 
     def open(self, screen: ConsoleScreen) -> None:
-        """Go deeper, and never round in circles: what is open already is gone back to.
+        """Open a screen from the front one; go back to it if it is open already.
 
         A screen that is there in passing is left behind, and an answer takes the place of another one.
         """
@@ -247,7 +247,7 @@ class ConsoleApp(TunedApp):
         self.run_worker(leaving.stop, thread=True, group="leaving")
 
     def _begin_anew(self) -> None:
-        """Nothing of the old cluster stays on any screen."""
+        """Remove the data of the old cluster from all screens."""
         here = self.current_mode
         while len(self.screen_stack) > 1:
             self.pop_screen()
@@ -267,6 +267,6 @@ class ConsoleApp(TunedApp):
     # Words
 
     def flash(self, text: str, severity: Severity = "information") -> None:
-        """Say something in passing, in a corner."""
+        """Show a toast notification."""
         if self.front is not None:
             self.front.flash(text, severity)

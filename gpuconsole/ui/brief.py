@@ -1,4 +1,4 @@
-"""What is said in passing: little at once, and its time may be over before it is seen."""
+"""Toast notifications: few at once, and safe when they expire before they are shown."""
 
 from collections.abc import Sequence
 
@@ -6,14 +6,14 @@ from textual.notifications import Notification
 
 LEAST = 0.001
 AT_ONCE = 3
-"""Notifications that may cover a screen."""
+"""Notifications shown at the same time."""
 
 
 class Brief(Notification):
-    """A notification that always has some time left for whoever shows it, even when it has expired.
+    """A notification whose time left is never negative.
 
-    Textual 8.2 looks whether a notification has expired, makes its toasts, and starts a timer with the time that is
-    left by then; where that is below 0, the timer runs in circles and the console hangs for good.
+    Textual 8.2 checks that a notification has not expired, makes its toasts, and starts a timer with the time that is
+    left by then; with a negative time the timer never stops and the console hangs.
     """
 
     @property
@@ -26,7 +26,7 @@ class Brief(Notification):
 
 
 def gone_for(new: Notification, said: Sequence[Notification]) -> list[Notification]:
-    """Of what was said, oldest first, that which goes when something new is said: the same words, and the oldest."""
+    """The notifications that a new one replaces: those with the same words, and the oldest."""
     again = [one for one in said if (one.title, one.message) == (new.title, new.message)]
     others = [one for one in said if one not in again]
     return again + others[: max(0, len(others) - AT_ONCE + 1)]

@@ -1,4 +1,4 @@
-"""Columns as data: what a table shows, how wide, in which order it sorts; and which of them fit a screen."""
+"""Columns as data: content, width and sort order of a table's columns, and the choice of those that fit a screen."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -22,24 +22,24 @@ class Column(Generic[T]):
     id: str = ""
     """`name`, `age`, `priority`, `status` and `usage` have a sort key of their own (N, A, P, S, U)."""
     width: int = 8
-    """Cells that it takes; a flexible column takes at least these."""
+    """Width in cells; for a flexible column the least width."""
     flex: int = 0
-    """Share of the room that is left over; 0 keeps `width`."""
+    """Share of the remaining width; 0 keeps `width`."""
     align: Literal["left", "right"] = "left"
     sort: Callable[[T], Any] | None = None
-    """What to sort by; without it, the column cannot be sorted by."""
+    """Sort key; without it the column cannot be sorted."""
     down: bool = False
-    """The first sort is from large to small, as people want numbers."""
+    """Sorts descending first, as usual for numbers."""
     rank: int = 0
-    """0 always stays; on a narrow screen the columns of the highest rank are left out first."""
+    """0 always stays; a narrow screen drops the columns of the highest rank first."""
 
 
 WITH_UNITS = 7
-"""Cells that `8 MIG` takes, or `128 MIG`."""
+"""Width of `128 MIG`."""
 
 
 def with_room_for_units(columns: Sequence[Column[T]], units: Iterable[str]) -> tuple[Column[T], ...]:
-    """The same columns, that of GPUs wider where some of its amounts are not GPUs and show their unit."""
+    """The same columns, with a wider GPU column where some amounts show another unit."""
     if all(unit == WHOLE_GPU.noun for unit in units):
         return tuple(columns)
     return tuple(replace(one, width=max(WITH_UNITS, one.width)) if one.id == "usage" else one for one in columns)
@@ -50,7 +50,7 @@ Layout = tuple[tuple[Column[T], int], ...]
 
 
 def fit(columns: Sequence[Column[T]], width: int, wide: bool = False) -> Layout[T]:
-    """Choose the columns that fit into `width` and give each its width; `wide` keeps them all, whatever it takes."""
+    """Choose the columns that fit into `width` and give each its width; `wide` keeps all of them."""
     chosen = list(columns)
     while not wide and len(chosen) > 1 and _least(chosen) > width:
         last = max(range(len(chosen)), key=lambda index: (chosen[index].rank, index))
@@ -68,5 +68,5 @@ def _least(columns: Sequence[Column[T]]) -> int:
 
 
 def total(layout: Layout[T]) -> int:
-    """How wide a row is."""
+    """The width of a row."""
     return sum(width for _, width in layout) + GAP * max(0, len(layout) - 1)

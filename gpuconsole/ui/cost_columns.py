@@ -1,4 +1,4 @@
-"""The columns of the cost screen, and its lines on top."""
+"""Columns and summary lines of the cost screen."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -25,7 +25,7 @@ def rate(dollars: float, role: str = "") -> Cell:
 
 
 def _dollars(title: str, value: Callable[[T], float], id: str, width: int, role: str = "") -> Column[T]:
-    """A column of USD, the most first."""
+    """A column of USD, the highest first."""
     return Column(title, lambda row: rate(value(row), role), id=id, width=width, align="right", sort=value, down=True)
 
 
@@ -56,10 +56,12 @@ def _interruptions(row: PoolCost) -> Cell:
 
 POOLS: tuple[Column[PoolCost], ...] = (
     Column("POOL", lambda row: row.pool.name, id="name", width=13, flex=3, sort=lambda row: row.pool.name),
-    Column("BY", lambda row: AUTOSCALERS.get(row.pool.autoscaler, row.pool.autoscaler), id="by", width=9, rank=3),
+    Column(
+        "AUTOSCALER", lambda row: AUTOSCALERS.get(row.pool.autoscaler, row.pool.autoscaler), id="by", width=10, rank=3
+    ),
     Column("NODES", _nodes, id="nodes", width=8, sort=lambda row: row.pool.nodes, down=True),
     Column(
-        "GPUs",
+        "GPUS",
         _devices,
         id="usage",
         width=13,
@@ -71,24 +73,24 @@ POOLS: tuple[Column[PoolCost], ...] = (
     _dollars("ON DEMAND/h", lambda row: row.on_demand_hourly, "on-demand", 11),
     _dollars("SPOT/h", lambda row: row.spot_hourly, "spot", 10),
     _dollars("IDLE/h", lambda row: row.pool.idle_hourly, "idle", 10, "pending"),
-    Column("SO FAR", lambda row: rate(row.pool.spent), id="spent", width=10, align="right", rank=2),
-    Column("TAKEN", _interruptions, id="interrupted", width=5, align="right", rank=1),
+    Column("ACCRUED", lambda row: rate(row.pool.spent), id="spent", width=10, align="right", rank=2),
+    Column("INTERRUPTED", _interruptions, id="interrupted", width=11, align="right", rank=1),
 )
 
 
 def name_cell(by: By) -> "Column[Cost]":
-    """The column of names."""
+    """The column of names; GPUs without a name are unallocated."""
 
     def cell(row: Cost) -> Cell:
         if not row.name:
-            return ((f"{GLYPHS['idle']} nobody: idle", "idle"),)
+            return ((f"{GLYPHS['idle']} unallocated", "idle"),)
         return called(row.name) if by is By.WORKLOAD else row.name
 
     return Column(str(by).upper(), cell, id="name", width=20, flex=3, sort=lambda row: row.name)
 
 
 def cost_columns(by: By, whole: float) -> tuple[Column[Cost], ...]:
-    """Who causes which part of `whole` USD an hour."""
+    """The columns of the cost rates, whose sum is `whole` USD per hour."""
 
     def bar(row: Cost) -> Cell:
         cells = round(BAR * row.hourly / whole) if whole else 0
@@ -97,7 +99,7 @@ def cost_columns(by: By, whole: float) -> tuple[Column[Cost], ...]:
     return (
         name_cell(by),
         Column(
-            "GPUs",
+            "GPUS",
             lambda row: fmt.number(row.gpus) if row.gpus else ((fmt.NOTHING, "dim"),),
             id="usage",
             width=6,
@@ -131,26 +133,26 @@ def cost_columns(by: By, whole: float) -> tuple[Column[Cost], ...]:
 
 
 def _lost(lost: LostWork, text: str) -> Cell:
-    """What was lost; columns have no room for the words of the summary above them."""
+    """Lost work, shorter than in the summary above the table."""
     return ((text.replace("at least ", "≥"), "victim"),) if lost.times else rate(0.0)
 
 
-def _unit(lost: LostWork) -> str:
-    return " GPU-h" if lost.unknown < lost.times else ""
+def _unit(lost: LostWork, unit: str = "GPU-h") -> str:
+    return f" {unit}" if lost.unknown < lost.times else ""
 
 
 def summary(bill: Bill, window: str) -> tuple[Cell, ...]:
-    """What it costs, what of that is idle, what spot saves, what was lost and in which `window`."""
+    """Cost rate, cost of idle GPUs, accrued cost, savings by spot, and the work lost in `window`."""
     now: Painted = ((f" {fmt.money(bill.hourly)}", "strong"), ("/h now", ""))
     idle = ((f"○ {fmt.money(bill.idle_hourly)}/h idle, {fmt.percent(bill.idle_hourly, bill.hourly)}", "pending"),)
-    spent = (("so far ", "dim"), (fmt.money(bill.spent), "")) if bill.spent else ""
+    spent = (("accrued ", "dim"), (fmt.money(bill.spent), "")) if bill.spent else ""
     saved = ((f"spot saves {fmt.money(bill.saved_hourly)}/h", "good"),) if bill.saved_hourly else ""
     plural = "s" if bill.interrupted != 1 else ""
     taken = ((f"{GLYPHS['victim']} {bill.interrupted} interruption{plural}", "victim"),) if bill.interrupted else ""
     gone, cost = bill.lost.hours_text(), bill.lost.cost_text(fmt.money(bill.lost.cost))
-    told = f"{cost} of lost work, {gone}{_unit(bill.lost)}"
+    told = f"{cost} of lost work, {gone}{_unit(bill.lost, 'GPU-hours')}"
     if cost == "unknown":
-        told = "lost work unknown" if gone == "unknown" else f"lost work {gone} GPU-h, cost unknown"
+        told = "lost work unknown" if gone == "unknown" else f"lost work {gone} GPU-hours, cost unknown"
     lost: Painted = ((f" {GLYPHS['victim']} {told}", "victim"), (f" {window}", "dim"))
     if not bill.lost.times:
         lost = ((f" no work lost {window}", "dim"),)

@@ -1,4 +1,4 @@
-"""The tree of domains as rows of a table: what is folded, and the columns."""
+"""Rows and columns of the topology tree."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from gpuconsole.ui.widgets.bars import share
 
 BAR = 16
 DEEPEST = 8
-"""Deeper rows are indented no further, so that their names can be read."""
+"""Deepest indentation, so that names stay readable."""
 FEW = 40
-"""So many hosts are shown without being asked for."""
+"""Up to this many hosts, all hosts are unfolded at first."""
 SHADES = (
     (GpuState.OWN, "█", "own"),
     (GpuState.BORROWED, "▓", "borrowed"),
@@ -43,7 +43,7 @@ class DomainRow:
 
     @cached_property
     def largest_gang(self) -> LargestGang | None:
-        """The largest gang that would start in the domain now."""
+        """The largest gang that could start in the domain now."""
         return largest(self.limits.gangs(self.domain.rows))
 
     @property
@@ -52,7 +52,7 @@ class DomainRow:
 
 
 def domain_rows(roots: Iterable[Domain], opened: Mapping[str, bool], limits: GangLimits) -> list[DomainRow]:
-    """Flatten what is unfolded; what `opened` does not know shows its children, unless they are many hosts."""
+    """Flatten the unfolded part of the tree; domains not in `opened` are unfolded, unless they have many hosts."""
     roots = tuple(roots)
     few = sum(len(root.rows) for root in roots) <= FEW
     rows: list[DomainRow] = []
@@ -68,7 +68,7 @@ def domain_rows(roots: Iterable[Domain], opened: Mapping[str, bool], limits: Gan
 
 
 def bar(states: Mapping[GpuState, int], width: int) -> Painted:
-    """What the GPUs do, as parts of the whole: used █, borrowed ▓, held ▒, faulty ×, idle ░, unknown ?."""
+    """The states of GPUs as a bar: used █, borrowed ▓, held ▒, faulty ×, idle ░, unknown ?."""
     amounts = tuple(states[state] for state, _, _ in SHADES)
     if not sum(amounts):
         return (("·" * width, "dim"),)
@@ -85,7 +85,7 @@ def name_cell(row: DomainRow) -> Painted:
 
 
 def health(domain: Domain) -> Painted:
-    """What is the matter with a host."""
+    """The health of a host: cordoned or not ready."""
     host = domain.host
     if host is None or (host.ready and not host.cordoned):
         return ()
@@ -93,12 +93,12 @@ def health(domain: Domain) -> Painted:
 
 
 def level_cell(row: DomainRow) -> Cell:
-    """The kind of place: the last part of its label."""
+    """The topology level: the last part of its label."""
     return ((row.domain.level.rpartition("/")[2].rpartition(".")[2] or "", "dim"),)
 
 
 def owners_cell(domain: Domain, most: int) -> Painted:
-    """Who runs here: those with most GPUs, and how many more there are."""
+    """The workloads with the most GPUs here, and the number of others."""
     names = list(domain.owners.items())
     shown: list[Cell] = [((called(name), "strong"), (f" {count}", "")) for name, count in names[:most]]
     more = ((f"+{len(names) - most} more", "dim"),) if len(names) > most else ()
@@ -119,13 +119,13 @@ COLUMNS: tuple[Column[DomainRow], ...] = (
     Column("USED", lambda row: f"{fmt.number(row.domain.used)}/{fmt.number(row.domain.gpus)}", width=13, align="right"),
     Column("", lambda row: bar(row.domain.states, BAR), width=BAR),
     *(_slots(size) for size in SIZES),
-    Column("GANG", lambda row: fmt.gang(row.largest_gang), width=7, align="right", rank=2),
-    Column("WHO RUNS THERE", lambda row: owners_cell(row.domain, 3), width=16, flex=4, rank=4),
+    Column("MAX GANG", lambda row: fmt.gang(row.largest_gang), width=8, align="right", rank=2),
+    Column("WORKLOADS", lambda row: owners_cell(row.domain, 3), width=16, flex=4, rank=4),
 )
 
 
 def about(row: DomainRow) -> tuple[Cell, ...]:
-    """A few lines on the domain under the cursor: what fits, and who runs there."""
+    """Lines about the domain under the cursor: free slots, largest gang, workloads."""
     domain, slots = row.domain, row.domain.slots
     kind = f"{domain.level.rpartition('/')[2]} " if domain.level else ""
     nodes = f"{fmt.number(slots.nodes)} node{'s' if slots.nodes != 1 else ''}, " if domain.host is None else ""
@@ -136,9 +136,9 @@ def about(row: DomainRow) -> tuple[Cell, ...]:
         *_states(domain),
     )
     fits = "  ".join(f"{size}: {fmt.number(slots.slots[size])}" for size in SIZES)
-    second: Cell = ((" free slots by GPUs  ", "dim"), (fits, ""), (f"  largest pod {slots.largest_pod}", "dim"))
+    second: Cell = ((" free slots by GPU count  ", "dim"), (fits, ""), (f"  largest pod {slots.largest_pod}", "dim"))
     third: Cell = ((" largest gang  ", "dim"), (fmt.gang_with_limits(row.largest_gang), ""))
-    who: Cell = ((" runs there  ", "dim"), *(owners_cell(domain, 4) or (("nobody", "dim"),)))
+    who: Cell = ((" workloads  ", "dim"), *(owners_cell(domain, 4) or (("none", "dim"),)))
     note: tuple[Cell, ...] = (((f" ⚠ {domain.note}", "fault"),),) if domain.note else ()
     return (first, *note, second, third, who)
 

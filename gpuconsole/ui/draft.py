@@ -1,4 +1,4 @@
-"""What stands in the submit form, read: a request, what is wrong with it field by field, and its prospects."""
+"""Reads the submit form: the request, the problems of each field, and the request's prospects."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -27,15 +27,15 @@ WHOLE_GPUS = DeviceChoice()
 def read(
     values: Mapping[str, str], covered: frozenset[str] = frozenset(), device: DeviceChoice = WHOLE_GPUS
 ) -> tuple[Request, dict[str, str]]:
-    """The request that the fields make, and what is wrong by field id; a wrong field counts as its smallest value."""
+    """The request in the fields, and problems by field id; an invalid field counts as its smallest value."""
     problems: dict[str, str] = {}
     if device.device_class and values["template"] == "trainjob":
         problems["device"] = "a TrainJob cannot claim devices"
     name = values["name"].strip()
     if not _NAME.fullmatch(name) or len(name) > 63:
-        problems["name"] = "a-z, 0-9 and - only, at most 63" if name else "needed"
+        problems["name"] = "only a-z, 0-9 and -, at most 63 characters" if name else "required"
     if not values["namespace"]:
-        problems["namespace"] = "needed"
+        problems["namespace"] = "required"
     request = Request(
         namespace=values["namespace"],
         name=name,
@@ -67,15 +67,15 @@ def _span(values: Mapping[str, str], field: str, problems: dict[str, str]) -> Sp
     try:
         span = parse_span(text)
     except ValueError:
-        problems[field] = "as 30m, 1h30m, 2d"
+        problems[field] = "use 30m, 1h30m or 2d"
         return None
     if span <= 0:
-        problems[field] = "more than nothing"
+        problems[field] = "must be > 0"
     return span
 
 
 def defaults(template: Template) -> dict[str, str]:
-    """The sizes that a template starts from, by field id."""
+    """A template's default sizes, by field id."""
     return {
         "gpus": str(template.gpus),
         "pods": str(template.pods),
@@ -85,7 +85,7 @@ def defaults(template: Template) -> dict[str, str]:
 
 
 def of_job(snapshot: Snapshot, job: Job) -> dict[str, str]:
-    """The fields that would make a job like this one."""
+    """The fields for a job like this one."""
     kinds = {
         "PyTorchJob": "pytorch",
         "JobSet": "jobset",
@@ -117,7 +117,7 @@ def of_job(snapshot: Snapshot, job: Job) -> dict[str, str]:
 
 
 def _devices_of(snapshot: Snapshot, namespace: str, template: PodTemplate) -> dict[str, int]:
-    """Key of a device choice → how many of it one pod requests; of alternative devices the best."""
+    """Key of a device choice → how many of it one pod requests; of alternative devices the first."""
     found = pod_accelerators(template)
     for claim in template.resource_claims:
         made = snapshot.resource_claim_templates.get(f"{namespace}/{claim.template}")
@@ -129,7 +129,7 @@ def _devices_of(snapshot: Snapshot, namespace: str, template: PodTemplate) -> di
 
 
 def free_name(snapshot: Snapshot, namespace: str, template: str, sent: Collection[str] = ()) -> str:
-    """A name that no job of the namespace has, nor any of those just sent (keys of jobs)."""
+    """An unused name in the namespace; `sent` are the keys of jobs just submitted."""
     number = 1
     taken = {job.name for job in snapshot.jobs.all() if job.namespace == namespace}
     taken |= {key.rpartition("/")[2] for key in sent}
@@ -146,30 +146,30 @@ def template_choices(device: DeviceChoice) -> Choices:
 def device_words(snapshot: Snapshot) -> Choices:
     """The accelerators that can be requested, with how many the nodes offer: `amd.com/gpu  16 GPUs`."""
     return [
-        (one.key, f"{one.key}  {counted_units(one.total, one.unit) if one.total else 'on no node'}")
+        (one.key, f"{one.key}  {counted_units(one.total, one.unit) if one.total else 'no nodes'}")
         for one in device_choices(snapshot)
     ]
 
 
 def namespace_choices(snapshot: Snapshot) -> Choices:
-    """Namespaces with a queue first: elsewhere nothing is queued."""
+    """Namespaces with a LocalQueue first."""
     with_queue = sorted({queue.namespace for queue in snapshot.local_queues.all()})
     others = sorted(set(snapshot.namespaces) - set(with_queue))
-    return [*((name, name) for name in with_queue), *((name, f"{name}  (no queue)") for name in others)]
+    return [*((name, name) for name in with_queue), *((name, f"{name}  (no LocalQueue)") for name in others)]
 
 
 def queue_choices(rooms: tuple[Headroom, ...], namespace: str, device: DeviceChoice) -> Choices:
-    """The namespace's queues with what they could still take of some devices, and the choice to use none."""
+    """The namespace's LocalQueues with their available quota, and the choice to use none."""
     queues = [(room.name, queue_words(room, device)) for room in rooms if room.namespace == namespace]
-    return [*queues, ("", "none: Kueue does not manage the job")]
+    return [*queues, ("", "none (not managed by Kueue)")]
 
 
 def queue_words(room: Headroom, device: DeviceChoice) -> str:
-    """One line for a queue: `lq-research → cq-research  4 free (0 own) · 1 waits`."""
+    """One line for a queue: `lq-research → cq-research  4 available (0 nominal) · 1 pending`."""
     own = max((flavor.own_left for flavor in room.of(device)), default=0)
-    quota = f"{room.best(device)} free ({own} own)" if room.of(device) else f"no quota of {device.key}"
+    quota = f"{room.best(device)} available ({own} nominal)" if room.of(device) else f"no quota for {device.key}"
     free = f"⚠ {room.problem}" if room.problem else quota
-    waits = f" · {room.pending} wait" if room.pending else ""
+    waits = f" · {room.pending} pending" if room.pending else ""
     return f"{room.name} → {room.cluster_queue}  {free}{waits}"
 
 
@@ -183,14 +183,14 @@ def priority_choices(snapshot: Snapshot, queued: bool) -> Choices:
 
 
 def covered_by(snapshot: Snapshot, room: Headroom | None) -> frozenset[str]:
-    """The resources that a queue has quota for."""
+    """The resources covered by a queue's quota."""
     queue = snapshot.cluster_queues.get(room.cluster_queue) if room is not None else None
     groups = queue.resource_groups if queue is not None else ()
     return frozenset(resource for group in groups for resource in group.covered_resources)
 
 
 def prospects(snapshot: Snapshot, request: Request, room: Headroom | None) -> list[Painted]:
-    """What would come of it, as far as quota and node sizes tell."""
+    """The prospects of a request by quota and node sizes."""
     device = choice_of(snapshot, request.resource, request.device_class)
     wanted = request.gpus * request.pods
     lines: list[Painted] = []
@@ -198,24 +198,27 @@ def prospects(snapshot: Snapshot, request: Request, room: Headroom | None) -> li
         words = f"no node has {counted_units(request.gpus, device.unit)}: the largest has {device.largest}"
         lines.append(line((f"{GLYPHS['fault']} ", "fault"), words))
     if room is None:
-        return [*lines, line((f"{GLYPHS['held']} ", "held"), "no queue: its pods go to the nodes at once, by priority")]
+        return [
+            *lines,
+            line((f"{GLYPHS['held']} ", "held"), "no queue: kube-scheduler places its pods at once, by priority"),
+        ]
     flavors = room.of(device)
     most = max((flavor.potential for flavor in flavors), default=0)
     if room.problem:
         lines.append(line((f"{GLYPHS['fault']} ", "fault"), room.problem))
     elif wanted and not flavors:
-        lines.append(line((f"{GLYPHS['fault']} ", "fault"), f"{room.cluster_queue} has no quota of {device.key}"))
+        lines.append(line((f"{GLYPHS['fault']} ", "fault"), f"{room.cluster_queue} has no quota for {device.key}"))
     elif wanted > most:
         asked = counted_units(wanted, device.unit)
-        words = f"it asks for {asked}, and {room.cluster_queue} could never have more than {most}"
+        words = f"requests {asked}; {room.cluster_queue} can use at most {most}"
         lines.append(line((f"{GLYPHS['fault']} ", "fault"), words))
     elif wanted <= room.best(device):
-        lines.append(line((f"{GLYPHS['good']} ", "good"), f"{_fitting(wanted, device.unit)} the quota now"))
+        lines.append(line((f"{GLYPHS['good']} ", "good"), f"{_fitting(wanted, device.unit)} available quota now"))
     else:
-        words = f"{_fitting(wanted, device.unit, fit=False)} now; it would wait or preempt (ctrl+o tries it)"
+        words = f"{_fitting(wanted, device.unit, fit=False)} available quota: pending, or preempts (ctrl+o: what-if)"
         lines.append(line((f"{GLYPHS['pending']} ", "pending"), words))
     for flavor in flavors:
-        numbers = f"{flavor.available} free, {flavor.own_left} of them own; {flavor.potential} at most"
+        numbers = f"{flavor.available} available ({flavor.own_left} nominal), max {flavor.potential}"
         lines.append(line((f"  {flavor.flavor}: ", "dim"), numbers))
     return lines
 
@@ -227,7 +230,7 @@ def _fitting(count: int, unit: DeviceUnit, fit: bool = True) -> str:
 
 
 def finding_lines(findings: tuple[Finding, ...]) -> list[Painted]:
-    """What the validation says, worst first; references are checked against the cluster, so those are left out."""
+    """Validation findings, worst first, without references: those are checked against the cluster."""
     told = [finding for finding in findings if not finding.code.startswith("undefined-")]
     told.sort(key=lambda finding: list(Severity).index(finding.severity))
     looks = {Severity.ERROR: ("✖", "fault"), Severity.WARNING: ("⚠", "pending"), Severity.NOTE: ("·", "dim")}

@@ -1,4 +1,4 @@
-"""A drill that is played, as lines: what a step will do, what came of it and why, and what predictions were worth."""
+"""Lines of a drill: the actions of a step, its outcome with the reasons, and the score of the predictions."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -22,29 +22,33 @@ from gpuconsole.ui.paint import GLYPHS, Painted
 from gpuconsole.ui.widgets.textpane import BLANK, heading, line
 
 MOST = 12
-"""Objects of one step that are named."""
+"""Most objects that a step lists."""
 MOST_CONSIDERED = 8
 
 
 def coming_lines(coming: Coming, snapshot: Snapshot, said: Iterable[str]) -> list[Painted]:
-    """What the next step does, and what was predicted so far."""
-    lines = [_step(coming, "what it does")]
+    """The actions of the next step, and the predictions made for it."""
+    lines = [_step(coming, "next step")]
     orders = [text for command in coming.commands for text in _order(command, snapshot)]
-    lines += [line("  + ", text) for text in orders[:MOST] or ["nothing: time passes"]]
+    lines += [line("  + ", text) for text in orders[:MOST] or ["no action: time passes"]]
     lines += [line((f"  … and {len(orders) - MOST} more", "dim"))] if len(orders) > MOST else []
-    names = ", ".join(said) or "nobody"
-    return [*lines, BLANK, line("Who has to go for it? ", ("Space", "key"), " marks one. You say: ", (names, "strong"))]
+    names = ", ".join(said) or "none"
+    return [
+        *lines,
+        BLANK,
+        line("Which workloads will be evicted? ", ("Space", "key"), " marks one. Predicted: ", (names, "strong")),
+    ]
 
 
 def played_lines(played: Played, label: Callable[[str], str]) -> list[Painted]:
-    """Who went, by which rule and why nobody else; then what became of the others, and what the drill expects.
+    """The victims with their rules, the workloads that stayed and why, and the expectations of the drill.
 
-    `label` gives what people call a key.
+    `label` gives the name that people use for a key.
     """
-    verdict = ("✓ as you said", "good") if played.right else ("✗ not as you said", "fault")
-    lines = [(*_step(played.coming, "what came of it"), (f"   {verdict[0]}", verdict[1]))]
+    verdict = ("✓ correct", "good") if played.right else ("✗ incorrect", "fault")
+    lines = [(*_step(played.coming, "outcome"), (f"   {verdict[0]}", verdict[1]))]
     if not played.gone:
-        lines.append(line("  Nobody had to go."))
+        lines.append(line("  No workload was evicted."))
     for one in played.gone:
         lines += _gone(one, played.named)
     lines += [_stayed(key, played.gone, label) for key in played.spared]
@@ -52,33 +56,33 @@ def played_lines(played: Played, label: Callable[[str], str]) -> list[Painted]:
     if played.placed:
         lines.append(line(("  placed  ", "dim"), _several(played.placed)))
     if played.waiting:
-        lines.append(line(("  waiting ", "dim"), _several(_reasons(played.waiting))))
+        lines.append(line(("  pending ", "dim"), _several(_reasons(played.waiting))))
     if played.expected:
-        lines += [BLANK, heading("THE DRILL EXPECTS")]
+        lines += [BLANK, heading("EXPECTATIONS")]
         lines += [line("  ", ("✓ ", "good") if one.ok else ("✗ ", "fault"), one.text) for one in played.expected]
     return lines
 
 
 def score_lines(score: Score, met: int, expected: int) -> list[Painted]:
-    """What the predictions were worth."""
+    """The score of the predictions."""
     went = score.named + score.missed
     lines = [
         heading("SCORE"),
-        line("  ", (f"{score.right} of {counted(score.steps, 'step')}", "strong"), " as you said"),
-        line(f"  {score.named} of {counted(went, 'victim')} named" if went else "  nobody had to go"),
+        line("  ", (f"{score.right} of {counted(score.steps, 'step')}", "strong"), " predicted correctly"),
+        line(f"  {score.named} of {counted(went, 'victim')} predicted" if went else "  no evictions"),
     ]
     if score.spared:
-        lines.append(line(f"  {score.spared} named who stayed"))
+        lines.append(line(f"  {counted(score.spared, 'false positive')}"))
     return [*lines, line((f"  {met} of {counted(expected, 'expectation')} of the drill met", "dim"))]
 
 
 def _step(coming: Coming, what: str) -> Painted:
-    at = f"after {format_span(coming.at)}" if coming.at else "at the beginning"
+    at = f"after {format_span(coming.at)}" if coming.at else "at the start"
     return line((f"STEP {coming.number} OF {coming.of}", "title"), (f"  {at}: {what}", "dim"))
 
 
 def _order(command: Command, snapshot: Snapshot) -> Iterator[str]:
-    """A command in words; what is submitted with what matters to who has to go for it."""
+    """A command in words; submitted objects with what decides their preemptions: size, queue, priority."""
     if not isinstance(command, Submit):
         yield plan.asked(command).words
         return
@@ -129,29 +133,29 @@ def _asks(snapshot: Snapshot, key: str, namespace: str, pod_sets: Sequence[PodSe
 def _gone(one: Gone, named: Sequence[str]) -> list[Painted]:
     mark = ("✓ ", "good") if one.key in named else ("✗ ", "fault")
     about = f"{counted(one.gpus, one.unit)}, priority {one.priority}"
-    by = f" {GLYPHS['victim']} for {one.by}, priority {one.by_priority}" if one.by else ""
-    said = "" if one.key in named else "   you did not say so"
+    by = f" {GLYPHS['victim']} by {one.by}, priority {one.by_priority}" if one.by else ""
+    said = "" if one.key in named else "   not predicted"
     first = line("  ", mark, (one.name, "strong"), f"  {about}", (by, "victim"), (said, "dim"))
     return [first, line((f"      after {format_span(one.at)}, {_why(one)}", "dim"))]
 
 
 def _why(one: Gone) -> str:
-    """The rule and both paths; what has no rule has its own words."""
+    """The rule and both paths of a preemption; the message of any other eviction."""
     by_path, path = paths_in(one.message)
     if path:
-        return f"{one.reason}: {path} {GLYPHS['victim']} for {by_path}"
+        return f"{one.reason}: {path} {GLYPHS['victim']} by {by_path}"
     return f"{one.reason}: {one.message}" if one.message and one.message != one.reason else one.reason
 
 
 def _stayed(key: str, gone: Sequence[Gone], label: Callable[[str], str]) -> Painted:
-    """Why somebody who was named did not have to go, where the choice says it."""
+    """Why a workload that was predicted was not evicted."""
     considered = (one for each in gone if each.choice is not None for one in each.choice.considered)
-    why = next((WORDS[one.verdict] for one in considered if one.workload == key), "nobody asked for its place")
-    return line("  ", ("✗ ", "fault"), (label(key), "strong"), "  stayed", (f"   {why}", "dim"))
+    why = next((WORDS[one.verdict] for one in considered if one.workload == key), "not a candidate")
+    return line("  ", ("✗ ", "fault"), (label(key), "strong"), "  not evicted", (f"   {why}", "dim"))
 
 
 def _choice(gone: Sequence[Gone], label: Callable[[str], str]) -> Iterator[Painted]:
-    """Who else was considered, once for each preemptor."""
+    """The other candidates, once for each preemptor."""
     told: set[str] = set()
     for one in gone:
         if one.choice is None or one.by in told:
@@ -159,7 +163,7 @@ def _choice(gone: Sequence[Gone], label: Callable[[str], str]) -> Iterator[Paint
         told.add(one.by)
         others = [other for other in one.choice.considered if other.verdict is not Verdict.CHOSEN]
         if others:
-            yield line((f"  considered for {one.by}, and spared:", "dim"))
+            yield line((f"  candidates for {one.by} that stayed:", "dim"))
         for other in others[:MOST_CONSIDERED]:
             yield line(f"    {label(other.workload)}, priority {other.priority}: ", (WORDS[other.verdict], "dim"))
         more = len(others) - MOST_CONSIDERED + one.choice.left_out

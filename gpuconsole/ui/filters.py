@@ -1,4 +1,4 @@
-"""The filter's little language: `regex`, `!regex`, `-l key=value,!key`, `-f fuzzy`, `-w word`."""
+"""The filter syntax: `regex`, `!regex`, `-l key=value,!key`, `-f fuzzy`, `-w word`."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -9,19 +9,19 @@ Test = Callable[[str, Labels], bool]
 
 
 class FilterError(ValueError):
-    """The text is no filter; says why in words for the person who typed it."""
+    """The text is not a valid filter; the message says why."""
 
 
 @dataclass(frozen=True)
 class Filter:
-    """A filter that was read: does a row with this text and these labels pass?"""
+    """A parsed filter: tells whether a row with a text and labels passes."""
 
     text: str
     passes: Test
     by_labels: bool = False
-    """Asks the labels alone, not the text; the others ask the text alone."""
+    """Tests only the labels; other filters test only the text."""
     word: str = ""
-    """The word that it asks for, if it asks for one as a whole: most often a name."""
+    """The whole word that it looks for, if any: most often a name."""
 
 
 def parse_filter(text: str) -> Filter | None:
@@ -50,18 +50,18 @@ def _regex(text: str) -> Test:
         search = re.compile(text, re.IGNORECASE).search
     except re.error as error:
         place = f" at column {error.pos + 1}" if error.pos is not None else ""
-        raise FilterError(f"no regular expression: {error.msg}{place}") from error
+        raise FilterError(f"invalid regular expression: {error.msg}{place}") from error
     return lambda row, labels: search(row) is not None
 
 
 def _fuzzy(text: str) -> Test:
-    """The letters in their order, with anything between them."""
+    """The letters in order, with anything between them."""
     search = re.compile(".*?".join(map(re.escape, text.replace(" ", ""))), re.IGNORECASE).search
     return lambda row, labels: search(row) is not None
 
 
 def _labels(text: str) -> Test:
-    """A Kubernetes selector of equalities and existence; all its terms must hold."""
+    """A Kubernetes label selector (equality and existence); all terms must match."""
     terms = [_label(term.strip()) for term in text.split(",") if term.strip()]
     return lambda row, labels: all(term(row, labels) for term in terms)
 

@@ -1,4 +1,4 @@
-"""From a console to the screen in front: its Snapshots, when they are drawn, and what it refused."""
+"""Passes the console's Snapshots to the front screen, throttles repaints, and reports the outcome of commands."""
 
 import time
 from collections.abc import Sequence
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
     from gpuconsole.ui.app import ConsoleApp
 
 SELDOM = 4
-"""So many times as long between two repaints, while a large cluster is read for the first time."""
+"""Factor for the time between two repaints while a large cluster is being loaded."""
 
 
 class Following:
-    """Draws what is new, often enough to be believed, and seldom enough for keys to come in between. Mutates."""
+    """Throttles repaints so that key presses are handled between them. Mutates."""
 
     def __init__(self, app: "ConsoleApp", repaint: float) -> None:
-        """`repaint` are the seconds between two repaints, at least; 0 draws everything at once."""
+        """`repaint` is the least number of seconds between two repaints; 0 draws everything at once."""
         self._app = app
         self._repaint = repaint
         self._painted = 0.0
         self._useful = False
-        """Nodes were drawn, and queues."""
+        """Nodes and queues were drawn."""
         self._waiting: Timer | None = None
         self._seen: Happened | None = None
 
     def begin(self, console: Console) -> None:
-        """Follow a console, and say what it has to say at first."""
+        """Follow a console, and show its first notices."""
         self._seen = None
         self._unsubscribe = console.subscribe(self._published)
         for notice in console.notices:
             self._app.flash(notice)
 
     def end(self) -> None:
-        """Follow it no longer."""
+        """Stop following it."""
         self._unsubscribe()
 
     def _published(self, snapshot: Snapshot) -> None:
@@ -49,7 +49,7 @@ class Following:
         self._app.post_message(SnapshotReady(snapshot))
 
     def came(self, snapshot: Snapshot) -> None:
-        """Draw it now or in a moment; by then there may be a newer one."""
+        """Draw it now, or the newest one in a moment."""
         if self._waiting is not None:
             return
         repaint = self._repaint * (SELDOM if self._still_reads() else 1)
@@ -68,30 +68,30 @@ class Following:
         screen = self._app.front
         if screen is not None:
             screen.snapshot = snapshot
-        # After the drawing: a slow screen is drawn less often, and keys come in between.
+        # After drawing: a slow screen is drawn less often, which leaves time for keys.
         self._painted = time.monotonic()
         queues = snapshot.cluster_queues, snapshot.volcano_queues, snapshot.kai_queues
         self._useful = bool(len(snapshot.nodes)) and any(len(table) for table in queues)
 
     def _tell_outcomes(self, lines: Sequence[Happened]) -> None:
-        """Say what became of commands since the last time: refused, done, so already."""
+        """Report the outcome of commands since the last time: refused, no change, done."""
         seen, self._seen = self._seen, lines[-1] if lines else None
         for line in takewhile(lambda line: line is not seen, reversed(lines)):
             if line.what is What.COMMAND_REFUSED:
                 self._app.flash(f"Refused: {line.message or line.reason}", "warning")
             elif line.what is What.COMMAND_NEEDLESS:
-                self._app.flash(f"So already: {named(line.message)}")
+                self._app.flash(f"No change: {named(line.message)}")
             elif line.what is What.COMMAND_DONE:
                 self._app.flash(f"Done: {line.message}")
 
     def shows_data(self) -> bool:
-        """Whether there is something useful to see."""
+        """Whether useful data was drawn."""
         return self._painted > 0 and (self._useful or not self._app.cluster.status.loading)
 
     def has_data(self) -> bool:
-        """Whether all was read, and drawn once."""
+        """Whether all data was loaded and drawn."""
         return self._painted > 0 and not self._app.cluster.status.loading
 
     def _still_reads(self) -> bool:
-        """Whether there is something to see already, and much more to come: to draw it all the time takes from that."""
+        """Whether data is still loading after the first useful drawing; frequent repaints would slow it down."""
         return self.shows_data() and self._app.cluster.status.loading

@@ -1,4 +1,4 @@
-"""What is foreseen for a workload: a cell of the table, and lines of its page."""
+"""A workload's forecast: a cell of the table, and lines of its page."""
 
 from collections.abc import Callable
 
@@ -15,22 +15,22 @@ _ORDER = {fate: place for place, fate in enumerate(Fate)}
 
 
 def forecast_cell(prospect: Prospect | None) -> Cell:
-    """What the next cycles do, in a few characters."""
+    """The effect of the next scheduling cycles, short."""
     if prospect is None:
         return ""
     match prospect.fate:
         case Fate.ADMITTED:
             return ((f"{GLYPHS['good']} cycle {prospect.cycle}", "good"),)
         case Fate.AFTER_VICTIMS:
-            return ((f"{GLYPHS['pending']} after {len(prospect.victims)}", "pending"),)
+            return ((f"{GLYPHS['pending']} preempts {len(prospect.victims)}", "pending"),)
         case Fate.PREEMPTED:
             return ((f"{GLYPHS['victim']} by {called(prospect.by)}", "victim"),)
         case Fate.WAITS:
-            return (("waits", "dim"),)
+            return (("pending", "dim"),)
 
 
 def forecast_column(newest: Callable[[], Forecast]) -> Column[WorkloadRow]:
-    """The column of a live cluster's table; it is read from the newest forecast while drawing."""
+    """The column for live clusters; it reads the newest forecast while drawing."""
 
     def order(row: WorkloadRow) -> tuple[int, int]:
         prospect = newest().of(row.key)
@@ -40,7 +40,7 @@ def forecast_column(newest: Callable[[], Forecast]) -> Column[WorkloadRow]:
         "FORECAST",
         lambda row: forecast_cell(newest().of(row.key)),
         id="forecast",
-        width=10,
+        width=12,
         flex=1,
         sort=order,
         rank=1,
@@ -48,10 +48,10 @@ def forecast_column(newest: Callable[[], Forecast]) -> Column[WorkloadRow]:
 
 
 def forecast_lines(foreseen: Forecast, workload: str, now: Time) -> list[Painted]:
-    """What the next cycles do to a workload, how old that is, and what had to be assumed; none where none is known."""
+    """The forecast for a workload, its age and its assumptions; no lines without a forecast."""
     prospect = foreseen.of(workload)
     if prospect is None:
         return []
-    age = f"by our engine, {fmt.since(now, foreseen.time)} ago: feasible, not a reservation"
+    age = f"simulated {fmt.since(now, foreseen.time)} ago: an estimate, not a reservation"
     lines = [BLANK, heading("FORECAST"), line("  ", (named(in_words(prospect)), "strong")), line((f"  {age}", "dim"))]
     return [*lines, *(line((f"  {text}", "dim")) for text in (*foreseen.assumed, *foreseen.queues))]

@@ -1,4 +1,4 @@
-"""Numbers as people read them: the only place where the console prints `8Gi`, `73 %`, `12m` or `7.70 $`."""
+"""Formats numbers for people: the only place where the console writes `8Gi`, `73%`, `12m` or `$7.70`."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -13,17 +13,17 @@ _SHORT = {GPU: "gpu", "memory": "mem", "ephemeral-storage": "disk"}
 
 
 def number(value: int | float) -> str:
-    """A count with thousands separated: `15,000`."""
+    """A count with a thousands separator: `15,000`."""
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
 def percent(part: float, whole: float) -> str:
-    """`75 %`, or a dash where there is nothing to take a part of."""
-    return f"{100 * part / whole:.0f} %" if whole else NOTHING
+    """`75%`, or a dash where the whole is 0."""
+    return f"{100 * part / whole:.0f}%" if whole else NOTHING
 
 
 def age(span: Span) -> str:
-    """A duration in few characters: `45s`, `12m`, `3h10m`, `2d4h`."""
+    """A short duration: `45s`, `12m`, `3h10m`, `2d4h`."""
     if span < MINUTE:
         return f"{max(0, span) // SECOND}s"
     if span < HOUR:
@@ -35,7 +35,7 @@ def age(span: Span) -> str:
 
 
 def since(now: Time, then: Time) -> str:
-    """How long ago a moment was; a dash for no moment."""
+    """Time since a moment; a dash without one."""
     return age(now - then) if then else NOTHING
 
 
@@ -76,18 +76,19 @@ def resource(name: str) -> str:
 
 
 def money(dollars: float) -> str:
-    """US dollars: `7.70 $`, `12,300 $`."""
-    return f"{dollars:,.2f} $" if abs(dollars) < 1000 else f"{dollars:,.0f} $"
+    """US dollars: `$7.70`, `$12,300`, `-$3.00`."""
+    sign = "-" if dollars < 0 else ""
+    return f"{sign}${abs(dollars):,.2f}" if abs(dollars) < 1000 else f"{sign}${abs(dollars):,.0f}"
 
 
 def gpu_hours(gpu_seconds: float) -> str:
-    """Lost or used GPU time: `3.5 GPU-h`."""
-    return f"{gpu_seconds / 3600:,.1f} GPU-h"
+    """Lost or used GPU time: `3.5 GPU-hours`."""
+    return f"{gpu_seconds / 3600:,.1f} GPU-hours"
 
 
 def not_saved(gpu_time: Span | None) -> str:
-    """What an eviction takes: `~3.5 GPU-h not saved`; None where nobody can know it."""
-    return "nobody knows how much not saved" if gpu_time is None else f"~{gpu_hours(gpu_time / SECOND)} not saved"
+    """Work that an eviction loses: `~3.5 GPU-hours of work lost`; None where it is unknown."""
+    return "lost work unknown" if gpu_time is None else f"~{gpu_hours(gpu_time / SECOND)} of work lost"
 
 
 def factor(speed: float) -> str:
@@ -96,12 +97,12 @@ def factor(speed: float) -> str:
 
 
 def permille(value: float) -> str:
-    """A weighted share (DRS) in thousandths; `max` where a weight of zero makes it endless."""
+    """A weighted share (DRS) in thousandths; `max` where a weight of 0 makes it infinite."""
     return "max" if value == float("inf") else f"{value:,.0f}"
 
 
 def repeats(count: int, span: Span) -> str:
-    """How often something was said, and within what: `×20 in 34s`; nothing for once."""
+    """How often an event was repeated, and in what time: `×20 in 34s`; empty for once."""
     return f"×{number(count)} in {age(span)}" if count > 1 else ""
 
 
@@ -111,7 +112,7 @@ def gpus(count: int) -> str:
 
 
 def gang(largest: LargestGang | None) -> str:
-    """The largest gang in few characters: `4 × 8`, four pods of eight GPUs; a dash for none."""
+    """The largest gang, short: `4 × 8` is four pods of eight GPUs; a dash for none."""
     return f"{largest.pods} × {largest.gpus}" if largest is not None else NOTHING
 
 

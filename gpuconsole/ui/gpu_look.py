@@ -1,6 +1,6 @@
-"""What a cell of the GPU map tells by its glyph and colour: state, queue, owner, age, use or heat.
+"""Glyph and colour of a cell of the GPU map: by state, queue, owner, age, utilization or temperature.
 
-A cell always has a glyph too, so that the map reads without colour: by state the glyphs of the states, by queue the
+A cell always has a glyph, so that the map is readable without colour: by state the glyphs of the states, by queue the
 letter of the legend, by owner the first letter of the workload's name.
 """
 
@@ -33,7 +33,7 @@ GLYPHS = {
     GpuState.UNKNOWN: paint.GLYPHS["unknown"],
 }
 WORDS = {
-    GpuState.OWN: "in own quota",
+    GpuState.OWN: "nominal quota",
     GpuState.BORROWED: "borrowed",
     GpuState.IDLE: "idle",
     GpuState.FAULT: "fault",
@@ -41,22 +41,22 @@ WORDS = {
     GpuState.UNKNOWN: "unknown",
 }
 IN_USE = "in use"
-"""Instead of `in own quota`, for work that no queue manages."""
+"""Instead of `nominal quota`, for pods that no queue manages."""
 FREE = (GpuState.IDLE, GpuState.FAULT, GpuState.HELD, GpuState.UNKNOWN)
-AGES = ((HOUR, "under 1 h", "1"), (6 * HOUR, "under 6 h", "6"), (DAY, "under 1 d", "d"), (7 * DAY, "under 7 d", "w"))
-OLDEST = ("7 d and more", "W")
+AGES = ((HOUR, "under 1h", "1"), (6 * HOUR, "under 6h", "6"), (DAY, "under 1d", "d"), (7 * DAY, "under 7d", "w"))
+OLDEST = ("7d and more", "W")
 """Spans with their words and their glyphs; each has a colour of its own."""
 
 
 class ColourBy(StrEnum):
-    """What a cell's colour and glyph tell."""
+    """The property that a cell's colour and glyph show."""
 
     STATE = "state"
     QUEUE = "queue"
     OWNER = "owner"
     AGE = "age"
     """How long the pod has had the GPU."""
-    UTILISATION = "utilisation"
+    UTILISATION = "utilization"
     TEMPERATURE = "temperature"
 
     @property
@@ -66,7 +66,7 @@ class ColourBy(StrEnum):
 
 
 class Band(NamedTuple):
-    """A stretch of a scale; `below` is its end."""
+    """A band of a scale; `below` is its upper end."""
 
     below: float
     word: str
@@ -78,10 +78,10 @@ UNKNOWN = Band(0.0, "not measured", "·", "dim")
 SCALES: Mapping[ColourBy, tuple[Band, ...]] = {
     ColourBy.UTILISATION: (
         Band(1, "idle", "▁", "idle"),
-        Band(25, "under 25 %", "▂", "pending"),
-        Band(50, "under 50 %", "▄", "lent"),
-        Band(75, "under 75 %", "▆", "series-1"),
-        Band(inf, "75 % and more", "█", "own"),
+        Band(25, "under 25%", "▂", "pending"),
+        Band(50, "under 50%", "▄", "lent"),
+        Band(75, "under 75%", "▆", "series-1"),
+        Band(inf, "75% and more", "█", "own"),
     ),
     ColourBy.TEMPERATURE: (
         Band(45, "under 45 °C", "▁", "idle"),
@@ -91,10 +91,10 @@ SCALES: Mapping[ColourBy, tuple[Band, ...]] = {
     ),
 }
 LASTING = (ColourBy.STATE, ColourBy.QUEUE, ColourBy.OWNER)
-"""What is the same as long as the nodes are, whatever time it is."""
+"""Modes that depend on the nodes alone, not on the time."""
 UNMEASURED: Mapping[str, NodeTelemetry] = {}
 Known = dict[str, tuple[NodeTelemetry | None, GpuRow, Sequence[Band]]]
-"""Node → what its bands were made of, and they."""
+"""Node → the inputs of its bands, and the bands."""
 
 
 class Look:
@@ -108,7 +108,7 @@ class Look:
         telemetry: Mapping[str, NodeTelemetry] = UNMEASURED,
         known: Known | None = None,
     ) -> None:
-        """`known` is what an earlier look at the same measure found; it is kept up."""
+        """`known` caches the bands of earlier looks at the same metric; it is updated."""
         self.by = by
         self._telemetry = telemetry
         self._known: Known = {} if known is None else known
@@ -116,7 +116,7 @@ class Look:
         self.counts: Counter[str] = Counter()
         self.states: Counter[GpuState] = Counter()
         self._queued = False
-        """Some cell is used by the work of a queue."""
+        """Some cell is used by a workload of a queue."""
         for row in rows:
             if by in SCALES:
                 for band in self._bands(row):
@@ -132,7 +132,7 @@ class Look:
         self._series = {name: f"series-{position % SERIES + 1}" for position, name in enumerate(names)}
 
     def _group(self, cell: GpuCell) -> str:
-        """What a cell that somebody owns is counted and coloured with."""
+        """The group of an allocated cell, by which it is counted and coloured."""
         match self.by:
             case ColourBy.QUEUE:
                 return cell.queue
@@ -142,7 +142,7 @@ class Look:
                 return cell.workload or cell.pod
 
     def row(self, row: GpuRow) -> list[tuple[str, str]]:
-        """(glyph, role) of each cell of a node; where nothing new is known, what was known is dim."""
+        """(glyph, role) of each cell of a node; stale metrics are dim."""
         if self.by not in SCALES:
             return [self.cell(cell) for cell in row.all_cells]
         telemetry = self._telemetry.get(row.node)
@@ -177,7 +177,7 @@ class Look:
         return (first if cell_len(first) == 1 else "▣"), f"series-{crc32(name.encode()) % SERIES + 1}"
 
     def legend(self) -> Painted:
-        """What the map shows, most GPUs first; measures from low to high."""
+        """The legend: groups with most GPUs first; metrics from low to high."""
         if self.by in SCALES:
             bands = (*SCALES[self.by], UNKNOWN)
             return join(
@@ -194,17 +194,17 @@ class Look:
         return join(entries)
 
     def _word(self, state: GpuState) -> str:
-        """The word for a state; without queues, running work is not in any quota."""
+        """The word for a state; without queues, running pods use no quota."""
         return IN_USE if state is GpuState.OWN and not self._queued else WORDS[state]
 
 
 def word_of(cell: GpuCell) -> str:
-    """The word for the state of one cell; work that no queue manages is in use, and not in any quota."""
+    """The word for the state of one cell; pods that no queue manages are in use, without quota."""
     return IN_USE if cell.state is GpuState.OWN and not cell.queue else WORDS[cell.state]
 
 
 def heat(telemetry: NodeTelemetry | None, temperature: bool) -> dict[int, float]:
-    """The temperature of each GPU of a node, or how busy it is in percent; a divided one is as busy as its busiest."""
+    """Temperature or utilization in percent of each GPU of a node; for MIG, that of its busiest instance."""
     found: dict[int, float] = {}
     if telemetry is None:
         return found
@@ -216,10 +216,10 @@ def heat(telemetry: NodeTelemetry | None, temperature: bool) -> dict[int, float]
 
 
 def band_of(value: float | None, scale: Sequence[Band]) -> Band:
-    """Where a value lies."""
+    """The band of a value."""
     return UNKNOWN if value is None else next((band for band in scale if value < band.below), scale[-1])
 
 
 def age_of(span: Span) -> str:
-    """The words for how long a pod has had its GPU."""
+    """The words for the age of a pod on its GPU."""
     return next((words for most, words, _ in AGES if span < most), OLDEST[0])

@@ -1,11 +1,11 @@
-"""What the screens are written to: it outlives its terminal, so that the console can end in order without one."""
+"""Output that survives the loss of its terminal, so that the console can shut down cleanly."""
 
 from contextlib import suppress
 from typing import IO, Any
 
 
 class LastingOutput:
-    """Passes everything on to a file, and drops what a terminal that was closed does not take any more.
+    """Writes to a file, and drops output after the terminal was closed.
 
     Textual's writer is a thread that ends with the first error; whoever puts more into its full queue waits for ever.
     """
@@ -14,13 +14,13 @@ class LastingOutput:
         self._file = file
 
     def write(self, text: str) -> int:
-        """Write a text, as far as there is somewhere to write it."""
+        """Write a text, unless the terminal is gone."""
         with suppress(OSError, ValueError):
             self._file.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Bring to the terminal what was written, as far as there is one."""
+        """Flush to the terminal, unless it is gone."""
         with suppress(OSError, ValueError):
             self._file.flush()
 

@@ -1,4 +1,4 @@
-"""The layout of nodes as rows of a table: a line for each divided or shared GPU, a line for any other node."""
+"""Rows of the layout table: one for each MIG or shared GPU, one for each node with whole GPUs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from gpuconsole.ui.unit_columns import domains, gpu_number, layout, owners
 
 @dataclass(frozen=True)
 class LayoutRow:
-    """One GPU of a node, or the whole node where its GPUs are given away whole."""
+    """One GPU of a node, or the whole node where its GPUs are allocated whole."""
 
     node: str
     gpu: int | None
@@ -27,7 +27,7 @@ class LayoutRow:
 
 
 def layout_rows(rows: Iterable[GpuRow], known: Mapping[str, Inside]) -> list[LayoutRow]:
-    """The lines of these nodes, in their order."""
+    """The rows of these nodes, in their order."""
     found: list[LayoutRow] = []
     for row in rows:
         inside = known.get(row.node)
@@ -88,5 +88,5 @@ LAYOUT: tuple[Column[LayoutRow], ...] = (
     Column("FREE", _free, width=4, align="right"),
     Column("LINKS", _links, width=16, flex=1, rank=2),
     Column("SHARING", lambda row: ((row.inside.sharing, "dim"),), width=12, flex=1, rank=3),
-    Column("WHO", lambda row: owners(row.units), width=14, flex=3, rank=1),
+    Column("WORKLOADS", lambda row: owners(row.units), width=14, flex=3, rank=1),
 )

@@ -1,11 +1,11 @@
-"""Screens that are left before they are made: by another thread than keys, or because the console ends."""
+"""Guards screens that are closed before they are mounted, by another thread or because the console ends."""
 
 from textual import events
 from textual.message_pump import MessagePump
 
 
 class Leaving(MessagePump):
-    """A part of all screens: one that is on its way out before it was made is not told that it is made, or shown.
+    """Mix-in for all screens: a screen that is closed before it is mounted gets no mount or show event.
 
     Textual mounts none of the widgets of such a screen, and tells it all the same; whoever then looks for a widget
     ends the console.

@@ -1,4 +1,4 @@
-"""Menus made from the registry: what may follow a prefix key, and what can be done with the object under the cursor."""
+"""Menus made from the action registry: the keys after a prefix key, and the actions for the object under the cursor."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -10,16 +10,16 @@ Refusal = Callable[[Action], str]
 
 OBJECT_SCOPES = (Scope.OBJECT, Scope.WORKLOAD, Scope.QUEUE, Scope.NODE)
 MOVES = ("object.menu", "object.open", "queue.fold", "queue.unfold")
-"""What the menu of an object leaves out: ways about, which do nothing with the object."""
+"""Navigation actions, which the menu of an object leaves out."""
 
 
 def hints(following: Mapping[str, Action], refusal: Refusal) -> list[Option]:
-    """What may follow a prefix: second key → action."""
+    """The keys after a prefix: second key → action."""
     return [_option(action, key, refusal) for key, action in following.items()]
 
 
 def menu(offered: Iterable[Action], refusal: Refusal) -> list[Option]:
-    """Everything that can be done with the object, by the key that follows `m`, else by its own if that is free."""
+    """All actions for the object, by the key that follows `m`, else by their own key if it is free."""
     actions = [action for action in offered if action.scope in OBJECT_SCOPES and action.id not in MOVES]
     keys = {action.id: key for key, action in continuations("m", actions).items()}
     used = set(keys.values())
@@ -32,5 +32,5 @@ def menu(offered: Iterable[Action], refusal: Refusal) -> list[Option]:
 
 
 def _option(action: Action, key: str, refusal: Refusal) -> Option:
-    """A refused action stays in its place and tells why."""
+    """A menu entry; a refused action stays in the menu with the reason."""
     return Option(action.id, action.label, key, ((action.help, "dim"),), refusal(action))

@@ -1,4 +1,4 @@
-"""What threads and widgets tell the app and the screens."""
+"""Messages from threads and widgets to the app and the screens."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +27,7 @@ class RowOpened(Message):
 
 @dataclass
 class RowPicked(Message):
-    """The cursor of a grid came to another row; None where the grid has become empty."""
+    """The cursor of a grid moved to another row; None where the grid became empty."""
 
     row: Any
 
@@ -47,4 +47,4 @@ class FilterChanged(Message):
 
 
 class FilterClosed(Message):
-    """The filter line was left; its filter stays."""
+    """The filter line lost the focus; its filter stays."""

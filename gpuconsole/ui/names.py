@@ -1,4 +1,4 @@
-"""Names as people know them: `research/rlhf` for the Workload `research/job-rlhf-04066` that Kueue named so."""
+"""Shortens names for people: `research/rlhf` for the Workload `research/job-rlhf-04066` that Kueue named so."""
 
 import re
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""The columns of the list of nodes, and of the list of one node's GPUs."""
+"""Columns of the node list."""
 
 from gpuconsole.insight.gpumap import GpuRow, GpuState, used_of
 from gpuconsole.ui.columns import Column
@@ -7,7 +7,7 @@ from gpuconsole.ui.paint import GLYPHS, Cell
 
 
 def health(row: GpuRow) -> Cell:
-    """What is the matter with a node, in a word and a glyph."""
+    """The status of a node: ready, cordoned or not ready."""
     if not row.ready:
         return ((f"{GLYPHS['fault']} not ready", "fault"),)
     return ((f"{GLYPHS['held']} cordoned", "held"),) if row.cordoned else ((f"{GLYPHS['good']} ready", "good"),)
@@ -19,7 +19,7 @@ def cells(row: GpuRow) -> Cell:
 
 
 def mig(row: GpuRow) -> str:
-    """MIG slices by the name of their profile."""
+    """MIG instances in use and in total, by profile."""
     return " ".join(f"{count.profile} {count.used}/{count.total}" for count in row.mig)
 
 
@@ -38,7 +38,7 @@ def _count(state: GpuState) -> Column[GpuRow]:
 
 
 def _counted(row: GpuRow, state: GpuState) -> Cell:
-    """How many GPUs are in a state; how many are idle is not known where not every pod is seen."""
+    """The number of GPUs in a state; that of idle GPUs is unknown where not all pods are visible."""
     if state is GpuState.IDLE and row.states[GpuState.UNKNOWN]:
         return ((CELLS[GpuState.UNKNOWN], str(GpuState.UNKNOWN)),)
     return ((str(row.states[state]), str(state)),) if row.states[state] else ""

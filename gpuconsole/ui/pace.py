@@ -1,4 +1,4 @@
-"""Keys come first: what can wait does so until they pause, and not for ever."""
+"""Delays work that can wait until the operator pauses typing, up to a limit."""
 
 import time
 
@@ -9,7 +9,7 @@ LONGEST = 1.0
 
 
 class Pace:
-    """When the last key was. Mutates by `key`."""
+    """The time of the last key press. Mutates by `key`."""
 
     def __init__(self) -> None:
         self.pressed = 0.0

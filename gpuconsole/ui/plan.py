@@ -1,4 +1,4 @@
-"""The changes that a what-if tries, each in words and as Commands; made from what is under a cursor."""
+"""The changes of a what-if, each as text and as Commands; made from the object under the cursor."""
 
 from collections.abc import Sequence
 
@@ -35,26 +35,26 @@ from gpuconsole.ui.names import called
 
 
 class Change(Struct, frozen=True):
-    """One thing to try."""
+    """One change of a what-if."""
 
     words: str
     commands: tuple[Command, ...]
 
 
 def submit(objects: Sequence[Object], what: str, documents: Sequence[str] = ()) -> Change:
-    """Submit these objects into the fork; `documents` are their manifests, where there are some."""
+    """Submit these objects to the fork; `documents` are their manifests, if any."""
     return Change(f"submit {what}", (Submit(tuple(objects), tuple(documents)),))
 
 
 def later(change: Change, after: Span) -> Change:
-    """The same, but not at once."""
+    """The same change after a delay."""
     if not after:
         return change
     return Change(f"after {format_exactly(after)}: {change.words}", tuple(Later(after, c) for c in change.commands))
 
 
 def asked(command: Command) -> Change:
-    """Any command, in the words in which a step of a scenario has it."""
+    """Any command, in the words of a scenario's step."""
     moment = f"after {format_exactly(command.after)}: " if isinstance(command, Later) else ""
     order = command.command if isinstance(command, Later) else command
     if isinstance(order, Submit):
@@ -70,7 +70,7 @@ def asked(command: Command) -> Change:
 
 
 def tried(words: str, commands: Sequence[Command]) -> Change:
-    """What an answer has tried, in its words; objects with their manifests, where these say all of them."""
+    """A change that an answer tested, in its words; objects with their manifests, where these are complete."""
     return Change(words, tuple(_documented(command) for command in commands))
 
 
@@ -83,15 +83,15 @@ def _documented(command: Command) -> Command:
 
 
 def copy(snapshot: Snapshot, workload: Workload) -> Change:
-    """Submit the same once more, under another name."""
+    """Submit the same job again under another name."""
     name = free_name(snapshot, workload)
     wanted = counted(*in_one_unit(wanted_units(snapshot, workload)))
-    what = f"{workload.namespace}/{name}, {wanted}, prio {workload.priority}"
+    what = f"{workload.namespace}/{name}, {wanted}, priority {workload.priority}"
     return Change(f"submit {what}", (Copy(workload.owner or workload.key, name),))
 
 
 def free_name(snapshot: Snapshot, workload: Workload) -> str:
-    """A name beside that of the workload's job (or its own) that nothing has yet."""
+    """An unused name derived from that of the workload's job, or its own."""
     kind, _, rest = workload.owner.partition("/")
     base = (rest.rpartition("/")[2] or workload.name)[:50]
     number = 2
@@ -117,7 +117,7 @@ def priority(workload: Workload, value: int) -> Change:
 
 
 def lose(node: str) -> Change:
-    return Change(f"lose node {node}", (FailNode(node),))
+    return Change(f"fail node {node}", (FailNode(node),))
 
 
 def drain(node: str) -> Change:
@@ -133,7 +133,7 @@ def hold(queue: str) -> Change:
 
 
 def quota(queue: ClusterQueue, flavor: str, resource: str, nominal: int) -> Change:
-    """Another nominal quota; the limits stay."""
+    """Set another nominal quota; the limits stay."""
     old = queue.quotas().get((flavor, resource), Quota())
     words = f"{queue.name} {flavor} {fmt.resource(resource)} {fmt.amount(resource, old.nominal)}"
     command = SetQuota(queue.name, flavor, resource, nominal)

@@ -7,7 +7,7 @@ from gpuconsole.ui.screens.drill import DrillScreen
 
 
 class DrillApp(ConsoleApp):
-    """Begins with the drill; behind it is the drill's cluster as it was before the first step."""
+    """Opens the drill; the screens behind it show the drill's cluster before the first step."""
 
     def __init__(self, cluster: Console, play: Play) -> None:
         super().__init__(cluster)

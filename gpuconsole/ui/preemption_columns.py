@@ -1,4 +1,4 @@
-"""The columns of the history of preemptions: victim ← preemptor, the rule in words, what it lost."""
+"""Columns of the preemption history: victim, preemptor, rule, lost work."""
 
 from collections.abc import Sequence
 
@@ -20,11 +20,11 @@ SHORT = {
     ACTIONS["gangpreempt"]: "priority",
     ACTIONS["consolidation"]: "moved",
 }
-"""Rules in a word, so that names have room; the lines below the table say more of the row under the cursor."""
+"""Short names of rules; the lines below the table explain the row under the cursor."""
 
 
 def key_of(row: PreemptionRow) -> str:
-    """What tells preemptions apart."""
+    """The key of a preemption."""
     return f"{row.time} {row.victim} {row.by}"
 
 
@@ -59,7 +59,7 @@ PREEMPTIONS: tuple[Column[PreemptionRow], ...] = (
         sort=lambda row: row.victim,
     ),
     Column(
-        "GPU",
+        "GPUS",
         lambda row: fmt.NOTHING if row.gpus is None else short_amount(row.gpus, row.unit),
         id="usage",
         width=4,
@@ -69,7 +69,7 @@ PREEMPTIONS: tuple[Column[PreemptionRow], ...] = (
     ),
     Column("← BY", lambda row: f"← {called(row.by)}", id="by", width=18, flex=1, sort=lambda row: row.by),
     Column("RULE", lambda row: SHORT.get(row.rule, row.rule), id="status", width=12, sort=lambda row: row.rule),
-    Column("PRIO", _priorities, id="priority", width=11, sort=lambda row: row.priority or 0, rank=1),
+    Column("PRIORITY", _priorities, id="priority", width=11, sort=lambda row: row.priority or 0, rank=1),
     Column(
         "LOST",
         lambda row: "–" if row.lost_gpu_hours is None else f"{row.lost_gpu_hours:.1f}h",
@@ -90,10 +90,10 @@ PREEMPTIONS: tuple[Column[PreemptionRow], ...] = (
         rank=2,
     ),
     Column(
-        "TOOK",
+        "TERMINATION",
         _took,
         id="took",
-        width=5,
+        width=11,
         align="right",
         sort=lambda row: row.latency or 0,
         down=True,
@@ -101,7 +101,7 @@ PREEMPTIONS: tuple[Column[PreemptionRow], ...] = (
     ),
     Column("", _nth, id="times", width=3, sort=lambda row: row.nth, down=True),
 )
-"""LOST is in GPU-hours, TOOK is from the choice of the victim until it was gone."""
+"""LOST is in GPU-hours; TERMINATION is the time from the preemption until the victim was gone."""
 
 
 def preemption_columns(rows: Sequence[PreemptionRow]) -> tuple[Column[PreemptionRow], ...]:

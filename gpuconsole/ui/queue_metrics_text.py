@@ -1,4 +1,4 @@
-"""Kueue's own metrics of a ClusterQueue as lines, each beside what we count."""
+"""Lines with Kueue's own metrics of a ClusterQueue, each beside the console's count."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ WIDTH = 24
 
 
 def metrics_lines(metrics: QueueMetrics, both: Sequence[Counted], now: Time) -> list[Painted]:
-    """Nothing where nobody is asked."""
+    """The lines; none without a source of metrics."""
     if metrics.trouble:
         return [BLANK, heading("Kueue's metrics"), line((f"  {metrics.trouble}", "fault"))]
     if not metrics.source:
@@ -20,10 +20,10 @@ def metrics_lines(metrics: QueueMetrics, both: Sequence[Counted], now: Time) -> 
     lines = [BLANK, heading("Kueue's metrics"), line((f"  {age}", "dim"))]
     lines += [_counted(one) for one in both]
     if metrics.inadmissible is not None:
-        lines.append(field("Of those, parked", f"{metrics.inadmissible:,.0f}", width=WIDTH))
+        lines.append(field("Inadmissible of these", f"{metrics.inadmissible:,.0f}", width=WIDTH))
     if metrics.wait_median is not None and metrics.wait_p95 is not None:
-        waits = f"half within {_span(metrics.wait_median)}, 95 % within {_span(metrics.wait_p95)}, {_when(metrics)}"
-        lines.append(field("Waited for admission", waits, width=WIDTH))
+        waits = f"p50 {_span(metrics.wait_median)}, p95 {_span(metrics.wait_p95)}, {_when(metrics)}"
+        lines.append(field("Admission wait time", waits, width=WIDTH))
     if metrics.evicted:
         said = ", ".join(f"{reason} {count:,.0f}" for reason, count in sorted(metrics.evicted.items()))
         lines.append(field("Evicted", f"{said}, {_when(metrics)}", width=WIDTH))
@@ -31,15 +31,15 @@ def metrics_lines(metrics: QueueMetrics, both: Sequence[Counted], now: Time) -> 
 
 
 def _counted(one: Counted) -> Painted:
-    text = f"{one.theirs:,.0f}" if one.same else f"{one.theirs:,.0f} · we count {one.ours:,.0f}"
+    text = f"{one.theirs:,.0f}" if one.same else f"{one.theirs:,.0f} · console counts {one.ours:,.0f}"
     return field(one.name, text, "" if one.same else "held", width=WIDTH)
 
 
 def _when(metrics: QueueMetrics) -> str:
     span = metrics.time - metrics.since
     if not metrics.since:
-        return "since its manager started"
-    return "in the last hour" if span == HOUR else f"since its manager started {format_span(span)} ago"
+        return "since Kueue's manager started"
+    return "in the last hour" if span == HOUR else f"since Kueue's manager started {format_span(span)} ago"
 
 
 def _span(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""A few lines on one queue: what is wrong with it, what it could take, its limits and its policy."""
+"""Lines about one queue: its problems, available quota, limits and policy."""
 
 from collections.abc import Sequence
 
@@ -22,20 +22,20 @@ KINDS = {
     NodeKind.NAMESPACE: "namespace",
 }
 KUEUES = (NodeKind.COHORT, NodeKind.CLUSTER_QUEUE, NodeKind.LOCAL_QUEUE)
-"""What Kueue rules; the others can only be looked at."""
+"""Kinds that belong to Kueue; the others are shown only."""
 
 
 def about(row: TreeRow, quotas: Sequence[UsableQuota] = (), now: Time = 0, shut: str = "") -> tuple[Cell, ...]:
-    """A few lines on the queue under the cursor: what is wrong, its available quota per flavor, its limits, its policy.
+    """Lines about the queue under the cursor: problems, available quota per flavor, limits, policy.
 
-    `quotas` are those of a ClusterQueue; `shut` says why it, or the LocalQueue, admits nobody, if so.
+    `quotas` are those of a ClusterQueue; `shut` says why it, or the LocalQueue, admits no workloads, if so.
     """
     node, use, resource = row.node, row.use, row.resource
     kind = KINDS[node.kind]
     shown = [one for one in quotas if resource in (GPUS, one.resource) and not row.flavor]
     could = _shut(row, shut) if shut else _could(row, shown)
     reserved = use.used - use.admitted
-    only = f" · {fmt.amount(resource, reserved)} only reserved" if reserved else ""
+    only = f" · {fmt.amount(resource, reserved)} reserved, not admitted" if reserved else ""
     first: Cell = ((f" {kind} ", "dim"), (node.name, "strong"), (f"  {_subject(row)}: {could}{only}", ""))
     second: Cell = ((f" {_limits(row)}", "dim"),)
     wait = f" {node.pending} pending ({counted(node.pending_gpus, node.unit)})" if node.pending else " none pending"
@@ -48,42 +48,42 @@ def about(row: TreeRow, quotas: Sequence[UsableQuota] = (), now: Time = 0, shut:
 
 
 def _subject(row: TreeRow) -> str:
-    """What the amounts are of: a resource, or the unit of accelerators that are no whole GPUs."""
+    """The unit of the amounts: a resource, or accelerators other than whole GPUs."""
     units = row.resource == GPUS and row.node.unit != WHOLE_GPU.noun
     return f"{row.node.unit}s" if units else fmt.resource(row.resource)
 
 
 def _could(row: TreeRow, quotas: Sequence[UsableQuota]) -> str:
-    """What could be admitted now, flavor by flavor, and what of it the pending workloads would use."""
+    """The quota available now, by flavor, and how much of it pending workloads could use."""
     resource, use = row.resource, row.use
     flavors: Sequence[UsableQuota | QuotaUse] = [
         one for one in quotas or row.node.flavors if not row.flavor and _counts(row, one.resource)
     ]
     if len(flavors) < 2:
-        could = f"could take {fmt.amount(resource, use.available)} now, {fmt.amount(resource, use.potential)} at most"
+        could = f"available {fmt.amount(resource, use.available)}, max {fmt.amount(resource, use.potential)}"
     else:
-        could = f"could take now {', '.join(_flavor(one, flavors) for one in flavors)}"
+        could = f"available {', '.join(_flavor(one, flavors) for one in flavors)}"
     if row.node.kind is not NodeKind.CLUSTER_QUEUE or not row.node.pending or not quotas:
         return could
     useful = ", ".join(f"{_name(one, quotas)} {fmt.amount(one.resource, one.usable)}" for one in quotas if one.usable)
-    return f"{could} · pending workloads could use {useful or 'none of it'}"
+    return f"{could} · usable by pending workloads: {useful or 'none'}"
 
 
 def _shut(row: TreeRow, why: str) -> str:
-    """What could be admitted, flavor by flavor, if it admitted anybody."""
+    """The reason why it admits no workloads, and its max quota by flavor."""
     flavors = [one for one in row.node.flavors if not row.flavor and _counts(row, one.resource)]
     most = [f"{_name(one, flavors)} {fmt.amount(one.resource, one.potential)}" for one in flavors]
     whole = fmt.amount(row.resource, row.use.potential)
-    return f"could take nothing now: {why}; at most {', '.join(most) if len(most) > 1 else whole}"
+    return f"admits no workloads: {why}; max {', '.join(most) if len(most) > 1 else whole}"
 
 
 def _flavor(one: UsableQuota | QuotaUse, others: Sequence[UsableQuota | QuotaUse]) -> str:
     available, most = fmt.amount(one.resource, one.available), fmt.amount(one.resource, one.potential)
-    return f"{_name(one, others)} {available} (at most {most})"
+    return f"{_name(one, others)} {available} (max {most})"
 
 
 def _name(one: UsableQuota | QuotaUse, others: Sequence[UsableQuota | QuotaUse]) -> str:
-    """The flavor, with the resource where it has quota of several of those that are shown."""
+    """The flavor, with the resource where it has quota for several of those shown."""
     alone = sum(other.flavor == one.flavor for other in others) == 1
     return one.flavor if alone else f"{one.flavor} {fmt.resource(one.resource)}".strip()
 
@@ -101,10 +101,10 @@ def _limits(row: TreeRow) -> str:
     if row.node.kind not in KUEUES:
         resource, use = row.resource, row.use
         deserves = {NodeKind.VOLCANO_QUEUE: "deserves", NodeKind.KAI_QUEUE: "quota"}.get(row.node.kind, "may have")
-        most = f" · at most {fmt.amount(resource, use.potential)}" if use.potential != use.nominal else ""
+        most = f" · max {fmt.amount(resource, use.potential)}" if use.potential != use.nominal else ""
         return f"{deserves} {fmt.amount(resource, use.nominal)}{most} · {row.node.policy}"
     if row.node.kind is NodeKind.LOCAL_QUEUE:
-        return "it owns no quota; its ClusterQueue does"
+        return "no quota of its own: uses that of its ClusterQueue"
     uses = [row.use] if row.flavor else [use for use in row.node.flavors if _counts(row, use.resource)]
     parts = [
         f"borrowing limit {_by_flavor(uses, [use.borrowing_limit for use in uses])}",
@@ -114,7 +114,7 @@ def _limits(row: TreeRow) -> str:
 
 
 def _by_flavor(uses: Sequence[QuotaUse], limits: Sequence[int | None]) -> str:
-    """The limits of several flavors one by one: a limit binds in its flavor, and none adds up with another's."""
+    """The limits of several flavors one by one: a limit holds for its flavor alone."""
     told = [fmt.limit(use.resource, limit) for use, limit in zip(uses, limits, strict=True)]
     if len(uses) < 2 or all(limit is None for limit in limits):
         return told[0] if told else fmt.limit("", None)

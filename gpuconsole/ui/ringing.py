@@ -1,4 +1,4 @@
-"""Timers that ring once do ring, however late."""
+"""One-shot timers that run even when they are late."""
 
 from textual.message_pump import MessagePump
 from textual.timer import Timer, TimerCallback

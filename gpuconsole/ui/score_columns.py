@@ -1,4 +1,4 @@
-"""The table of filters and scores of one pod: its columns, one for each plugin that scores, and words about a node."""
+"""Columns of the scheduling scores of one pod, one for each score plugin, and lines about a node."""
 
 from collections.abc import Sequence
 
@@ -20,17 +20,17 @@ LONGEST = 9
 
 
 def short(plugin: str) -> str:
-    """A plugin's name for the head of a column."""
+    """A plugin's name, short enough for a column head."""
     return SHORT.get(plugin, plugin)[:LONGEST]
 
 
 def verdict(row: NodeRow) -> Cell:
-    """Chosen, as good, refused and by what, or not looked at."""
+    """Chosen, feasible, refused with the plugin, or not evaluated."""
     if row.chosen:
         return (("● chosen", "running"),)
     if not row.fits:
         return ((f"{GLYPHS['fault']} {row.refusal}", "fault"),)
-    return (("○ fits", "good"),) if row.sampled else (("○ not looked at: enough others fit", "dim"),)
+    return (("○ feasible", "good"),) if row.sampled else (("○ not evaluated (enough feasible nodes)", "dim"),)
 
 
 def _order(row: NodeRow) -> tuple[bool, bool, int]:
@@ -38,7 +38,7 @@ def _order(row: NodeRow) -> tuple[bool, bool, int]:
 
 
 def score_columns(table: ScoreTable) -> tuple[Column[NodeRow], ...]:
-    """Node, verdict, total, and the weighted score of each plugin, dim where the pod asks nothing of it."""
+    """Node, verdict, total, and the weighted score of each plugin, dim where the plugin skipped the pod."""
     return (
         Column("NODE", lambda row: row.node, id="name", width=14, flex=2, sort=lambda row: row.node),
         Column("VERDICT", verdict, id="status", width=20, flex=4, sort=_order, down=True),
@@ -71,22 +71,26 @@ def _plugin(index: int, column: ScoreColumn) -> Column[NodeRow]:
 
 
 def best_first(rows: Sequence[NodeRow]) -> list[NodeRow]:
-    """The chosen node, those that fit from the highest score down, then those that are refused."""
+    """The chosen node, feasible nodes by descending score, then refused nodes."""
     return sorted(rows, key=lambda row: (not row.chosen, not row.fits, -row.total))
 
 
 def summary(table: ScoreTable) -> Painted:
-    """What the scheduler would do."""
+    """The scheduler's choice."""
     fits = sum(row.fits for row in table.rows)
     head: Painted = ((f" {table.pod} ", "title"), (f" {table.scheduler}: ", "dim"))
     if not table.chosen:
-        return (*head, (f"no node of {fmt.number(len(table.rows))} fits", "fault"))
-    tie = f", or by lot {', '.join(table.tie[:3])}{' …' if len(table.tie) > 3 else ''}" if table.tie else ""
-    return (*head, (table.chosen, "strong"), (f"{tie}; {fits} of {fmt.number(len(table.rows))} nodes fit", ""))
+        return (*head, (f"none of {fmt.number(len(table.rows))} nodes is feasible", "fault"))
+    tie = (
+        f" (tie broken at random with {', '.join(table.tie[:3])}{' …' if len(table.tie) > 3 else ''})"
+        if table.tie
+        else ""
+    )
+    return (*head, (table.chosen, "strong"), (f"{tie}; {fits} of {fmt.number(len(table.rows))} nodes are feasible", ""))
 
 
 def about(table: ScoreTable, row: NodeRow) -> tuple[Cell, ...]:
-    """The node under the cursor: how each score came about, or every filter that refuses it."""
+    """The node under the cursor: the calculation of each score, or every filter that refuses it."""
     head: Cell = ((f" {row.node}  ", "strong"), *verdict(row))
     if not row.fits:
         refused = zip(table.filters, row.verdicts, strict=False)

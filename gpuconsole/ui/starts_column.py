@@ -1,4 +1,4 @@
-"""When what waits should start, as a column of the workloads table."""
+"""The column of estimated starts in the workloads table."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ _WAITING = (Phase.PENDING, Phase.QUOTA_RESERVED)
 
 
 def starts_column(newest: Callable[[], Outlook], now: Callable[[], Time]) -> Column[WorkloadRow]:
-    """The column; it is read from the newest outlook while drawing. What is over by now is not shown any more."""
+    """The 80% interval of the start; it reads the newest estimates while drawing and hides expired ones."""
 
     def cell(row: WorkloadRow) -> Cell:
         found = newest().estimates.get(row.key)
@@ -27,4 +27,4 @@ def starts_column(newest: Callable[[], Outlook], now: Callable[[], Time]) -> Col
         found = newest().estimates.get(row.key) if row.phase in _WAITING else None
         return (False, found.horizon if found.beyond else found.median) if found is not None else (True, 0)
 
-    return Column("STARTS 80 %", cell, id="starts", width=12, flex=1, sort=order, rank=3)
+    return Column("EST. START", cell, id="starts", width=12, flex=1, sort=order, rank=3)

@@ -1,4 +1,4 @@
-"""Job templates of the submit form: the kinds of jobs that it offers, and the sizes that they start from.
+"""Job templates of the submit form, with their default sizes.
 
 To add a template, write one function from `Request` to a manifest in `template_jobs`, and add one line to `TEMPLATES`.
 """
@@ -34,7 +34,7 @@ from gpuconsole.ui.template_jobs import (
 
 
 class Template(Struct, frozen=True, kw_only=True):
-    """A kind of job that the form offers, with the sizes that it starts from."""
+    """A kind of job that the form offers, with its default sizes."""
 
     id: str
     title: str
@@ -42,11 +42,11 @@ class Template(Struct, frozen=True, kw_only=True):
     gpus: int
     pods: int
     duration: Span | None = None
-    """None for what never ends."""
+    """None for services, which never end."""
     checkpoint: Span | None = None
 
     def text(self, request: Request) -> str:
-        """The manifest as YAML, as the preview shows it; behind the template of the claims if pods claim devices."""
+        """The manifest as YAML, after the ResourceClaimTemplate if pods claim devices."""
         manifests = [claim_template(request)] if claims_devices(request) else []
         return yaml.safe_dump_all([*manifests, self.build(request)], sort_keys=False, allow_unicode=True, width=1000)
 
@@ -93,7 +93,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(id="raycluster", title="Ray: cluster of 4 workers", build=ray_cluster, gpus=1, pods=4),
     Template(id="mpi", title="Distributed: MPIJob 4 × 8", build=mpi, gpus=8, pods=4, duration=6 * HOUR),
     Template(id="trainjob", title="Distributed: TrainJob 2 × 8", build=train_job, gpus=8, pods=2, duration=6 * HOUR),
-    Template(id="nightly", title="Nightly: CronJob at two", build=cron_job, gpus=8, pods=1, duration=3 * HOUR),
+    Template(id="nightly", title="Nightly: CronJob at 02:00", build=cron_job, gpus=8, pods=1, duration=3 * HOUR),
     Template(id="volcano", title="Volcano: a gang of 4 × 8", build=volcano, gpus=8, pods=4, duration=6 * HOUR),
 )
 """In the order in which the form offers them."""

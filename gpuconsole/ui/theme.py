@@ -36,11 +36,11 @@ _PLAIN = ("name", "dark", "ansi", "variables", "luminosity_spread", "text_alpha"
 
 
 class ThemeError(ValueError):
-    """A theme file cannot be used; the text names the file, what is wrong and what would be right."""
+    """A theme file is invalid; the message names the file, the problem and the fix."""
 
 
 def load_theme(path: Path) -> Theme:
-    """Read one theme. Raises ThemeError for unknown keys, missing roles and colours that are none."""
+    """Read one theme. Raises ThemeError for unknown keys, missing roles and invalid colours."""
     try:
         document = read_yaml(path.read_text(encoding="utf-8")).value
     except FormError as error:
@@ -48,7 +48,7 @@ def load_theme(path: Path) -> Theme:
     except (OSError, UnicodeDecodeError) as error:
         raise ThemeError(f"{path}: cannot be read: {error}") from error
     if not isinstance(document, dict):
-        raise ThemeError(f"{path}: a theme is a mapping with name, primary, variables …")
+        raise ThemeError(f"{path}: not a theme: it must be a mapping with name, primary and variables")
     _check_keys(path, document)
     _check_colours(path, document)
     theme = Theme(**document)
@@ -60,16 +60,16 @@ def load_themes(folder: Path) -> list[Theme]:
     """Read all themes of a folder, dark ones first. Raises ThemeError, also where there is none."""
     themes = [load_theme(path) for path in sorted(folder.glob("*.yaml"))]
     if not themes:
-        raise ThemeError(f"{folder}: no theme; each is one YAML file")
+        raise ThemeError(f"{folder}: no themes; add one YAML file per theme")
     return sorted(themes, key=lambda theme: (not theme.dark, theme.name))
 
 
 def _check_keys(path: Path, document: dict[Any, Any]) -> None:
     unknown = sorted(str(key) for key in document if key not in _FIELDS)
     if unknown:
-        raise ThemeError(f"{path}: unknown {_names(unknown)}; a theme knows {_names(sorted(_FIELDS))}")
+        raise ThemeError(f"{path}: unknown {_names(unknown)}; known keys: {_names(sorted(_FIELDS))}")
     if not isinstance(document.get("name"), str) or not isinstance(document.get("primary"), str):
-        raise ThemeError(f"{path}: name and primary are needed")
+        raise ThemeError(f"{path}: name and primary are required")
     variables = document.get("variables")
     missing = [name for name in COLOURS if not isinstance(variables, dict) or name not in variables]
     if missing:
@@ -83,7 +83,7 @@ def _check_colours(path: Path, document: dict[Any, Any]) -> None:
         try:
             Color.parse(str(value))
         except ColorParseError as error:
-            raise ThemeError(f"{path}: {key}: {value!r} is no colour; write it as '#5f87d7' or a name") from error
+            raise ThemeError(f"{path}: {key}: {value!r} is not a colour; use '#5f87d7' or a colour name") from error
 
 
 def _names(names: Iterable[str]) -> str:

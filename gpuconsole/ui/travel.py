@@ -1,8 +1,8 @@
-"""The way between views: back, forward, and to the last one."""
+"""Navigation history of views: back, forward, and to the last one."""
 
 
 class Travel:
-    """Which views were open, in turn, and which of them is now. Mutates."""
+    """The views that were open, in order, and the current one. Mutates."""
 
     def __init__(self, start: str) -> None:
         self._visited = [start]
@@ -13,13 +13,13 @@ class Travel:
         return self._visited[self._at]
 
     def go(self, view: str) -> None:
-        """Open a view from here; what was ahead is forgotten."""
+        """Open a view from here; the forward history is dropped."""
         if view != self.here:
             self._visited[self._at + 1 :] = [view]
             self._at += 1
 
     def step(self, views: int) -> str | None:
-        """Go back (negative) or forward; None, and nothing happens, where there is no view."""
+        """Go back (negative) or forward; None without a view there."""
         if not 0 <= self._at + views < len(self._visited):
             return None
         self._at += views
@@ -27,6 +27,6 @@ class Travel:
 
     @property
     def last(self) -> str | None:
-        """The view that was open last, other than this one."""
+        """The previously open view."""
         before = (*self._visited[: self._at][::-1], *self._visited[self._at + 1 :])
         return next((view for view in before if view != self.here), None)

@@ -1,4 +1,4 @@
-"""Textual's app where this console needs it otherwise: when it paints, how long a notice stays, where errors go."""
+"""Changes to Textual's app: when it paints, how long a notification stays, where errors are logged."""
 
 import io
 import logging
@@ -20,7 +20,7 @@ FRAME = 0.001
 
 
 class TunedApp(Ringing, App[None]):
-    """An app that paints as soon as it can, and once."""
+    """An app that paints as soon as possible, and once."""
 
     def _build_driver(self, headless: bool, inline: bool, mouse: bool, size: tuple[int, int] | None) -> Driver:
         """Textual's writer ends with the first error of a terminal, and then nothing else can."""

@@ -1,4 +1,4 @@
-"""What is inside a node, drawn: GPUs by NVLink domain, MIG instances by the slices that they cover, owners."""
+"""Columns and drawings of a node's GPUs: NVLink domains, MIG instances with their slices, workloads."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -17,20 +17,21 @@ from gpuconsole.ui.telemetry_text import NO_TRENDS, NOT_MEASURED, Measured, meas
 def unit_columns(
     inside: Inside | None, now: int, measured: Measured = NOT_MEASURED, trends: Trends = NO_TRENDS
 ) -> tuple[Column[Unit], ...]:
-    """The columns of one node's units; the links are told of what is under the cursor, too."""
+    """The columns of one node's GPUs, MIG instances or replicas."""
     parts = inside is not None and any(unit.part != WHOLE for unit in inside.units)
     divided = inside is not None and inside.slices > 0
     columns: tuple[Column[Unit], ...] = (
         Column("GPU", lambda unit: gpu_number(unit.gpu), id="gpu", width=4, align="right", sort=lambda unit: unit.gpu),
     )
     if parts and inside is not None:
-        title = "DEVICE" if all(unit.cell.device for unit in inside.units) else "PART"
+        title = "MIG PROFILE" if divided else "REPLICA"
+        title = "DEVICE" if all(unit.cell.device for unit in inside.units) else title
         columns += (Column(title, lambda unit: unit.part, id="part", width=11, sort=lambda unit: unit.part),)
     if divided and inside is not None:
         slices = inside.slices
         columns += (Column("SLICES", lambda unit: spans(unit, slices), width=8),)
     columns += (
-        Column("STATE", _state, id="status", width=14, sort=lambda unit: unit.cell.state),
+        Column("STATE", _state, id="status", width=15, sort=lambda unit: unit.cell.state),
         Column(
             "WORKLOAD",
             lambda unit: called(unit.cell.workload or unit.cell.pod),
@@ -82,7 +83,7 @@ def _group(title: str, groups: Groups) -> Column[Unit]:
 
 
 def _pod(unit: Unit) -> str:
-    """Its pod; `~` says that nobody knows which of the node's GPUs that one has."""
+    """Its pod; `~` marks a pod whose GPU on the node is unknown."""
     return f"~ {unit.cell.pod}" if unit.cell.assumed else unit.cell.pod
 
 
@@ -91,7 +92,7 @@ def _state(unit: Unit) -> Cell:
 
 
 def spans(unit: Unit, slices: int) -> Painted:
-    """Which memory slices of its GPU a unit covers: `··▣▣····`."""
+    """The memory slices of its GPU that a unit covers: `··▣▣····`."""
     glyph = GLYPHS[unit.cell.state]
     before, after = unit.start, max(0, slices - unit.start - unit.span)
     return (("·" * before, "dim"), (glyph * unit.span, str(unit.cell.state)), ("·" * after, "dim"))
@@ -110,7 +111,7 @@ def domains(inside: Inside) -> Painted:
 
 
 def layout(units: Sequence[Unit], slices: int) -> Painted:
-    """One divided GPU, four cells a slice: `▣1g ○1g ▣2g──── ○4g────────────`; `·` is what no instance covers."""
+    """One MIG GPU, four cells a slice: `▣1g ○1g ▣2g──── ○4g────────────`; `·` is not covered by an instance."""
     pieces: list[Piece] = []
     place = 0
     for unit in units:
@@ -124,7 +125,7 @@ def layout(units: Sequence[Unit], slices: int) -> Painted:
 
 
 def about(inside: Inside, teams: Iterable[Team]) -> tuple[Cell, ...]:
-    """The node's hardware in a line, who has how many parts of GPUs, and how fast pods that work together talk."""
+    """The node's hardware, the MIG instances by workload, and the links between the GPUs of one workload."""
     memory = f"{inside.memory / 1024:.0f} GiB each" if inside.memory else ""
     model = inside.model or "GPU"
     model += f" ×{inside.gpus}" if inside.gpus else ""
@@ -136,17 +137,17 @@ def about(inside: Inside, teams: Iterable[Team]) -> tuple[Cell, ...]:
 
 
 def _guessed(inside: Inside) -> Iterator[Cell]:
-    """`MIG 1g.10gb instances: 4 of 7 in use: research/tune 3, prod/serve 1`, and that nobody says which."""
+    """`MIG 1g.10gb instances: 4 of 7 in use: research/tune 3, prod/serve 1`, where the instances are unknown."""
     uses = guessed_uses(inside)
     for use in uses:
         names = ", ".join(f"{called(owner)} {count}" for owner, count in use.owners.items())
         yield ((f"   {use.unit.noun}s: {use.used} of {use.total} in use: ", "dim"), (names, "strong"))
     if uses:
-        yield (("   ~ which of these a pod has is not known: the cluster does not say", "dim"),)
+        yield (("   ~ unknown which one a pod uses: the cluster does not report it", "dim"),)
 
 
 def links(inside: Inside, unit: Unit) -> Cell:
-    """How a GPU is joined to the others of its node."""
+    """The links of a GPU to the others of its node."""
     wiring = inside.wiring
     if wiring is None or not 0 <= unit.gpu < len(wiring.nvlink):
         return ""
@@ -159,7 +160,7 @@ def links(inside: Inside, unit: Unit) -> Cell:
 
 
 def runs(numbers: Sequence[int]) -> str:
-    """`0-3,6`: numbers with runs drawn together."""
+    """`0-3,6`: numbers with ranges collapsed."""
     parts = []
     for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
         members = [number for _, number in run]
@@ -168,6 +169,6 @@ def runs(numbers: Sequence[int]) -> str:
 
 
 def owners(units: Iterable[Unit]) -> Painted:
-    """Who owns parts of a GPU."""
+    """The workloads on a GPU."""
     names = dict.fromkeys(called(unit.cell.workload or unit.cell.pod) for unit in units if unit.cell.pod)
-    return join([((name, "strong"),) for name in names]) or (("nobody", "dim"),)
+    return join([((name, "strong"),) for name in names]) or (("none", "dim"),)

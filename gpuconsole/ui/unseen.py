@@ -1,6 +1,6 @@
-"""What is not read yet is not missing: queues and troubles while a cluster is read for the first time.
+"""Hides problems of queues that only seem to be missing while a cluster is still being loaded.
 
-What may not be read at all is told by the answers themselves (`Snapshot.seen`).
+Objects that are not visible (RBAC) are handled by the answers themselves (`Snapshot.seen`).
 """
 
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ from gpuconsole.services.status import Status
 
 
 def honest_queues(roots: Sequence[QuotaNode], status: Status) -> Sequence[QuotaNode]:
-    """The trees without LocalQueues that have none above them, as long as their ClusterQueues may come."""
+    """The queue trees, without LocalQueues whose ClusterQueue may still be loading."""
     return [root for root in roots if not _alone(root)] if status.loading else roots
 
 
 def kueue_troubles(status: Status) -> list[Attention]:
-    """What is wrong with Kueue itself, as lines of the list of troubles."""
+    """Problems of Kueue itself, for the list of problems."""
     return [Attention(trouble=Trouble.KUEUE, text=one.text, key=one.mark.split(" for ")[0]) for one in status.kueue]
 
 
 def honest_troubles(troubles: Sequence[Attention], roots: Sequence[QuotaNode], status: Status) -> Sequence[Attention]:
-    """The troubles without those of LocalQueues whose ClusterQueue is not read yet."""
+    """The problems, without those of LocalQueues whose ClusterQueue is not loaded yet."""
     if not status.loading:
         return troubles
     alone = {root.name for root in roots if _alone(root)}

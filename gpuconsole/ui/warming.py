@@ -1,4 +1,4 @@
-"""Imports and makes the screens that nobody opened yet, one by one while nothing else happens: no key waits for that.
+"""Imports and mounts unopened screens one by one while the console is idle, so that no key waits for that.
 
 A screen that was never in front costs 30 to 250 ms of styles, layout and first answer; afterwards it is shown from what
 it knows. While it is hidden it costs nothing: only the screen in front is told of new data.
@@ -18,7 +18,7 @@ PAUSE = 0.15
 
 
 class Warming:
-    """Mounts modes of an app, the first that is wanted first. Mutates."""
+    """Mounts the modes of an app in the background, the most likely one first. Mutates."""
 
     def __init__(
         self,

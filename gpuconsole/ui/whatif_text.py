@@ -1,4 +1,4 @@
-"""What a what-if says before it runs, and what it found: what becomes of what was asked for, who pays, the numbers."""
+"""Lines of a what-if: its introduction, and its result with outcomes, evictions and the table of numbers."""
 
 from collections.abc import Sequence
 
@@ -16,55 +16,55 @@ from gpuconsole.ui.paint import GLYPHS, Painted
 from gpuconsole.ui.widgets.textpane import BLANK, heading, line
 
 LABEL, CELL = 22, 13
-ALONE = "without", "with"
-"""What the two futures are called where changes are compared with none."""
+ALONE = "baseline", "changed"
+"""Names of the two forks where changes are compared with the unchanged cluster."""
 MOST = 12
-"""So many victims and shifted workloads are listed."""
+"""Most victims and shifted workloads that are listed."""
 INTRODUCTION: tuple[Painted, ...] = (
     BLANK,
-    line("  Nothing to try yet. The cluster is never changed from here."),
+    line("  No changes yet. A what-if never touches the cluster."),
     BLANK,
-    line(("  a  ", "key"), "adds a change: a manifest, a stop, a priority, a quota, a node that is lost"),
-    line(("  8  ", "key"), "opens the submit form; ", ("ctrl+o", "key"), " there brings the job here"),
-    line(("  i  ", "key"), "on any workload, node or queue brings it here"),
-    line(("  ⏎  ", "key"), "runs the fork and the original to the horizon, and compares them"),
-    line(("  t  ", "key"), "lets time pass before the changes that follow"),
-    line(("  b  ", "key"), "puts the changes aside as A, and compares others with them"),
-    line(("  p  ", "key"), "finds what would let the jobs among them run in time"),
-    line(("  W  ", "key"), "writes them to a file, for ", ("gpuconsole whatif -f", "strong")),
+    line(("  a  ", "key"), "add a change: manifest, stop, priority, quota, node failure"),
+    line(("  8  ", "key"), "open the submit form; ", ("ctrl+o", "key"), " there adds the job here"),
+    line(("  i  ", "key"), "on any workload, node or queue adds a change of it here"),
+    line(("  ⏎  ", "key"), "simulate baseline and changes to the horizon, and compare"),
+    line(("  t  ", "key"), "add a delay before the next changes"),
+    line(("  b  ", "key"), "save as A, then build B to compare"),
+    line(("  p  ", "key"), "find changes that let the submitted jobs run in time"),
+    line(("  W  ", "key"), "write the changes to a file for ", ("gpuconsole whatif -f", "strong")),
 )
-"""What it says before there is a change."""
+"""Shown before there is a change."""
 PUT_ASIDE: tuple[Painted, ...] = (
     BLANK,
-    line("  What is added now is B, and is compared with A."),
+    line("  New changes form B, which is compared with A."),
     BLANK,
-    line(("  a  ", "key"), "adds a change to B"),
-    line(("  b  ", "key"), "takes A up again, to change it or to compare it with nothing"),
+    line(("  a  ", "key"), "add a change to B"),
+    line(("  b  ", "key"), "edit A again, or compare it with the baseline"),
 )
-"""What it says before there is a change of B."""
+"""Shown before there is a change in B."""
 
 
 def result_lines(result: WhatIf, names: tuple[str, str] = ALONE, within: str = "before the horizon") -> list[Painted]:
-    """The whole answer, the verdict first; `names` are those of the two futures, `within` how far they went."""
+    """The whole result, verdict first; `names` are those of the two forks, `within` names their horizon."""
     lines = [line(("VERDICT  ", "dim"), (named(verdict(result, within)), "strong")), BLANK]
     lines += [line((f"{GLYPHS['fault']} refused: {text}", "fault")) for text in result.refused]
-    lines += [line((f"so already: {named(text)}", "dim")) for text in result.so_already]
+    lines += [line((f"no change: {named(text)}", "dim")) for text in result.so_already]
     lines += [
-        line((f"{GLYPHS['fault']} {one.queue} admits nobody: {one.why}", "fault")) for one in result.closed[:MOST]
+        line((f"{GLYPHS['fault']} {one.queue} admits no workloads: {one.why}", "fault")) for one in result.closed[:MOST]
     ]
     lines += _more(len(result.closed))
     for outcome in result.outcomes:
         lines += _outcome(outcome, result.time, within, rests_on(result))
     for outcome in result.against:
         lines += [line((f"{names[0]}:", "dim")), *_outcome(outcome, result.time, within)]
-    only = "without it" if names == ALONE else f"in {names[0]}"
+    only = "" if names == ALONE else f" (only in {names[0]})"
     lines += _evicted("Direct victims", result.victims, result.time, within)
-    lines += _evicted("Evicted itself", result.own_evictions, result.time, within)
+    lines += _evicted("Evictions of submitted jobs", result.own_evictions, result.time, within)
     lines += _evicted("Knock-on evictions", result.knock_on, result.time, within)
-    lines += _evicted(f"Evicted only {only}", result.spared, result.time, within, "good")
+    lines += _evicted(f"Avoided evictions{only}", result.spared, result.time, within, "good")
     lines += [BLANK, *_table(result, names)]
     if result.shifts:
-        lines += [BLANK, heading(f"Others whose admission moves: {len(result.shifts)}")]
+        lines += [BLANK, heading(f"Admission shifted: {len(result.shifts)}")]
         lines += [_shift(shift, result.time, within) for shift in result.shifts[:MOST]]
         lines += _more(len(result.shifts))
     if result.latency:
@@ -77,7 +77,7 @@ def _more(count: int) -> list[Painted]:
 
 
 def _outcome(outcome: Outcome, start: Time, within: str, runs: str = "") -> list[Painted]:
-    """What becomes of one; `runs` say what its ranges rest on."""
+    """The outcome of one workload; `runs` says what its ranges are based on."""
     name = (called(outcome.workload), "strong")
     gpus = f", {counted(outcome.gpus, outcome.unit)}"
     if outcome.admitted is None:
@@ -92,12 +92,12 @@ def _outcome(outcome: Outcome, start: Time, within: str, runs: str = "") -> list
     at = f"+{format_tenths(outcome.admitted - start)}" if ranged else _at(outcome.admitted, start)
     when = f"{gpus}: admitted at {at}{ranged}{where}{nodes}{_starts(outcome, start)}{late}"
     if outcome.admitted < start:
-        when = f"{gpus}: admitted before, since {seconds(outcome.admitted)}{late}"
+        when = f"{gpus}: already admitted, since {seconds(outcome.admitted)}{late}"
     return [line((f"{GLYPHS['good']} ", "good"), name, when), line((f"  {FEASIBLE}{runs}", "dim"))]
 
 
 def _starts(outcome: Outcome, start: Time) -> str:
-    """When it starts, where that is a range."""
+    """The start, where it is a range."""
     runs = in_runs(outcome.started_range, start)
     return f", starts at {_at(outcome.started, start)}{runs}" if runs and outcome.started is not None else ""
 
@@ -105,7 +105,7 @@ def _starts(outcome: Outcome, start: Time) -> str:
 def _evicted(
     title: str, workloads: Sequence[EvictedWorkload], start: Time, within: str, role: str = "victim"
 ) -> list[Painted]:
-    """One line per workload below a title with the number of evictions; nothing where there is none."""
+    """A title with the number of evictions, and a line per workload; none without evictions."""
     if not workloads:
         return []
     times = sum(one.evictions for one in workloads)
@@ -118,7 +118,7 @@ def _evicted_line(one: EvictedWorkload, start: Time, within: str, role: str) -> 
     times = (
         f", {one.evictions} times from {_at(one.first, start)}" if one.evictions > 1 else f" at {_at(one.first, start)}"
     )
-    cost = f"{counted(one.gpus, one.unit)}{times}, {one.lost_gpu_hours:.1f} GPU-h lost ({fmt.money(one.cost)})"
+    cost = f"{counted(one.gpus, one.unit)}{times}, {one.lost_gpu_hours:.1f} GPU-hours lost ({fmt.money(one.cost)})"
     more = f" and {len(one.by) - 1} more" if len(one.by) > 1 else ""
     by = f" by {called(one.by[0])}{more}" if one.by else ""
     back = f"restarts at {_at(one.returns, start)}" if one.returns is not None else f"does not restart {within}"
@@ -127,7 +127,7 @@ def _evicted_line(one: EvictedWorkload, start: Time, within: str, role: str) -> 
 
 
 def _freed(one: EvictedWorkload, start: Time) -> str:
-    """When quota and nodes are free after the first eviction, where that is known."""
+    """When the first eviction frees quota and nodes, where known."""
     times = (("quota released", one.released), ("pods gone", one.pods_gone))
     told = [f"{what} at +{format_tenths(time - start)}" for what, time in times if time is not None]
     return f"{', '.join(told)}; " if told else ""
@@ -160,27 +160,27 @@ def _table(result: WhatIf, names: tuple[str, str]) -> list[Painted]:
     rows += [
         BLANK,
         _row("", "", f"{names[0]}, {end}", f"{names[1]}, {end}", "difference", role="dim"),
-        _row("median wait", "", _span(result.median_wait_without), _span(result.median_wait), _longer(result)),
-        _row("wait of 95 %", "", _span(result.p95_wait_without), _span(result.p95_wait), ""),
-        _still("wait for quota", result.waiting_without, result.waiting),
-        *_besides("… for checks", result.checking_without, result.checking),
-        *_besides("… for nodes", result.placeless_without, result.placeless),
-        _hours("GPU-hours held", result.gpu_hours_without, result.gpu_hours),
-        _row("fairness", "", _index(result.fairness_without), _index(result.fairness), ""),
-        _money("nodes, an hour", result.hourly_without, result.hourly),
-        _hours("work lost", result.lost_gpu_hours_without, result.lost_gpu_hours, " GPU-h"),
-        _money("its cost", result.cost_without, result.cost),
+        _row("wait p50", "", _span(result.median_wait_without), _span(result.median_wait), _longer(result)),
+        _row("wait p95", "", _span(result.p95_wait_without), _span(result.p95_wait), ""),
+        _still("pending on quota", result.waiting_without, result.waiting),
+        *_besides("… on admission checks", result.checking_without, result.checking),
+        *_besides("… on scheduling", result.placeless_without, result.placeless),
+        _hours("GPU-hours allocated", result.gpu_hours_without, result.gpu_hours),
+        _row("fairness index", "", _index(result.fairness_without), _index(result.fairness), ""),
+        _money("node cost per hour", result.hourly_without, result.hourly),
+        _hours("lost work", result.lost_gpu_hours_without, result.lost_gpu_hours, " GPU-h"),
+        _money("cost of lost work", result.cost_without, result.cost),
     ]
     return rows
 
 
 def _still(label: str, without: int, fork: int) -> Painted:
-    """How many wait still."""
+    """The number of workloads that are still pending."""
     return _row(label, "", str(without), str(fork), _signed(fork - without))
 
 
 def _besides(label: str, without: int, fork: int) -> list[Painted]:
-    """Who waits with quota in hand; nothing where nobody does."""
+    """The number of workloads that have quota but do not run; none where both are 0."""
     return [_still(label, without, fork)] if without or fork else []
 
 
@@ -199,11 +199,11 @@ def _queue(queue: QueueChange) -> list[Painted]:
         amounts = (str(queue.borrowed_now), str(queue.borrowed_without), str(queue.borrowed))
         borrowed = [_row(f"  {GLYPHS['borrowed']} borrowed", *amounts, change)]
     share = _row(
-        "  share of potential",
-        f"{queue.share_now:.0f} %",
-        f"{queue.share_without:.0f} %",
-        f"{queue.share:.0f} %",
-        f"{queue.share - queue.share_without:+.0f} %",
+        "  % of max quota",
+        f"{queue.share_now:.0f}%",
+        f"{queue.share_without:.0f}%",
+        f"{queue.share:.0f}%",
+        f"{queue.share - queue.share_without:+.0f}%",
     )
     return [used, *borrowed, share]
 

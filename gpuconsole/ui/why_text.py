@@ -1,4 +1,4 @@
-"""What was tried for a waiting workload, as lines of its pane."""
+"""Lines about a pending workload: the admission attempt, and the changes that would unblock it."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from gpuconsole.ui.widgets.textpane import BLANK, Pick, heading, line
 
 
 def tried_lines(tried: Tried) -> Iterator[Painted]:
-    """The flavors with their modes, and the arithmetic level by level."""
+    """The flavors with their assignment modes, and the quota at each level."""
     for text in flavor_lines(tried.why) if tried.why.considered else tried.why.explanation.lines:
         yield line(f"    {named(text)}")
     for room in tried.why.rooms:
@@ -23,22 +23,20 @@ def tried_lines(tried: Tried) -> Iterator[Painted]:
             yield line((f"    {named(text)}", "" if not number else "dim"))
     told = next((one for one in tried.why.evidence if one.source != "engine"), None)
     if told is not None and told.code not in (tried.why.code, Code.OTHER, *PLACES):
-        yield line(
-            (f"    the cluster has moved on since that was written ({told.code}): {tried.why.code} now", "pending")
-        )
+        yield line((f"    that condition is stale ({told.code}): now {tried.why.code}", "pending"))
 
 
 def pick_of(suggestion: Suggestion) -> str:
-    """What the cursor knows a suggestion by, so that it stays there when more are found."""
+    """The key of a suggestion, so that the cursor stays on it when more are found."""
     return str(suggestion.steps)
 
 
 def unblocking_lines(tried: Tried, snapshot: Snapshot, now: Time) -> Iterator[Painted]:
-    """What would let it in, each of which was tried in a fork."""
+    """Changes that would admit it, each tested in a fork."""
     if tried.suggestions is None:
         return
     yield BLANK
-    yield heading("WOULD UNBLOCK IT")
+    yield heading("WOULD UNBLOCK")
     search = tried.under_way
     found = iter(tried.suggestions.found)
     for mark, text in suggestion_texts(tried.why, tried.suggestions, snapshot):
@@ -50,7 +48,7 @@ def unblocking_lines(tried: Tried, snapshot: Snapshot, now: Time) -> Iterator[Pa
             case "" if search is None:
                 yield line("    ", named(text))
     if search is not None:
-        done = f"{search.done} of {search.of} kinds done, {tried.suggestions.tried} changes tried"
-        yield line((f"  … trying {search.kind}: {done}", "pending"))
+        done = f"{search.done} of {search.of} kinds done, {tried.suggestions.tried} changes tested"
+        yield line((f"  … testing {search.kind}: {done}", "pending"))
         return
-    yield line((f"  {tried.suggestions.tried} changes were tried, {fmt.since(now, tried.time)} ago", "dim"))
+    yield line((f"  {tried.suggestions.tried} changes tested, {fmt.since(now, tried.time)} ago", "dim"))

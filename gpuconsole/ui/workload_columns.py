@@ -1,4 +1,4 @@
-"""The columns of the workloads table."""
+"""Columns of the workloads table."""
 
 from collections.abc import Callable
 
@@ -20,22 +20,22 @@ PHASES: dict[Phase, tuple[str, str]] = {
     Phase.FINISHED: (GLYPHS["good"], "dim"),
     Phase.FAILED: (GLYPHS["fault"], "fault"),
 }
-"""Phase → glyph and role; the word stands beside it, so that neither colour nor glyph is needed alone."""
+"""Phase → glyph and role; the phase is written out too, so that colours are not needed."""
 
 
 def phase_cell(phase: Phase) -> Cell:
     glyph, role = PHASES[phase]
-    # Columns have no room for Kueue's whole word.
+    # The column is too narrow for QuotaReserved.
     return ((f"{glyph} {'reserved' if phase is Phase.QUOTA_RESERVED else phase}", role),)
 
 
 def name_of(row: WorkloadRow) -> str:
-    """Namespace and name, of jobs that no Workload stands for too: their kind has a column."""
+    """Namespace and name, also of jobs without a Workload object; the kind has its own column."""
     return "/".join(called(row.key).split("/")[-2:])
 
 
 def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
-    """The columns; what depends on other workloads and on the time is read from the newest listing while drawing."""
+    """The columns; positions, borrowed GPUs and ages are read from the newest listing while drawing."""
 
     def place(row: WorkloadRow) -> Cell:
         found = newest().place(row)
@@ -47,7 +47,7 @@ def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
 
     def measured(row: WorkloadRow) -> Cell:
         found = newest().sm.get(row.key)
-        return "" if found is None else f"{found:.0f} %"
+        return "" if found is None else f"{found:.0f}%"
 
     def now() -> Time:
         return newest().time
@@ -76,20 +76,20 @@ def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
             sort=lambda row: newest().place(row),
         ),
         Column(
-            "PRIO",
+            "PRIORITY",
             lambda row: str(row.workload.priority),
             id="priority",
-            width=6,
+            width=8,
             align="right",
             sort=lambda row: row.workload.priority,
             down=True,
             rank=1,
         ),
         Column(
-            "GPU×POD",
+            "GPU×PODS",
             lambda row: row.shape,
             id="usage",
-            width=7,
+            width=8,
             align="right",
             sort=lambda row: row.gpus,
             down=True,
@@ -106,10 +106,10 @@ def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
             rank=2,
         ),
         Column(
-            "EVICT",
+            "EVICTIONS",
             lambda row: ((str(row.workload.evictions), "victim"),) if row.workload.evictions else "",
             id="evictions",
-            width=5,
+            width=9,
             align="right",
             sort=lambda row: row.workload.evictions,
             down=True,
@@ -154,5 +154,5 @@ def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
             rank=8,
         ),
         Column("KIND", lambda row: row.kind, id="kind", width=8, sort=lambda row: row.kind, rank=6),
-        Column("KUEUE'S NAME", lambda row: row.workload.name, id="full-name", width=24, rank=9),
+        Column("WORKLOAD NAME", lambda row: row.workload.name, id="full-name", width=24, rank=9),
     )

@@ -1,4 +1,4 @@
-"""Rows of the workloads table: made once for each workload that changed, so that ten thousand of them stay fluid."""
+"""Rows of the workloads table, rebuilt only for workloads that changed, so that 10,000 rows stay fast."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
@@ -33,22 +33,22 @@ ORDER = (
     Phase.FAILED,
     Phase.FINISHED,
 )
-"""What an operator looks at first stands first."""
+"""Phases in the order of the table: those that need attention first."""
 
 
 class WorkloadRow(Struct, frozen=True):
-    """What the table shows of a workload, apart from what changes with the others: its position, what it borrows."""
+    """The table's data of a workload, except what depends on others: its position and borrowed GPUs."""
 
     workload: Workload
     phase: Phase
     gpus: int
-    """Units of any kind that it holds, or asks for."""
+    """Units of any kind that it has quota for, or requests."""
     pods: int
-    """That it has quota for; else that it requests."""
+    """Pods that it has quota for, or requests."""
     requested_pods: int
-    """More than `pods` where it is admitted in part (partial admission)."""
+    """More than `pods` under partial admission."""
     shape: str
-    """GPUs of one pod × pods that have some, such as `8×4`, with other units in short, `1 MIG×4`; else the sum."""
+    """GPUs per pod × pods with GPUs, such as `8×4`, or `1 MIG×4` for other units; else the sum."""
     flavor: str
     kind: str
     reason: str
@@ -56,9 +56,9 @@ class WorkloadRow(Struct, frozen=True):
     """When its present phase began."""
 
     units: Units = NO_UNITS
-    """What `gpus` adds up."""
+    """The units that `gpus` sums up."""
     stands_in: str = ""
-    """Key of the job or the pod itself, where no Workload stands for it."""
+    """Key of the job or pod itself, if it has no Workload object."""
 
     @property
     def key(self) -> str:
@@ -66,7 +66,7 @@ class WorkloadRow(Struct, frozen=True):
 
 
 def make_row(workload: Workload, stands_in: str = "", snapshot: Snapshot = EMPTY) -> WorkloadRow:
-    """Sum a workload of a Snapshot up, or what only looks like one."""
+    """The row of a workload, or of a job or pod without a Workload object."""
     word = phase_of(snapshot, workload)
     holds = workload.admission is not None and workload.reserved
     flavors: dict[str, None] = {}
@@ -95,7 +95,7 @@ def make_row(workload: Workload, stands_in: str = "", snapshot: Snapshot = EMPTY
 
 
 def shape(snapshot: Snapshot, workload: Workload) -> str:
-    """GPUs × pods in a few characters."""
+    """GPUs × pods, short."""
     asked = [
         (template_units(snapshot, workload.namespace, pod_set.template), count)
         for pod_set, count in zip(workload.pod_sets, _counts(workload), strict=True)
@@ -126,7 +126,7 @@ _SHORT = {
     UnitKind.SHARED: " rep",
     UnitKind.DRA: " dev",
 }
-"""Units in the column GPU×POD."""
+"""Units in the column GPU×PODS."""
 
 
 def _since(workload: Workload, word: Phase) -> Time:
@@ -155,7 +155,7 @@ def _moment(workload: Workload, type: str) -> Time:
 
 
 def _reason(snapshot: Snapshot, workload: Workload, word: Phase) -> str:
-    """One word for why it is where it is; nothing for what simply runs."""
+    """The reason for its phase in one word; empty for running workloads."""
     match word:
         case Phase.PENDING:
             waits = workload.condition("QuotaReserved")
@@ -178,40 +178,40 @@ def _reason(snapshot: Snapshot, workload: Workload, word: Phase) -> str:
 
 
 class Listing(Struct, frozen=True):
-    """All rows in the useful order, and what changes with the others: places and borrowed GPUs."""
+    """All rows in display order, with the positions and borrowed GPUs of all workloads."""
 
     rows: Sequence[WorkloadRow] = ()
     positions: Mapping[str, int] = {}
     borrowed: Mapping[str, int] = {}
     time: Time = 0
     sm: Mapping[str, float] = {}
-    """Percent of the multiprocessors at work, of those that are measured."""
+    """SM activity in percent, of workloads with metrics."""
     doors: Mapping[str, LocalQueue] = {}
 
     def queue(self, row: WorkloadRow) -> str:
-        """The ClusterQueue that it holds quota of or waits in; the queue that it names where that is not known."""
+        """Its ClusterQueue; its LocalQueue where the ClusterQueue is unknown."""
         door = self.doors.get(row.workload.local_queue)
         return row.workload.cluster_queue or (door.cluster_queue if door is not None else row.workload.queue)
 
     def place(self, row: WorkloadRow) -> int:
-        """Its place in its ClusterQueue, from 1; LAST where it has none."""
+        """Its position in its ClusterQueue, from 1; LAST without one."""
         return self.positions.get(row.key, LAST)
 
 
 class WorkloadRows:
-    """Makes listings of Snapshots. Mutates; sums up only workloads that changed. For one thread at a time."""
+    """Makes listings of Snapshots. Mutates; rebuilds only workloads that changed. For one thread at a time."""
 
     def __init__(self) -> None:
         self._known: dict[int, WorkloadRow] = {}
-        """By the identity of what they sum up, which they keep alive."""
+        """By the id() of their workloads, which they keep alive."""
         self._view: View[Workload] | None = None
         self._others: dict[int, WorkloadRow] = {}
         self._seen = EVERYTHING
         self._placed: dict[int, tuple[WorkloadRow, str, Pods]] = {}
-        """Rows of admitted workloads, whose phase their pods decide, with their keys and the pods that decided it."""
+        """Rows of admitted workloads, whose phase depends on their pods, with their keys and these pods."""
 
     def update(self, snapshot: Snapshot, namespaces: frozenset[str] = frozenset()) -> Listing:
-        """All workloads (of these namespaces, if any are named): pending ones first, by their position."""
+        """All workloads (of these namespaces, if any): pending ones first, by position."""
         if snapshot.seen != self._seen:
             self._known, self._placed, self._view, self._seen = {}, {}, None, snapshot.seen
         self._follow_pods(snapshot)
@@ -231,7 +231,7 @@ class WorkloadRows:
         )
 
     def _follow_pods(self, snapshot: Snapshot) -> None:
-        """Sum up the workloads that changed, and the admitted ones whose pods did."""
+        """Rebuild the rows of changed workloads, and of admitted ones whose pods changed."""
         where = whereabouts(snapshot)
         if snapshot.workloads is not self._view:
             self._known = _rows(self._known, ((workload, "") for workload in snapshot.workloads.all()), snapshot)
@@ -256,7 +256,7 @@ def _rows(
 
 
 def _in_order(rows: Iterable[WorkloadRow], places: Mapping[str, int]) -> list[WorkloadRow]:
-    """Phase by phase; what waits by its place, then the oldest first, and everything else the newest first."""
+    """By phase; pending ones by position, then oldest first; all others newest first."""
     phases: dict[Phase, list[WorkloadRow]] = {word: [] for word in ORDER}
     for row in rows:
         phases[row.phase].append(row)
@@ -268,4 +268,4 @@ def _in_order(rows: Iterable[WorkloadRow], places: Mapping[str, int]) -> list[Wo
 
 
 LAST = 1 << 60
-"""After all places: pending, but in no ClusterQueue's queue."""
+"""After all positions: pending, but in no ClusterQueue."""

@@ -1,4 +1,4 @@
-"""One workload in words: why it waits or where it runs, what would help, its life, its pods and its events."""
+"""Lines about one workload: why it is pending or where it runs, its timeline, pods and events."""
 
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ from gpuconsole.ui.workload_rows import make_row
 
 
 class Facts(NamedTuple):
-    """What is told of a workload."""
+    """The data for the lines about a workload."""
 
     workload: Workload
     explanation: Explanation
@@ -40,14 +40,14 @@ class Facts(NamedTuple):
     life: tuple[Moment, ...]
     now: Time
     joined: str = ""
-    """How its GPUs talk to each other."""
+    """The links between its GPUs."""
     groups: tuple[str, ...] = ()
-    """What Volcano or KAI keeps of its pod group."""
+    """Its pod group in Volcano or KAI."""
     queued: bool = True
-    """False where no Workload stands for it, so that what looks like one has no conditions of its own."""
+    """False without a Workload object, so that it has no conditions."""
     foreseen: Forecast = Forecast()
     standing: str = ""
-    """Its place by Kueue's own word."""
+    """Its position according to Kueue."""
     snapshot: Snapshot = EMPTY
     """The cluster that it is in."""
 
@@ -80,9 +80,9 @@ def why_lines(
     note: str = "",
     ahead: Ahead | None = None,
 ) -> list[Painted]:
-    """Why it waits or that it runs, in plain words beside the scheduler's own, what probably comes, then its life.
+    """Why it is pending or where it runs, with the scheduler's message, its estimate and its timeline.
 
-    What was tried takes the place of what can be told at once; `note` says what comes of the trial.
+    The tested admission replaces the first explanation; `note` tells the state of the test.
     """
     found = facts.explanation
     lines = [
@@ -90,13 +90,13 @@ def why_lines(
         line("  ", (named((tried.why.explanation if tried is not None else found).headline), "strong")),
     ]
     if found.text:
-        age = f" within the last {fmt.since(facts.now, found.since)}" if found.since else ""
-        lines.append(line((f"  {found.source} wrote{age}: ", "dim"), found.text))
+        age = f" (≤ {fmt.since(facts.now, found.since)} old)" if found.since else ""
+        lines.append(line((f"  {found.source} condition{age}: ", "dim"), found.text))
     lines += tried_lines(tried) if tried is not None else [line(f"    {named(text)}") for text in found.lines]
     if found.parked:
-        lines.append(line(("    inadmissible: Kueue retries it when something in its cohort changes", "dim")))
+        lines.append(line(("    inadmissible: Kueue requeues it after a change in its cohort", "dim")))
     if found.position is not None and found.position.gpus_ahead:
-        lines.append(line(f"    those before it ask for {counted(found.position.gpus_ahead, found.position.unit)}"))
+        lines.append(line(f"    pending ahead of it: {counted(found.position.gpus_ahead, found.position.unit)}"))
     if facts.standing:
         lines.append(line((f"    {facts.standing}", "dim")))
     lines += forecast_lines(facts.foreseen, facts.workload.key, facts.now)
@@ -104,7 +104,7 @@ def why_lines(
     if tried is not None and tried.suggestions is not None:
         lines += unblocking_lines(tried, snapshot, facts.now)
     elif found.remedies:
-        lines += [BLANK, heading("WOULD UNBLOCK IT")]
+        lines += [BLANK, heading("WOULD UNBLOCK")]
         lines += [line("  ", ("✓ ", "good") if r.works else ("✗ ", "fault"), named(r.text)) for r in found.remedies]
     if note:
         lines.append(line((f"  {note}", "dim")))
@@ -118,12 +118,14 @@ def why_lines(
 def _holders(found: Explanation, now: Time) -> list[Painted]:
     if not found.holders:
         return []
-    lines = [BLANK, heading("WHO HOLDS IT")]
+    lines = [BLANK, heading("USED BY")]
     for holder in found.holders:
         borrowed = f" {GLYPHS['borrowed']}{holder.borrowed}" if holder.borrowed else ""
-        # Expected starts do not believe it, and may come before.
+        # By its own declaration; estimated starts do not use it and may be earlier.
         ends = (
-            f", says it ends in ~{fmt.age(holder.ends - now)}" if holder.ends is not None and holder.ends > now else ""
+            f", expected to finish in ~{fmt.age(holder.ends - now)}"
+            if holder.ends is not None and holder.ends > now
+            else ""
         )
         about = f"({holder.queue}, priority {holder.priority}{ends})"
         lines.append(
@@ -154,12 +156,12 @@ def _why_no_pods(workload: Workload) -> str:
     if workload.finished:
         return ""
     if workload.cluster:
-        return f" here: they are in cluster {workload.cluster}"
-    return "" if workload.admitted else ": pods are made when it is admitted"
+        return f" here: its pods are in cluster {workload.cluster}"
+    return "" if workload.admitted else ": pods are created on admission"
 
 
 def pod_lines(facts: Facts) -> list[Painted]:
-    """Its pods and where they run, its conditions, its events."""
+    """Its pods with their nodes, its conditions and its events."""
     lines = [heading(f"PODS {len(facts.pods)}")]
     if not facts.pods:
         lines.append(line((f"  none{_why_no_pods(facts.workload)}", "dim")))
@@ -188,5 +190,5 @@ def pod_line(snapshot: Snapshot, pod: Pod) -> Painted:
     gpus += "".join(f"  MIG {one.profile} of GPU {one.gpu}" for one in pod.slices)
     claimed = [cell.device for cell in row.devices if cell.pod == pod.key and cell.device] if row is not None else []
     gpus += f"  {DRA_DEVICE.noun} {','.join(claimed)}" if claimed else ""
-    where = pod.node or (pod.reason or "no node yet")
+    where = pod.node or (pod.reason or "unscheduled")
     return line("  ", (f"{glyph} {pod.phase}", role), f"  {pod.name}  {where}", (gpus, "own"))

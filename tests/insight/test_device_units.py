@@ -205,7 +205,7 @@ def test_every_kind_of_device_is_counted_with_its_unit(name: str, kueue: bool) -
     (row,) = gpu_rows(snapshot)
     look = Look(ColourBy.STATE, [row])
     assert [glyph for glyph, _ in look.row(row)] == ["▣", "▣"]
-    assert text(look.legend()) == ("▣ in own quota 2" if kueue else "▣ in use 2")
+    assert text(look.legend()) == ("▣ nominal quota 2" if kueue else "▣ in use 2")
     assert [described(root.units) for root in domains(snapshot)] == [f"2 {kind.unit}s"]
     assert [root.used for root in domains(snapshot)] == [2]
     rows = WorkloadRows().update(snapshot).rows

@@ -71,26 +71,26 @@ def texts(lines: Sequence[Painted]) -> list[str]:
 def test_a_start_is_a_range_with_its_chance_and_what_it_goes_by() -> None:
     found = Ahead(time=NOW, until=NOW + DAY, runs=9, eta=ETA)
     assert texts(ahead_lines(found, NOW + 30 * SECOND))[1:] == [
-        "STARTS",
-        "  14:05–15:30 (80 %)  calibrated by 40 earlier estimates",
-        "  within 1h 0% · within 6h 100%",
-        "  number 3 of 7 in cohort org, by priority and age alone",
-        "  goes by 31 ends of work of queue a, 12 arrivals in 6h",
-        "  9 runs of the cluster, 1d ahead from 30s ago, with the run times and arrivals of its past: "
-        "likely, not promised",
+        "ESTIMATED START",
+        "  14:05–15:30 (80% interval)  calibrated with 40 earlier estimates",
+        "  within 1h: 0% · within 6h: 100%",
+        "  rank 3 of 7 in cohort org, by priority and age only",
+        "  based on 31 run times of queue a, 12 arrivals in 6h",
+        "  9 simulation runs, 1d ahead, started 30s ago, based on past run times and arrivals: "
+        "an estimate, not a guarantee",
     ]
 
 
 def test_a_range_may_reach_into_other_days() -> None:
     found = replace(START, interval=Interval(START.interval.first, NOW + 13 * HOUR))
-    assert start_range(found, NOW) == "14:05–02:00 +1d (80 %)"
+    assert start_range(found, NOW) == "14:05–02:00 +1d (80% interval)"
 
 
 def test_of_who_waits_still_only_what_is_left_of_the_range_is_told() -> None:
     assert [start_range(START, NOW + after) for after in (65 * MINUTE, 80 * MINUTE, 151 * MINUTE)] == [
-        "14:05–15:30 (80 %)",
-        "14:20–15:30 (80 %)",
-        "later than 15:30 (80 %)",
+        "14:05–15:30 (80% interval)",
+        "14:20–15:30 (80% interval)",
+        "later than 15:30 (80% interval)",
     ]
 
 
@@ -102,11 +102,11 @@ def test_of_what_no_run_saw_start_there_is_no_range() -> None:
 def test_a_danger_names_its_causes_and_whose_turn_it_is() -> None:
     found = Ahead(time=NOW, until=NOW + 6 * HOUR, runs=8, danger=DANGER)
     assert texts(ahead_lines(found, NOW + 30 * SECOND))[1:-1] == [
-        "RISK",
-        "  25% that it is evicted within 6h",
+        "PREEMPTION RISK",
+        "  25% probability of eviction within 6h",
         "    reclaim in cohort by b: 2 of 8 runs",
-        "    number 1 to go if b takes its a100 back",
-        "  an eviction now loses 3.2 GPU-h, 7.50 $",
+        "    preemption rank 1 if b reclaims its a100",
+        "  lost work if evicted now: 3.2 GPU-hours, $7.50",
     ]
 
 

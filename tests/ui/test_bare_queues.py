@@ -34,7 +34,7 @@ async def test_volcanos_queues_stand_where_kueues_would(size: tuple[int, int]) -
         assert "3 / 5" in stage.line("research ")
         await stage.press("2", "j")
         assert "research" in stage.line("▌")
-        assert "deserves 5 · at most 8 · weight 3 · reclaimable" in stage.text
+        assert "deserves 5 · max 8 · weight 3 · reclaimable" in stage.text
         assert "Volcano queue" in stage.text
 
 
@@ -72,7 +72,7 @@ async def test_jobs_without_kueue_are_listed_and_say_in_volcanos_words_why_they_
         await stage.press("enter", "enter")
         detail = stage.screen(WorkloadDetailScreen)
         why = detail.query_one("#why", TextPane).text
-        assert "Volcano has not let it in: with it its queue would have more nvidia.com/gpu than it may." in why
+        assert "Not enqueued by Volcano: its queue would exceed its capability for nvidia.com/gpu." in why
         assert "0/1 nodes are unavailable: 1 Insufficient cpu." in why
         pods = detail.query_one("#pods", TextPane).text
         assert "POD GROUP" in pods

@@ -51,28 +51,28 @@ async def mark(stage: Stage, name: str) -> None:
 async def test_a_drill_is_played_from_its_first_step_to_its_score(size: tuple[int, int]) -> None:
     async with staged(simulated(org_cohort()), size) as stage:
         await open_drill(stage, PLATFORM)
-        assert "STEP 1 OF 3  at the beginning: what it does" in story(stage)
+        assert "STEP 1 OF 3  at the start: next step" in story(stage)
         assert "Job/research/train-1 · 8 GPUs in 1 pod · queue main · standard, priority 500" in story(stage)
-        assert "Who has to go for it? Space marks one. You say: nobody" in story(stage)
+        assert "Which workloads will be evicted? Space marks one. Predicted: none" in story(stage)
 
         await stage.press("enter")
-        assert "✓ as you said\n  Nobody had to go." in story(stage)
+        assert "✓ correct\n  No workload was evicted." in story(stage)
         await stage.press("enter")
-        assert "STEP 2 OF 3  after 10m: what it does\n  + Job/inference/serve-1" in story(stage)
+        assert "STEP 2 OF 3  after 10m: next step\n  + Job/inference/serve-1" in story(stage)
 
         await mark(stage, "notebooks-2")
-        assert "You say: development/notebooks-2" in story(stage)
+        assert "Predicted: development/notebooks-2" in story(stage)
         await stage.press("enter")
         told = story(stage)
         assert "✓ development/notebooks-2  8 GPUs, priority 100 ✖ for inference/serve-1, priority 10000" in told
-        assert "after 10m, reclaim in cohort: /platform/development ✖ for /platform/inference" in told
+        assert "after 10m, reclaim in cohort: /platform/development ✖ by /platform/inference" in told
         assert "considered for inference/serve-1, and spared:\n    development/notebooks-1" in told
         assert "✓ step 2 at 10m: evicted: development/notebooks-2 by inference/serve-1" in told
         assert stage.screen(DrillScreen).query_one(Grid).marked == []
         assert "2 of 2 right" in stage.text
 
         await stage.press("enter", "enter")
-        assert "SCORE\n  3 of 3 steps as you said\n  1 of 1 victim named\n  7 of 7 expectations" in story(stage)
+        assert "SCORE\n  3 of 3 steps predicted correctly\n  1 of 1 victim predicted\n  7 of 7 expectations" in story(stage)
         await stage.press("enter")
         assert "the drill is over; R plays it again" in said(stage)
         await stage.press("R")
@@ -84,7 +84,7 @@ async def test_what_a_drill_shows_is_told_in_full_at_its_beginning() -> None:
         await open_drill(stage, PLATFORM)
         about = stage.screen(DrillScreen)._play.scenario.description
         assert len(about) > 60
-        assert story(stage).splitlines()[:3] == [about, "", "STEP 1 OF 3  at the beginning: what it does"]
+        assert story(stage).splitlines()[:3] == [about, "", "STEP 1 OF 3  at the start: next step"]
         assert stage.text.count(about[:20]) == 1
         await stage.press("enter", "enter")
         assert story(stage).startswith("STEP 2 OF 3")
@@ -100,13 +100,13 @@ async def test_who_was_named_and_stayed_is_told_why() -> None:
             next(number for number, row in enumerate(grid.rows) if row.workload.name.startswith("job-train-1"))
         )
         await stage.press("space")
-        assert "You say: research/train-1" in story(stage)
+        assert "Predicted: research/train-1" in story(stage)
         await stage.press("enter")
         told = story(stage)
-        assert "✗ not as you said" in told
+        assert "✗ incorrect" in told
         assert "✗ development/notebooks-2  8 GPUs" in told
-        assert "you did not say so" in told
-        assert "✗ research/train-1  stayed   spared: its queue uses no more than its own quota" in told
+        assert "not predicted" in told
+        assert "✗ research/train-1  not evicted   skipped: its ClusterQueue is within nominal quota" in told
 
 
 async def test_a_name_that_nothing_running_has_is_not_taken() -> None:

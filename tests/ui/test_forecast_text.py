@@ -32,7 +32,7 @@ async def test_each_row_says_what_comes_next() -> None:
         await stage.press("3")
         assert "FORECAST" in stage.line("WORKLOAD")
         assert stage.line("fits").rstrip(" │┃▌").endswith("✓ cycle 1")
-        assert stage.line("huge").rstrip(" │┃▌").endswith("waits")
+        assert stage.line("huge").rstrip(" │┃▌").endswith("pending")
 
 
 async def test_victims_are_marked_before_they_go() -> None:
@@ -41,7 +41,7 @@ async def test_victims_are_marked_before_they_go() -> None:
     _, console = live(*ORG, node("n1"), busy, owner)
     async with staged(console, SIZE) as stage:
         await stage.press("3")
-        assert "after 1" in stage.line("owner")
+        assert "preempts 1" in stage.line("owner")
         assert "✖ by prod" in stage.line("rlhf")
 
 
@@ -58,7 +58,7 @@ async def test_the_page_of_a_workload_says_it_in_words_with_its_age_and_what_was
         await stage.press("enter", "enter")
         stage.screen(WorkloadDetailScreen)
         assert stage.line("admitted in cycle 1 on a100")
-        assert stage.line("by our engine, 3s ago: feasible, not a reservation")
+        assert stage.line("simulated 3s ago: an estimate, not a reservation")
         assert stage.line("Kueue's Configuration is assumed to be the default")
 
 
@@ -73,7 +73,7 @@ async def test_kueues_own_place_stands_beside_ours() -> None:
         await stage.press("3", "slash")
         await stage.write("second")
         await stage.press("enter", "enter")
-        assert stage.line("by Kueue place 1 (1 of its LocalQueue): visibility API v1beta2, 7s")
+        assert stage.line("position by Kueue 1 (1 in its LocalQueue): visibility API v1beta2, 7s")
 
 
 async def test_where_kueue_names_no_place_it_is_told_why() -> None:
@@ -83,7 +83,7 @@ async def test_where_kueue_names_no_place_it_is_told_why() -> None:
         await stage.press("3", "slash")
         await stage.write("alone")
         await stage.press("enter", "enter")
-        assert stage.line("Kueue names no place: may not [bold]list")
+        assert stage.line("no position from Kueue: may not [bold]list")
 
 
 async def test_a_simulated_cluster_has_no_such_column() -> None:

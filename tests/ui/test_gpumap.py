@@ -58,12 +58,12 @@ def test_cells_match_their_owners(by: ColourBy) -> None:
 
 
 LEGENDS = {
-    ColourBy.STATE: "▣ in own quota 16  ▲ borrowed 4  ○ idle 4",
+    ColourBy.STATE: "▣ nominal quota 16  ▲ borrowed 4  ○ idle 4",
     ColourBy.QUEUE: "B cq-research 12  A cq-prod 8  ○ idle 4",
     ColourBy.OWNER: "s prod/serve 8  r research/rlhf 6  l research/llm-ft 4  e research/embed 2  ○ idle 4",
-    ColourBy.AGE: "6 under 6 h 12  1 under 1 h 8  ○ idle 4",
+    ColourBy.AGE: "6 under 6h 12  1 under 1h 8  ○ idle 4",
     ColourBy.UTILISATION: (
-        "▁ idle 1  ▂ under 25 % 1  ▄ under 50 % 2  ▆ under 75 % 1  █ 75 % and more 2  · not measured 17"
+        "▁ idle 1  ▂ under 25% 1  ▄ under 50% 2  ▆ under 75% 1  █ 75% and more 2  · not measured 17"
     ),
     ColourBy.TEMPERATURE: ("▁ under 45 °C 1  ▃ under 65 °C 2  ▅ under 87 °C 2  █ 87 °C and more 2  · not measured 17"),
 }

@@ -268,14 +268,14 @@ async def test_states_look_different() -> None:
         looks = {State.LOADING: app.lines()[2]}
         await shown(pilot)
         looks[State.EMPTY] = app.lines()[2]
-        app.grid.say(State.FORBIDDEN, "you may not list nodes")
+        app.grid.say(State.FORBIDDEN, "you cannot list nodes")
         looks[State.FORBIDDEN] = app.lines()[2]
         app.grid.say(State.FAILED, "the store is locked")
         looks[State.FAILED] = app.lines()[2]
     assert looks == {
         State.LOADING: "  … Loading",
         State.EMPTY: "  ○ No rows at all.",
-        State.FORBIDDEN: "  ⊘ Forbidden: you may not list nodes",
+        State.FORBIDDEN: "  ⊘ Forbidden: you cannot list nodes",
         State.FAILED: "  ✖ Failed: the store is locked",
     }
 
@@ -285,12 +285,12 @@ async def test_a_filter_that_nothing_passes_says_how_to_be_rid_of_it() -> None:
     async with app.run_test(size=(70, 6)) as pilot:
         await shown(pilot, *rows("a", "b"))
         app.grid.set_filter(parse_filter("zzz"))
-        assert app.lines()[2] == "  ○ None of 2 rows passes /zzz (Esc clears the filter)."
+        assert app.lines()[2] == "  ○ None of 2 rows matches /zzz (Esc clears the filter)."
         app.grid.set_filter(parse_filter("-w zzz"))
-        assert app.lines()[2] == "  ○ zzz is not here: none of 2 rows names it (Esc shows them all)."
+        assert app.lines()[2] == "  ○ zzz not found: none of 2 rows matches (Esc shows all)."
         app.grid.set_filter(None)
         app.grid.toggle_faults()
-        assert app.lines()[2] == "  ○ None of 2 rows has a fault (! shows them all)."
+        assert app.lines()[2] == "  ○ None of 2 rows has a fault (! shows all)."
 
 
 async def test_a_click_moves_the_cursor_and_a_click_on_a_title_sorts() -> None:

@@ -25,7 +25,7 @@ async def test_a_live_node_tells_how_many_instances_are_in_use_and_by_whom(size:
         await stage.press("4", "enter")
         assert "MIG 1g.10gb instances: 3 of 7 in use: team/a 2, team/b 1" in stage.text
         assert "MIG 3g.40gb instances: 1 of 2 in use: team/b 1" in stage.text
-        assert "~ which of these a pod has is not known: the cluster does not say" in stage.text
+        assert "~ unknown which one a pod uses: the cluster does not report it" in stage.text
         rows = [row for row in stage.lines if re.search(r"^[▌ ]+\d +[13]g\.[14]0gb ", row)]
         found = [(re.findall("in use|idle", row), re.findall("team/[ab]", row)[:1]) for row in rows]
         assert found == [

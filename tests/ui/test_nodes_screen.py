@@ -60,7 +60,7 @@ async def test_the_map_shows_every_gpu_and_who_owns_those_of_the_node_under_the_
         assert "3 nodes · 20 of 24 GPUs in use" in stage.text
         assert "node-1 ▣▣▣▣▣▣▣▣   node-2 ▣▣▣▣▣▣○○  ▌node-3 ▣▣▲▲▲▲○○" in stage.text
         assert "node-3 a100-80gb ×8  ✓ ready" in stage.text
-        assert "▣ in own quota research/rlhf" in stage.line("GPU 0-1")
+        assert "▣ nominal quota research/rlhf" in stage.line("GPU 0-1")
         assert "▲ borrowed     research/rlhf" in stage.line("GPU 2-5")
         assert "○ idle" in stage.line("GPU 6-7")
         await stage.press("B")
@@ -287,7 +287,7 @@ async def test_a_node_leads_to_its_gpus_and_from_there_to_their_owner() -> None:
     async with staged(recorded(org_cohort())) as stage:
         await stage.press("4", "right", "enter")
         stage.screen(NodeDetailScreen)
-        assert "research/llm-ft" in stage.line("▣ in own quota")
+        assert "research/llm-ft" in stage.line("▣ nominal quota")
         await stage.press("end")
         assert "○ idle" in stage.line("▌")
         await stage.press("home", "enter")
@@ -302,7 +302,7 @@ async def test_a_node_can_be_lost_in_a_what_if() -> None:
         stage.screen(Choice)
         await stage.press("k")
         screen = stage.screen(WhatIfScreen)
-        assert [change.words for change in screen.changes] == ["lose node node-1"]
+        assert [change.words for change in screen.changes] == ["fail node node-1"]
         await stage.press("enter")
         assert ready(stage, "node-1")
         assert stage.line("GPUs in use").split() == ["GPUs", "in", "use", "20/24", "20", "16", "-4"]

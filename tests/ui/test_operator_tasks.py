@@ -212,7 +212,7 @@ async def test_why_a_workload_is_pending_and_what_would_admit_it(org: Org) -> No
     async with staged(org.console(late(org)), SIZE) as stage:
         snapshot = stage.app.cluster.snapshot
         await use(stage, "3", "x")
-        await appears(stage, "changes were tried")
+        await appears(stage, "changes tested")
         whole = sum(nominal(snapshot, org, queue) for queue in ("cq-prod", "cq-research"))
         free = whole - sum(used(snapshot, org, queue) for queue in ("cq-prod", "cq-research"))
         assert f"needs {org.each}, gets {free} · {org.each - free} short" in stage.text

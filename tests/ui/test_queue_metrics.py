@@ -47,9 +47,9 @@ async def test_they_stand_beside_our_counts_with_source_and_age() -> None:
     async with staged(live(TOLD), SIZE) as stage:
         await describe(stage)
         assert stage.line("http://prometheus:9090, 12s ago")
-        assert stage.line("5 · we count 0").split()[0] == "Pending"
-        assert "we count" not in stage.line("Admitted  ")
-        assert stage.line("half within 12s, 95 % within 3m, in the last hour")
+        assert stage.line("5 · console counts 0").split()[0] == "Pending"
+        assert "console counts" not in stage.line("Admitted  ")
+        assert stage.line("p50 12s, p95 3m, in the last hour")
         assert stage.line("Preempted 3, in the last hour")
         assert stage.line(f"a100 {GPU}").split()[-1] == "12"
 

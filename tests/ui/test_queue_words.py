@@ -57,7 +57,7 @@ def test_available_quota_of_dra_devices_is_told_flavor_by_flavor() -> None:
     )
     (row,) = (row for row in tree_rows(quota_tree(snapshot), {}, GPUS) if row.node.name == "q")
     first, limits, *_ = map(plain, about(row, usable_quota(snapshot, "q")))
-    assert "DRA devices: could take now new 8 (at most 8), old 4 (at most 4)" in first
+    assert "DRA devices: available new 8 (max 8), old 4 (max 4)" in first
     assert limits.startswith(" borrowing limit new 8, old ∞ · ")
 
 
@@ -71,13 +71,13 @@ def test_a_flavor_has_its_own_limits() -> None:
 OWN = cluster_queue("q", "org", resource_groups=(group({"h100": Quota(4)}),))
 OPEN = LocalQueue(namespace="t", name="lq", cluster_queue="q")
 HELD = "it is stopped (Hold)"
-NOTHING = "could take nothing now: "
+NOTHING = "admits no workloads: "
 
 
 @pytest.mark.parametrize(
     ("queue", "door", "told"),
     [
-        (OWN, OPEN, ("could take 12 now, 12 at most", "could take 12 now, 12 at most")),
+        (OWN, OPEN, ("available 12, max 12", "available 12, max 12")),
         (replace(OWN, stop_policy=StopPolicy.HOLD), OPEN, (f"{NOTHING}{HELD}", f"{NOTHING}{HELD}")),
         (
             OWN,
@@ -109,7 +109,7 @@ async def test_nothing_of_the_lines_on_a_queue_or_of_a_question_is_cut(size: tup
     async with staged(recorded([*flavors, Cohort(name="org"), queue, OPEN]), size) as stage:
         await stage.press("2", "j")
         text = " ".join(stage.text.split())
-        for said in (f"{name} 4 (at most 4)" for name in names):
+        for said in (f"{name} 4 (max 4)" for name in names):
             assert said in text
         await stage.press("s")
         dialog = " ".join(line.partition("│")[2].partition("│")[0].strip() for line in stage.lines)
@@ -123,5 +123,5 @@ def test_two_resources_of_one_flavor_are_told_apart() -> None:
     snapshot = world([ResourceFlavor(name="a100"), cluster_queue("q", "org", resource_groups=(both,))])
     (row,) = (row for row in tree_rows(quota_tree(snapshot), {}, GPUS) if row.node.name == "q")
     first, limits, _ = map(plain, about(row))
-    assert first.endswith("could take now a100 gpu 8 (at most 8), a100 mig-1g.10gb 7 (at most 7)")
+    assert first.endswith("available a100 gpu 8 (max 8), a100 mig-1g.10gb 7 (max 7)")
     assert limits.startswith(" borrowing limit a100 gpu 2, a100 mig-1g.10gb ∞ · ")

@@ -78,7 +78,7 @@ async def test_a_suggestion_under_the_cursor_becomes_a_change_of_the_what_if(siz
         assert commands == [Finish(LLM_FT)]
         assert stage.line("1 research/late: research/llm-ft ends (4 GPUs)")
         await stage.press("enter", "G")
-        assert stage.line("wait for quota").split() == ["wait", "for", "quota", "1", "0", "-1"]
+        assert stage.line("pending on quota").split() == ["pending", "on", "quota", "1", "0", "-1"]
 
 
 async def test_the_key_is_in_the_footer_once_there_is_a_suggestion_and_asks_for_one_that_is_chosen() -> None:
@@ -121,7 +121,7 @@ async def test_what_is_asked_for_otherwise_is_submitted_anew_in_the_fork_and_is_
     """A job that the console knows has no manifest that says all of it."""
     file = tmp_path / "less.yaml"
     async with staged(waiting_org()) as stage:
-        _, submitted = await suggested(stage, "ask for 4 GPUs a pod instead of 6 GPUs")
+        _, submitted = await suggested(stage, "request 4 GPUs per pod instead of 6 GPUs")
         assert isinstance(submitted, Submit)
         (late,) = submitted.objects
         assert isinstance(late, Workload)

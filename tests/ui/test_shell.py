@@ -247,7 +247,7 @@ async def test_letters_typed_before_the_palette_is_drawn_are_kept() -> None:
 async def test_a_spoilt_filter_says_what_is_wrong_and_keeps_the_rows() -> None:
     async with shown() as (app, pilot):
         await press(pilot, "2", "slash", "left_parenthesis")
-        assert "no regular expression" in "\n".join(painted(app))
+        assert "invalid regular expression" in "\n".join(painted(app))
         assert len(app.screen.query_one("#queues", Grid).rows) == 5
 
 
@@ -536,7 +536,7 @@ async def test_what_is_so_already_is_said_to_be_so() -> None:
     async with shown(console) as (app, pilot):
         console.tick(1.0)
         await pilot.pause()
-        assert said(app).count("So already: node n1 is up already") == 1
+        assert said(app).count("No change: node n1 is up already") == 1
 
 
 async def test_history_tells_the_newest_first_and_leads_to_the_workload() -> None:

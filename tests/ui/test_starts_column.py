@@ -69,7 +69,7 @@ async def test_the_table_has_it_from_the_worker_process() -> None:
     console.tick(0.7)  # By then work has ended.
     async with staged(console, size=(200, 40)) as stage:
         await stage.press("3")
-        assert "STARTS 80 %" in stage.line("WORKLOAD")
+        assert "EST. START" in stage.line("WORKLOAD")
         assert "~" in stage.line("more")
         # No node has nine GPUs: no run sees it start.
         assert ">08:11 +1d" in stage.line("never")
@@ -78,4 +78,4 @@ async def test_the_table_has_it_from_the_worker_process() -> None:
 async def test_without_a_process_to_run_the_cluster_forward_there_is_no_such_column() -> None:
     async with staged(busy_org(), size=(160, 40)) as stage:
         await stage.press("3")
-        assert "STARTS" not in stage.text
+        assert "EST. START" not in stage.text

@@ -92,12 +92,12 @@ def test_the_prospects_count_the_devices_that_are_requested(name: str) -> None:
         found = draft.prospects(snapshot, request(snapshot, queue="lq", gpus=gpus, pods=pods), room)
         return [plain(row) for row in found]
 
-    flavor = "  a100: 1 free, 1 of them own; 2 at most"
-    assert said(1, 1) == [f"✓ 1 {kind.unit} fits the quota now", flavor]
-    assert said(1, 2) == [f"◐ 2 {kind.unit}s do not fit now; it would wait or preempt (ctrl+o tries it)", flavor]
+    flavor = "  a100: 1 available (1 nominal), max 2"
+    assert said(1, 1) == [f"✓ 1 {kind.unit} fits available quota now", flavor]
+    assert said(1, 2) == [f"◐ 2 {kind.unit}s do not fit available quota: pending, or preempts (ctrl+o: what-if)", flavor]
     assert said(3, 1) == [
         f"⚠ no node has 3 {kind.unit}s: the largest has 2",
-        f"⚠ it asks for 3 {kind.unit}s, and cq could never have more than 2",
+        f"⚠ requests 3 {kind.unit}s; cq can use at most 2",
         flavor,
     ]
 
@@ -182,7 +182,7 @@ async def test_device_and_queue_follow_each_other_where_there_are_several_kinds(
         await stage.press("down", "down", "right")
         assert chosen() == ("both", "slices", "nvidia.com/mig-1g.10gb")
         assert "nvidia.com/mig-1g.10gb  14 MIG 1g.10gb instances" in stage.line(" Device ")
-        assert "6 free (6 own)" in stage.line(" Queue ")
+        assert "6 available (6 nominal)" in stage.line(" Queue ")
         await stage.press("left")
         assert chosen() == ("both", "gpus", "nvidia.com/gpu")
         await stage.press("down", "down", "down", "right")
@@ -192,7 +192,7 @@ async def test_device_and_queue_follow_each_other_where_there_are_several_kinds(
         await stage.press("down", "down", "down", "down", "left")
         await stage.wait(DEBOUNCE)
         assert chosen() == ("small", "slices", "nvidia.com/gpu")
-        assert "⚠ cq-slices has no quota of nvidia.com/gpu" in stage.text
+        assert "⚠ cq-slices has no quota for nvidia.com/gpu" in stage.text
 
 
 async def test_a_cluster_with_whole_gpus_only_offers_no_choice_of_devices() -> None:
@@ -209,7 +209,7 @@ def test_devices_without_a_node_are_offered_last_where_there_is_quota_of_them() 
     snapshot = recorded(objects).snapshot
     assert draft.device_words(snapshot) == [
         ("nvidia.com/mig-1g.10gb", "nvidia.com/mig-1g.10gb  14 MIG 1g.10gb instances"),
-        ("nvidia.com/gpu", "nvidia.com/gpu  on no node"),
+        ("nvidia.com/gpu", "nvidia.com/gpu  no nodes"),
     ]
     assert counted_units(1, choice_of(snapshot, "nvidia.com/gpu").unit) == "1 GPU"
 

@@ -72,7 +72,7 @@ async def test_what_is_wrong_is_said_at_the_field_while_typing_and_cannot_be_sen
         await stage.press("8", "down", "down", "down", "ctrl+u")
         await stage.write("No Good")
         await stage.wait(DEBOUNCE)
-        assert "✖ a-z, 0-9 and - only" in stage.line(" Name ")
+        assert "✖ only a-z, 0-9 and -" in stage.line(" Name ")
         await stage.press("ctrl+s")
         stage.screen(SubmitScreen)
         await stage.press("ctrl+u")
@@ -103,7 +103,7 @@ async def test_a_template_is_chosen_from_a_list_and_brings_its_sizes() -> None:
         await stage.wait(DEBOUNCE)
         assert "kind: PyTorchJob" in stage.screen(SubmitScreen).query_one("#preview", TextPane).text
         verdict = stage.screen(SubmitScreen).query_one("#verdict", TextPane).text
-        assert "it asks for 32 GPUs, and cq-prod could never have more than 16" in verdict
+        assert "requests 32 GPUs; cq-prod can use at most 16" in verdict
 
 
 async def test_the_label_of_the_focused_field_and_no_other_is_highlighted() -> None:
@@ -168,18 +168,18 @@ async def test_escape_leaves_the_field_so_that_keys_lead_to_screens_again() -> N
 
 PROSPECTS = {
     "what fits now": (4, 1, "lq-research", ["✓ 4 GPUs fit the quota now"]),
-    "one GPU that fits": (1, 1, "lq-research", ["✓ 1 GPU fits the quota now"]),
+    "one GPU that fits": (1, 1, "lq-research", ["✓ 1 GPU fits available quota now"]),
     "what does not fit now waits or preempts": (
         8,
         1,
         "lq-research",
-        ["◐ 8 GPUs do not fit now; it would wait or preempt (ctrl+o tries it)"],
+        ["◐ 8 GPUs do not fit available quota: pending, or preempts (ctrl+o: what-if)"],
     ),
     "what could never fit": (
         8,
         3,
         "lq-research",
-        ["⚠ it asks for 24 GPUs, and cq-research could never have more than 16"],
+        ["⚠ requests 24 GPUs; cq-research can use at most 16"],
     ),
     "what no node could hold": (
         16,
@@ -187,7 +187,7 @@ PROSPECTS = {
         "lq-research",
         [
             "⚠ no node has 16 GPUs: the largest has 8",
-            "◐ 16 GPUs do not fit now; it would wait or preempt (ctrl+o tries it)",
+            "◐ 16 GPUs do not fit available quota: pending, or preempts (ctrl+o: what-if)",
         ],
     ),
     "what no queue manages": (4, 1, "", ["⏸ no queue: its pods go to the nodes at once, by priority"]),
@@ -204,10 +204,10 @@ def test_prospects(case: str) -> None:
 
 
 WRONG = {
-    "": "needed",
-    "-a": "a-z, 0-9 and - only, at most 63",
-    "a" * 64: "a-z, 0-9 and - only, at most 63",
-    "A": "a-z, 0-9 and - only, at most 63",
+    "": "required",
+    "-a": "only a-z, 0-9 and -, at most 63 characters",
+    "a" * 64: "only a-z, 0-9 and -, at most 63 characters",
+    "A": "only a-z, 0-9 and -, at most 63 characters",
 }
 
 
@@ -227,7 +227,7 @@ def test_numbers_and_durations_are_read() -> None:
         "gpus": "0 to 100,000",
         "pods": "1 to 10,000",
         "duration": "as 30m, 1h30m, 2d",
-        "checkpoint": "more than nothing",
+        "checkpoint": "must be > 0",
     }
     request, problems = draft.read(fields(gpus="2", pods="3", duration="2h", checkpoint=""))
     assert (request.gpus, request.pods, request.duration, request.checkpoint, problems) == (2, 3, 2 * HOUR, None, {})

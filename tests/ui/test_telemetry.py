@@ -39,8 +39,8 @@ async def test_the_map_is_coloured_by_use_and_by_heat() -> None:
     async with staged(recorded(world())) as stage:
         await stage.press("4", "B", "B", "B", "B")
         assert "node-1 █▆▆▆▆▆▆·" in stage.text
-        assert "measured: 1 of 3 nodes (20s ago)" in stage.text
-        assert "by utilisation" in stage.text
+        assert "GPU metrics: 1 of 3 nodes (20s ago)" in stage.text
+        assert "by utilization" in stage.text
         await stage.press("B")
         assert "node-1 █▃▃▃▃▃▃▃" in stage.text
         assert "█ 87 °C and more 1" in stage.text
@@ -50,10 +50,10 @@ async def test_a_node_tells_what_each_gpu_measures_and_who_said_so_when() -> Non
     async with staged(recorded(world())) as stage:
         await stage.press("4", "enter")
         assert isinstance(stage.app.screen, NodeDetailScreen)
-        assert "measured 20s ago by http://prometheus:9090" in stage.text
+        assert "sampled 20s ago by http://prometheus:9090" in stage.text
         first, second, last = (stage.line(start).split() for start in ("▌    0 ▣", "     1 ▣", "     7 ▣"))
-        assert first[-10:] == ["2h00m", "97", "%", "81", "%", "60.0Gi", "640", "91", "–", "0"]
-        assert second[-10:] == ["2h00m", "50", "%", "50", "%", "500Mi", "300", "60", "79", "0"]
+        assert first[-8:] == ["2h00m", "97%", "81%", "60.0Gi", "640", "91", "–", "0"]
+        assert second[-8:] == ["2h00m", "50%", "50%", "500Mi", "300", "60", "79", "0"]
         assert last[-8:] == ["2h00m", "–", "–", "500Mi", "300", "60", "–", "0"]
         assert stage.line("GPU 0 was busy: last hour").endswith("█")
         await stage.press("j")
@@ -76,7 +76,7 @@ async def test_a_workload_tells_how_it_uses_its_gpus() -> None:
     async with staged(recorded(world())) as stage:
         await stage.press("4", "enter", "enter")
         assert isinstance(stage.app.screen, WorkloadDetailScreen)
-        assert "SM 54 %" in stage.text
+        assert "SM 54%" in stage.text
 
 
 def test_faults_heat_and_waste_need_attention() -> None:
@@ -103,10 +103,10 @@ def test_many_of_a_kind_are_five_lines_and_their_sum() -> None:
 
 def test_words_for_use_and_coverage() -> None:
     assert use_text(None) == ""
-    assert use_text(Use(gpus=8, measured=0)) == "what its 8 GPUs measured is out of date"
+    assert use_text(Use(gpus=8, measured=0)) == "metrics of its 8 GPUs are stale"
     whole = Use(gpus=8, measured=6, sm=54.4, busy=70.0, memory=61_440.0, power=2500.0, hottest=91.0)
-    assert use_text(whole) == "SM 54 % · busy 70 % · memory 60.0Gi · 2.5 kW · hottest 91 °C · 6 of 8 measured"
+    assert use_text(whole) == "SM 54% · GPU util 70% · memory 60.0Gi · 2.5 kW · max 91 °C · metrics of 6/8 GPUs"
     assert coverage_text(None, NOW) == ""
     assert coverage_text(Coverage(nodes=3, measured=3, stale=0, source="x", newest=NOW), NOW) == ""
     partly = Coverage(nodes=3, measured=2, stale=1, source="x", newest=NOW - MINUTE)
-    assert coverage_text(partly, NOW) == "measured: 2 of 3 nodes, 1 out of date (1m00s ago)"
+    assert coverage_text(partly, NOW) == "GPU metrics: 2 of 3 nodes, 1 stale (1m00s ago)"

@@ -32,9 +32,9 @@ async def test_each_domain_shows_what_is_used_and_the_one_under_the_cursor_what_
         assert "▓▓▓▓▓▓▓▓" in stage.line("rack-b")
         await stage.press("j")
         assert "rack rack-a" in stage.text
-        assert "█ 14 in own quota" in stage.line("16 GPUs:")
+        assert "█ 14 nominal quota" in stage.line("16 GPUs:")
         assert "1: 2  2: 1  4: 0  8: 0" in stage.line("free slots")
-        assert "prod/serve 8" in stage.line("runs there")
+        assert "prod/serve 8" in stage.line(" workloads  ")
 
 
 async def test_domains_fold_and_unfold() -> None:

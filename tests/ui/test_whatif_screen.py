@@ -54,7 +54,7 @@ async def test_a_job_that_could_never_fit_says_why() -> None:
         await stage.settle()
         await stage.press("enter")
         assert "not admitted before the horizon" in stage.text
-        assert "could never have more than 16 GPUs" in stage.text
+        assert "can use at most 16" in stage.text
 
 
 async def test_changes_are_added_from_a_menu_and_undone_one_by_one() -> None:
@@ -68,12 +68,12 @@ async def test_changes_are_added_from_a_menu_and_undone_one_by_one() -> None:
         await stage.press("ctrl+u")
         await stage.write("serve")
         await stage.press("enter", "a", "k", "down", "enter")
-        assert words(stage) == ["stop prod/serve", "lose node node-2"]
+        assert words(stage) == ["stop prod/serve", "fail node node-2"]
         await stage.press("u")
         assert words(stage) == ["stop prod/serve"]
         await stage.press("u", "u")
         assert words(stage) == []
-        assert "Nothing to try yet" in stage.text
+        assert "No changes yet" in stage.text
 
 
 async def test_a_quota_is_changed_in_the_fork_only() -> None:
@@ -114,7 +114,7 @@ async def test_a_workload_is_taken_along_by_its_key() -> None:
         await stage.press("3", "slash")
         await stage.write("serve")
         await stage.press("enter", "i", "c")
-        assert words(stage) == ["submit prod/serve-copy2, 8 GPUs, prio 10000"]
+        assert words(stage) == ["submit prod/serve-copy2, 8 GPUs, priority 10000"]
         await stage.press("enter")
         assert "✖ research/rlhf  6 GPUs" in stage.text
 
@@ -307,7 +307,7 @@ async def test_time_passes_before_the_changes_that_follow() -> None:
         await stage.press("enter")
         try_out(stage.app, plan.lose("node-1"))
         await stage.settle()
-        assert words(stage) == ["after 10m: lose node node-1"]
+        assert words(stage) == ["after 10m: fail node node-1"]
         assert stage.screen(WhatIfScreen).changes[0].commands == (Later(10 * MINUTE, FailNode("node-1")),)
 
 
@@ -340,10 +340,10 @@ async def test_two_lists_change_places_and_none_of_them_is_lost() -> None:
         await stage.press("b")
         assert (words(stage), [change.words for change in screen.against or ()]) == (
             ["submit prod/serve-2"],
-            ["lose node node-1"],
+            ["fail node node-1"],
         )
         await stage.press("u", "b")
-        assert (words(stage), screen.against) == (["lose node node-1"], None)
+        assert (words(stage), screen.against) == (["fail node node-1"], None)
 
 
 async def test_who_is_evicted_in_one_of_two_lists_is_told_by_their_names() -> None:
@@ -354,7 +354,9 @@ async def test_who_is_evicted_in_one_of_two_lists_is_told_by_their_names() -> No
         await stage.press("b")
         await _added(stage, plan.stop(rlhf(stage)))
         await stage.press("enter")
-        assert stage.line("Evicted only in A:").strip() == evicted.replace("Direct victims", "Evicted only in A")
+        assert stage.line("Avoided evictions (only in A):").strip() == evicted.replace(
+            "Direct victims", "Avoided evictions (only in A)"
+        )
 
 
 async def test_a_refusal_names_its_change() -> None:

@@ -151,7 +151,7 @@ async def test_the_detail_explains_a_pending_workload_beside_kueues_words(size: 
         detail = stage.screen(WorkloadDetailScreen)
         why = detail.query_one("#why", TextPane).text
         assert "The cohort org-cohort has 4 GPUs of a100-80gb free, and rlhf-2 needs 6 GPUs." in why
-        assert "Kueue wrote within the last 12m: couldn't assign flavors to pod set main" in why
+        assert "Kueue condition (≤ 12m old): couldn't assign flavors to pod set main" in why
         assert "research/rlhf 6 GPUs ▲4" in why
         assert "TIMELINE" in why
         if size[0] < 110:
@@ -166,11 +166,11 @@ async def test_the_detail_shows_what_was_tried_level_by_level_and_what_would_let
     async with staged(recorded(org_cohort(), history())) as stage:
         await stage.press("3", "x")
         why = stage.screen(WorkloadDetailScreen).query_one("#why", TextPane).text
-        assert "Cohort org-cohort: quota 24, used 20, unused 4 → gives 4" in why
+        assert "Cohort org-cohort: quota 24, used 20, unused 4 → available 4" in why
         assert "✓ research/embed ends (2 GPUs)" in why
-        assert "changes were tried" in why
+        assert "changes tested" in why
         await stage.press("x")
-        assert "changes were tried" in stage.screen(WorkloadDetailScreen).query_one("#why", TextPane).text
+        assert "changes tested" in stage.screen(WorkloadDetailScreen).query_one("#why", TextPane).text
 
 
 def test_a_search_that_is_under_way_says_how_far_it_is_and_what_was_found_so_far() -> None:
@@ -179,10 +179,10 @@ def test_a_search_that_is_under_way_says_how_far_it_is_and_what_was_found_so_far
     told = [[plain(row) for row in unblocking_lines(piece, snapshot, snapshot.time)] for piece in pieces]
     first_end = next(lines for lines in told if lines[2].startswith("  ✓"))
     assert first_end[2] == "  ✓ research/embed ends (2 GPUs)"
-    assert first_end[3].startswith("  … trying ends of other work: 1 of 9 kinds done, ")
-    assert told[0][2] == "  … trying what is stopped or shut: 0 of 9 kinds done, 1 changes tried"
+    assert first_end[3].startswith("  … trying end of other workloads: 1 of 9 kinds done, ")
+    assert told[0][2] == "  … testing stopped objects and namespaces: 0 of 9 kinds done, 1 changes tested"
     assert "no change that was tried" not in "".join(told[0])
-    assert told[-1][-1].endswith("changes were tried, 0s ago")
+    assert told[-1][-1].endswith("changes tested, 0s ago")
 
 
 async def test_the_detail_names_the_pods_and_where_they_run() -> None:
@@ -199,7 +199,7 @@ def test_the_detail_says_why_there_are_no_pods() -> None:
         facts = Facts(workload=workload, explanation=fine, pods=(), history=(), life=(), now=0)
         return plain(pod_lines(facts)[1])
 
-    assert said(Workload(namespace="n", name="w")) == "  none: pods are made when it is admitted"
+    assert said(Workload(namespace="n", name="w")) == "  none: pods are created on admission"
     assert said(Workload(namespace="n", name="w", cluster="west")) == "  none here: they are in cluster west"
 
 

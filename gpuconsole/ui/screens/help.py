@@ -1,4 +1,4 @@
-"""Help: the keys that work on the screen below, now, made from the registry."""
+"""The help screen: the keys that work on the screen below, from the action registry."""
 
 from collections.abc import Iterable
 
@@ -40,13 +40,13 @@ COLUMNS: tuple[Column[Entry], ...] = (
 
 
 def by_scope(entries: Iterable[Entry]) -> list[Entry]:
-    """In the order of the scopes, what is special to the screen first."""
+    """In the order of scopes, those of the screen first."""
     order = {scope: index for index, scope in enumerate((*list(Scope)[4:], *list(Scope)[:4]))}
     return sorted(entries, key=lambda entry: order[entry.action.scope])
 
 
 class HelpScreen(ConsoleScreen):
-    """Lists what the screen below offers; Enter does it there."""
+    """Lists the actions of the screen below; Enter runs one there."""
 
     passing = True
 
@@ -61,7 +61,7 @@ class HelpScreen(ConsoleScreen):
             self.grid.show(by_scope(below.entries()))
 
     def picked(self, row: object) -> None:
-        # On a narrow screen the table cuts the sentence; here it stands whole.
+        # A narrow table cuts the sentence; this line shows all of it.
         entry = row if isinstance(row, Entry) else None
         self.query_one("#told", Static).update(plain(_does(entry)) if entry is not None else "")
 
@@ -86,6 +86,6 @@ class HelpScreen(ConsoleScreen):
 
 
 def _go_on(below: ConsoleScreen, action: Action) -> None:
-    """Do what was picked, unless a key pressed meanwhile opened something over the screen."""
+    """Run the picked action, unless a key opened another screen in the meantime."""
     if not below.left_for(action.label):
         below.run(action)

@@ -1,4 +1,4 @@
-"""A screen of text about one thing: its description, its YAML, its events, why it waits. It follows the data."""
+"""A screen of text about one object: description, YAML, events, explanation. It follows the data."""
 
 from collections.abc import Callable, Iterable
 
@@ -14,11 +14,11 @@ from gpuconsole.ui.widgets.notice import State, notice
 from gpuconsole.ui.widgets.textpane import TextPane
 
 Source = Callable[[Snapshot], Iterable[Painted] | None]
-"""Snapshot → lines; None where the thing is gone."""
+"""Snapshot → lines; None where the object is gone."""
 
 
 def scrolling(pane: Widget) -> dict[str, Handler]:
-    """The keys of tables, for a pane that has no cursor."""
+    """The scrolling keys of tables, for a pane without a cursor."""
     return {
         "table.down": pane.scroll_down,
         "table.up": pane.scroll_up,
@@ -30,12 +30,12 @@ def scrolling(pane: Widget) -> dict[str, Handler]:
 
 
 class TextScreen(ConsoleScreen):
-    """Shows what `source` makes of each Snapshot; when the thing is gone, the last text stays and says so."""
+    """Shows the lines that `source` makes of each Snapshot; of a deleted object the last lines stay."""
 
     AUTO_FOCUS = "TextPane"
 
     def __init__(self, name: str, source: Source, *, wrap: bool = True, copied: str = "") -> None:
-        """`name` stands in the trail, `copied` is what `y y` copies."""
+        """`name` is shown in the breadcrumbs, `y y` copies `copied`."""
         super().__init__()
         self._trail = name
         self._source = source
@@ -56,7 +56,7 @@ class TextScreen(ConsoleScreen):
             self._last = list(found)
             pane.show(self._last)
         else:
-            pane.show([notice(State.EMPTY, "It is gone. What was last known of it:"), (), *self._last])
+            pane.show([notice(State.EMPTY, "Deleted. Last known state:"), (), *self._last])
 
     def handlers(self) -> Handlers:
         offered = {**super().handlers(), **scrolling(self.query_one(TextPane))}

@@ -1,4 +1,4 @@
-"""The command line: `:` opens it, aliases name screens and actions, `:wl research /rlhf` goes, scopes and filters."""
+"""The command line: `:wl research /rlhf` opens a screen with a namespace and a filter; aliases name actions."""
 
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -13,20 +13,20 @@ from gpuconsole.ui.widgets.prompt_line import PromptLine
 
 
 class CommandError(ValueError):
-    """The line is no command; says what would be one."""
+    """The line is not a command; the message suggests one."""
 
 
 @dataclass(frozen=True)
 class CommandLineRead:
-    """What a line asks for."""
+    """A parsed command line."""
 
     action: Action
     alias: str
     namespaces: frozenset[str] | None = None
-    """For a screen: show these only; None leaves what is shown."""
+    """For a screen: show only these; None changes nothing."""
     filter: str = ""
     argument: str = ""
-    """For the other actions: what stands after the alias."""
+    """For other actions: the text after the alias."""
 
 
 def parse_command(text: str) -> CommandLineRead | None:
@@ -40,7 +40,7 @@ def parse_command(text: str) -> CommandLineRead | None:
         raise CommandError(_unknown(alias))
     if action.scope is not Scope.VIEWS:
         if rest and not action.argument:
-            raise CommandError(f":{alias} takes nothing after it")
+            raise CommandError(f":{alias} takes no argument")
         return CommandLineRead(action, alias, argument=rest.strip())
     names, slash, wanted = rest.partition("/") if rest.startswith("/") else _split_filter(rest)
     return CommandLineRead(action, alias, namespaces=namespaces(names), filter=wanted if slash else "")
@@ -52,7 +52,7 @@ def _split_filter(rest: str) -> tuple[str, str, str]:
 
 
 def namespaces(text: str) -> frozenset[str] | None:
-    """The names in `a,b` or `a b`; `all` and `*` mean all; None where nothing is said."""
+    """The names in `a,b` or `a b`; `all` and `*` mean all; None for an empty text."""
     names = frozenset(text.replace(",", " ").split())
     if names & {"all", "*"}:
         return frozenset()
@@ -61,19 +61,19 @@ def namespaces(text: str) -> frozenset[str] | None:
 
 def _unknown(alias: str) -> str:
     near = get_close_matches(alias, ALIASES, n=2, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(':' + name for name in near)}" if near else "; ? lists what there is"
-    return f"There is no command :{alias}{hint}"
+    hint = f"; did you mean {' or '.join(':' + name for name in near)}" if near else "; ? lists all commands"
+    return f"Unknown command :{alias}{hint}"
 
 
 class CommandLine(PromptLine):
-    """The line itself; hidden until it is asked for."""
+    """The input of the command line; hidden until it is opened."""
 
     def fields(self) -> tuple[Static | Input, ...]:
         suggester = SuggestFromList(sorted(ALIASES), case_sensitive=False)
         return Static(":", classes="prompt", markup=False), Input(compact=True, suggester=suggester)
 
     def open(self) -> None:
-        """Show the line, empty, and take the keyboard."""
+        """Show the empty line and focus it."""
         self.field.value = ""
         self.take_keyboard()
 

@@ -1,7 +1,7 @@
-"""The dialogs that every screen uses: a question, a choice from a list, a prompt for one value.
+"""Dialogs of all screens: a confirmation, a choice from a list, a prompt for one value.
 
-A question has Cancel in front: Enter alone never destroys. Where much is at stake a word has to be typed; Enter after
-it confirms.
+A confirmation focuses Cancel: Enter alone never destroys. For the most dangerous actions a word has to be typed, and
+Enter confirms it.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,29 +22,29 @@ from gpuconsole.ui.widgets.painter import Lines, StatusLine
 from gpuconsole.ui.widgets.paragraph import Paragraph
 
 AROUND = 9
-"""Lines of a low terminal that a list of choices leaves to its title, its complaint, its border and what is behind."""
+"""Lines that a list of choices leaves free for its title, error, border and the screen behind it."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked before something dangerous happens."""
+    """A confirmation before a dangerous action."""
 
     title: str
     lines: tuple[Cell, ...] = ()
-    """What will happen, and to whom."""
-    yes: str = "Do it"
+    """What will happen, and to which objects."""
+    yes: str = "Confirm"
     word: str = ""
-    """Has to be typed before `yes` works; empty for less dangerous things."""
+    """Must be typed before `yes` is enabled; empty for less dangerous actions."""
 
 
 class Confirm(Dialog[bool]):
-    """Asks a question; True only if the answer was given on purpose."""
+    """Asks for a confirmation; returns True only if it was given explicitly."""
 
     def __init__(self, question: Question) -> None:
         super().__init__()
         self._question = question
         self._word = clean(question.word)
-        """As it is shown: only that can be typed."""
+        """The word as it is shown."""
 
     def compose(self) -> ComposeResult:
         question = self._question
@@ -98,10 +98,10 @@ class Option:
     id: str
     label: Cell
     key: str = ""
-    """Picks it at once."""
+    """Key that picks it at once."""
     detail: Cell = ""
     refused: str = ""
-    """Why it cannot be picked now; it stays in its place and says so."""
+    """Why it cannot be picked now; it stays in the list with this reason."""
 
 
 def _option_cell(option: Option) -> Cell:
@@ -116,7 +116,7 @@ OPTION_COLUMNS: tuple[Column[Option], ...] = (
 
 
 class Choice(Dialog[str | None]):
-    """A list to choose from, by its keys or with the cursor; gives the option's id, or None."""
+    """A list to choose from, by key or with the cursor; returns the option's id, or None."""
 
     def __init__(self, title: str, options: Sequence[Option], chosen: str = "") -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class Choice(Dialog[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
             yield Lines(classes="dialog-title")
-            yield Grid(OPTION_COLUMNS, key=lambda option: option.id, header=False, empty="Nothing to choose from.")
+            yield Grid(OPTION_COLUMNS, key=lambda option: option.id, header=False, empty="No options.")
             yield StatusLine(classes="complaint")
 
     def fill(self) -> None:
@@ -164,7 +164,7 @@ class Choice(Dialog[str | None]):
             event.stop()
             moves[event.key]()
         elif event.is_printable:
-            # An unknown second key closes a hint, as it does in every editor; it starts nothing else.
+            # An unknown second key closes the menu, as in editors, and does nothing else.
             event.stop()
             self._close(None)
 
@@ -191,14 +191,14 @@ def _accept(text: str) -> str:
 
 @dataclass(frozen=True)
 class Field:
-    """What a prompt asks for. `check` gives what is wrong with a text, or nothing."""
+    """The value that a prompt asks for. `check` returns the error of a text, or an empty text."""
 
     title: str
     value: str = ""
     lines: tuple[Cell, ...] = ()
     check: Callable[[str], str] = field(default=_accept)
     preview: Callable[[str], Cell] | None = None
-    """What would come of a valid text, shown while it is typed."""
+    """The effect of a valid text, shown while it is typed."""
 
 
 def whole_number(lowest: int, highest: int) -> Callable[[str], str]:
@@ -208,14 +208,14 @@ def whole_number(lowest: int, highest: int) -> Callable[[str], str]:
         try:
             value = int(text.replace(",", "").replace("_", ""))
         except ValueError:
-            return "a whole number is needed"
-        return "" if lowest <= value <= highest else f"between {lowest:,} and {highest:,}"
+            return "must be a whole number"
+        return "" if lowest <= value <= highest else f"must be between {lowest:,} and {highest:,}"
 
     return check
 
 
 class Prompt(Dialog[str | None]):
-    """Asks for one value; gives the text once it is valid, or None."""
+    """Asks for one value; returns the valid text, or None."""
 
     def __init__(self, wanted: Field) -> None:
         super().__init__()
@@ -239,7 +239,7 @@ class Prompt(Dialog[str | None]):
             event.stop()
             self.dismiss(None)
         elif event.is_printable and event.character:
-            # Typed before the field had the keyboard.
+            # Typed before the input had the focus.
             self.query_one(Input).insert_text_at_cursor(event.character)
 
     @on(Input.Changed)

@@ -1,4 +1,4 @@
-"""What all dialogs have in common: each is answered once."""
+"""Base of all dialogs: each is answered once."""
 
 from typing import TypeVar
 
@@ -11,13 +11,13 @@ Answer = TypeVar("Answer")
 
 
 class Dialog(Leaving, ModalScreen[Answer]):
-    """A screen that asks. Keys that were typed before it was gone, but come after its answer, are for nobody."""
+    """A modal screen that returns an answer. Keys that arrive after the answer are dropped."""
 
     def on_mount(self) -> None:
         self.fill()
 
     def fill(self) -> None:
-        """Write on what `compose` made, and give the keyboard to where it belongs."""
+        """Fill the widgets made by `compose`, and set the focus."""
 
     def dismiss(self, result: Answer | None = None) -> AwaitComplete:
         return super().dismiss(result) if self.is_active else AwaitComplete()

@@ -1,4 +1,4 @@
-"""The line in which a filter is typed."""
+"""The filter line."""
 
 from textual import on
 from textual.widgets import Input, Static
@@ -8,7 +8,7 @@ from gpuconsole.ui.widgets.prompt_line import PromptLine
 
 
 class FilterLine(PromptLine):
-    """The line at the foot of a screen in which a filter is typed; it stays while a filter is set."""
+    """The filter input at the bottom of a screen; it stays while a filter is set."""
 
     def fields(self) -> tuple[Static | Input, ...]:
         return (
@@ -18,23 +18,23 @@ class FilterLine(PromptLine):
         )
 
     def open(self) -> None:
-        """Show the line and take the keyboard."""
+        """Show the line and focus it."""
         self.take_keyboard()
 
     def put(self, text: str) -> None:
-        """Show a filter that came from elsewhere; the keyboard stays where it is."""
+        """Show a filter that was set elsewhere; the focus stays where it is."""
         self.display = True
         self.field.value = text
 
     def close(self) -> None:
-        """Forget the text and go out of sight."""
+        """Clear the text and hide the line."""
         if self.opened:
             self.field.value = ""
             self.complain("")
         self.display = False
 
     def complain(self, text: str) -> None:
-        """Say beside the text what is wrong with it."""
+        """Show an error beside the text."""
         if self.opened:
             self.query_one(".complaint", Static).update(text)
 

@@ -1,4 +1,4 @@
-"""The footer: the keys that work here, now, made from the registry; a refused one stays in its place, dimmed."""
+"""The footer: the keys that work now, from the action registry; refused actions are dimmed."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from gpuconsole.ui.widgets.painter import StatusLine
 
 
 def keys_line(actions: Sequence[tuple[Action, bool]], width: int) -> Painted:
-    """`⏎ open  x explain …`, as many as fit; the flag says whether the action would be refused."""
+    """`⏎ open  x explain …`, as many as fit; the flag tells whether the action would be refused."""
     pieces: list[Piece] = [(" ", "")]
     used = 1
     for action, refused in actions:

@@ -50,8 +50,8 @@ class Grid(Ringing, GridLines[T], can_focus=True, inherit_bindings=False):
         *,
         labels: Callable[[T], Mapping[str, str]] = lambda row: {},
         fault: Callable[[T], bool] = lambda row: False,
-        empty: str = "Nothing here.",
-        absent: str = "is not here",
+        empty: str = "No rows.",
+        absent: str = "not found",
         header: bool = True,
         follow: bool = False,
         id: str | None = None,
@@ -241,10 +241,10 @@ class Grid(Ringing, GridLines[T], can_focus=True, inherit_bindings=False):
             return self._empty
         rows = f"{len(self._rows.all):,} rows"
         if self.filter is not None and self.filter.word:
-            return f"{self.filter.word} {self._absent}: none of {rows} names it (Esc shows them all)."
+            return f"{self.filter.word} {self._absent}: none of {rows} matches (Esc shows all)."
         if self.filter is not None:
-            return f"None of {rows} passes /{self.filter.text} (Esc clears the filter)."
-        return f"None of {rows} has a fault (! shows them all)."
+            return f"None of {rows} matches /{self.filter.text} (Esc clears the filter)."
+        return f"None of {rows} has a fault (! shows all)."
 
     # Inside
 

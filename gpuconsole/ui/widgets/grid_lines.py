@@ -1,4 +1,4 @@
-"""How the table of this console is drawn: only the rows that can be seen, and of these only what looks different.
+"""Drawing of tables: only visible rows, and of these only lines that changed.
 
 Columns are fitted to the width, a row is made into a strip the first time that it is seen, and new data repaint only
 the lines that they change.

@@ -1,4 +1,4 @@
-"""The header: mode and speed, source, engine, policy, the time of the data and its age, and what is wrong."""
+"""The header line: mode and speed, source, engines, policy, problems, and the time and age of the data."""
 
 from collections.abc import Collection
 
@@ -9,10 +9,10 @@ from gpuconsole.ui.paint import Cell, Painted, Piece, painted, width_of
 from gpuconsole.ui.widgets.painter import StatusLine
 
 STALE = 5.0
-"""Seconds after which data that should move count as stale."""
+"""Age in seconds from which data that should change counts as stale."""
 
 Part = tuple[int, Cell]
-"""A rank and a text: on a narrow screen the parts of the highest rank are left out first."""
+"""A rank and a text: a narrow screen drops the parts of the highest rank first."""
 
 
 ENGINES = 2
@@ -20,7 +20,7 @@ ENGINES = 2
 
 
 def engine_words(engines: Engines, short: bool = False) -> str:
-    """The engines in force: `Kueue 0.19 · Volcano · Karpenter · MIG mixed`, or in short `Kueue×Volcano×Karp×MIG`."""
+    """The active engines: `Kueue 0.19 · Volcano · Karpenter · MIG mixed`, or in short `Kueue×Volcano×Karp×MIG`."""
     if short:
         return "×".join(part.short for part in engines.parts)
     names = [part.name for part in engines.parts]
@@ -28,7 +28,7 @@ def engine_words(engines: Engines, short: bool = False) -> str:
 
 
 def left_parts(status: Status, namespaces: Collection[str], short: bool = False) -> list[Part]:
-    """What stands on the left, in its order; the engines in full or in short."""
+    """The parts on the left, in order; with long or short names of the engines."""
     where = ", ".join(sorted(namespaces)) if namespaces else "all namespaces"
     parts: list[Part] = [(0, ((f" {mode(status)} ", "chip"),))]
     if status.read_only:
@@ -50,14 +50,14 @@ def left_parts(status: Status, namespaces: Collection[str], short: bool = False)
     if status.nodes_synthesised:
         parts.append((4, (("nodes: synthesised", "held"),)))
     if status.lost_events:
-        parts.append((1, ((f"⚠ {status.lost_events:,} events not in the history: slow disk", "fault"),)))
+        parts.append((1, ((f"⚠ {status.lost_events:,} events dropped from the history: slow disk", "fault"),)))
     if status.worker not in ("", "on", "off"):
         parts.append((2, ((f"⚠ worker: {status.worker}", "fault"),)))
     return [(rank, text) for rank, text in parts if width_of(text)]
 
 
 def sight_parts(status: Status) -> list[Part]:
-    """What dims the sight of a live cluster, and what looking at it costs its API server."""
+    """Gaps in the data of a live cluster, and the rate of API requests."""
     sight = status.sight
     if sight is None:
         return []
@@ -87,14 +87,14 @@ def right_part(status: Status) -> Painted:
     """The time of the data and its age."""
     if status.loading:
         return (("loading…", "dim"),)
-    # A live cluster where nothing happens says something about once a minute; only a loss is stale.
+    # An idle live cluster sends data about once a minute; only a lost connection is stale.
     stale = bool(status.sight.lost) if status.sight is not None else status.age >= STALE and not status.paused
-    age = f"{status.age:.1f} s old" if status.age < 10 else f"{status.age:,.0f} s old"
+    age = f"{status.age:.1f}s old" if status.age < 10 else f"{status.age:,.0f}s old"
     return ((fmt.date_and_clock(status.time), "dim" if stale else ""), (f" · {age} ", "fault" if stale else "dim"))
 
 
 def fit_parts(parts: list[Part], width: int, between: str = " · ") -> Painted:
-    """As many parts as fit, the lowest ranks first, in their order; rank 0 stays whatever happens."""
+    """As many parts as fit, the lowest ranks first, in order; rank 0 always stays."""
     chosen: set[int] = set()
     used = 0
     for index in sorted(range(len(parts)), key=lambda index: parts[index][0]):

@@ -1,4 +1,4 @@
-"""What stands where data would stand: loading, empty, forbidden and failed never look the same."""
+"""Placeholders for data that is loading, empty, forbidden or failed; each looks different."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from gpuconsole.ui.paint import Painted
 
 
 class State(StrEnum):
-    """What can be said about the data of a pane."""
+    """State of a pane's data."""
 
     LOADING = "loading"
     READY = "ready"
@@ -25,7 +25,7 @@ _LOOK = {
 
 
 def notice(state: State, text: str = "") -> Painted:
-    """The state's glyph and word, and what to know or do about it."""
+    """The state's glyph and word, and a text with details."""
     glyph, role, word = _LOOK[state]
     if not text:
         return ((f"  {glyph} {word}", role),)

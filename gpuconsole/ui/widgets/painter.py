@@ -1,4 +1,4 @@
-"""What widgets that draw roles have in common: the styles of the roles, and lines made from painted text."""
+"""Base of widgets that draw text in roles: styles of the roles, and lines of painted text."""
 
 from rich.style import Style
 from textual.reactive import reactive

@@ -1,4 +1,4 @@
-"""The palette: every action that this screen offers, found by a few letters of its name, alias or help."""
+"""The command palette: finds an action of the screen by letters of its name, alias or help."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from gpuconsole.ui.widgets.grid import Grid
 
 @dataclass(frozen=True)
 class Entry:
-    """An action as the palette shows it."""
+    """An action in the palette."""
 
     action: Action
     refused: str = ""
@@ -47,13 +47,13 @@ def ranked(entries: Sequence[Entry], wanted: str) -> list[Entry]:
 
 
 def score(matcher: Matcher, action: Action) -> float:
-    """How well an action matches: its label counts most, its help least."""
+    """The match of an action: its label counts most, its help least."""
     names = max((matcher.match(name) for name in (action.label, *action.aliases)), default=0.0)
     return max(2.0 * names, matcher.match(action.id), 0.3 * matcher.match(action.help))
 
 
 class Palette(Dialog[str | None]):
-    """Gives the id of the action that was picked, or None."""
+    """Returns the id of the picked action, or None."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         super().__init__()
@@ -61,8 +61,8 @@ class Palette(Dialog[str | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog palette"):
-            yield Input(compact=True, placeholder="A few letters of what you want to do")
-            yield Grid(COLUMNS, key=lambda entry: entry.action.id, empty="No action has these letters.")
+            yield Input(compact=True, placeholder="Search actions")
+            yield Grid(COLUMNS, key=lambda entry: entry.action.id, empty="No matching action.")
 
     def fill(self) -> None:
         self._grid.show(self._entries)
@@ -85,7 +85,7 @@ class Palette(Dialog[str | None]):
             event.stop()
             moves[event.key]()
         elif event.is_printable and event.character:
-            # Typed before the field had the keyboard.
+            # Typed before the input had the focus.
             self.query_one(Input).insert_text_at_cursor(event.character)
 
     @on(Input.Changed)

@@ -1,4 +1,4 @@
-"""Panes beside each other where there is room; on a narrow screen one at a time, the focused one."""
+"""Panes side by side; on a narrow screen only the focused one."""
 
 from typing import ClassVar
 

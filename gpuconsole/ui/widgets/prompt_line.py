@@ -1,4 +1,4 @@
-"""What the lines at the foot of a screen have in common: a prompt and an input, made when it comes to it."""
+"""Base of the input lines at the bottom of a screen; their widgets are made when they are first opened."""
 
 from collections.abc import Sequence
 
@@ -7,18 +7,18 @@ from textual.widgets import Input, Static
 
 
 class PromptLine(Horizontal):
-    """A line that is out of sight until it is opened, and empty before the first time: most never are.
+    """A line that is hidden until it is opened, and has no widgets before that: most are never opened.
 
     An input and its prompt cost as much to mount as all the rest of a screen.
     """
 
     def fields(self) -> Sequence[Static | Input]:
-        """The prompt, the input and what stands beside it."""
+        """The prompt, the input and other widgets of the line."""
         raise NotImplementedError
 
     @property
     def opened(self) -> bool:
-        """It was opened once, and has its fields."""
+        """Whether it was opened before, and has its widgets."""
         return bool(self.children)
 
     @property
@@ -29,7 +29,7 @@ class PromptLine(Horizontal):
         return self.query_one(Input)
 
     def take_keyboard(self) -> None:
-        """Show the line and have the next key go into it."""
+        """Show the line and focus its input."""
         self.display = True
-        # At once, not with the next idle moment: fast fingers have typed the first letter by then.
+        # At once, not when idle: a fast typist has typed the first letter by then.
         self.screen.set_focus(self.field)

@@ -1,4 +1,4 @@
-"""The life of a workload as lines: when each thing happened, how long after the one before, and why."""
+"""Lines of a workload's timeline: time, interval, event and reason."""
 
 from collections.abc import Iterable
 
@@ -28,7 +28,7 @@ LOOKS: dict[What, tuple[str, str]] = {
 
 
 def timeline_lines(moments: Iterable[Moment]) -> list[Painted]:
-    """Lines for each step, oldest first; the scheduler's own words stand under it where they add to it."""
+    """A line for each event, oldest first, with the scheduler's message where it adds information."""
     lines: list[Painted] = []
     for moment in moments:
         glyph, role = LOOKS.get(moment.what, ("·", "dim")) if moment.what is not None else ("·", "dim")
