@@ -1,1 +1,1 @@
-"""Answers in words, as lines of text: the command line prints them, and the console shows them."""
+"""Reports as lines of text and tables: the command line prints them, and the console shows them."""

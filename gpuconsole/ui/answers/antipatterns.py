@@ -1,4 +1,4 @@
-"""Anti-patterns in words."""
+"""Text of the anti-patterns report."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from gpuconsole.ui.names import named
 def antipatterns_lines(
     found: Sequence[Pattern], *, measured: bool = True, average: Utilization | None = None
 ) -> list[str]:
-    """The anti-patterns, each with evidence, cost a day and fix; then the average utilization."""
+    """The anti-patterns, each with evidence, cost per day and fix; then the average utilization."""
     return [*_patterns(found, measured), *(["", *utilization_lines(average)] if average is not None else [])]
 
 
@@ -36,11 +36,11 @@ def _percent(value: float | None) -> str:
 
 
 def _patterns(found: Sequence[Pattern], measured: bool) -> list[str]:
-    lines = [] if measured else ["no GPU is measured here, so nobody can say who has GPUs and does not use them", ""]
+    lines = [] if measured else ["no GPU telemetry: idle and underutilized allocations are unknown", ""]
     if not found:
-        return [*lines, "nothing was found"]
-    once = ", each eviction counted once" if any(one.shared_cost_per_day for one in found) else ""
-    lines.append(f"{counted(len(found), 'anti-pattern')}, about {total_per_day(found):,.2f} $ a day{once}")
+        return [*lines, "no findings"]
+    once = " (each eviction counted once)" if any(one.shared_cost_per_day for one in found) else ""
+    lines.append(f"{counted(len(found), 'anti-pattern')}, about ${total_per_day(found):,.2f} per day{once}")
     for one in found:
         shown = ", ".join(f"{name}: {value}" for name, value in one.evidence.items() if value != "")
         lines += ["", f"{one.code}: {named(one.text)}", f"  cost      {_cost(one)}{_gpus(one)}"]
@@ -51,9 +51,9 @@ def _patterns(found: Sequence[Pattern], measured: bool) -> list[str]:
 
 def _cost(one: Pattern) -> str:
     if not one.cost_per_day:
-        return "nothing that has a price"
-    shared = f", {one.shared_cost_per_day:,.2f} $ of it counted with the loop of its queues"
-    return f"{one.cost_per_day:,.2f} $ a day{shared if one.shared_cost_per_day else ''}"
+        return "none"
+    shared = f", of which ${one.shared_cost_per_day:,.2f} is counted in the preemption loop of its queues"
+    return f"${one.cost_per_day:,.2f} per day{shared if one.shared_cost_per_day else ''}"
 
 
 def _gpus(one: Pattern) -> str:

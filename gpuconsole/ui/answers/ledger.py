@@ -1,4 +1,4 @@
-"""The ledger in words."""
+"""Text of the ledger: borrowed quota, reclaim victims, starved queues."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,24 +15,24 @@ from gpuconsole.ui.answers.parts import About, Part, Row, Table, Valued, lines_o
 from gpuconsole.ui.names import called, named
 
 LOANS = ("LENDER", "BORROWER", "FLAVOR", "GPUS", "SINCE")
-EXPOSURES = ("IF IT RETURNS", "FLAVOR", "WANTS", "EVICTED", "GPUS", "LOST GPU-H", "COST $")
+EXPOSURES = ("IF RECLAIMED BY", "FLAVOR", "RECLAIMS", "EVICTED", "GPUS", "LOST GPU-H", "COST $")
 NAMED = 3
-"""Workloads that are named for people; -o json names all."""
+"""Workloads named in the text; -o json names all."""
 
 
 def without_kueue(snapshot: Snapshot) -> str:
-    """That nothing is lent where Kueue is not, and what answers instead."""
+    """Message for a cluster without Kueue, with the report to use instead."""
     queues = len(snapshot.volcano_queues) or len(snapshot.kai_queues)
-    instead = "; shares tell what the queues of Volcano or KAI have and deserve" if queues else ""
-    return f"there is no Kueue here, so no quota is lent{instead}"
+    instead = "; see shares for the queues of Volcano or KAI" if queues else ""
+    return f"Kueue is not installed in this cluster, so no quota is lent{instead}"
 
 
 def ledger_parts(answer: Ledger, now: Time) -> list[Part]:
-    """The ledger for people."""
+    """The ledger as lines and tables."""
     unseen = _unseen(answer.unseen)
     if not answer.loans and not answer.starving:
-        return list(unseen or ["nobody borrows GPUs"])
-    parts: list[Part] = [f"{_total(answer.loans)} borrowed, {counted(len(answer.loans), 'loan')}", ""]
+        return list(unseen or ["no GPUs are borrowed"])
+    parts: list[Part] = [f"{_total(answer.loans)} borrowed in {counted(len(answer.loans), 'loan')}", ""]
     parts.append(Table(LOANS, tuple(_loan(loan, now) for loan in answer.loans)))
     if answer.exposures:
         parts += ["", Table(EXPOSURES, tuple(_exposure(one) for one in answer.exposures))]
@@ -42,7 +42,7 @@ def ledger_parts(answer: Ledger, now: Time) -> list[Part]:
 
 
 def _total(loans: Sequence[Loan]) -> str:
-    """All that is borrowed, by unit: `8 GPUs, 3 MIG 1g.10gb instances`."""
+    """Total borrowed, by unit: `8 GPUs, 3 MIG 1g.10gb instances`."""
     totals: dict[str, int] = {}
     for loan in loans:
         totals[loan.unit] = totals.get(loan.unit, 0) + loan.gpus
@@ -54,18 +54,18 @@ def _amount(one: Loan | Exposure) -> object:
 
 
 def ledger_lines(answer: Ledger, now: Time) -> list[str]:
-    """The same as text."""
+    """The ledger as text."""
     return lines_of(ledger_parts(answer, now))
 
 
 def _unseen(queues: Sequence[str]) -> list[str]:
-    """Of whom nobody can say here what they lend and borrow."""
+    """Message about referenced ClusterQueues that do not exist: their loans are unknown."""
     if not queues:
         return []
     more = f" and {len(queues) - NAMED} more" if len(queues) > NAMED else ""
     names = f"ClusterQueue{'s' if len(queues) > 1 else ''} {', '.join(queues[:NAMED])}{more}"
-    gone = "are not there: what they lend and borrow" if len(queues) > 1 else "is not there: what it lends and borrows"
-    return [f"{names} {gone} is not known"]
+    gone = "do not exist: their loans" if len(queues) > 1 else "does not exist: its loans"
+    return [f"{names} {gone} are unknown"]
 
 
 def _loan(loan: Loan, now: Time) -> Row:
@@ -74,7 +74,7 @@ def _loan(loan: Loan, now: Time) -> Row:
         key=f"{loan.lender} {loan.borrower} {_of(loan)}",
         cells=(loan.lender, loan.borrower, _of(loan), _amount(loan), since),
         about=About("cluster_queues", loan.borrower) if loan.borrower else None,
-        note=f"workloads on it: {_names(loan.workloads)}" if loan.workloads else "",
+        note=f"workloads: {_names(loan.workloads)}" if loan.workloads else "",
     )
 
 
@@ -99,7 +99,7 @@ def _leaving(one: Exposure) -> str:
     if not one.possible:
         return one.why_not
     names = _names([leaving.workload for leaving in one.leaving])
-    return f"evicts {names}" if names else "evicts nobody: so many are free"
+    return f"evicts {names}" if names else "no evictions: enough capacity is free"
 
 
 def _names(keys: Sequence[str]) -> str:
@@ -108,9 +108,9 @@ def _names(keys: Sequence[str]) -> str:
 
 
 def _starving(one: Starving) -> str:
-    owns = f"{one.unused} {one.unit}s of {_of(one)} that it owns and does not use"
-    wants = f"{called(one.workload)} wants {one.gpus} of the {owns}"
-    return f"{one.queue} starves: {wants}, while {_borrowers(one.borrowers)}; {named(one.text)}"
+    owns = f"{one.unused} unused {one.unit}s of its nominal quota of {_of(one)}"
+    wants = f"{called(one.workload)} requests {one.gpus} of the {owns}"
+    return f"{one.queue} is starved: {wants}, while {_borrowers(one.borrowers)}; {named(one.text)}"
 
 
 def _borrowers(borrowers: Iterable[tuple[str, int]]) -> str:
@@ -118,5 +118,5 @@ def _borrowers(borrowers: Iterable[tuple[str, int]]) -> str:
 
 
 def _of(one: Loan | Exposure | Starving) -> str:
-    """The flavor, with the resource where that is not the usual one."""
+    """The flavor, followed by the resource unless that is `nvidia.com/gpu`."""
     return one.flavor if one.resource == GPU else f"{one.flavor} {one.resource}"

@@ -1,6 +1,6 @@
-"""An answer as parts: lines of text, and tables of which each row says what it is about.
+"""Parts of a report: lines of text, and tables whose rows name the object that they describe.
 
-The command line prints them one below the other; the console makes tables of them that have a cursor.
+The command line prints them one below the other; the console shows the tables with a cursor.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,14 +12,14 @@ from gpuconsole.insight.tables import table
 
 
 class About(NamedTuple):
-    """What a row is about: a table as in `objects.TABLES`, and a key in it."""
+    """The object that a row describes: a table as in `objects.TABLES`, and a key in it."""
 
     table: str
     key: str
 
 
 class Valued(NamedTuple):
-    """A cell in words, and the number that it is sorted by."""
+    """Text of a cell, and the number by which it is sorted."""
 
     text: str
     value: float
@@ -32,15 +32,15 @@ class Row(Struct, frozen=True, kw_only=True):
     """A row of a table."""
 
     key: str
-    """What the cursor knows it by."""
+    """Identifies the row for the cursor."""
     cells: tuple[object, ...]
     about: About | None = None
     note: str = ""
-    """What stands below it: it would be cut in a column of its own."""
+    """Text shown below the row; it is too long for a column."""
 
 
 class Table(Struct, frozen=True):
-    """A table of an answer."""
+    """A table of a report."""
 
     head: tuple[str, ...]
     rows: tuple[Row, ...]

@@ -1,62 +1,63 @@
-"""What would let workloads in soon enough, in words."""
+"""Text of a plan: the cheapest options that start workloads within a target wait."""
 
 from collections.abc import Iterator
 
 from gpuconsole.insight.plan import Option, Plan
+from gpuconsole.insight.tables import counted
 from gpuconsole.insight.whatif import FEASIBLE
 from gpuconsole.model.clock import format_span
 from gpuconsole.ui.answers.parts import Part, Row, Table, Valued, lines_of
 from gpuconsole.ui.names import called, named
 
 MOST_OBSTACLES = 4
-NOT_FOR_LONG = "nothing that was tried lets them keep their places; the cheapest that lets them in"
+NOT_FOR_LONG = "no option avoids later eviction; the cheapest that starts them"
 
 
 def plan_lines(answer: Plan) -> list[str]:
-    """The answer as text."""
+    """The plan as text."""
     return lines_of(plan_parts(answer))
 
 
 def plan_parts(answer: Plan) -> list[Part]:
-    """The answer for people, the cheapest first."""
-    asked = f"{len(answer.workloads)} asked for, to run within {format_span(answer.wanted)} (p95)"
+    """The plan as lines and tables, the cheapest option first."""
+    asked = f"{counted(len(answer.workloads), 'workload')} to start within {format_span(answer.wanted)} (p95 wait)"
     if answer.without.holds:
-        return [f"{asked}: they do without any change, after {_wait(answer.without, answer)}; {FEASIBLE}"]
+        return [f"{asked}: no change is needed, p95 wait {_wait(answer.without, answer)}; {FEASIBLE}"]
     rows = tuple(_row(option, answer) for option in options_of(answer))
-    # What it is comes last: it is long, and on a narrow screen the numbers are what one compares.
-    head = ("ENOUGH", "RUN", "P95 WAIT", "USD/H", "EVICTED", "LOST USD", "WHAT")
+    # The option comes last: it is long, and on a narrow screen the numbers matter more.
+    head = ("MEETS TARGET", "STARTED", "P95 WAIT", "$/H", "EVICTED", "LOST $", "OPTION")
     if answer.best is None:
-        last = ["nothing that was tried is enough", *_obstacles(answer)]
+        last = ["no option meets the target", *_obstacles(answer)]
     else:
-        said = "the cheapest that is enough" if answer.best.holds else NOT_FOR_LONG
+        said = "cheapest option that meets the target" if answer.best.holds else NOT_FOR_LONG
         last = [f"{said}: {_what(answer.best)}; {FEASIBLE}"]
     return [asked, "", Table(head, rows), "", *last]
 
 
 def options_of(answer: Plan) -> tuple[Option, ...]:
-    """All that was tried, in the order in which it is shown."""
+    """All evaluated options, in display order."""
     return (*answer.options, *answer.failed, *(() if answer.without.soon else (answer.without,)))
 
 
 def _obstacles(answer: Plan) -> Iterator[str]:
-    """What keeps them waiting, and what helps where nothing that is tried does."""
+    """Why the workloads stay pending, and the remedies for it."""
     for one in answer.obstacles[:MOST_OBSTACLES]:
         yield f"  {called(one.workload)}: {named(one.why)}" if one.workload else f"  {one.why}"
-        yield from (f"    what helps: {remedy}" for remedy in one.remedies)
+        yield from (f"    fix: {remedy}" for remedy in one.remedies)
     more = len(answer.obstacles) - MOST_OBSTACLES
     if more > 0:
         yield f"  and {more} more"
 
 
 def key_of(option: Option) -> str:
-    """What the cursor knows an option by."""
+    """Row key of an option."""
     return f"{option.kind}: {option.words}"
 
 
 def _row(option: Option, answer: Plan) -> Row:
     wait = _wait(option, answer)
     cells = (
-        "yes" if option.holds else "not for long" if option.soon else "no",
+        "yes" if option.holds else "evicted later" if option.soon else "no",
         f"{option.admitted}/{len(answer.workloads)}",
         wait if option.p95_wait is None else Valued(wait, option.p95_wait),
         Valued(f"{option.hourly:.2f}", option.hourly),
@@ -68,7 +69,7 @@ def _row(option: Option, answer: Plan) -> Row:
 
 
 def _what(option: Option) -> str:
-    """What is changed; and how many get their place by it, and do not keep it."""
+    """The changes of the option, and the number of workloads that start and are evicted again."""
     return f"{option.words}; {option.evicted_again} evicted again" if option.evicted_again else option.words
 
 

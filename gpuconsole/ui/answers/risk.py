@@ -1,4 +1,4 @@
-"""What may evict running work, in words."""
+"""Text of the preemption-risk report."""
 
 from gpuconsole.insight.risk import Danger, Risk
 from gpuconsole.insight.tables import counted
@@ -15,26 +15,26 @@ COLUMNS = (
     "PRIORITY",
     "RISK",
     "MEDIAN",
-    "BY",
-    "GOES FOR",
-    "LOSES GPU-H",
+    "CAUSE",
+    "RECLAIMED BY",
+    "LOST GPU-H",
     "COST $",
 )
 
 
 def risk_lines(answer: Risk) -> list[str]:
-    """The answer as text."""
+    """The report as text."""
     return lines_of(risk_parts(answer))
 
 
 def risk_parts(answer: Risk) -> list[Part]:
-    """The answer for people."""
+    """The report as lines and tables."""
     if not answer.dangers:
-        return ["nothing runs" if answer.runs else "no Workload runs"]
+        return ["no running workloads"]
     rows = tuple(_row(one, answer.runs) for one in answer.dangers)
     if not answer.runs:
         return [
-            f"{counted(len(rows), 'Workload')} run; how probable evictions are is not known",
+            f"{counted(len(rows), 'running workload')}; preemption risk unknown",
             "",
             Table(COLUMNS, rows),
         ]
@@ -44,19 +44,19 @@ def risk_parts(answer: Risk) -> list[Part]:
         "",
         Table(COLUMNS, rows),
         "",
-        f"{counted(answer.runs, 'run')} of the cluster from {format_time(answer.time // SECOND * SECOND)} on; assumed:",
+        f"{counted(answer.runs, 'simulation run')} from {format_time(answer.time // SECOND * SECOND)}; assumptions:",
         *(f"  {text}" for text in answer.assumptions),
         *_bounded(answer),
     ]
 
 
 def endangered(answer: Risk) -> int:
-    """How many running workloads were evicted in some run."""
+    """Number of running workloads that were evicted in at least one run."""
     return sum(bool(one.probability) for one in answer.dangers)
 
 
 def _bounded(answer: Risk) -> list[str]:
-    """That the runs stopped early, and what runs them in full."""
+    """Message that the runs stopped early, with the command that completes them."""
     if answer.runs == answer.wanted_runs and answer.horizon == answer.wanted_horizon:
         return []
     limits = []
@@ -64,10 +64,8 @@ def _bounded(answer: Risk) -> list[str]:
         limits.append(f"{answer.runs} of {counted(answer.wanted_runs, 'run')}")
     if answer.horizon < answer.wanted_horizon:
         far, wanted = (format_span(end - answer.time) for end in (answer.horizon, answer.wanted_horizon))
-        limits.append(f"{far} of {wanted} ahead")
-    return [
-        f"The cluster is busy: only {', '.join(limits)}. gpuconsole risk --runs {answer.wanted_runs} runs all in full."
-    ]
+        limits.append(f"{far} of the {wanted} horizon")
+    return [f"Stopped early: {', '.join(limits)}. For all of it, run gpuconsole risk --runs {answer.wanted_runs}."]
 
 
 def _row(one: Danger, runs: int) -> Row:
@@ -75,7 +73,7 @@ def _row(one: Danger, runs: int) -> Row:
     if one.median is not None:
         median = Valued(format_span(one.median // SECOND * SECOND), one.median)
     causes = "; ".join(f"{c.by_queue or c.reason} {c.runs / runs:.0%}" for c in one.causes[:2])
-    turns = ", ".join(f"{turn.lender} as no. {turn.place}" for turn in one.turns[:2])
+    turns = ", ".join(f"{turn.lender} (rank {turn.place})" for turn in one.turns[:2])
     cells = (
         called(one.workload),
         one.queue,

@@ -1,4 +1,4 @@
-"""Fair shares and turns in words, with the arithmetic."""
+"""Text of the fair-share report: shares with their calculation, and the admission order."""
 
 from collections.abc import Sequence
 
@@ -11,41 +11,41 @@ from gpuconsole.model.quantity import format_quantity
 from gpuconsole.ui.answers.parts import About, Part, Row, Table, Valued, lines_of
 from gpuconsole.ui.names import called
 
-TREE = ("NODE", "WEIGHT", "SHARE", "ARITHMETIC")
-TURNS = ("TURN", "WORKLOAD", "OUTCOME", "QUEUE", "PRIORITY", "WAITS", "BORROWS", "SHARE WITH IT")
-"""What is cut on a narrow screen stands to the right."""
+TREE = ("COHORT / QUEUE", "WEIGHT", "SHARE", "CALCULATION")
+TURNS = ("ORDER", "WORKLOAD", "OUTCOME", "QUEUE", "PRIORITY", "WAIT", "BORROWING", "SHARE IF ADMITTED")
+"""Columns to the right are the first to be cut on a narrow screen."""
 TABLES = {"Volcano": "volcano_queues", "KAI": "kai_queues"}
-"""Engine → where its queues are among the objects."""
-QUEUES = ("QUEUE", "GPUS", "DESERVED", "SHARE", "WAITING", "TURN", "RULES")
-QUEUES_IN_UNITS = ("QUEUE", "USED", "DESERVED", "SHARE", "WAITING", "TURN", "UNIT", "RULES")
+"""Engine → table of its queue objects."""
+QUEUES = ("QUEUE", "GPUS", "DESERVED", "SHARE", "PENDING", "ORDER", "RULES")
+QUEUES_IN_UNITS = ("QUEUE", "USED", "DESERVED", "SHARE", "PENDING", "ORDER", "UNIT", "RULES")
 
 
 def shares_lines(found: Shares | None, queues: Sequence[QueueShare], now: Time) -> list[str]:
-    """The answer as text."""
+    """The report as text."""
     return lines_of(shares_parts(found, queues, now))
 
 
 def shares_parts(found: Shares | None, queues: Sequence[QueueShare], now: Time) -> list[Part]:
-    """The answer for people, engine by engine."""
+    """The report as lines and tables, engine by engine."""
     parts = [_kueue(found, now)] if found is not None and found.tree else []
     for name, rule in RULES.items():
         own = [queue for queue in queues if queue.engine == name]
         if own:
-            # The unit is said where something else than whole GPUs is counted.
+            # The unit has a column only where some queue counts another unit than whole GPUs.
             said = any(queue.unit != WHOLE_GPU.noun for queue in own)
             rows = tuple(_queue(queue, said) for queue in own)
-            parts.append([f"{name}: next is {rule}", "", Table(QUEUES_IN_UNITS if said else QUEUES, rows)])
+            parts.append([f"{name}, admission order: {rule}", "", Table(QUEUES_IN_UNITS if said else QUEUES, rows)])
     if not parts:
-        return ["there are no queues that share anything"]
+        return ["no queues with fair shares"]
     return [line for number, part in enumerate(parts) for line in ([""] if number else []) + part]
 
 
 def _kueue(found: Shares, now: Time) -> list[Part]:
-    said = "on" if found.fair_sharing else "off: shares are shown, and decide nothing"
+    said = "on" if found.fair_sharing else "off: shares are shown for information"
     parts: list[Part] = [f"Kueue, fair sharing {said}", "", Table(TREE, tuple(_node(node) for node in found.tree))]
-    parts += ["", f"a cycle takes the first of each queue ({found.within}), in this order: {found.order}"]
+    parts += ["", f"each scheduling cycle takes the head of each queue ({found.within}), in this order: {found.order}"]
     if not found.turns:
-        return [*parts, "nobody waits"]
+        return [*parts, "no pending workloads"]
     words = [f"{called(turn.workload)}: {turn.message}" for turn in found.turns if _unsaid(turn)]
     return [*parts, "", Table(TURNS, tuple(_turn(turn, now) for turn in found.turns)), *(["", *words] if words else [])]
 
@@ -67,7 +67,7 @@ def _permille(share: str) -> Valued:
 
 
 def _rounded(share: str) -> str:
-    """A share as the arithmetic beside it prints it; `+Inf` stays."""
+    """A share without decimals, as in the calculation; `+Inf` is unchanged."""
     return f"{float(share):.0f}" if share[-1].isdigit() else share
 
 
@@ -77,7 +77,7 @@ def _part(part: Borrowed) -> str:
 
 
 def _unsaid(turn: Turn) -> bool:
-    """Whether Kueue's words say more than the outcome; who is preempted stands with whoever is."""
+    """Whether Kueue's message says more than the outcome; the victims of a preemption are listed elsewhere."""
     return bool(turn.message) and turn.outcome != "preempts"
 
 
@@ -86,7 +86,7 @@ def _turn(turn: Turn, now: Time) -> Row:
     borrows: object = "–"
     with_it: object = "–"
     if turn.share_with_it is not None:
-        borrows, with_it = f"{turn.borrows} up" if turn.borrows else "no", _permille(turn.share_with_it)
+        borrows, with_it = f"level {turn.borrows}" if turn.borrows else "no", _permille(turn.share_with_it)
     waits, name = Valued(format_span(waited), waited), called(turn.workload)
     return Row(
         key=turn.workload,
@@ -96,7 +96,7 @@ def _turn(turn: Turn, now: Time) -> Row:
 
 
 def _queue(queue: QueueShare, unit_said: bool) -> Row:
-    share = "–" if queue.share is None else Valued(f"{100 * queue.share:.0f} %", queue.share)
+    share = "–" if queue.share is None else Valued(f"{100 * queue.share:.0f}%", queue.share)
     turn = "–" if queue.turn is None else str(queue.turn)
     name = "  " * queue.depth + queue.name
     numbers = (name, queue.used, queue.deserved, share, queue.waiting, turn)

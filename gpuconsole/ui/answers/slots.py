@@ -1,4 +1,4 @@
-"""What idle GPUs are good for, in words."""
+"""Text of the schedulable-capacity report: gangs that fit on idle GPUs, and fragmentation."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -12,30 +12,30 @@ from gpuconsole.ui import format as fmt
 from gpuconsole.ui.answers.parts import About, Part, Row, Table, Valued, lines_of
 
 MARKS = {Bound.EXACT: "", Bound.AT_LEAST: "≥ ", Bound.AT_MOST: "≤ "}
-"""What stands before a number that is not seen wholly."""
+"""Mark before a number that is only a bound, because some objects are not visible."""
 OF = {Bound.AT_LEAST: "node", Bound.AT_MOST: "pod"}
 
 
 def slots_lines(answer: Usefulness, starts: Sequence[Starts], bound: Bound = Bound.EXACT) -> list[str]:
-    """The answer as text."""
+    """The report as text."""
     return lines_of(slots_parts(answer, starts, bound))
 
 
 def slots_parts(answer: Usefulness, starts: Sequence[Starts], bound: Bound = Bound.EXACT) -> list[Part]:
-    """The answer for people, and before it what its numbers are worth."""
+    """The report as lines and tables, preceded by the meaning of the marks if its numbers are bounds."""
     if bound is Bound.EXACT:
         some = answer.cluster.nodes
         return [*_parts(answer, starts, bound), *(["", *_fragments(answer.fragments)] if some else [])]
-    said = f"numbers with {MARKS[bound]} are {bound} so great: not every {OF[bound]} is seen"
+    said = f"{MARKS[bound]}means {bound}: some {OF[bound]}s are not visible"
     return [said, "", *_parts(answer, starts, bound)]
 
 
 def _parts(answer: Usefulness, starts: Sequence[Starts], bound: Bound) -> list[Part]:
-    """What fits on nodes, and what would start for each queue."""
+    """Pods and gangs that fit on nodes, and gangs that would start in each queue."""
     if not answer.cluster.nodes:
-        quotas = [f"{_called(one)}: quota gives {one.available} {one.unit}s" for one in starts]
-        nothing = ", and without one nothing starts" if bound is Bound.EXACT else ""
-        return [f"no node is seen here{nothing}", *quotas]
+        quotas = [f"{_called(one)}: available quota {counted(one.available, one.unit)}" for one in starts]
+        nothing = ", so nothing can start" if bound is Bound.EXACT else ""
+        return [f"no nodes are visible{nothing}", *quotas]
     units = len({row.unit for row in (answer.cluster, *answer.others)}) > 1 or answer.cluster.unit != WHOLE_GPU.noun
     head = (
         *(("UNIT",) if units else ()),
@@ -60,7 +60,7 @@ def _parts(answer: Usefulness, starts: Sequence[Starts], bound: Bound) -> list[P
                 Row(key=name, cells=(name, one.level, *_bounded((one.by_topology or {}).values(), bound)))
                 for name, one in near.items()
             )
-            parts += ["", Table(("FLAVOR", "IN ONE", *map(str, SIZES)), together)]
+            parts += ["", Table(("FLAVOR", "WITHIN ONE", *map(str, SIZES)), together)]
         head = ("QUEUE", "FLAVOR", "QUOTA", "IDLE", *map(str, SIZES))
         parts += ["", Table(head, tuple(_starts(one, bound) for one in starts))]
         spoken = (one for one in starts if one.text and (one.available or one.idle or not one.flavor))
@@ -70,13 +70,13 @@ def _parts(answer: Usefulness, starts: Sequence[Starts], bound: Bound) -> list[P
 
 
 def starts_unknown(undecided: Iterable[str]) -> tuple[str, ...]:
-    """What the answer leaves open where nobody can say what is decided next."""
-    return tuple(f"what starts in each queue: {text}" for text in undecided)
+    """Parts of the report that are unknown because the next decision cannot be computed."""
+    return tuple(f"gangs that start in each queue: {text}" for text in undecided)
 
 
 def _row(row: FlavorSlots, bound: Bound, units: bool) -> tuple[object, ...]:
     gang = fmt.gang(row.largest_gang)
-    # Of pods that are not seen there may be any number; the nodes are all there.
+    # Any number of pods may be missing from view; the nodes are complete.
     there = bound if bound is Bound.AT_LEAST else Bound.EXACT
     idle, largest, *fit = _bounded((row.idle, row.largest_pod, *row.slots.values()), bound)
     shown = gang if gang == "–" else f"{MARKS[bound]}{gang}"
@@ -86,7 +86,7 @@ def _row(row: FlavorSlots, bound: Bound, units: bool) -> tuple[object, ...]:
 
 
 def _bounded(numbers: Iterable[int], bound: Bound) -> Iterator[object]:
-    """Numbers with the mark of what they are worth; of at most none there is none."""
+    """Numbers with the mark of their bound; `at most 0` is exact."""
     mark = MARKS[bound]
     for number in numbers:
         exact = not mark or (bound is Bound.AT_MOST and not number)
@@ -98,7 +98,7 @@ def _flavor(row: FlavorSlots, bound: Bound, units: bool) -> Row:
 
 
 def _starts(one: Starts, bound: Bound) -> Row:
-    """How many would start, and of how many that the quota gives."""
+    """Gangs that would start now, and the number that quota allows."""
     cells = [_cell(now, one.by_quota[size], bound) for size, now in one.now.items()]
     (idle,) = _bounded((one.idle,), bound)
     return Row(
@@ -113,13 +113,13 @@ def _called(one: Starts) -> str:
 
 
 def _flavor_name(one: Starts) -> str:
-    """The flavor, with its unit where that is no whole GPU."""
+    """The flavor, with its unit unless that is the whole GPU."""
     unit = "" if one.unit == WHOLE_GPU.noun else f" ({one.unit})"
     return f"{one.flavor or 'any'}{unit}"
 
 
 def _cell(now: int, quota: int, bound: Bound) -> str:
-    # As many as the quota gives are never more; of at most none there is none.
+    # A number equal to the quota limit is exact, and so is `at most 0`.
     known = now == quota if bound is Bound.AT_LEAST else not now
     mark = "" if known else MARKS[bound]
     return f"{mark}{now}" if now == quota else f"{mark}{now} of {quota}"
@@ -127,17 +127,17 @@ def _cell(now: int, quota: int, bound: Bound) -> str:
 
 def _fragments(fragments: Fragments) -> Iterable[Part]:
     if not fragments.typical:
-        yield "no pods, so nothing is typical: fragmentation is not known"
+        yield "no pods, so no typical pod: fragmentation unknown"
         return
     yield Table(
-        ("TYPICAL POD", "CPU", "MODEL", "PERCENT", "NODES THAT TAKE IT"),
+        ("TYPICAL POD", "CPU", "MODEL", "PERCENT", "FITTING NODES"),
         tuple(_typical(pod) for pod in fragments.typical),
     )
     yield ""
     if not fragments.known:
-        yield "all of them ask for parts of GPUs: how many idle whole ones are fragments is not known"
+        yield "all typical pods request parts of GPUs: fragmentation of whole GPUs unknown"
         return
-    yield f"{fragments.fragment:.1f} of {fragments.idle} idle GPUs are fragments ({fragments.percent:.0f} %)"
+    yield f"{fragments.fragment:.1f} of {fragments.idle} idle GPUs are fragmented ({fragments.percent:.0f}%)"
 
 
 def _typical(pod: TypicalPod) -> Row:

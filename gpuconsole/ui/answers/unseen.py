@@ -1,15 +1,15 @@
-"""What an answer leaves open, in words, as it may not be read."""
+"""Messages about data that a report lacks, such as objects whose reading is forbidden."""
 
 from collections.abc import Iterable
 
-NOTHING = "nothing can be said"
+NOTHING = "not enough data for an answer"
 
 
 def nothing_said(lacking: Iterable[str]) -> list[str]:
-    """The whole answer where it rests on what may not be read."""
+    """The whole report where required objects are not visible."""
     return [NOTHING, *left_open(lacking)]
 
 
 def left_open(unknown: Iterable[str]) -> list[str]:
-    """What stands below an answer."""
-    return [f"not known: {text}" for text in unknown]
+    """Lines below a report that name what is unknown."""
+    return [f"unknown: {text}" for text in unknown]

@@ -1,4 +1,4 @@
-"""Any object in words: what `d` shows."""
+"""Descriptions of objects: the text shown by `d`."""
 
 from gpuconsole.ui.describing.happenings import about as about
 from gpuconsole.ui.describing.happenings import events as events

@@ -1,4 +1,4 @@
-"""Objects of which a few fields say all, in plain lines."""
+"""Descriptions of objects by a few of their fields."""
 
 from gpuconsole.model.autoscaling import NodeGroup, NodePool
 from gpuconsole.model.cluster import (
@@ -57,6 +57,6 @@ _SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
 
 
 def plain_facts(thing: object) -> list[Painted]:
-    """The fields that say all about an object of its kind."""
+    """The fields that describe an object of this kind."""
     names = next(names for kind, names in _SHOWN if isinstance(thing, kind))
     return [field(name.replace("_", " ").capitalize(), getattr(thing, name)) for name in names]

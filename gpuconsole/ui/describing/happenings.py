@@ -1,4 +1,4 @@
-"""What happened to an object, as kubectl describe lists it."""
+"""Events of an object, listed as by kubectl describe."""
 
 from collections.abc import Iterable
 
@@ -11,23 +11,23 @@ from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.widgets.textpane import BLANK, heading, line
 
 EVENTS = 30
-"""So many of the newest events are listed."""
+"""Number of events listed, the newest ones."""
 
 
 def events(rows: Iterable[Happened], now: Time, key: str = "") -> list[Painted]:
-    """The newest lines of history, oldest first and folded, as kubectl describe lists them.
+    """The newest lines of history, oldest first, repeated ones folded.
 
-    With the key of what is described, a line about another workload or pod names it.
+    With the key of the described object, a line about another workload or pod names that one.
     """
     newest = folded(rows)[-EVENTS:]
     lines = [BLANK, heading("Events")]
     if not newest:
-        return [*lines, line(("  none that the console remembers", "dim"))]
+        return [*lines, line(("  none recorded", "dim"))]
     return [*lines, *(painted for row in newest for painted in (_event(row, now, key), *_told(row.line)))]
 
 
 def _told(row: Happened) -> list[Painted]:
-    """What Kueue's recorder writes of it; a text that the line itself has is not repeated."""
+    """The Kubernetes Events of the line; a message equal to the line's own is not repeated."""
     return [
         line(
             " " * 16,

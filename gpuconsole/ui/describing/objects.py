@@ -1,4 +1,4 @@
-"""Any object in words: what `d` shows. Sections of facts from the Snapshot, the newest events last."""
+"""Descriptions of objects, shown by `d`: sections of fields from the Snapshot, the newest events last."""
 
 from typing import Any, assert_never
 
@@ -47,7 +47,7 @@ from gpuconsole.ui.widgets.textpane import field, heading
 
 
 def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:
-    """The description of an object, or None where the Snapshot does not (or no longer) hold it."""
+    """The description of an object; None if the Snapshot does not contain it."""
     thing: Object | None = getattr(snapshot, table).get(key)
     if thing is None:
         return None

@@ -1,4 +1,4 @@
-"""What several descriptions have in common: labels, amounts, pods, taints."""
+"""Parts that several descriptions share: labels, amounts, pods, taints."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,18 +11,18 @@ from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line
 
 
 def mapped(title: str, values: Mapping[str, object]) -> list[Painted]:
-    """Labels, or the like, under one title."""
+    """Labels, annotations or another mapping under one title."""
     titles = [title, *[""] * len(values)]
     return [field(name, f"{key}={value}") for name, (key, value) in zip(titles, values.items(), strict=False)]
 
 
 def amounts(resources: Resources) -> str:
-    """Amounts in a row."""
-    return ", ".join(f"{name} {format_quantity(name, resources[name])}" for name in short(resources)) or "nothing"
+    """Resource amounts, separated by commas."""
+    return ", ".join(f"{name} {format_quantity(name, resources[name])}" for name in short(resources)) or "none"
 
 
 def pod_list(pods: Iterable[Pod]) -> list[Painted]:
-    """Pods, each with its node and its GPUs."""
+    """A line for each pod, with its node and GPUs."""
     lines = [BLANK, heading("Pods")]
     for pod in pods:
         indices = " GPU " + ",".join(map(str, pod.gpus)) if pod.gpus else ""

@@ -1,4 +1,4 @@
-"""Queues, cohorts and what they refer to, in plain lines."""
+"""Descriptions of queues, cohorts and the objects that they reference."""
 
 from gpuconsole.model.quantity import BILLIONTH, format_quantity, is_binary
 from gpuconsole.model.queues import (
@@ -18,13 +18,13 @@ from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line
 
 
 def active(snapshot: Snapshot, queue: ClusterQueue) -> list[Painted]:
-    """Whether a ClusterQueue can admit."""
+    """The Active condition of a ClusterQueue."""
     ready = readiness(queue, snapshot, seen=snapshot.seen)
     return [field("Active", f"{ready.active} · {ready.reason} · {ready.message}")]
 
 
 def users(snapshot: Snapshot, thing: object) -> list[Painted]:
-    """The ClusterQueues that stop admitting if this goes."""
+    """The ClusterQueues that reference this object; they stop admitting if it is deleted."""
     queues = list(snapshot.cluster_queues.all())
     match thing:
         case ResourceFlavor():
@@ -51,7 +51,7 @@ def quota_owner(owner: ClusterQueue | Cohort) -> list[Painted]:
             field("While borrowing", owner.preemption.borrow_within_cohort.policy),
         ]
         if owner.namespace_selector is None:
-            lines.append(field("Namespaces", "none: it has no namespaceSelector, so it admits nobody"))
+            lines.append(field("Namespaces", "none: without a namespaceSelector it admits no workload"))
     else:
         lines.append(field("Parent", owner.parent or "none"))
     lines += [BLANK, heading("Quotas")]
@@ -65,13 +65,13 @@ def _quota(flavor: str, resource: str, quota: Quota) -> Painted:
 
 
 def used_lately(queue: LocalQueue) -> list[Painted]:
-    """What a LocalQueue used lately, where it takes turns with others by it."""
+    """Recent usage of a LocalQueue, where admission fair sharing orders LocalQueues by it."""
     if queue.usage is None:
         return []
     amounts = (_lately(name, queue.consumed[name] / BILLIONTH) for name in short(queue.consumed))
     return [
-        field("Usage", f"{queue.usage:.3g}: that of least usage comes first"),
-        field("Used lately", ", ".join(amounts) or "nothing"),
+        field("Usage", f"{queue.usage:.3g} (the LocalQueue with the lowest usage is admitted first)"),
+        field("Recent usage", ", ".join(amounts) or "none"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Workloads, jobs and pods in plain lines."""
+"""Descriptions of workloads, jobs and pods."""
 
 from collections.abc import Iterable
 
@@ -15,11 +15,11 @@ from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line
 
 MOST_DOMAINS = 20
-"""So many domains of an assignment are listed."""
+"""Number of topology domains listed of an assignment."""
 
 
 def workload_lines(snapshot: Snapshot, workload: Workload) -> list[Painted]:
-    """What a Workload asks for, was given, and waits for."""
+    """Requests, admission, admission checks and conditions of a Workload."""
     offered = () if workload.cluster else workload.nominated_clusters
     lines = [
         field("Phase", phase_of(snapshot, workload)),
@@ -27,7 +27,7 @@ def workload_lines(snapshot: Snapshot, workload: Workload) -> list[Painted]:
         field("Queue", workload.local_queue),
         field("ClusterQueue", workload.cluster_queue or "not admitted"),
         *([field("Cluster", workload.cluster)] if workload.cluster else []),
-        *([field("Offered to", ", ".join(offered))] if offered else []),
+        *([field("Nominated", ", ".join(offered))] if offered else []),
         field("Priority", f"{workload.priority} {workload.priority_class}".strip()),
         field("Evictions", workload.evictions),
         *pod_set_list(workload.pod_sets),
@@ -42,7 +42,7 @@ def workload_lines(snapshot: Snapshot, workload: Workload) -> list[Painted]:
                 for domain in assignment.topology[:MOST_DOMAINS]
             ]
             if len(assignment.topology) > MOST_DOMAINS:
-                lines.append(line(f"    and {len(assignment.topology) - MOST_DOMAINS} domains more"))
+                lines.append(line(f"    and {len(assignment.topology) - MOST_DOMAINS} more domains"))
     if workload.checks:
         lines += [BLANK, heading("Admission checks")]
         for check in workload.checks:
@@ -61,13 +61,13 @@ def workload_lines(snapshot: Snapshot, workload: Workload) -> list[Painted]:
 
 
 def pod_set_list(pod_sets: Iterable[PodSet]) -> list[Painted]:
-    """What the pods of each pod set ask for."""
+    """Requests of each pod set, with tolerations and node selectors."""
     lines = [BLANK, heading("Pod sets")]
     for pod_set in pod_sets:
-        least = f" (at least {pod_set.min_count})" if pod_set.min_count is not None else ""
+        least = f" (minCount {pod_set.min_count})" if pod_set.min_count is not None else ""
         lines.append(line(f"  {pod_set.name} ×{pod_set.count}{least}: each {amounts(pod_set.template.requests)}"))
         lines += [line(f"    tolerates {_toleration(toleration)}") for toleration in pod_set.template.tolerations]
-        lines += [line(f"    needs {key}={value}") for key, value in pod_set.template.node_selector.items()]
+        lines += [line(f"    node selector {key}={value}") for key, value in pod_set.template.node_selector.items()]
     return lines
 
 
@@ -78,13 +78,13 @@ def _toleration(toleration: Toleration) -> str:
 
 
 def job_lines(snapshot: Snapshot, job: Job) -> list[Painted]:
-    """How a job stands, and its pods."""
-    spans = (("Duration", job.duration), ("Checkpoint every", job.checkpoint_interval), ("Safe work", job.done))
+    """Phase, progress and pods of a job."""
+    spans = (("Duration", job.duration), ("Checkpoint every", job.checkpoint_interval), ("Checkpointed", job.done))
     pods = [pod for pod in snapshot.pods.all() if pod.job == job.key]
     return [
         field("Phase", job.phase),
         field("Suspended", "yes" if job.suspended else "no"),
-        field("Queue", job.queue or "none: Kueue does not manage it"),
+        field("Queue", job.queue or "none: not managed by Kueue"),
         *(field(name, format_span(span)) for name, span in spans if span),
         field("Failures", f"{job.failures} of {job.backoff_limit}"),
         *pod_set_list(job.pod_sets),
@@ -93,12 +93,12 @@ def job_lines(snapshot: Snapshot, job: Job) -> list[Painted]:
 
 
 def pod_facts(pod: Pod) -> list[Painted]:
-    """Where a pod is, and why."""
+    """Phase, node, requests and timestamps of a pod."""
     moments = (("Bound", pod.bound), ("Started", pod.started), ("Finished", pod.finished), ("Deleted", pod.deleted))
     return [
         field("Phase", pod.phase),
         field("Reason", f"{pod.reason} {pod.message}".strip() or "–"),
-        field("Node", pod.node or "none yet"),
+        field("Node", pod.node or "not scheduled"),
         field("GPUs", ", ".join(map(str, pod.gpus)) or "none"),
         field("Priority", pod.priority),
         field("Workload", pod.workload or "none"),

@@ -99,7 +99,7 @@ class ActingScreen(AskingScreen):
         LOG.info("action %s in %s", action.id, " › ".join(self.console_app.way))
         handler = {**self.console_app.handlers(), **self.handlers()}.get(action.id)
         if handler is None:
-            self.flash(f"{action.label}: not on this screen", "warning")
+            self.flash(f"{action.label}: not available on this screen", "warning")
         elif reason := self.refusal(action):
             self.flash(f"{action.label}: {reason}", "warning")
         elif action.dangerous and (question := self.question(action)) is not None:
@@ -116,4 +116,4 @@ class ActingScreen(AskingScreen):
 
     def open_menu(self) -> None:
         """Everything that can be done with what is under the cursor; a second key picks."""
-        self.choose("What to do with it", menu(self.offered(), self.refusal), self.run_id)
+        self.choose("Actions", menu(self.offered(), self.refusal), self.run_id)

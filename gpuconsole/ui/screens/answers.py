@@ -129,10 +129,10 @@ def _antipatterns(asked: Asked) -> Sequence[Part]:
 
 
 _WORDS: dict[str, tuple[str, Answer]] = {
-    "ledger": ("Who lends GPUs to whom, and who goes if a lender returns", _ledger),
-    "slots": ("What would start now, and what idle GPUs are good for", _slots),
-    "shares": ("Fair shares with their arithmetic, and whose turn is next", _shares),
-    "antipatterns": ("What wastes GPUs or patience, and what would mend it", _antipatterns),
+    "ledger": ("Borrowed quota, and evictions if it is reclaimed", _ledger),
+    "slots": ("Schedulable capacity: gangs that fit now", _slots),
+    "shares": ("Fair shares and admission order", _shares),
+    "antipatterns": ("Anti-patterns: wasted GPUs and how to fix them", _antipatterns),
 }
 """Name → the title of its screen, and what it shows."""
 SCREENS: dict[str, Callable[[], ConsoleScreen]] = {

@@ -32,7 +32,7 @@ class AskingScreen(Ringing, Screen[None]):
         """
         if self.is_active:
             return False
-        self.flash(f"{what} · not opened: you had gone on", "warning")
+        self.flash(f"{what} · not opened: another screen is active", "warning")
         return True
 
     def ask(self, question: Question, then: Handler) -> None:

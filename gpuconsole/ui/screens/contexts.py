@@ -11,7 +11,7 @@ from gpuconsole.ui.widgets.confirm import Option
 if TYPE_CHECKING:
     from gpuconsole.ui.app import ConsoleApp
 
-NONE = "There is no kubeconfig behind this: :ctx is for --live"
+NONE = "No kubeconfig: :ctx needs --live"
 
 
 class Contexts(Protocol):
@@ -46,7 +46,7 @@ def ask_context(app: "ConsoleApp") -> None:
     here = app.cluster.status.source
 
     def offer(names: Sequence[str]) -> None:
-        options = [Option(name, name, refused="you are there" if name == here else "") for name in names]
+        options = [Option(name, name, refused="current context" if name == here else "") for name in names]
         screen.choose("Context", options, lambda name: go_to(app, name), chosen=here)
 
     errand(screen, contexts.names, offer)

@@ -51,7 +51,7 @@ class CostScreen(ObjectScreen):
     def body(self) -> ComposeResult:
         yield Lines(id="bill")
         yield Grid(POOLS, key=lambda row: row.pool.name, empty="No nodes.", id="pools")
-        yield Grid(cost_columns(self._by, 0.0), key=lambda row: row.name, empty="Nobody holds anything.", id="shares")
+        yield Grid(cost_columns(self._by, 0.0), key=lambda row: row.name, empty="No allocated GPUs.", id="shares")
 
     def show(self, snapshot: Snapshot) -> None:
         self._bills.ask(snapshot)
@@ -89,7 +89,7 @@ class CostScreen(ObjectScreen):
 
     def refusal(self, action: Action) -> str:
         if action.id == "object.open" and self._target() is None:
-            return "there is nothing to open under the cursor"
+            return "nothing to open for this row"
         return super().refusal(action)
 
     def subject(self) -> Subject | None:
@@ -108,7 +108,7 @@ class CostScreen(ObjectScreen):
         ways = list(By)
         self._by = ways[(ways.index(self._by) + 1) % len(ways)]
         self._show_shares()
-        self.flash(f"By {self._by}")
+        self.flash(f"Grouped by {self._by}")
 
     def _target(self) -> Target | None:
         """Where what is under the cursor is shown."""

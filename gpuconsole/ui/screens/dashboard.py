@@ -91,7 +91,7 @@ class DashboardScreen(ConsoleScreen):
 
     def on_mount(self) -> None:
         super().on_mount()
-        titles = {"gpus": "GPUs", "waiting": "Waiting", "lately": "Last hour", "dash-queues": "Queues"}
+        titles = {"gpus": "GPUs", "waiting": "Pending", "lately": "Last hour", "dash-queues": "Queues"}
         titles |= {"attention": "Needs attention", "map": "GPU map"}
         for id, title in titles.items():
             self.query_one(f"#{id}").border_title = title
@@ -141,9 +141,9 @@ class DashboardScreen(ConsoleScreen):
 
     def refusal(self, action: Action) -> str:
         if action.id == "object.open" and isinstance(self.focused, Grid) and self.focused.current is None:
-            return "there is nothing under the cursor"
+            return "nothing is selected"
         if action.id == "object.explain" and self._told() == "":
-            return "there is nothing to explain under the cursor"
+            return "nothing to explain for this row"
         return super().refusal(action)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
@@ -204,7 +204,7 @@ def gpu_lines(gpus: GpuTotals, unseen: str = "") -> tuple[Cell, ...]:
         _number(gpus.held, "⏸", "held", "held"),
         _number(gpus.borrowed, "▲", "borrowed", "borrowed"),
     ]
-    gang = "not known" if gpus.unknown and gpus.largest_gang is None else fmt.gang_with_limits(gpus.largest_gang)
+    gang = "unknown" if gpus.unknown and gpus.largest_gang is None else fmt.gang_with_limits(gpus.largest_gang)
     fits: Painted = (("largest gang: ", "dim"), (gang, ""))
     return ((*first, *gauge(gpus.in_use, gpus.total, 14)), join(states, " "), fits)
 
@@ -238,7 +238,7 @@ def brief_lines(gpus: Sequence[Cell], waiting: Sequence[Cell], lately: Sequence[
     rows = (
         ("GPUs", gpus[0], _without_zeros(gpus[1])),
         ("", gpus[2]),
-        ("Waiting", waiting[0], waiting[2]),
+        ("Pending", waiting[0], waiting[2]),
         ("", waiting[1]),
         (hour, *lately[:2]),
         ("", lately[2]),
@@ -253,20 +253,20 @@ def _without_zeros(cell: Cell) -> Cell:
 
 def waiting_lines(waiting: Waiting, now: int) -> tuple[Cell, ...]:
     """Who waits, and for what."""
-    checks: Cell = ((f"⏸ {waiting.checking:,} hold {described(waiting.checking_units)}, checks open", "held"),)
+    checks: Cell = ((f"⏸ {waiting.checking:,} in admission checks: {described(waiting.checking_units)}", "held"),)
     if not waiting.in_all:
-        return (("✓ nothing is pending", "good"),), "", ""
+        return (("✓ no pending workloads", "good"),), "", ""
     first: Painted = (
         ("◐ ", "pending"),
         (f"{waiting.in_all:,}", "strong"),
-        (f" {_noun(waiting.in_all, 'workload')} for {described(waiting.units)}", ""),
+        (f" {_noun(waiting.in_all, 'workload')}, {described(waiting.units)}", ""),
     )
     oldest = f"oldest {called(waiting.oldest)}, {fmt.since(now, waiting.oldest_since)}" if waiting.oldest else ""
-    causes = f"{waiting.by_quota:,} by quota, {waiting.by_nodes:,} by nodes"
+    causes = f"{waiting.by_quota:,} for quota, {waiting.by_nodes:,} for nodes"
     more = (
-        (waiting.checking, "by checks"),
-        (waiting.by_resource_quota, "by ResourceQuota"),
-        (waiting.otherwise, "otherwise"),
+        (waiting.checking, "for admission checks"),
+        (waiting.by_resource_quota, "for ResourceQuota"),
+        (waiting.otherwise, "other"),
     )
     causes = ", ".join([causes, *(f"{number:,} {how}" for number, how in more if number)])
     return (first, oldest, causes) if not waiting.checking else (first, checks, causes)

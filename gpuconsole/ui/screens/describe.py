@@ -49,7 +49,7 @@ def events_screen(table: str, key: str, history: Sequence[Happened], said: Seque
 def _of_kubernetes(said: Sequence[Said], now: Time) -> list[Painted]:
     if not said:
         return []
-    lines = [BLANK, heading("Kubernetes' Events")]
+    lines = [BLANK, heading("Kubernetes Events")]
     for one in said:
         age, times = f"{format_span(max(0, now - one.time))} ago", f" ×{one.count}" if one.count > 1 else ""
         reason = (f"{one.reason:<16} ", "fault" if one.warning else "")

@@ -55,12 +55,12 @@ class DrillScreen(ConsoleScreen):
                 self._columns(),
                 key=lambda row: row.key,
                 labels=lambda row: row.workload.labels,
-                empty="No work is there yet.",
+                empty="No workloads yet.",
             )
 
     def _columns(self) -> tuple[Column[WorkloadRow], ...]:
         """Those of the table of workloads that matter to who has to go, and names as the drill has them."""
-        name = Column[WorkloadRow]("WORK", self._called, id="name", width=27, flex=3, sort=self._called)
+        name = Column[WorkloadRow]("WORKLOAD", self._called, id="name", width=27, flex=3, sort=self._called)
         return name, *(one for one in columns(lambda: self._listing) if one.id in _SHOWN)
 
     def _called(self, row: WorkloadRow) -> str:
@@ -90,9 +90,9 @@ class DrillScreen(ConsoleScreen):
 
     def refusal(self, action: Action) -> str:
         if action.id == "drill.go-on" and self._play.coming is None:
-            return "the drill is over; R plays it again"
+            return "the drill is over; press R to restart"
         if action.id == "drill.name" and self._told is not None:
-            return "⏎ comes to the next step first"
+            return "press ⏎ for the next step first"
         return super().refusal(action)
 
     def go_on(self) -> None:
@@ -135,7 +135,7 @@ class DrillScreen(ConsoleScreen):
         summary, score = self.query_one("#summary", StatusLine), self._play.score
         about = "" if self._begins else self._play.scenario.description
         summary.left = ((f" {self._play.scenario.name} ", "title"), (about, ""))
-        summary.right = ((f" {score.right} of {score.steps} right ", "strong"),) if score.steps else ""
+        summary.right = ((f" {score.right} of {score.steps} correct ", "strong"),) if score.steps else ""
         self.refresh_frame()
 
     @property
@@ -177,13 +177,11 @@ class DrillScreen(ConsoleScreen):
         return said
 
     def _ask_name(self) -> None:
-        wanted = Field(
-            "Who has to go", lines=("Its name, with its namespace where several have it.",), check=self._wrong
-        )
+        wanted = Field("Pick a victim", lines=("Its name, or namespace/name if several have it.",), check=self._wrong)
         self.prompt(wanted, self._mark)
 
     def _wrong(self, name: str) -> str:
-        return "" if self._find(name) else "nothing that runs has this name, or several have"
+        return "" if self._find(name) else "no running workload has this name, or several have"
 
     def _find(self, name: str) -> str:
         """The key of what runs under this name."""

@@ -17,7 +17,7 @@ from gpuconsole.ui.widgets.grid import Grid
 COLUMNS: tuple[Column[DrillFile], ...] = (
     Column("DRILL", lambda one: one.name, id="name", width=26, sort=lambda one: one.name),
     Column("STEPS", lambda one: str(one.steps), width=5, align="right", sort=lambda one: one.steps),
-    Column("WHAT IT SHOWS", lambda one: ((one.description, "dim"),), width=30, flex=1),
+    Column("DESCRIPTION", lambda one: ((one.description, "dim"),), width=30, flex=1),
 )
 
 
@@ -28,7 +28,7 @@ class DrillsScreen(ConsoleScreen):
         return "drills"
 
     def body(self) -> ComposeResult:
-        yield Grid(COLUMNS, key=lambda one: one.path, empty="No drills came along. o opens a file.")
+        yield Grid(COLUMNS, key=lambda one: one.path, empty="No bundled drills. Press o to open a file.")
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -48,10 +48,8 @@ class DrillsScreen(ConsoleScreen):
             play_drill(self, chosen.path)
 
     def _ask_file(self) -> None:
-        lines = (
-            "A scenario with steps, as gpuconsole drill run takes it: a file, or the name of one that came along.",
-        )
-        self.prompt(Field("Drill to play", lines=lines), self._play)
+        lines = ("A scenario file with steps, or the name of a bundled drill.",)
+        self.prompt(Field("Open drill", lines=lines), self._play)
 
     def _play(self, named: str) -> None:
         play_drill(self, named)

@@ -28,7 +28,7 @@ def pause_or_resume(screen: ConsoleScreen, wanted: str = "") -> None:
     console = screen.console
     paused = console.status.paused
     if wanted and paused == (wanted == "pause"):
-        screen.flash("It is paused already" if paused else "It runs already")
+        screen.flash("Already paused" if paused else "Already running")
     else:
         _drive(screen, console.resume if paused else console.pause)
 
@@ -46,8 +46,8 @@ def wrong_speed(text: str) -> str:
     try:
         speed = _number(text)
     except ValueError:
-        return "a number is needed"
-    return "" if SLOWEST <= speed <= FASTEST else f"between {SLOWEST} and {FASTEST:,}"
+        return "enter a number"
+    return "" if SLOWEST <= speed <= FASTEST else f"must be between {SLOWEST} and {FASTEST:,}"
 
 
 def _number(text: str) -> float:
@@ -63,7 +63,7 @@ def _change_speed(screen: ConsoleScreen, *, faster: bool) -> None:
 def _ask_speed(screen: ConsoleScreen) -> None:
     speed = screen.console.status.speed
     lines = (f"From {SLOWEST} to {FASTEST:,}.",)
-    wanted = Field("Simulated seconds a second", f"{speed:g}" if speed else "", lines, wrong_speed)
+    wanted = Field("Simulated seconds per second", f"{speed:g}" if speed else "", lines, wrong_speed)
     screen.prompt(wanted, lambda text: set_speed(screen, text))
 
 

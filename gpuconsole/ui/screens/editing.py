@@ -53,11 +53,11 @@ def _open(screen: ConsoleScreen, table: str, key: str, manifest: Manifest, text:
     try:
         after = read(written, manifest.document)
     except NotYaml as error:
-        question = Question("Edit it again?", (clean(str(error)), "Nothing was changed."), yes="Edit again")
+        question = Question("Edit again?", (clean(str(error)), "Nothing was applied."), yes="Edit again")
         screen.ask(question, lambda: _open(screen, table, key, manifest, written))
         return
     if not difference(manifest.document, after):
-        screen.flash("Nothing was changed")
+        screen.flash("No changes")
         return
     screen.open(DiffScreen(table, key, manifest, written, after))
 
@@ -72,18 +72,18 @@ def in_editor(screen: ConsoleScreen, text: str) -> str | None:
         try:
             command = shlex.split(editor)
         except ValueError as error:
-            screen.flash(f"The editor {editor} cannot be run: {error}", "error")
+            screen.flash(f"Cannot run the editor {editor}: {error}", "error")
             return None
         code = outside(screen, [*command, str(file)])
         if code is None:
             return None
         if code != 0:
-            screen.flash(f"The editor ended with {code}: nothing was changed", "warning")
+            screen.flash(f"The editor exited with {code}; nothing was applied", "warning")
             return None
         try:
             return file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            screen.flash(f"What the editor wrote cannot be read: {error}", "error")
+            screen.flash(f"Cannot read the edited file: {error}", "error")
             return None
 
 
@@ -99,14 +99,14 @@ def read(text: str, before: dict[str, Any]) -> dict[str, Any]:
         # Written by PyYAML, so read by it: it takes more texts for texts than Kubernetes does, such as 1e3.
         after = msgspec.json.decode(msgspec.json.encode(yaml.safe_load(text)))
     except FormError as error:
-        raise NotYaml(f"It is no YAML: line {error.trouble.line}: {error.trouble.problem}") from error
+        raise NotYaml(f"Invalid YAML, line {error.trouble.line}: {error.trouble.problem}") from error
     except (yaml.YAMLError, ValueError, TypeError) as error:
-        raise NotYaml(f"It is no YAML: {' '.join(str(error).split())}") from error
+        raise NotYaml(f"Invalid YAML: {' '.join(str(error).split())}") from error
     except (AttributeError, LookupError) as error:
         # PyYAML's constructors, of `!!timestamp x`, `!!bool x`, `!!int ''`.
-        raise NotYaml("It is no YAML: a value does not fit its tag; remove the tag (!!…)") from error
+        raise NotYaml("Invalid YAML: a value does not fit its tag; remove the tag (!!…)") from error
     if not isinstance(after, dict) or not isinstance(after.get("metadata"), dict):
-        raise NotYaml("It is no manifest: fields with values are needed, metadata among them")
+        raise NotYaml("Not a manifest: apiVersion, kind and metadata are required")
     for name in FIXED:
         if after.get(name) != before.get(name):
             raise NotYaml(f"{name} cannot be changed")
@@ -170,7 +170,7 @@ class DiffScreen(ConsoleScreen):
         }
 
     def _ask(self) -> None:
-        lines = ("The server tries it first, and refuses it if somebody changed the object meanwhile.",)
+        lines = ("Server-side dry run first; rejected if the object changed meanwhile.",)
         self.ask(Question(f"Apply this to {called(self._key)}?", lines, yes="Apply"), self._apply)
 
     def _apply(self) -> None:

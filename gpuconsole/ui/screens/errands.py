@@ -38,8 +38,8 @@ def outside(screen: "ConsoleScreen", command: Sequence[str]) -> int | None:
         with screen.app.suspend():
             return subprocess.call(command)
     except SuspendNotSupported:
-        screen.flash("This terminal cannot be lent to another program", "error")
+        screen.flash("Cannot start an external program in this terminal", "error")
     except OSError as error:
         LOG.info("%s: %s", command[0], error)
-        screen.flash(f"{command[0]} cannot be run: {error.strerror or error}", "error")
+        screen.flash(f"Cannot run {command[0]}: {error.strerror or error}", "error")
     return None

@@ -93,7 +93,7 @@ def _back_or_quit(app: "ConsoleApp") -> None:
         app.up()
         return
     live = app.cluster.status.sight is not None
-    ends = "The cluster goes on without it" if live else "The simulation ends with it"
+    ends = "The cluster is not affected" if live else "The simulation ends"
     question = Question("Quit gpuconsole?", (f"{ends}; its history is kept.",), yes="Quit")
     app.push_screen(Confirm(question), lambda yes: app.exit() if yes else None)
 
@@ -101,7 +101,7 @@ def _back_or_quit(app: "ConsoleApp") -> None:
 def _step(app: "ConsoleApp", views: int) -> None:
     view = app.travel.step(views)
     if view is None:
-        app.flash("There is no earlier view" if views < 0 else "There is no later view")
+        app.flash("No previous view" if views < 0 else "No next view")
     else:
         app.switch_mode(view)
 
@@ -109,6 +109,6 @@ def _step(app: "ConsoleApp", views: int) -> None:
 def _last_view(app: "ConsoleApp") -> None:
     view = app.travel.last
     if view is None:
-        app.flash("There is no other view yet")
+        app.flash("No other view yet")
     else:
         app.go(view)

@@ -19,8 +19,8 @@ def _state(forward: Forward) -> Cell:
 
 
 COLUMNS: tuple[Column[Forward], ...] = (
-    Column("HERE", lambda one: f"127.0.0.1:{one.local}" if one.local else "127.0.0.1:…", width=16),
-    Column("PORT", lambda one: str(one.remote), width=6),
+    Column("LOCAL ADDRESS", lambda one: f"127.0.0.1:{one.local}" if one.local else "127.0.0.1:…", width=16),
+    Column("POD PORT", lambda one: str(one.remote), width=8),
     Column("POD", lambda one: one.pod, width=24, flex=1),
     Column("STATE", _state, width=30, flex=1),
 )
@@ -30,7 +30,9 @@ class ForwardsScreen(ConsoleScreen):
     """All of them; they end with the console."""
 
     def body(self) -> ComposeResult:
-        yield Grid(COLUMNS, key=lambda one: str(one.id), empty="No port-forwards. m f on a workload starts one.")
+        yield Grid(
+            COLUMNS, key=lambda one: str(one.id), empty="No port-forwards. Press m f on a workload to start one."
+        )
 
     def crumb(self) -> str:
         return "port-forwards"
@@ -52,7 +54,7 @@ class ForwardsScreen(ConsoleScreen):
 
     def refusal(self, action: Action) -> str:
         if action.id == "forward.stop" and self._forwards.current is None:
-            return "there is none"
+            return "no port-forward is selected"
         return super().refusal(action)
 
     def _stop(self) -> None:

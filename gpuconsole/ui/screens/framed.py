@@ -109,7 +109,7 @@ class FramedScreen(ActingScreen):
                 grid.say(State.FAILED, f"{type(error).__name__}: {error}")
             if str(error) != self._failure:
                 self._failure = str(error)
-                self.flash(f"This screen failed, the log says where: {error}", "error")
+                self.flash(f"This screen failed, see the log: {error}", "error")
 
     def _say_why_empty(self) -> None:
         """An empty table that is not the whole truth says so: it is being read, or may not be read."""

@@ -26,15 +26,15 @@ def _aliases(entry: Entry) -> Cell:
 
 
 def _does(entry: Entry) -> Cell:
-    text = entry.action.help + (" Asks first." if entry.action.dangerous else "")
-    return ((text, ""), (f"  (not now: {entry.refused})", "held")) if entry.refused else text
+    text = entry.action.help + (" Asks for confirmation." if entry.action.dangerous else "")
+    return ((text, ""), (f"  (unavailable: {entry.refused})", "held")) if entry.refused else text
 
 
 COLUMNS: tuple[Column[Entry], ...] = (
     Column("KEYS", _keys, width=13),
     Column("ACTION", lambda entry: entry.action.label, id="name", width=15, sort=lambda entry: entry.action.label),
-    Column("WHERE", lambda entry: ((entry.action.scope, "dim"),), width=16, rank=2),
-    Column("WHAT IT DOES", _does, width=30, flex=1),
+    Column("SCOPE", lambda entry: ((entry.action.scope, "dim"),), width=16, rank=2),
+    Column("DESCRIPTION", _does, width=30, flex=1),
     Column("COMMAND", _aliases, width=20, rank=1),
 )
 

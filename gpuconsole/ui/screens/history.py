@@ -58,9 +58,9 @@ def _why(row: Repeated) -> str:
 
 COLUMNS: tuple[Column[Repeated], ...] = (
     Column("TIME", lambda row: fmt.clock(row.line.time), id="age", width=8, sort=lambda row: row.line.time, down=True),
-    Column("WHAT", _what, id="status", width=17, sort=lambda row: row.line.what),
+    Column("EVENT", _what, id="status", width=17, sort=lambda row: row.line.what),
     Column(
-        "OF",
+        "OBJECT",
         _subject,
         id="name",
         width=20,
@@ -78,7 +78,7 @@ COLUMNS: tuple[Column[Repeated], ...] = (
         sort=lambda row: row.line.gpus,
         down=True,
     ),
-    Column("WHY", _why, width=16, flex=3),
+    Column("REASON", _why, width=16, flex=3),
 )
 
 
@@ -93,7 +93,7 @@ class HistoryScreen(ConsoleScreen):
             COLUMNS,
             key=_key,
             fault=lambda row: ROLES.get(row.line.what, "") in FAULTS,
-            empty="Nothing has happened yet.",
+            empty="No events yet.",
             follow=True,
         )
 
@@ -109,7 +109,7 @@ class HistoryScreen(ConsoleScreen):
         super().show_header()
         if self.stands:
             why = self.console.status.history
-            said: Painted = (("⚠ Nothing is written to the history", "fault"), (f": {why}", ""))
+            said: Painted = (("⚠ The history is not recorded", "fault"), (f": {why}", ""))
             self.query_one("#unsaved", Lines).lines = tuple(wrapped(said, self.size.width)) if why else ()
 
     def handlers(self) -> Handlers:
@@ -117,9 +117,9 @@ class HistoryScreen(ConsoleScreen):
 
     def refusal(self, action: Action) -> str:
         if action.id == "object.open" and (self._row is None or not self._row.line.workload):
-            return "this line is about no workload"
+            return "this event is not about a workload"
         if action.id == "object.explain" and self._row is None:
-            return "there is no line under the cursor"
+            return "no event is selected"
         return super().refusal(action)
 
     @property

@@ -25,9 +25,11 @@ def _where(right: Missing) -> str:
 
 
 COLUMNS: tuple[Column[Missing], ...] = (
-    Column("MAY NOT", lambda right: ((right.verb, "fault"),), id="status", width=8, sort=lambda right: right.verb),
+    Column(
+        "MISSING VERB", lambda right: ((right.verb, "fault"),), id="status", width=12, sort=lambda right: right.verb
+    ),
     Column("RESOURCE", lambda right: right.resource, id="name", width=30, flex=3, sort=lambda right: right.resource),
-    Column("WHERE", _where, width=18, flex=1, sort=_where),
+    Column("NAMESPACE", _where, width=18, flex=1, sort=_where),
 )
 
 
@@ -35,7 +37,7 @@ class RightsScreen(ConsoleScreen):
     """A table of all that is missing; the header names how many kinds can be read."""
 
     def body(self) -> ComposeResult:
-        yield Grid(COLUMNS, key=str, empty="Nothing is missing.")
+        yield Grid(COLUMNS, key=str, empty="No missing permissions.")
 
     def crumb(self) -> str:
         return "permissions"

@@ -125,7 +125,7 @@ class LogScreen(ConsoleScreen):
     def _show_summary(self) -> None:
         logs, summary = self._logs, self.query_one("#summary", StatusLine)
         pods = f"{len(self._pods)} pods" if len(self._pods) > 1 else self._pods[0]
-        what = "before the last restart" if self._previous else ("following" if self._follows else "standing still")
+        what = "before the last restart" if self._previous else ("following" if self._follows else "paused")
         summary.left = ((f" {pods} ", "title"), (f" {what}", ""))
         gone = logs.count - len(logs.lines) if logs is not None else 0
-        summary.right = f"{gone:,} older lines are not kept " if gone > 0 else ""
+        summary.right = f"{gone:,} older lines dropped " if gone > 0 else ""

@@ -42,7 +42,7 @@ class LongAnswerScreen(AnswerPage, Generic[Piece]):
         return {**super().handlers(), "app.refresh": self._begin}
 
     def _begin(self) -> None:
-        self.remark("begins …", "pending")
+        self.remark("starting …", "pending")
         self.run_worker(self._work, thread=True, exclusive=True, group="long-answer")
 
     def _work(self) -> None:

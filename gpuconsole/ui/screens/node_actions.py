@@ -23,18 +23,18 @@ from gpuconsole.ui.widgets.confirm import Field, Option, Question
 QUICK = 30
 """Seconds of grace of a quick drain."""
 DRAINS = (
-    Option("usual", "evict its pods", "e", (("disruption budgets are kept, pods end in their own time", "dim"),)),
-    Option("quick", f"evict within {QUICK} s", "q", ((f"pods get {QUICK} s to end", "dim"),)),
-    Option("sparing", "spare bare pods", "s", (("those stay that no controller would make again", "dim"),)),
-    Option("forced", "delete its pods", "d", (("no disruption budget is asked", "dim"),)),
+    Option("usual", "evict pods", "e", (("respects PodDisruptionBudgets and grace periods", "dim"),)),
+    Option("quick", f"evict within {QUICK}s", "q", ((f"grace period of {QUICK}s", "dim"),)),
+    Option("sparing", "skip unmanaged pods", "s", (("keeps pods that no controller would recreate", "dim"),)),
+    Option("forced", "delete pods", "d", (("ignores PodDisruptionBudgets", "dim"),)),
 )
-HARSH = (("⚠ ", "fault"), ("Pods are deleted, whatever their disruption budgets say.", ""))
+HARSH = (("⚠ ", "fault"), ("Pods are deleted; PodDisruptionBudgets are ignored.", ""))
 MOST_VICTIMS = 8
 """So many victims of a drain, or of a taint, are named."""
 EFFECTS = {
-    "NoSchedule": "no new pod starts there that does not tolerate it",
-    "PreferNoSchedule": "the scheduler avoids the node where it can",
-    "NoExecute": "pods that do not tolerate it are evicted, and no new one starts there",
+    "NoSchedule": "no new pods without a matching toleration",
+    "PreferNoSchedule": "the scheduler avoids the node if possible",
+    "NoExecute": "evicts pods without a matching toleration, and accepts no new ones",
 }
 """Effect of a taint → what it does to pods."""
 
@@ -70,15 +70,15 @@ class NodeScreen(ObjectScreen):
             return ""
         match action.id:
             case "node.cordon" if all(node.unschedulable for node in nodes):
-                return "it is cordoned already"
+                return "already cordoned"
             case "node.uncordon" if not any(node.unschedulable for node in nodes):
-                return "it is not cordoned"
+                return "not cordoned"
             case "node.untaint" if not any(node.taints for node in nodes):
-                return "it has no taint"
+                return "no taints"
             case "node.restore" if all(node.ready for node in nodes):
-                return "it did not fail"
+                return "the node has not failed"
             case "node.fail" if not any(node.ready for node in nodes):
-                return "it has failed already"
+                return "already failed"
         return ""
 
     def question(self, action: Action) -> Question | None:
@@ -87,18 +87,18 @@ class NodeScreen(ObjectScreen):
             case "node.drain" if self.console.desk is not None:
                 return None
             case "node.drain":
-                lines = ("No new pod starts there, and these are evicted:", *self._victims())
+                lines = ("Cordons the node and evicts:", *self._victims())
                 return Question(f"Drain {names}?", lines, yes="Drain")
             case "node.fail":
-                lines = ("It stops answering: its pods fail, and their unsaved work is lost.", *self._victims())
-                return Question(f"Let {names} fail?", lines, yes="Fail it")
+                lines = ("The node goes NotReady; its pods fail and uncheckpointed work is lost.", *self._victims())
+                return Question(f"Fail {names}?", lines, yes="Fail node")
             case _:
                 return super().question(action)
 
     def _victims(self, evicts: Callable[[Pod], bool] = lambda pod: True) -> tuple[Cell, ...]:
         lines = victims(self.snapshot, self.targets(), evicts)
         if not lines:
-            return ((("○ ", "idle"), ("no pod", "")),)
+            return ((("○ ", "idle"), ("no pods", "")),)
         more = len(lines) - MOST_VICTIMS
         return (*lines[:MOST_VICTIMS], *((f"… and {more} more",) if more > 0 else ()))
 
@@ -118,7 +118,7 @@ class NodeScreen(ObjectScreen):
         taint = parse_taint(text)
         nodes = [self.snapshot.nodes[name] for name in self.targets()]
         others = {one.value for node in nodes for one in node.taints if _is_same(one, taint)} - {taint.value}
-        replaced = f"; it replaces the value {', '.join(sorted(others)) or 'none'}" if others else ""
+        replaced = f"; replaces the value {', '.join(sorted(others)) or 'none'}" if others else ""
         if taint.effect != "NoExecute":
             return ((f"{EFFECTS[taint.effect]}{replaced}", "dim"),)
         count = len(victims(self.snapshot, self.targets(), _is_evicted_by(taint)))
@@ -132,7 +132,7 @@ class NodeScreen(ObjectScreen):
         if taint.effect != "NoExecute":
             self.send(commands, said)
             return
-        lines = ("NoExecute evicts the pods that do not tolerate it:", *self._victims(_is_evicted_by(taint)))
+        lines = ("NoExecute evicts pods without a matching toleration:", *self._victims(_is_evicted_by(taint)))
         self.ask(Question(f"Taint {name_all(names)} {text}?", lines, yes="Taint"), lambda: self.send(commands, said))
 
     def _choose_taint(self) -> None:
@@ -143,7 +143,7 @@ class NodeScreen(ObjectScreen):
             Option(str(n), taint.effect, str(n) if n < 10 else "", format_taint(taint))
             for n, taint in enumerate(there, start=1)
         ]
-        title = f"Remove which taint of {name_all(names)}"
+        title = f"Remove a taint of {name_all(names)}"
         self.choose(title, options, lambda picked: self._confirm_untaint(list(there)[int(picked) - 1]))
 
     def _confirm_untaint(self, taint: Taint) -> None:
@@ -152,7 +152,7 @@ class NodeScreen(ObjectScreen):
         commands = [SetTaint(name, taint.key, taint.value, effect_of(taint), removed=True) for name in names]
         question = Question(
             f"Remove taint {text} from {name_all(names)}?",
-            ("Pods that do not tolerate it may start there again.",),
+            ("Pods without a matching toleration can be scheduled there again.",),
             yes="Remove",
         )
         self.ask(question, lambda: self.send(commands, f"Removing taint {text} from {name_all(names)}"))
@@ -160,19 +160,19 @@ class NodeScreen(ObjectScreen):
     def _ask_what_if(self) -> None:
         name = self.targets()[0]
         options = (
-            Option("lose", "lose it", "k", (("it stops answering", "dim"),)),
-            Option("drain", "drain it", "d"),
-            Option("cordon", "cordon it", "c"),
+            Option("lose", "fail node", "k", (("NotReady", "dim"),)),
+            Option("drain", "drain node", "d"),
+            Option("cordon", "cordon node", "c"),
         )
         changes = {"lose": plan.lose, "drain": plan.drain, "cordon": plan.cordon}
-        self.choose(f"What if, with {name}", options, lambda kind: try_out(self.console_app, changes[kind](name)))
+        self.choose(f"What-if for {name}", options, lambda kind: try_out(self.console_app, changes[kind](name)))
 
     def _drain(self) -> None:
         names = self.targets()
         if self.console.desk is None:
             self.send([Drain(name) for name in names], f"Draining {name_all(names)}")
         else:
-            self.choose(f"How to drain {name_all(names)}", DRAINS, lambda how: self._ask_drain(names, how))
+            self.choose(f"Drain {name_all(names)}", DRAINS, lambda how: self._ask_drain(names, how))
 
     def _ask_drain(self, names: list[str], how: str) -> None:
         """On a live cluster the way is chosen first, and then it is asked once more."""
@@ -183,11 +183,11 @@ class NodeScreen(ObjectScreen):
 
     def _fail(self) -> None:
         names = [name for name in self.targets() if self.snapshot.nodes[name].ready]
-        self.send([FailNode(name) for name in names], f"{name_all(names)} fails")
+        self.send([FailNode(name) for name in names], f"Failing {name_all(names)}")
 
     def _restore(self) -> None:
         names = [name for name in self.targets() if not self.snapshot.nodes[name].ready]
-        self.send([RestoreNode(name) for name in names], f"{name_all(names)} comes back")
+        self.send([RestoreNode(name) for name in names], f"Restoring {name_all(names)}")
 
 
 def drain(node: str, how: str) -> Drain:

@@ -70,7 +70,7 @@ class NodeDetailScreen(NodeScreen):
         self._facts = facts
         grid = self.query_one("#units", Grid)
         if facts is None:
-            grid.say(State.EMPTY, f"{self._node} is gone.")
+            grid.say(State.EMPTY, f"{self._node} no longer exists.")
             return
         hardware = about(facts.inside, facts.teams[:MOST_TEAMS]) if facts.inside is not None else ()
         self.query_one("#hardware", Lines).lines = (headline(facts.row), *hardware, source_text(facts.gpus, facts.now))
@@ -88,7 +88,7 @@ class NodeDetailScreen(NodeScreen):
         facts = self._facts
         gpu = of_unit(by_unit(facts.gpus), unit) if facts is not None and unit is not None else None
         text = trend_text(self.console.trends.of((gpu,), facts.now)) if facts is not None and gpu is not None else ""
-        return f" GPU {gpu.device.gpu} was busy: {text}" if gpu is not None and text else ""
+        return f" GPU {gpu.device.gpu} utilization: {text}" if gpu is not None and text else ""
 
     @property
     def _unit(self) -> Unit | None:

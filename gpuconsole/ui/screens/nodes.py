@@ -260,7 +260,7 @@ def owners(row: GpuRow, most: int) -> tuple[Cell, ...]:
     if most <= len(runs):
         counts = Counter(cell.workload or cell.pod for cell in row.all_cells)
         held = join([((called(name), "strong"), (f" {count}", "")) for name, count in counts.items() if name])
-        return (join([head, held or "nobody"]),)
+        return (join([head, held or "no workloads"]),)
     return (head, *map(_run, runs))
 
 
@@ -272,7 +272,7 @@ def _run(cells: Sequence[GpuCell]) -> Cell:
     unit = cells[0].unit
     name_of_unit = "GPU" if unit == WHOLE_GPU else unit.short
     word = word_of(cells[0])
-    return ((f"   {name_of_unit} {numbers:<5} ", "dim"), (f"{GLYPHS_OF[state]} {word:<13}", str(state)), *who)
+    return ((f"   {name_of_unit} {numbers:<5} ", "dim"), (f"{GLYPHS_OF[state]} {word:<14}", str(state)), *who)
 
 
 def _owner(cell: GpuCell) -> tuple[str, str, str, DeviceUnit]:

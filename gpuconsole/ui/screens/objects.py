@@ -85,7 +85,7 @@ class ObjectScreen(ConsoleScreen):
         if action.id != "object.delete":
             return super().question(action)
         names = [subject.key for subject in self.subjects()]
-        lines = (f"{name_all(names)} and what it owns will be gone.", "This cannot be taken back.")
+        lines = (f"{name_all(names)} and its dependents will be deleted.", "This cannot be undone.")
         return Question(f"Delete {name_all(names)}?", lines, yes="Delete", word=self.delete_word())
 
     def delete_word(self) -> str:

@@ -36,14 +36,14 @@ class PlanScreen(LongAnswerScreen[Planning]):
 
     def __init__(self, commands: Sequence[Command], wanted: Span, take: Callable[[Change], object]) -> None:
         """`take` adds what an option changes to the what-if that the plan is for."""
-        title = f"What would let them run within {format_span(wanted)}, at the least cost"
+        title = f"Cheapest options to start within {format_span(wanted)}"
         super().__init__("plan", title, lambda answers: answers.plan(commands, wanted), self._told)
         self._take = take
         self._options: Mapping[str, Option] = {}
 
     def _told(self, piece: Planning) -> Told:
         if piece.plan is None:
-            return Told(f"{piece.done} of {piece.of} kinds done, trying: {piece.kind}")
+            return Told(f"{piece.done} of {piece.of} kinds of options evaluated, now: {piece.kind}")
         self._options = {key_of(option): option for option in options_of(piece.plan)}
         return Told(_as_of(piece.plan.time), plan_parts(piece.plan), whole=True)
 
@@ -52,9 +52,9 @@ class PlanScreen(LongAnswerScreen[Planning]):
 
     def refusal(self, action: Action) -> str:
         if action.id == "object.rehearse" and self.option is None:
-            return "no option is under the cursor"
+            return "no option is selected"
         if action.id == "object.rehearse" and self.option is not None and not self.option.commands:
-            return "it changes nothing"
+            return "this option changes nothing"
         return super().refusal(action)
 
     @property
@@ -72,7 +72,7 @@ def _risk(piece: Foreboding) -> Told:
     parts = risk_parts(piece.risk) if piece.risk is not None else None
     if piece.risk is not None and piece.last:
         return Told(_as_of(piece.risk.time), parts, whole=True)
-    return Told(f"run {piece.runs + 1} of {RUNS} at most, at +{format_span(piece.reached)}", parts)
+    return Told(f"run {piece.runs + 1} of at most {RUNS}, at +{format_span(piece.reached)}", parts)
 
 
 def _as_of(time: Time) -> str:

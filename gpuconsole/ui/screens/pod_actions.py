@@ -16,7 +16,7 @@ from gpuconsole.ui.widgets.confirm import Field, Option
 PODDED = ("workloads", "jobs", "pods")
 """Tables whose objects have pods, or are some."""
 SHELL = "if command -v bash >/dev/null; then exec bash; else exec sh; fi"
-NO_KUBECTL = "kubectl is not in the PATH of this machine"
+NO_KUBECTL = "kubectl is not in the PATH"
 HIGHEST = 65_535
 _PORTS = re.compile(r"(?:(\d{1,5}):)?(\d{1,5})")
 
@@ -37,12 +37,12 @@ def show_logs(screen: ConsoleScreen, name: str, pods: list[Pod], *, previous: bo
     if begun:
         screen.open(LogScreen(name, begun, previous=previous))
     else:
-        screen.flash("None of its pods has begun" if pods else "It has no pods", "warning")
+        screen.flash("No pod is scheduled yet" if pods else "No pods", "warning")
 
 
 def open_shell(screen: ConsoleScreen, pods: list[Pod]) -> None:
     """A shell in one of the pods that run."""
-    _choose(screen, "Shell in", pods, lambda pod: _shell(screen, pod))
+    _choose(screen, "Open a shell in", pods, lambda pod: _shell(screen, pod))
 
 
 def _shell(screen: ConsoleScreen, pod: Pod) -> None:
@@ -53,25 +53,25 @@ def _shell(screen: ConsoleScreen, pod: Pod) -> None:
     command = desk.kubectl("exec", "-it", "-n", pod.namespace, pod.name, "--", "sh", "-c", SHELL)
     code = outside(screen, command)
     if code is not None:
-        console.note(words, f"ended with {code}", failed=code != 0)
-        screen.flash(f"The {words} ended with {code}", "warning" if code else "information")
+        console.note(words, f"exited with {code}", failed=code != 0)
+        screen.flash(f"The {words} exited with {code}", "warning" if code else "information")
 
 
 def ask_port(screen: ConsoleScreen, pods: list[Pod]) -> None:
     """A port of one of the pods that run, brought here."""
-    _choose(screen, "Port of", pods, lambda pod: _ask_port(screen, pod))
+    _choose(screen, "Forward a port of", pods, lambda pod: _ask_port(screen, pod))
 
 
 def _ask_port(screen: ConsoleScreen, pod: Pod) -> None:
-    lines = ("PORT, or HERE:PORT for another number on this machine.", "It listens on 127.0.0.1 only.")
+    lines = ("PORT, or LOCAL:REMOTE for a different local port.", "Listens on 127.0.0.1 only.")
     screen.prompt(Field(f"Port of {pod.key}", "", lines, wrong_ports), lambda text: _forward(screen, pod, text))
 
 
 def wrong_ports(text: str) -> str:
-    """What is wrong with `PORT` or `HERE:PORT`, or nothing."""
+    """The error in `PORT` or `LOCAL:REMOTE`; empty if valid."""
     found = _PORTS.fullmatch(text.strip())
     if found is None:
-        return "a port, or two with a colon between them"
+        return "enter PORT or LOCAL:REMOTE"
     numbers = [int(number) for number in found.groups() if number is not None]
     return "" if int(found[2]) and max(numbers) <= HIGHEST else f"ports are 1 to {HIGHEST:,}"
 
@@ -90,7 +90,7 @@ def _forward(screen: ConsoleScreen, pod: Pod, text: str) -> None:
         console.forwards.start(pod.key, local, remote, command)
     except OSError as error:
         console.note(words, str(error), failed=True)
-        screen.flash(f"kubectl cannot be run: {error.strerror or error}", "error")
+        screen.flash(f"Cannot run kubectl: {error.strerror or error}", "error")
         return
     console.note(words, "started")
     screen.open(ForwardsScreen())
@@ -112,7 +112,7 @@ def _kubectl(screen: ConsoleScreen, words: str) -> bool:
 def _choose(screen: ConsoleScreen, title: str, pods: list[Pod], then: Callable[[Pod], object]) -> None:
     running = {pod.key: pod for pod in pods if pod.phase is PodPhase.RUNNING}
     if not running:
-        screen.flash("None of its pods runs", "warning")
+        screen.flash("No running pods", "warning")
     elif len(running) == 1:
         then(next(iter(running.values())))
     else:

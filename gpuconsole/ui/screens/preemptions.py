@@ -65,8 +65,8 @@ class PreemptionsScreen(WorkloadScreen):
                 PREEMPTIONS,
                 key=key_of,
                 fault=lambda row: row.thrash,
-                empty="Nobody was preempted.",
-                absent="was never preempted, nor did it preempt",
+                empty="No preemptions.",
+                absent="was neither victim nor preemptor",
             ),
             TextPane(id="counts"),
             wide=150,
@@ -129,7 +129,7 @@ class PreemptionsScreen(WorkloadScreen):
         if key in self.snapshot.workloads:
             self.open(WorkloadDetailScreen(key))
         else:
-            self.flash(f"{key} is gone by now; E shows what is remembered of it", "warning")
+            self.flash(f"{key} no longer exists; press E for its events", "warning")
 
 
 def windows_of(hour: LastHour, recorded: int | None, listed: int) -> list[str]:
@@ -151,16 +151,16 @@ def count_lines(found: Who, windows: Sequence[str] = ()) -> list[Painted]:
         line((f"  {found.unplaced} preemptors still unscheduled", "dim")),
     ]
     if found.in_vain:
-        lines.append(line((f"  {found.in_vain} in vain: the preemptor went without ever having had a place", "fault")))
+        lines.append(line((f"  {found.in_vain} wasted: the preemptor ended before it was scheduled", "fault")))
     if found.circles or found.queue_circles:
         lines += [BLANK, heading("PREEMPTION LOOPS")]
         for what, circles in (("queues", found.queue_circles), ("workloads", found.circles)):
             lines += [told for circle in circles[:LOOPS] for told in _loop(what, circle)]
     lines += [BLANK, heading("BY RULE"), *(line(f"  {count.times:>4}  {count.name}") for count in found.rules)]
-    lines += [BLANK, heading("MOST OFTEN EVICTED"), *_counted(found.victims, victims=True)]
-    lines += [BLANK, heading("FOR WHOM"), *_counted(found.causers)]
-    lines += [BLANK, heading("QUEUES THAT LOSE"), *_counted(found.victim_queues)]
-    return [*lines, BLANK, heading("QUEUES THAT GAIN"), *_counted(found.causing_queues)]
+    lines += [BLANK, heading("VICTIMS"), *_counted(found.victims, victims=True)]
+    lines += [BLANK, heading("PREEMPTORS"), *_counted(found.causers)]
+    lines += [BLANK, heading("VICTIM QUEUES"), *_counted(found.victim_queues)]
+    return [*lines, BLANK, heading("PREEMPTING QUEUES"), *_counted(found.causing_queues)]
 
 
 def _lost(summed: Who | Count | Circle, times: int, lost: str = "") -> str:
@@ -184,7 +184,7 @@ def _loop(what: str, circle: Circle) -> Iterator[Painted]:
 def _counted(counts: Sequence[Count], *, victims: bool = False) -> Iterable[Painted]:
     """Only a victim itself goes in circles: whoever gained from it may have done so once."""
     for count in counts[:LISTED]:
-        circles = (f" {GLYPHS['victim']} in circles", "fault") if victims and count.thrash else ""
+        circles = (f" {GLYPHS['victim']} preemption loop", "fault") if victims and count.thrash else ""
         lost = f"  {_lost(count, count.times)}"
         yield line(f"  {count.times:>3}×  ", (called(count.name), "strong"), (lost, "dim"), circles)
 
@@ -210,12 +210,12 @@ def _fate(row: PreemptionRow) -> str:
     if row.latency is not None:
         freed = f"quota released after {'at most ' if row.at_most else ''}{format_span(row.latency)}"
     if not row.by_known:
-        return f"{freed} · nobody knows what became of the preemptor"
+        return f"{freed} · outcome of the preemptor unknown"
     if row.admitted_at is not None:
         return f"{freed} · {by} was admitted at {fmt.clock(row.admitted_at)}"
     if row.in_vain:
-        return f"{freed} · in vain: {by} was gone before it had a place"
-    return f"{freed} · {by} has no place yet"
+        return f"{freed} · wasted: {by} ended before it was scheduled"
+    return f"{freed} · {by} is still unscheduled"
 
 
 def _choice(row: PreemptionRow) -> Iterable[Painted]:
@@ -226,7 +226,7 @@ def _choice(row: PreemptionRow) -> Iterable[Painted]:
         yield ((said, "dim"),)
         return
     about = " · ".join(filter(None, (shares(row.choice), said)))
-    yield (("CONSIDERED, IN ORDER", "title"), (f"   {about}", "dim"))
+    yield (("CANDIDATES, IN ORDER", "title"), (f"   {about}", "dim"))
     for one in row.choice.considered:
         yield _considered(one)
     if row.choice.left_out:

@@ -39,7 +39,7 @@ class QuotaScreen(ObjectScreen):
         flavor, resource, which = id.split(" ")
         use = self._quota(queue, flavor, resource)
         if use is None:
-            self.flash(f"{queue} has no quota of {resource} in {flavor} any more", "warning")
+            self.flash(f"{queue} no longer has quota of {resource} in {flavor}", "warning")
             return
         old = {"nominal": use.nominal, "borrowing": use.borrowing_limit, "lending": use.lending_limit}[which]
         before = fmt.limit(resource, old)
@@ -93,4 +93,4 @@ def _wrong_amount(resource: str, text: str, which: str) -> str:
         value = _read(resource, text, which)
     except ValueError as error:
         return str(error)
-    return "no less than 0" if value is not None and value < 0 else ""
+    return "must be 0 or greater" if value is not None and value < 0 else ""

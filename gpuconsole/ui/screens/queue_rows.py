@@ -105,7 +105,7 @@ def name_cell(row: TreeRow) -> Painted:
     if row.node.problem:
         pieces.append((" ⚠", "fault"))
     if not row.node.declared:
-        pieces.append((" (only named)", "dim"))
+        pieces.append((" (implicit)", "dim"))
     return tuple(pieces)
 
 
@@ -165,9 +165,9 @@ COLUMNS: tuple[Column[TreeRow], ...] = (
     Column("", bar_cell, width=BAR),
     Column("▲BORROW", lambda row: _amount(row.resource, row.use.borrowed, "borrowed"), width=7, align="right", rank=2),
     Column("▼LENT", lambda row: _amount(row.resource, row.use.lent, "lent"), width=6, align="right", rank=2),
-    Column("SHARE", _of_queue(lambda row: f"{row.node.share_percent:.0f} %"), width=6, align="right", rank=3),
+    Column("SHARE", _of_queue(lambda row: f"{row.node.share_percent:.0f}%"), width=6, align="right", rank=3),
     Column("DRS ‰", weighted_share_cell, id="drs", width=5, align="right", rank=4),
-    Column("◐WAIT", _of_queue(lambda row: _count(row.node.pending, "pending")), width=5, align="right"),
+    Column("◐PEND", _of_queue(lambda row: _count(row.node.pending, "pending")), width=5, align="right"),
     Column("●RUN", _of_queue(lambda row: _count(row.node.running, "running")), width=5, align="right"),
     Column("POLICY", _of_queue(lambda row: ((row.node.policy, "dim"),)), id="policy", width=14, flex=2, rank=5),
 )

@@ -65,7 +65,7 @@ class QueuesScreen(QuotaScreen):
             COLUMNS,
             key=lambda row: row.path,
             fault=lambda row: bool(row.node.problem) or row.node.stop is not StopPolicy.NONE,
-            empty="No queues: there is no ClusterQueue and no Cohort in this cluster.",
+            empty="No ClusterQueues or Cohorts in this cluster.",
             id="queues",
         )
         yield Paragraph(id="about")
@@ -102,18 +102,18 @@ class QueuesScreen(QuotaScreen):
     def refusal(self, action: Action) -> str:
         row = self._row
         if action.id.startswith(("queue.", "object.")) and row is None and action.id != "queue.resource":
-            return "there is no queue under the cursor"
+            return "no queue is selected"
         if row is not None and row.node.kind not in KUEUES and action.id in HELD:
-            return "only Kueue's queues can be held"
+            return "only Kueue queues can be held"
         if row is not None and row.node.kind is NodeKind.COHORT:
             if action.id in HELD:
                 return "a cohort cannot be held; hold its ClusterQueues"
             if action.id in UNDECLARED and not row.node.declared:
-                return "this cohort exists only because queues name it"
+                return "implicit cohort: no Cohort object exists"
         if row is not None and row.node.kind is not NodeKind.CLUSTER_QUEUE and action.id == "queue.quota":
             return "only a ClusterQueue's quota can be edited here"
         if action.id == "queue.resume" and row is not None and row.node.stop is StopPolicy.NONE:
-            return "it is not held"
+            return "not held"
         return super().refusal(action)
 
     def question(self, action: Action) -> Question | None:
@@ -121,18 +121,20 @@ class QueuesScreen(QuotaScreen):
         if row is None:
             return None
         name = f"{KINDS[row.node.kind]} {row.node.name}"
-        running = f"{row.node.running} running and {row.node.reserved - row.node.running} admitted or reserved"
+        running = f"{row.node.running} running, {row.node.reserved - row.node.running} reserved or admitted"
         match action.id:
             case "queue.hold":
                 if row.node.stop is not StopPolicy.NONE:
                     return None
-                goes_on = f"What it runs goes on ({running}); {row.node.pending} pending wait until it is resumed."
-                return Question(f"Hold {name}?", ("It admits nothing new.", goes_on), yes="Hold")
+                goes_on = (
+                    f"Workloads with quota continue ({running}); {row.node.pending} stay pending until it is resumed."
+                )
+                return Question(f"Hold {name}?", ("No new admissions.", goes_on), yes="Hold")
             case "queue.drain":
-                said = (f"It admits nothing new, and {running} workloads are evicted.",)
+                said = (f"No new admissions; evicts workloads with quota ({running}).",)
                 return Question(f"Hold and drain {name}?", said, yes="Drain")
             case "object.delete":
-                said = (f"{running} workloads count against it now; {row.node.pending} wait in it.",)
+                said = (f"Workloads: {running}, {row.node.pending} pending.",)
                 return Question(f"Delete {name}?", said, yes="Delete", word=self.delete_word())
         return super().question(action)
 
@@ -140,7 +142,7 @@ class QueuesScreen(QuotaScreen):
         rows = tree_rows(self._roots, self._levels, self._resource)
         path = next((row.path for row in rows if row.node.name == key), None)
         if path is None or not self._tree.move_to_key(path):
-            self.flash(f"{key} is folded or gone", "warning")
+            self.flash(f"{key} is folded or no longer exists", "warning")
 
     def picked(self, row: object) -> None:
         self._show_about()
@@ -152,7 +154,7 @@ class QueuesScreen(QuotaScreen):
         row = self._row
         if row is None:
             return
-        refused = "" if row.node.kind is NodeKind.CLUSTER_QUEUE else "only a ClusterQueue has quotas"
+        refused = "" if row.node.kind is NodeKind.CLUSTER_QUEUE else "only ClusterQueues have quotas"
         what_if_with_queue(self, row.node.name, refused)
 
     @property
@@ -226,7 +228,7 @@ class QueuesScreen(QuotaScreen):
 
     def _choose_resource(self) -> None:
         options = [Option(name, fmt.resource(name)) for name in resources(self._roots)]
-        self.choose("Resource that the bars show", options, self._set_resource, self._resource)
+        self.choose("Resource shown in the bars", options, self._set_resource, self._resource)
 
     def _set_resource(self, name: str) -> None:
         self._resource = name

@@ -27,9 +27,9 @@ def try_quota(app: "ConsoleApp", cluster_queue: str) -> None:
 def what_if_with_queue(screen: AskingScreen, queue: str, refused: str = "") -> None:
     """Ask what to try with a queue; `refused` says why it has no quota to change."""
     app = cast("ConsoleApp", screen.app)
-    options = (Option("hold", "hold it", "s"), Option("quota", "change a quota", "e", refused=refused))
+    options = (Option("hold", "hold queue", "s"), Option("quota", "change quota", "e", refused=refused))
     opens = {"hold": lambda: try_out(app, plan.hold(queue)), "quota": lambda: try_quota(app, queue)}
-    screen.choose(f"What if, with {queue}", options, lambda kind: opens[kind]())
+    screen.choose(f"What-if for {queue}", options, lambda kind: opens[kind]())
 
 
 def _open(app: "ConsoleApp", then: "Callable[[WhatIfScreen], object]") -> None:

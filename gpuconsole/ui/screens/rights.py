@@ -29,12 +29,12 @@ REACHES: Mapping[str, Reach] = {
     "object.forward": Reach.FORWARD,
 }
 SIMULATED: Mapping[str, str] = {
-    "object.logs": "a simulated pod prints nothing",
-    "object.previous": "a simulated pod prints nothing",
-    "object.shell": "a simulated pod has no shell",
-    "object.forward": "a simulated pod has no ports",
-    "object.edit": "it is simulated: no manifest of it is kept; change it by its own actions",
-    "queue.edit": "it is simulated: no manifest of it is kept; e changes its quota",
+    "object.logs": "simulated pods have no logs",
+    "object.previous": "simulated pods have no logs",
+    "object.shell": "simulated pods have no shell",
+    "object.forward": "simulated pods have no ports",
+    "object.edit": "simulated objects have no manifest; press m for other actions",
+    "queue.edit": "simulated objects have no manifest; press e to edit the quota",
 }
 """Why a cluster without an API server cannot do it."""
 

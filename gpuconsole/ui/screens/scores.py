@@ -95,8 +95,8 @@ class ScoresScreen(NodeScreen):
         self.refresh_frame()
 
     def _choose(self) -> None:
-        options = [Option(pod.key, pod.name, detail=((pod.node or "no node yet", "dim"),)) for pod in self._pods]
-        self.choose("Node scores of", options, self._take, chosen=self._pod.key)
+        options = [Option(pod.key, pod.name, detail=((pod.node or "not scheduled", "dim"),)) for pod in self._pods]
+        self.choose("Node scores of pod", options, self._take, chosen=self._pod.key)
 
     def _take(self, key: str) -> None:
         self._pod = next(pod for pod in self._pods if pod.key == key)
@@ -121,7 +121,7 @@ class ScoresScreen(NodeScreen):
         status = self.query_one("#summary", StatusLine)
         status.right = ((f"as of {fmt.clock(asked.time)} ", "dim"),)
         if not isinstance(asked.answer, ScoreTable):
-            words = str(asked.answer) if asked.answer is not None else "this scheduler keeps no table of scores"
+            words = str(asked.answer) if asked.answer is not None else "this scheduler does not score nodes"
             status.left = notice(State.FAILED if asked.answer is not None else State.EMPTY, words)
             self._grid.say(State.EMPTY, words)
             return

@@ -41,4 +41,4 @@ def set_theme(app: "ConsoleApp", wanted: str) -> None:
     if match:
         app.theme = match[0]
     else:
-        app.flash(f"No theme {wanted}; there are {', '.join(theme.name for theme in app.themes)}", "error")
+        app.flash(f"Unknown theme {wanted}; available: {', '.join(theme.name for theme in app.themes)}", "error")

@@ -68,12 +68,12 @@ class SubmitScreen(ConsoleScreen):
                 Field("Name", Entry("", id="name")),
                 Field("Priority", Picker([], "", id="priority")),
                 Field("Device", Picker([(device.key, device.key)], device.key, id="device")),
-                Field("GPUs a pod", Entry(sizes["gpus"], number=True, limit=6, id="gpus")),
+                Field("GPUs per pod", Entry(sizes["gpus"], number=True, limit=6, id="gpus")),
                 Field("Pods", Entry(sizes["pods"], number=True, limit=6, id="pods")),
-                Field("Runs for", Entry(sizes["duration"], limit=12, empty="as the scenario draws", id="duration")),
+                Field("Duration", Entry(sizes["duration"], limit=12, empty="from the scenario", id="duration")),
                 Field(
                     "Checkpoints",
-                    Entry(sizes["checkpoint"], limit=12, empty="never: an eviction loses all", id="checkpoint"),
+                    Entry(sizes["checkpoint"], limit=12, empty="none: eviction loses all progress", id="checkpoint"),
                 ),
             ]
         )
@@ -107,7 +107,7 @@ class SubmitScreen(ConsoleScreen):
         queued = bool(self.form.values["queue"])
         self.form.picker("priority").offer(draft.priority_choices(self.snapshot, queued))
         whole = device.unit == WHOLE_GPU
-        self.form.fields["gpus"].rename("GPUs a pod" if whole else "Per pod")
+        self.form.fields["gpus"].rename("GPUs per pod" if whole else "Per pod")
         self.form.fields["device"].display = not whole or len(self.form.picker("device").choices) > 1
 
     def _device(self) -> DeviceChoice:
@@ -189,7 +189,7 @@ class SubmitScreen(ConsoleScreen):
         if not self._sent:
             return []
         owned = {workload.owner: workload for workload in self.snapshot.workloads.all() if workload.owner in self._sent}
-        lines: list[Painted] = [BLANK, heading("SENT")]
+        lines: list[Painted] = [BLANK, heading("SUBMITTED")]
         for key in reversed(self._sent[-REMEMBERED:]):
             workload = owned.get(key)
             if workload is None:
@@ -238,7 +238,7 @@ class SubmitScreen(ConsoleScreen):
         values = draft.of_job(self.snapshot, job)
         device, count = values["device"], int(values["gpus"])
         if count and device not in [one.key for one in device_choices(self.snapshot)]:
-            self.flash(f"no node offers {device}; choose another device", "warning")
+            self.flash(f"No node has {device}; choose another device", "warning")
         with self.prevent(Form.Changed):
             for name in ("device", *values):
                 if name == "queue":

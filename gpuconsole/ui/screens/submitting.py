@@ -24,7 +24,7 @@ NAMED = 12
 
 def ask_file(screen: ConsoleScreen) -> None:
     """Ask which file."""
-    wanted = Field("Submit manifests from", "", ("A file with YAML or JSON.",), wrong_file)
+    wanted = Field("Submit manifests from file", "", ("A YAML or JSON file.",), wrong_file)
     screen.prompt(wanted, lambda path: submit_file(screen, path))
 
 
@@ -33,8 +33,8 @@ def wrong_file(path: str) -> str:
     file = Path(path).expanduser()
     try:
         if not path or not file.is_file():
-            return "there is no such file"
-        return f"it is larger than {MOST:,} bytes" if file.stat().st_size > MOST else ""
+            return "no such file"
+        return f"larger than {MOST:,} bytes" if file.stat().st_size > MOST else ""
     except (OSError, ValueError) as error:
         return str(error)
 
@@ -61,7 +61,7 @@ def submit_file(screen: ConsoleScreen, path: str) -> None:
         errand(screen, lambda: desk.rehearse(documents), lambda said: _ask(screen, path, loaded, documents, said))
     elif loaded.has_errors or not loaded.objects:
         found = next((finding for finding in loaded.findings), None)
-        screen.flash(f"{path}: {f'{found.path}: {found.problem}' if found else 'there is no manifest in it'}", "error")
+        screen.flash(f"{path}: {f'{found.path}: {found.problem}' if found else 'no manifest in the file'}", "error")
     else:
         _ask(screen, path, loaded, documents, [thing.key for thing in loaded.objects])
 

@@ -79,7 +79,7 @@ class TopologyScreen(NodeScreen):
 
     def refusal(self, action: Action) -> str:
         if action.id in ("object.open", "topology.fold", "topology.unfold") and self._tree.current is None:
-            return "there is nothing under the cursor"
+            return "nothing is selected"
         return super().refusal(action)
 
     def subject(self) -> Subject | None:

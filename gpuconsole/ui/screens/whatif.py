@@ -66,7 +66,7 @@ class WhatIfScreen(ChangeScreen):
     def show(self, snapshot: Snapshot) -> None:
         self._show_plan()
         if self.result is None and self._thread is None:
-            begun = (BLANK, line("  ", ("⏎", "key"), " runs it."))
+            begun = (BLANK, line("  ", ("⏎", "key"), " to run."))
             self._say(begun if self.changes else PUT_ASIDE if self.against else INTRODUCTION)
 
     def handlers(self) -> Handlers:
@@ -85,11 +85,11 @@ class WhatIfScreen(ChangeScreen):
 
     def refusal(self, action: Action) -> str:
         if action.id in ("whatif.run", "whatif.undo", "whatif.write") and not self.changes:
-            return "there is no change yet; a adds one"
+            return "no changes yet; press a to add one"
         if action.id == "whatif.plan" and not any(map(_submits, _commands(self.changes))):
-            return "no job is among the changes; a adds one"
+            return "no job among the changes; press a to add one"
         if action.id == "whatif.compare" and not self.changes and self.against is None:
-            return "there is no change yet; a adds one"
+            return "no changes yet; press a to add one"
         return super().refusal(action)
 
     # The plan
@@ -123,14 +123,14 @@ class WhatIfScreen(ChangeScreen):
         self.against, self.changes, self.after = (self.changes or None), self.against or [], 0
         self._renew_plan()
         if self.against is None:
-            self.flash("A is taken up again, and compared with no changes")
+            self.flash("Restored A; compared with the baseline")
         else:
-            self.flash("A and B change places" if self.changes else "These are A; add the changes of B")
+            self.flash("Swapped A and B" if self.changes else "Saved as A; add the changes of B")
 
     def undo(self) -> None:
         """Take the last change back."""
         if self.changes:
-            self.flash(f"Taken back: {self.changes.pop().words}")
+            self.flash(f"Removed: {self.changes.pop().words}")
             self._renew_plan()
 
     def _renew_plan(self) -> None:
@@ -144,7 +144,9 @@ class WhatIfScreen(ChangeScreen):
         lines = [line((" A ", "dim"), change.words) for change in self.against or ()]
         lines += [line((f" {number} ", "key"), change.words) for number, change in enumerate(self.changes, start=1)]
         taken = self.result.time if self.result is not None else self.snapshot.time
-        head = line((" FORK ", "chip"), f" of {fmt.clock(taken)}, ", (f"to +{format_exactly(self.horizon)}", "strong"))
+        head = line(
+            (" WHAT-IF ", "chip"), f" from {fmt.clock(taken)}, ", (f"horizon {format_exactly(self.horizon)}", "strong")
+        )
         self.query_one("#plan", Lines).lines = (head, *lines)
 
     # A run
@@ -171,7 +173,7 @@ class WhatIfScreen(ChangeScreen):
             if self.result is not None and self._other_runs is not None:
                 self._say((BLANK, *result_lines(self.result, self._names)))
             else:
-                self._say((BLANK, line("  Given up. ", ("⏎", "key"), " runs it again.")))
+                self._say((BLANK, line("  Cancelled. ", ("⏎", "key"), " to run again.")))
         else:
             super().escape()
 
@@ -222,17 +224,18 @@ class WhatIfScreen(ChangeScreen):
     def _show_progress(self) -> None:
         took = time.monotonic() - self._began
         dots = "▁▂▃▄▅▆▇█"[int(took * 5) % 8]
-        words = f"  {dots} running two forks to +{format_exactly(self.horizon)}, at +{format_exactly(self._reached)}"
+        words = f"  {dots} simulating baseline and what-if to +{format_exactly(self.horizon)}, "
+        words += f"at +{format_exactly(self._reached)}"
         if self._other_runs is not None:
             words = f"  {dots} additional runs for ranges: {self._other_runs} of {RUNS}"
-        head = (BLANK, line((f"{words}, {took:.1f} s   ", "pending"), ("Esc", "key"), " gives it up"))
+        head = (BLANK, line((f"{words}, {took:.1f}s   ", "pending"), ("Esc", "key"), " cancels"))
         if self.result is None:
             self._say(head)
         elif self._other_runs is not None:
             self._say((*head, BLANK, *result_lines(self.result, self._names)))
         else:
             lines = result_lines(self.result, self._names, "in the next cycle")
-            self._say((*head, BLANK, heading("What the next cycle brings"), *lines))
+            self._say((*head, BLANK, heading("Outcome of the next scheduling cycle"), *lines))
 
     def _say(self, lines: tuple[Painted, ...]) -> None:
         self.query_one("#result", TextPane).show(lines)
@@ -240,33 +243,31 @@ class WhatIfScreen(ChangeScreen):
     # Asking for changes
 
     def _ask_horizon(self) -> None:
-        wanted = Field("How far to look ahead", format_exactly(self.horizon), ("As 30m, 2h or 1d.",), wrong_span)
+        wanted = Field("Horizon", format_exactly(self.horizon), ("For example 30m, 2h or 1d.",), wrong_span)
         self.prompt(wanted, self._set_horizon)
 
     def _ask_later(self) -> None:
-        lines = ("From the fork's start, as 10m; 0s is at once. It holds for what is added from now on.",)
-        self.prompt(
-            Field("When what follows takes place", format_exactly(self.after), lines, _no_span), self._set_after
-        )
+        lines = ("After the start of the what-if, for example 10m; 0s = immediately.",)
+        self.prompt(Field("Apply the next changes at", format_exactly(self.after), lines, _no_span), self._set_after)
 
     def _set_after(self, text: str) -> None:
         self.after = parse_span(text)
-        self.flash(f"What is added now takes place after {text}" if self.after else "What is added takes place at once")
+        self.flash(f"The next changes apply after {text}" if self.after else "The next changes apply immediately")
 
     def _ask_wait(self) -> None:
-        wanted = Field("How soon they have to run", "10m", ("Their p95 wait at most, as 5m or 1h.",), wrong_span)
+        wanted = Field("Target wait (p95)", "10m", ("For example 5m or 1h.",), wrong_span)
         commands = _commands(self.changes)
         self.prompt(wanted, lambda text: self.open(PlanScreen(commands, parse_span(text), self._take)))
 
     def _ask_file(self) -> None:
-        self.prompt(Field("File to write the changes to", free_file("change"), check=is_there), self._write)
+        self.prompt(Field("Write the changes to file", free_file("change"), check=is_there), self._write)
 
     def _write(self, path: str) -> None:
         wrong = write_changes(_commands(self.changes), self.horizon, path)
         if wrong:
             self.flash(wrong, "error")
         else:
-            self.flash(f"Written: gpuconsole whatif -f {path}")
+            self.flash(f"Written; run gpuconsole whatif -f {path}")
 
     def _set_horizon(self, text: str) -> None:
         self.horizon = parse_span(text)
@@ -279,7 +280,7 @@ def wrong_span(text: str) -> str:
         span = parse_span(text)
     except ValueError as error:
         return str(error)
-    return "" if span > 0 else "more than nothing"
+    return "" if span > 0 else "must be greater than 0"
 
 
 def _commands(changes: Iterable[Change]) -> list[Command]:

@@ -45,17 +45,17 @@ class ChangeScreen(ConsoleScreen):
     def ask_change(self) -> None:
         options = (
             Option("form", "job from the form", "f", (("opens the submit form", "dim"),)),
-            Option("file", "file", "y", (("its objects, or a list of changes", "dim"),)),
-            Option("copy", "workload again", "c", (("submits a copy of it", "dim"),)),
+            Option("file", "from a file", "y", (("manifests, or a list of changes", "dim"),)),
+            Option("copy", "resubmit workload", "c", (("submits a copy", "dim"),)),
             Option("stop", "stop workload", "s"),
-            Option("priority", "priority", "p"),
-            Option("quota", "quota", "q", refused="" if self.snapshot.cluster_queues else "no queues"),
+            Option("priority", "change priority", "p"),
+            Option("quota", "change quota", "q", refused="" if self.snapshot.cluster_queues else "no queues"),
             Option("hold", "hold queue", "h", refused="" if self.snapshot.cluster_queues else "no queues"),
-            Option("lose", "lose node", "k", refused="" if self.snapshot.nodes else "no nodes"),
+            Option("lose", "fail node", "k", refused="" if self.snapshot.nodes else "no nodes"),
             Option("drain", "drain node", "d", refused="" if self.snapshot.nodes else "no nodes"),
-            Option("other", "any other", "o", (("weight, cohort, taint, machines, gate …", "dim"),)),
+            Option("other", "other change", "o", (("weight, cohort, taint, nodes, feature gate …", "dim"),)),
         )
-        self.choose("What to try", options, self._ask_more)
+        self.choose("Add a change", options, self._ask_more)
 
     def _ask_more(self, kind: str) -> None:
         match kind:
@@ -66,27 +66,29 @@ class ChangeScreen(ConsoleScreen):
                     Field("YAML file", lines=("Manifests to submit, or a list of changes (steps).",)), self._read
                 )
             case "copy":
-                self._ask_workload("Submit once more", lambda found: self.add(plan.copy(self.snapshot, found)))
+                self._ask_workload("Resubmit workload", lambda found: self.add(plan.copy(self.snapshot, found)))
             case "stop":
-                self._ask_workload("Stop", lambda found: self.add(plan.stop(found)))
+                self._ask_workload("Stop workload", lambda found: self.add(plan.stop(found)))
             case "priority":
-                self._ask_workload("Change the priority of", self.ask_priority)
+                self._ask_workload("Change the priority of workload", self.ask_priority)
             case "quota":
-                self._ask_name("Change the quota of", list(self.snapshot.cluster_queues), self.ask_quota)
+                self._ask_name("Change the quota of ClusterQueue", list(self.snapshot.cluster_queues), self.ask_quota)
             case "hold":
-                self._ask_name("Hold", list(self.snapshot.cluster_queues), lambda name: self.add(plan.hold(name)))
+                self._ask_name(
+                    "Hold ClusterQueue", list(self.snapshot.cluster_queues), lambda name: self.add(plan.hold(name))
+                )
             case "lose":
-                self._ask_name("Lose", list(self.snapshot.nodes), lambda name: self.add(plan.lose(name)))
+                self._ask_name("Fail node", list(self.snapshot.nodes), lambda name: self.add(plan.lose(name)))
             case "other":
-                self.choose("What to try", [Option(name, name) for name in OTHERS], self._ask_command)
+                self.choose("Add a change", [Option(name, name) for name in OTHERS], self._ask_command)
             case "drain":
-                self._ask_name("Drain", list(self.snapshot.nodes), lambda name: self.add(plan.drain(name)))
+                self._ask_name("Drain node", list(self.snapshot.nodes), lambda name: self.add(plan.drain(name)))
 
     def _ask_command(self, kind: str) -> None:
         """Ask for a command as a step of a scenario has it."""
         things = {"queue": next(iter(self.snapshot.cluster_queues), ""), "node": next(iter(self.snapshot.nodes), "")}
         text = f"{{type: {kind}, {OTHERS[kind].format(**things)}}}"
-        lines = ("As in a step of a scenario.",)
+        lines = ("A command, as in a scenario step.",)
         self.prompt(
             Field("Change", text, lines, self._wrong_command), lambda text: self._add_all(self._read_steps(text))
         )
@@ -114,7 +116,7 @@ class ChangeScreen(ConsoleScreen):
         def check(text: str) -> str:
             return "" if self._find(text) is not None else "no workload has this name, or several have"
 
-        wanted = Field(title, lines=("Its name, with its namespace where several have it.",), check=check)
+        wanted = Field(title, lines=("Its name, or namespace/name if several have it.",), check=check)
         self.prompt(wanted, lambda text: self._found(text, then))
 
     def _found(self, text: str, then: Callable[[Workload], object]) -> None:
@@ -167,7 +169,7 @@ class ChangeScreen(ConsoleScreen):
             return
         errors = [finding for finding in loaded.findings if finding.severity is Severity.ERROR]
         if errors or not (loaded.objects or loaded.scenario):
-            problem = f"line {errors[0].line}: {errors[0].problem}" if errors else "no objects in it"
+            problem = f"line {errors[0].line}: {errors[0].problem}" if errors else "no objects in the file"
             self.app.call_from_thread(self.flash, f"{path}: {problem}", "error")
         elif loaded.scenario:
             try:

@@ -21,7 +21,7 @@ def is_there(path: str) -> str:
     except (OSError, RuntimeError, ValueError):
         # Writing says what is wrong with it.
         return ""
-    return f"{path} is there already; give another name" if there else ""
+    return f"{path} already exists; choose another name" if there else ""
 
 
 def free_file(stem: str) -> str:
@@ -54,4 +54,4 @@ def write_changes(commands: Sequence[Command], horizon: Span, path: str) -> str:
 
 def _manifest(thing: Object) -> dict[str, Any]:
     """What the console makes up itself has no manifest. Raises LookupError."""
-    raise LookupError(f"{called(thing.key)} has no manifest that could be written; submit it from the form or a file")
+    raise LookupError(f"{called(thing.key)} has no manifest to write; submit it from the form or a file")

@@ -28,12 +28,12 @@ from gpuconsole.ui.widgets.confirm import Field, Option, Question, whole_number
 
 PRIORITIES = whole_number(-(2**31), 2**31 - 1)
 ENDED = (Phase.FINISHED, Phase.FAILED)
-NO_WORKLOAD = "No Workload stands for it, so it cannot be tried here; a in what-if (7) adds its manifest or a command"
+NO_WORKLOAD = "No Workload object; in the what-if (7), press a to add its manifest or a command"
 State = Literal["Pending", "Ready", "Retry", "Rejected"]
 ANSWERS = {
-    "Ready": ("good", "it may start"),
-    "Retry": ("pending", "it loses its quota and queues again"),
-    "Rejected": ("fault", "it loses its quota and is stopped"),
+    "Ready": ("good", "the check passes"),
+    "Retry": ("pending", "the workload is evicted and requeued"),
+    "Rejected": ("fault", "the workload is evicted and deactivated"),
 }
 """What a check's controller can say: the colour's role, and what comes of it."""
 
@@ -99,10 +99,10 @@ class WorkloadScreen(ObjectScreen):
             case "workload.stop":
                 if not self._any_active():
                     return None
-                lines = ("It gives its quota back and waits until it is resumed.", *self._losses())
+                lines = ("Releases its quota, and stays inactive until resumed.", *self._losses())
                 return Question(f"Stop {names}?", lines, yes="Stop")
             case "workload.requeue":
-                lines = ("It is evicted and goes back to its queue.", *self._losses())
+                lines = ("Evicts the workload and requeues it.", *self._losses())
                 return Question(f"Requeue {names}?", lines, yes="Requeue")
             case _:
                 return super().question(action)
@@ -137,7 +137,7 @@ class WorkloadScreen(ObjectScreen):
         targets = self.targets()
         classes = {one.name: one.value for one in self.snapshot.workload_priority_classes.all()}
         named = ", ".join(f"{name} {value}" for name, value in classes.items())
-        lines = (f"A number, or a class: {named}",) if classes else ()
+        lines = (f"A number, or a WorkloadPriorityClass: {named}",) if classes else ()
         title = f"Priority of {name_all([workload.key for workload in targets])}"
         wanted = Field(title, str(targets[0].priority), lines, lambda text: "" if text in classes else PRIORITIES(text))
         self.prompt(wanted, lambda text: self._set_priority(targets, text, classes))
@@ -172,7 +172,7 @@ class WorkloadScreen(ObjectScreen):
             for name in names
             for state in ANSWERS
         ]
-        title = f"Answer a check of {name_all([workload.key for workload in targets])}"
+        title = f"Set an admission check of {name_all([workload.key for workload in targets])}"
         self.choose(title, options, lambda answer: self._answer(targets, answer))
 
     def _answer(self, targets: Iterable[Workload], answer: str) -> None:
@@ -183,7 +183,7 @@ class WorkloadScreen(ObjectScreen):
         if state == "Ready":
             self.send(commands, said)
             return
-        question = Question(f"Answer {name} with {state}?", (ANSWERS[state][1].capitalize() + ".",), yes=state)
+        question = Question(f"Set {name} to {state}?", (ANSWERS[state][1].capitalize() + ".",), yes=state)
         self.ask(question, lambda: self.send(commands, said))
 
     def _show_scores(self) -> None:
@@ -192,13 +192,13 @@ class WorkloadScreen(ObjectScreen):
         if workload is not None and pods:
             self.open(ScoresScreen(pods))
         else:
-            self.flash("It has no pods", "warning")
+            self.flash("No pods", "warning")
 
     def _duplicate(self) -> None:
         workload = self.workload_under_cursor()
         job = self.snapshot.jobs.get(workload.owner) if workload is not None else None
         if job is None:
-            self.flash("No job owns it that could be submitted again", "warning")
+            self.flash("No owner job to duplicate", "warning")
             return
         self.console_app.go("submit")
         form = next((screen for screen in self.app.screen_stack if isinstance(screen, SubmitScreen)), None)
@@ -209,14 +209,14 @@ class WorkloadScreen(ObjectScreen):
         workload = self.workload_under_cursor()
         if workload is None:
             return
-        ended = "it has ended" if phase(workload) in ENDED else ""
+        ended = "already ended" if phase(workload) in ENDED else ""
         options = (
-            Option("copy", "submit it once more", "c"),
-            Option("stop", "stop it", "s", refused=ended or ("" if workload.active else "it is stopped")),
-            Option("requeue", "requeue it", "t", refused="" if workload.reserved else "it holds no quota"),
-            Option("priority", "change its priority", "p", refused=ended),
+            Option("copy", "resubmit (copy)", "c"),
+            Option("stop", "stop", "s", refused=ended or ("" if workload.active else "already stopped")),
+            Option("requeue", "requeue", "t", refused="" if workload.reserved else "quota not reserved"),
+            Option("priority", "change priority", "p", refused=ended),
         )
-        self.choose(f"What if, with {called(workload.key)}", options, lambda kind: self._what_if(kind, workload))
+        self.choose(f"What-if for {called(workload.key)}", options, lambda kind: self._what_if(kind, workload))
 
     def _what_if(self, kind: str, workload: Workload) -> None:
         match kind:
@@ -240,13 +240,13 @@ class WorkloadScreen(ObjectScreen):
         if workload is not None and workload.owner in self.snapshot.jobs:
             self.describe(Subject("jobs", workload.owner))
         else:
-            self.flash("It stands for itself: no job owns it", "warning")
+            self.flash("No owner", "warning")
 
 
 def _suspension(jobs: Sequence[Job]) -> Question | None:
     if all(job.suspended for job in jobs):
         return None
-    lines = ("Its pods go, and what they have not saved is lost, until it is resumed.",)
+    lines = ("Deletes its pods until it is resumed; uncheckpointed work is lost.",)
     return Question(f"Suspend {name_all([job.key for job in jobs])}?", lines, yes="Suspend")
 
 
@@ -256,11 +256,11 @@ def whole(text: str) -> int:
 
 
 def _same(workload: Workload, queue: str) -> str:
-    return "it is there already" if workload.queue == queue else ""
+    return "already in this queue" if workload.queue == queue else ""
 
 
 def _holds(snapshot: Snapshot, workload: Workload) -> str:
-    return "runs on" if phase_of(snapshot, workload) is Phase.RUNNING else "holds quota of"
+    return "runs on" if phase_of(snapshot, workload) is Phase.RUNNING else "has quota for"
 
 
 def loss_line(snapshot: Snapshot, workload: Workload) -> Cell:
@@ -278,19 +278,19 @@ def refusal(action: Action, targets: list[Workload]) -> str:
     words = {phase(workload) for workload in targets}
     match action.id:
         case "workload.stop" | "workload.priority" if words and words <= set(ENDED):
-            return "it has ended"
+            return "already ended"
         case "workload.resume" if targets and all(workload.active for workload in targets):
-            return "it is not stopped"
+            return "not stopped"
         case "workload.requeue" if targets and not any(workload.reserved for workload in targets):
-            return "it holds no quota"
+            return "quota not reserved"
         case "workload.check" if targets and not any(workload.reserved for workload in targets):
-            return "it holds no quota, so nobody asks for its checks yet"
+            return "quota not reserved, so admission checks have not started"
         case "workload.check" if targets and not any(map(open_checks, targets)):
-            return "none of its checks is open"
+            return "no pending admission checks"
         case "workload.move" if any(workload.reserved for workload in targets):
-            return "only a pending workload can move; stop it first"
+            return "only pending workloads can move; stop it first"
         case "workload.move" if words and words <= set(ENDED):
-            return "it has ended"
+            return "already ended"
         case "workload.move" if len({workload.namespace for workload in targets}) > 1:
-            return "they are in several namespaces"
+            return "the workloads are in several namespaces"
     return ""

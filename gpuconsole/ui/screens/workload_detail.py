@@ -112,7 +112,7 @@ class WorkloadDetailScreen(WorkloadScreen):
     def _tell(self, facts: Facts | None) -> None:
         summary = self.query_one("#summary", StatusLine)
         if facts is None:
-            summary.left = notice(State.EMPTY, f"{self._key} is gone. What was last known of it stays below.")
+            summary.left = notice(State.EMPTY, f"{self._key} no longer exists; last known state below.")
             summary.right = ""
             return
         summary.left, summary.right = title(facts), state(facts)
@@ -130,7 +130,7 @@ class WorkloadDetailScreen(WorkloadScreen):
             return
         trials, waits = self._trials, self._waits(facts)
         answer = trials.answer if waits else None
-        note = trials.problem or ("changes are tried in a fork …" if trials.busy and answer is None else "")
+        note = trials.problem or ("simulating changes …" if trials.busy and answer is None else "")
         coming = still_open(self._ahead.answer, make_row(facts.workload, "", facts.snapshot).phase)
         lines = why_lines(facts, answer, self.snapshot, note if waits else "", coming)
         if coming is not None and coming.eta is not None and coming.eta.start is not None:
@@ -163,7 +163,7 @@ class WorkloadDetailScreen(WorkloadScreen):
 
     def refusal(self, action: Action) -> str:
         if action.id == "object.rehearse" and self._suggestion is None:
-            return "j and k choose a suggestion first"
+            return "select a suggestion with j and k first"
         return super().refusal(action)
 
     def _step(self, way: int) -> None:
@@ -191,7 +191,7 @@ class WorkloadDetailScreen(WorkloadScreen):
         try:
             commands = orders(self.snapshot, self._key, suggestion.steps)
         except LookupError as error:
-            self.flash(f"{error.args[0]} is gone; x tries again what would help", "warning")
+            self.flash(f"{error.args[0]} no longer exists; press x to search again", "warning")
             return
         words = f"{called(self._key)}: {in_words(suggestion.steps, self.snapshot, answer.why.short)}"
         try_out(self.console_app, plan.tried(named(words), commands))

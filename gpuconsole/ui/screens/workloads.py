@@ -43,7 +43,7 @@ class WorkloadsScreen(WorkloadScreen):
             key=lambda row: row.key,
             labels=lambda row: row.workload.labels,
             fault=lambda row: row.phase in (Phase.FAILED, Phase.EVICTED) or row.workload.evictions > 0,
-            empty="No workloads. n submits a job; 0 shows all namespaces.",
+            empty="No workloads. Press n to submit a job, 0 for all namespaces.",
         )
 
     def _foretold(self) -> tuple[Column[WorkloadRow], ...]:
