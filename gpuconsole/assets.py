@@ -1,4 +1,4 @@
-"""Where themes and fixtures are: inside the wheel, or at the top of the checkout."""
+"""Finds the bundled themes, fixtures and the glossary, in the wheel or at the top of the checkout."""
 
 from pathlib import Path
 
@@ -8,18 +8,23 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def price_table() -> Path:
-    """The price table that comes along."""
+    """The bundled price table."""
     return folder("fixtures") / "prices.yaml"
 
 
 def catalogue() -> Path:
-    """The catalogue of machines that comes along."""
+    """The bundled instance-type catalogue."""
     return folder("fixtures") / "instances.yaml"
 
 
+def glossary() -> Path:
+    """The glossary, docs/glossary.md."""
+    return folder("docs") / "glossary.md"
+
+
 def folder(name: str) -> Path:
-    """The folder `themes` or `fixtures`. Raises ConsoleError where the installation lacks it."""
+    """The folder `themes`, `fixtures` or `docs`. Raises ConsoleError where the installation lacks it."""
     for place in (_PACKAGE / "_assets" / name, _PACKAGE.parent / name):
         if place.is_dir():
             return place
-    raise ConsoleError(f"{name}/ is missing beside {_PACKAGE}; install gpuconsole again")
+    raise ConsoleError(f"{name}/ is missing next to {_PACKAGE}; reinstall gpuconsole")

@@ -1,4 +1,4 @@
-"""One Config, read once at the start: options win over the environment, that over the file.
+"""The configuration, read once at startup: options override the environment, which overrides the file.
 
 The file is `config.yaml` in the user's configuration folder (`GPUCONSOLE_CONFIG` names another). A setting `a.b` is
 `GPUCONSOLE_A__B` in the environment.
@@ -21,57 +21,57 @@ class Simulation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a simulation starts."""
 
     seed: int | None = None
-    """None = what the scenario says."""
+    """None = the scenario's."""
     speed: Annotated[float, Meta(ge=1, le=10_000)] = 60.0
-    """Virtual seconds a second, 1 to 10,000."""
+    """Simulated seconds per wall-clock second, 1 to 10,000."""
     gpus_per_node: Annotated[int, Meta(ge=1, le=64)] | None = None
-    """GPUs of a node that is made because the input has none; None = what the scenario says, else 8."""
+    """GPUs per node that is made from flavors; None = the scenario's, else 8."""
 
 
 class KueueEndpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where Kueue's manager tells its metrics, and what it wants to see before."""
+    """Kueue's metrics endpoint and its credentials."""
 
     address: str = ""
-    """`https://HOST:PORT`, or `service:NAMESPACE/NAME:PORT` through the API server, which passes no credentials on;
-    empty = a Prometheus is asked, if there is one."""
+    """`https://HOST:PORT`, or `service:NAMESPACE/NAME:PORT` through the API server, which passes on no credentials;
+    empty = query Prometheus, if there is one."""
     token_file: str = ""
-    """A file with a bearer token of somebody who may `get` /metrics."""
+    """A file with a bearer token that may `get` /metrics."""
     ca_file: str = ""
-    """Certificates of who may have signed its own."""
+    """CA certificates for its certificate."""
     insecure_skip_tls_verify: bool = False
-    """Take any certificate: Kueue makes one for itself unless it is given another."""
+    """Accept any certificate; Kueue uses a self-signed one by default."""
 
 
 class Telemetry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the GPUs of a live cluster are measured."""
+    """Sources of GPU metrics of a live cluster."""
 
     prometheus: str = ""
-    """The address of a Prometheus that scrapes DCGM's exporters: `http://HOST:PORT`, `service:NAMESPACE/NAME:PORT` for
-    a service that the API server passes requests on to, or `find` to look for such a service."""
+    """The Prometheus that scrapes the DCGM exporters: `http://HOST:PORT`, `service:NAMESPACE/NAME:PORT` for a service
+    behind the API server's proxy, or `find` to discover such a service."""
     dcgm: tuple[str, ...] = ()
     """Addresses of exporters instead; `{node}` in one stands for every node with GPUs."""
     interval: Annotated[float, Meta(ge=1, le=3600)] = 30.0
-    """Seconds between two looks."""
+    """Seconds between two queries."""
     requests: Annotated[float, Meta(ge=1, le=500)] = 50.0
-    """Requests a second that they get at most; the API server's budget is another one."""
+    """Maximum requests per second; separate from the limit for the API server."""
     token_file: str = ""
     """A file with a bearer token."""
     ca_file: str = ""
-    """Certificates of who may have signed theirs."""
+    """CA certificates for their certificates."""
     headers: Mapping[str, str] = {}
-    """Headers that they want, such as X-Scope-OrgID."""
+    """Extra HTTP headers, such as X-Scope-OrgID."""
     kueue: KueueEndpoint = KueueEndpoint()
 
 
 class Live(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a live cluster is looked at."""
+    """Settings for live clusters."""
 
     requests: Annotated[float, Meta(ge=1, le=200)] = 20.0
-    """Requests a second that its API server gets from us at most, on average."""
+    """Maximum average requests per second to the API server."""
     burst: Annotated[int, Meta(ge=1, le=500)] = 40
-    """Requests at once, after a rest."""
+    """Maximum burst of requests."""
     protected: tuple[str, ...] = ()
-    """Patterns of contexts, such as `prod-*`: nothing can be changed there, whatever the options say."""
+    """Patterns of contexts, such as `prod-*`, that are always read-only."""
     telemetry: Telemetry = Telemetry()
 
 
@@ -83,14 +83,14 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     state_dir: str = ""
     """Folder of the history and the log; empty = the user's state folder."""
     prices: str = ""
-    """A price table; empty = the one that comes along."""
+    """A price table; empty = the bundled one."""
     log_level: Literal["debug", "info", "warning"] = "info"
-    """What the log keeps; `debug` also tells what fair sharing weighed before it spared or took a workload."""
+    """Level of the log; `debug` adds the fair sharing comparison of each preemption candidate."""
     read_only: bool = False
     no_audit: bool = False
-    """Let a live cluster be changed also while the audit of changes (part of the history) cannot be written."""
+    """Allow changes of a live cluster while the audit of changes (in the history) cannot be written."""
     worker: bool = True
-    """Compute what-ifs in a process of their own."""
+    """Compute what-ifs in a separate process."""
     simulation: Simulation = Simulation()
     live: Live = Live()
 
@@ -109,7 +109,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def load(options: Mapping[str, Any], environ: Mapping[str, str]) -> Config:
-    """Put the settings together. `options` is nested like the file; None means not given. Raises ConfigError."""
+    """Merge all settings. `options` is nested like the file; None means not given. Raises ConfigError."""
     named = environ.get(f"{PREFIX}CONFIG", "")
     file = Path(named).expanduser() if named else _user_folder("config") / "config.yaml"
     layers = [_from_file(file, required=bool(named)), *_from_environment(environ), _given(options)]
@@ -134,22 +134,22 @@ def _from_file(file: Path, *, required: bool) -> dict[str, Any]:
         content = yaml.safe_load(file.read_text())
     except FileNotFoundError:
         if required:
-            raise ConfigError(str(file), "there is no such file") from None
+            raise ConfigError(str(file), "no such file") from None
         return {}
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigError(str(file), " ".join(str(error).split())) from error
     except RecursionError:
-        raise ConfigError(str(file), "it is nested too deeply") from None
+        raise ConfigError(str(file), "nested too deeply") from None
     except (AttributeError, LookupError):
         # PyYAML's constructors, of `!!timestamp x`, `!!bool x`, `!!int ''`.
-        raise ConfigError(str(file), "a value does not fit its tag; remove the tag (!!…)") from None
+        raise ConfigError(str(file), "a value does not match its YAML tag; remove the tag (!!…)") from None
     layer = {} if content is None else content
     _check(layer, str(file), strict=True)
     return dict(layer)
 
 
 def _from_environment(environ: Mapping[str, str]) -> list[dict[str, Any]]:
-    """One layer a variable. Variables that name no setting are other people's."""
+    """One layer per variable. Variables that name no setting are ignored."""
     layers = []
     for name, value in sorted(environ.items()):
         path = name.removeprefix(PREFIX).lower().split("__")
@@ -168,10 +168,10 @@ def _check(layer: object, origin: str, *, strict: bool) -> None:
     except msgspec.ValidationError as error:
         raise ConfigError(origin, _plain(str(error))) from error
     except UnicodeEncodeError as error:
-        raise ConfigError(origin, f"half of a surrogate pair stands for a character: {error.reason}") from error
+        raise ConfigError(origin, f"invalid character (unpaired surrogate): {error.reason}") from error
     for where, text in _texts(layer):
         if "\0" in text:
-            raise ConfigError(origin, f"{where}: there is a NUL character in {clean(repr(text), 60)}; remove it")
+            raise ConfigError(origin, f"{where}: NUL character in {clean(repr(text), 60)}; remove it")
 
 
 def _texts(value: object, where: str = "") -> Iterator[tuple[str, str]]:

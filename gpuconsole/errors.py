@@ -1,22 +1,22 @@
-"""The error tree. Each error tells the user's next step; only `cli` and the app render them.
+"""The exceptions of the console. Each message says what the user can do; only `cli` and the app show them.
 
 ConsoleError                exit status 2: there is no answer
-├── UsageError              what was asked for cannot be done as it was asked
-│   ├── SourceError         a file: `FILE:LINE: problem`
-│   ├── ConfigError         a setting, with where it came from (file, environment, option)
-│   └── NotSupportedError   a source or a mode that this version does not have
-├── ReadOnlyError           a change was asked of a console that only looks
-├── ClusterError            the API server of a live cluster cannot be reached, or says no
-├── UnseenError             an answer rests on what may not be read of a cluster
-├── TelemetryError          a source of telemetry does not answer, or not with what is wanted
+├── UsageError              wrong arguments or settings
+│   ├── SourceError         a file that cannot be used: `FILE:LINE: problem`
+│   ├── ConfigError         a setting that cannot be used, with its origin (file, environment, option)
+│   └── NotSupportedError   a source or mode that is not supported
+├── ReadOnlyError           a change in a read-only console
+├── ClusterError            the API server of a live cluster is unreachable, or rejects a request
+├── UnseenError             RBAC forbids reading what an answer depends on
+├── TelemetryError          a source of telemetry is unreachable, or its response is unusable
 ├── HistoryError            the history in SQLite cannot be opened, read or written
-├── WorkerError             the worker process did not start, died, or did not answer
-└── InputError              exit status 1, as where an answer finds fault: files that were read, and have errors
+├── WorkerError             the worker process did not start, died, or timed out
+└── InputError              exit status 1: the input has errors
 """
 
 
 class ConsoleError(Exception):
-    """Something that the user can do something about. `status` is the exit status of the process."""
+    """An error that the user can resolve. `status` is the exit status of the process."""
 
     status = 2
 
@@ -73,6 +73,6 @@ class WorkerError(ConsoleError):
 
 
 class InputError(ConsoleError):
-    """Files have errors; each is a line."""
+    """The input has errors, one per line."""
 
     status = 1

@@ -1,4 +1,4 @@
-"""How seldom garbage is looked for: facts are frozen and acyclic, so that next to nothing is found."""
+"""Tunes the garbage collector: state is immutable and acyclic, so collections find almost nothing."""
 
 import gc
 from collections.abc import Iterator
@@ -6,31 +6,31 @@ from contextlib import contextmanager
 
 
 def collect_seldom() -> None:
-    """Let the collector look at what is new, and hardly ever at all that there is.
+    """Collect young objects as usual, and all objects rarely: that takes half a second for a large cluster.
 
-    A full collection of a big cluster takes half a second. What stands now is left out of collections for good.
+    Objects that exist now are excluded from collection permanently.
     """
     gc.freeze()
     gc.set_threshold(2_000, 10, 1_000)
 
 
 def collect_by_hand() -> None:
-    """Let nobody look for garbage before `collect_new` is called: to look at all that is new takes a tenth of the time.
+    """Disable automatic collection, so that `collect_new` collects new objects in a tenth of the time.
 
-    What stands now is left out of collections for good.
+    Objects that exist now are excluded from collection permanently.
     """
     gc.freeze()
     gc.disable()
 
 
 def collect_new() -> None:
-    """Look for garbage in what is new since this was called last."""
+    """Collect the objects that were created since the last call."""
     gc.collect(1)
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Inside the block nobody looks for garbage: for an answer that takes seconds and makes none."""
+    """Disable collection inside the block, for computations of seconds that create no cycles."""
     gc.disable()
     try:
         yield

@@ -88,8 +88,8 @@ class Missing(Struct, frozen=True):
     namespace: str = ""
 
     def __str__(self) -> str:
-        where = f"in namespace {self.namespace}" if self.namespace else "in the whole cluster"
-        return f"may not {self.verb} {self.resource} {where}"
+        where = f"in namespace {self.namespace}" if self.namespace else "at the cluster scope"
+        return f"cannot {self.verb} {self.resource} {where}"
 
 
 class Health(Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The commands: the only room that builds the object graph. A command is a module, imported when it is used."""
+"""The command line, which builds the object graph. Each command is a module, imported when it is used."""
 
 import os
 import select
@@ -18,31 +18,31 @@ from gpuconsole.model.text import clean
 COMMANDS = {
     "run": "Open the console.",
     "validate": "Check manifests.",
-    "lint": "Find what cannot work in manifests.",
-    "simulate": "Run a cluster without a screen.",
-    "drill": "Run scenarios and check what they expect.",
-    "forecast": "Forecast what Kueue does next, and check the forecast.",
+    "lint": "Find errors and likely mistakes across manifests.",
+    "simulate": "Run a headless simulation.",
+    "drill": "Run scenarios and check their expectations.",
+    "forecast": "Forecast Kueue's next decisions, and verify the forecast.",
     "preemptions": "Show preemptions: victim, preemptor, rule, lost work.",
-    "whatif": "Try changes or other schedulers in a fork, and compare.",
+    "whatif": "Compare changes or other schedulers with the baseline in a fork.",
     "plan": "Find the cheapest change that admits workloads.",
     "why": "Explain why a workload is pending and what would admit it.",
-    "ledger": "Show who lends GPUs to whom.",
-    "eta": "Show a workload's place in the queue and its estimated start.",
+    "ledger": "Show borrowed GPUs, and what a reclaim would evict.",
+    "eta": "Show a workload's queue position and estimated start.",
     "shares": "Show fair shares and the admission order.",
     "antipatterns": "Find anti-patterns, such as idle GPUs and preemption loops.",
     "risk": "Show the preemption risk of running workloads.",
-    "slots": "Show what the idle GPUs are good for.",
+    "slots": "Show how many pods and gangs fit now.",
     "mig": "Show which pods a MIG reconfiguration evicts.",
-    "snapshot": "Save a cluster as a file.",
+    "snapshot": "Save a cluster to a file.",
     "keys": "List all keys.",
 }
-"""Name (also of its module) → what it does, in a line; so that the help imports none of them."""
+"""Command (also the name of its module) → summary line, so that the help imports no command."""
 INTERRUPTED = 130
 _OWN = ("-h", "--help", "--version")
 
 
 class Commands(click.Group):
-    """A group whose commands are imported when they are asked for."""
+    """A click group that imports a command when it is used."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # `gpuconsole --live` is `gpuconsole run --live`: options that are not the program's own are the console's.
@@ -64,7 +64,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        # To import makes no garbage, but the collector would look for some, dozens of times.
+        # Imports create no garbage, but would trigger dozens of collections.
         with uncollected():
             command: click.Command = import_module(f"gpuconsole.cli.{cmd_name}").command
         collect_seldom()
@@ -80,7 +80,7 @@ class Commands(click.Group):
         try:
             config = load({}, os.environ)
         except ConsoleError as error:
-            # Who asks for help may well ask because of it.
+            # The help must work with a broken configuration, too.
             _complain(str(error))
             config = Config()
         with formatter.section("Files"):
@@ -100,10 +100,10 @@ def cli(ctx: click.Context) -> None:
 
 
 def main() -> None:
-    """The process. Errors become a line on stderr.
+    """Run the program and exit. Errors are printed on stderr.
 
-    1 = the answer finds fault, or files have errors; 2 = there is no answer (usage, a cluster that cannot be
-    reached or says no, a disk that is full); 130 = interrupted.
+    Exit status: 1 = the answer reports problems, or files have errors; 2 = there is no answer (usage error, cluster
+    unreachable or forbidden, disk full); 130 = interrupted.
     """
     status = _status()
     try:
@@ -132,12 +132,12 @@ def _has_no_reader(stream: TextIO) -> bool:
         poll.register(stream.fileno(), select.POLLOUT)
         return any(happened & (select.POLLERR | select.POLLHUP) for _, happened in poll.poll(0))
     except (AttributeError, OSError, ValueError):
-        # A system without poll, or a stream that is no file.
+        # A system without poll, or a stream that is not a file.
         return True
 
 
 def _print_no_more() -> None:
-    """Send what is still in buffers nowhere, or Python would complain of the closed pipe when it ends."""
+    """Discard buffered output, or Python would report the closed pipe at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         if _has_no_reader(stream):

@@ -1,8 +1,8 @@
-"""Questions without a screen: the cluster is opened alike for each of them, and each answer is printed alike.
+"""The shared part of commands that answer a question: open the cluster, print the answer as text or JSON.
 
-A document is `{"kind", "version", "source", "mode", "time", "age_seconds", "assumed", "unknown", "answer"}`: what was
-asked, of which cluster, as of when, and how old that is. `version` grows when a field of the answer changes its meaning
-or goes. `answer` is null where nothing can be said, as what it rests on may not be read; `unknown` names that.
+The JSON document is `{"kind", "version", "source", "mode", "time", "age_seconds", "assumed", "unknown", "answer"}`.
+`version` grows when a field of the answer changes its meaning or is removed. `answer` is null where RBAC forbids
+reading what the answer depends on; `unknown` names that.
 """
 
 import time
@@ -39,15 +39,15 @@ class Origin(Struct, frozen=True, kw_only=True):
     mode: str
     """`simulated`, `saved`, `live` or `recorded`."""
     now: Time | None
-    """As of when it is; None for a record of several sessions."""
+    """Time of the data; None for a history of several sessions."""
     assumed: tuple[str, ...] = ()
-    """What is not known of the cluster and was taken for granted."""
+    """Assumptions about facts of the cluster that are unknown."""
     staged: bool = False
-    """It is of a simulation, whose clock is its own."""
+    """The data is of a simulation, so its time is not wall-clock time."""
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """The cluster that a question is about. `simulation` may be run and forked at will: nobody else holds it."""
+    """The cluster that a question is about. Its `simulation` is not shared: it may be advanced and forked."""
 
     simulation: Simulation
     source: str
@@ -55,27 +55,27 @@ class Asked(Struct, frozen=True, kw_only=True):
     """`simulated`, `saved` or `live`."""
     settings: Config
     found: Snapshot | None = None
-    """The cluster as others left it, with nothing of what the simulation decided since; None for a simulated one."""
+    """The live or saved cluster before any simulated decision; None for a simulated one."""
     assumed: tuple[str, ...] = ()
-    """What is not known of the cluster and was taken for granted."""
+    """Assumptions about facts of the cluster that are unknown."""
     staged: bool = False
-    """It was saved from a simulation."""
+    """The snapshot was saved from a simulation."""
     scenario: Scenario | None = None
-    """What a simulated cluster was built from."""
+    """The scenario that a simulated cluster was built from."""
     gpus_per_node: int | None = None
-    """Of the nodes that are made from flavors, where that was asked for."""
+    """GPUs per node that is made from flavors, if given."""
     began: float = 0.0
-    """When it began to be opened, on the monotonic clock, in seconds."""
+    """Start of opening the cluster, on the monotonic clock, in seconds."""
 
     def standing(self) -> Standing:
-        """The cluster as it is: where others run it, with nothing of what the simulation made of it."""
+        """The current cluster: as found where it is live or saved, else as simulated."""
         if self.found is None:
             return standing_of(self.simulation)
         return standing_on(self.found, self.simulation.policy)
 
     @property
     def seen(self) -> Seen:
-        """What of the cluster is known at all."""
+        """The parts of the cluster that could be read."""
         snapshot = self.simulation.snapshot()
         return cut(snapshot.seen, snapshot.recent) if self.mode == "live" else snapshot.seen
 
@@ -95,17 +95,17 @@ class Answer(Struct, frozen=True, kw_only=True):
     status: int = 0
     """Exit status."""
     assumed: tuple[str, ...] = ()
-    """What it takes for granted, besides what its cluster does not tell."""
+    """Assumptions of the answer, besides those about the cluster."""
     unknown: tuple[str, ...] = ()
-    """What the answer leaves open, as it may not be read, in sentences."""
+    """Sentences about what is unknown because RBAC forbids reading it."""
 
 
 UNKNOWN = 2
-"""Exit status where nothing can be said: that is no answer, as little as a cluster that cannot be reached."""
+"""Exit status where no answer is possible, as for an unreachable cluster."""
 
 
 def nothing_said(kind: str, unknown: tuple[str, ...], version: int = 1) -> Answer:
-    """The answer where it rests on what may not be read."""
+    """The answer where RBAC forbids reading what it depends on."""
     return Answer(kind=kind, body=None, lines=(NOTHING,), version=version, status=UNKNOWN, unknown=unknown)
 
 
@@ -120,7 +120,7 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
     """
 
     @clustered
-    @click.option("--until", type=Duration(), default="0s", show_default=True, help="Run it so long first.")
+    @click.option("--until", type=Duration(), default="0s", show_default=True, help="Simulate this long first.")
     @printing
     @wraps(function)
     def command(request: Request, until: Span, output: str, **options: Any) -> int:
@@ -135,7 +135,7 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
 
 
 def say(origin: Origin, answer: Answer, output: str) -> int:
-    """Print an answer; returns its exit status. Beside lines for people stderr says of what they are, and how old."""
+    """Print an answer; returns its exit status. With text, stderr names the cluster, the time and the age."""
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(document(origin, answer)), indent=2).decode())
     else:
@@ -157,14 +157,14 @@ def _provenance(origin: Origin) -> str:
 
 
 def _age(origin: Origin) -> Span | None:
-    """How old an answer is; None for a simulation, what is kept of one, and a record of several sessions."""
+    """Age of the data; None for a simulation, its snapshot, and a history of several sessions."""
     if origin.now is None or origin.mode == "simulated" or origin.staged:
         return None
     return max(0, time.time_ns() // 1000 - origin.now)
 
 
 def open_cluster(request: Request, until: Span = 0) -> Asked:
-    """Open what was asked for and run it for `until`; what is to be said about it goes to stderr."""
+    """Open the requested cluster and advance it by `until`; notices go to stderr."""
     began = time.monotonic()
     request, settings = configured(replace(request, tells_choices=True))
     opened = open_simulation(request, settings)
@@ -187,26 +187,26 @@ def open_cluster(request: Request, until: Span = 0) -> Asked:
 
 
 def mode_of(request: Request) -> str:
-    """What kind of cluster is asked: `live`, `saved` or `simulated`."""
+    """Kind of the requested cluster: `live`, `saved` or `simulated`."""
     return "live" if request.live else "saved" if request.snapshot is not None else "simulated"
 
 
 def lines_of(asked: Asked) -> list[Happened]:
-    """What happened to the cluster as far as it is known, oldest first; the simulation forgets what it told."""
+    """Known events of the cluster, oldest first; drains the events of the simulation."""
     if asked.found is not None:
         return list(asked.found.recent)
     return history_of(asked.simulation)
 
 
 def history_of(simulation: Simulation) -> list[Happened]:
-    """What a simulation told, and what it knew before; it forgets what it told."""
+    """Drained events of a simulation, after the recent ones of its snapshot."""
     told = [event for event in simulation.drain() if isinstance(event, Happened)]
     before = told[0].time if told else simulation.now + 1
     return [line for line in simulation.snapshot().recent if line.time < before] + told
 
 
 def document(origin: Origin, answer: Answer) -> dict[str, Any]:
-    """The answer with where it comes from."""
+    """The answer as a JSON document, with its source."""
     now, age = origin.now, _age(origin)
     return {
         "kind": answer.kind,

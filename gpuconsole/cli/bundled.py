@@ -12,14 +12,14 @@ FOLDERS = ("scenarios", "drills", "clusters")
 
 
 def resolve(files: Sequence[str]) -> list[str]:
-    """Replace names of bundled fixtures by their paths; what exists as a path is that. Raises UsageError."""
+    """Replace names of bundled fixtures by their paths; an existing path has precedence. Raises UsageError."""
     resolved = []
     for file in files:
         there = file == "-" or (file and Path(file).exists())
         bundled = None if there else fixtures().get(file)
         if bundled is None and not there:
             known = ", ".join(sorted(fixtures()))
-            raise UsageError(f"{file or 'an empty name'}: there is no such file, folder or bundled fixture ({known})")
+            raise UsageError(f"{file or 'an empty name'}: no such file, folder or bundled fixture ({known})")
         resolved.append(file if bundled is None else str(bundled))
     return resolved
 

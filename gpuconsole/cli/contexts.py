@@ -1,4 +1,4 @@
-"""The contexts of a kubeconfig, for a console that changes between them."""
+"""Switches the console between contexts of a kubeconfig."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -13,7 +13,7 @@ Open = Callable[[Request, Worker | None], Console]
 
 
 class KubeContexts:
-    """Opens consoles as the first one was asked for, in other contexts."""
+    """Opens consoles in other contexts, with the options of the first one."""
 
     def __init__(self, request: Request, open: Open) -> None:
         self._request = request
@@ -24,7 +24,7 @@ class KubeContexts:
         return context_names(self._request.kubeconfig)
 
     def open(self, context: str, namespaces: Collection[str], leaving: Console) -> Console:
-        """The worker process goes along: once the screen is drawn, no process can be started."""
+        """Open a console that takes over the worker process: once the screen is drawn, no process can be started."""
         request = replace(self._request, context=context, namespace=tuple(namespaces))
         console = self._open(request, leaving.answers.worker)
         self.namespaces = request.namespace

@@ -7,9 +7,9 @@ from gpuconsole.scheduling.kueue import gates
 
 
 def gates_of(text: str, named: Mapping[str, bool] | None = None) -> dict[str, bool]:
-    """What `--feature-gates` says; `named` are those of a Configuration, beside which Kueue takes none.
+    """Parse `--feature-gates`; `named` are those of a Configuration, which exclude the option in Kueue.
 
-    Raises UsageError for those that Kueue does not know.
+    Raises UsageError for gates that are unknown to Kueue.
     """
     wrong = gates.problems(text, named)
     if wrong:

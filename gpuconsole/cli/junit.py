@@ -1,4 +1,4 @@
-"""Results of drills as JUnit XML, which CI systems show as tests: a suite a drill, a case an expectation."""
+"""Results of drills as JUnit XML: one test suite per drill, one test case per expectation."""
 
 from collections.abc import Sequence
 from xml.etree import ElementTree
@@ -11,7 +11,7 @@ from gpuconsole.model.text import clean
 
 
 class Suite(Struct, frozen=True, kw_only=True):
-    """One drill that was run, or a file that could not be."""
+    """The results of one drill, or why its file could not be run."""
 
     name: str
     file: str
@@ -26,17 +26,17 @@ class Suite(Struct, frozen=True, kw_only=True):
 
     @property
     def failures(self) -> int:
-        """Expectations that did not come true."""
+        """Number of failed expectations."""
         return sum(result.verdict is Verdict.FAILED for result in self.results)
 
     @property
     def errors(self) -> int:
-        """What could not be checked."""
+        """Number of expectations that could not be checked."""
         return len(self.problems) + sum(result.verdict is Verdict.PROBLEM for result in self.results)
 
 
 def junit(suites: Sequence[Suite]) -> bytes:
-    """The whole report. Names and texts may hold anything: what XML forbids is replaced."""
+    """The whole report. Characters that XML forbids are replaced."""
     root = ElementTree.Element("testsuites", {"name": "gpuconsole drill run", **_counts(suites)})
     for suite in suites:
         facts = {"name": _safe(suite.name), "file": _safe(suite.file), **_counts([suite])}
@@ -78,5 +78,5 @@ def _counts(suites: Sequence[Suite]) -> dict[str, str]:
 
 
 def _safe(text: str) -> str:
-    """The text with nothing in it that would drive a terminal, or that XML forbids: none of that can be printed."""
+    """The text without terminal control characters and characters that XML forbids."""
     return "\n".join(clean(line) for line in text.split("\n"))

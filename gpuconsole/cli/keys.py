@@ -1,4 +1,4 @@
-"""`gpuconsole keys`: the registry of actions, for people and for programs."""
+"""`gpuconsole keys`: the registry of actions, as a table or JSON."""
 
 import click
 import msgspec

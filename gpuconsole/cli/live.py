@@ -1,4 +1,4 @@
-"""A live cluster, from what was asked for: its backend, and one look at it for commands without a screen."""
+"""Opens a live cluster: its backend, and a single read of it for commands without a screen."""
 
 import time
 from collections.abc import Iterator
@@ -21,12 +21,12 @@ from gpuconsole.services.status import Mode, Status
 from gpuconsole.sim.policy import SimPolicy
 
 PATIENCE = 120.0
-"""Seconds in which a cluster should have been read once."""
+"""Timeout for reading the whole cluster once, in seconds."""
 POLL = 0.02
 
 
 class LiveCluster(Struct, frozen=True, kw_only=True):
-    """A live cluster that was found, but not yet connected to."""
+    """A live cluster whose kubeconfig was read, but which is not connected yet."""
 
     backend: KubeBackend
     about: Status
@@ -35,7 +35,7 @@ class LiveCluster(Struct, frozen=True, kw_only=True):
 
 
 def open_live(request: Request, settings: Config | None = None) -> LiveCluster:
-    """Find the cluster that was asked for. Raises UsageError, ClusterError."""
+    """Set up the backend of the requested cluster. Raises UsageError, ClusterError."""
     target = Target(
         kubeconfig=request.kubeconfig,
         context=request.context,
@@ -44,7 +44,7 @@ def open_live(request: Request, settings: Config | None = None) -> LiveCluster:
     )
     limits = (settings or Config()).live
     place = find(target)
-    unchecked = (f"{place.server}: its certificate is not checked",) if target.insecure else ()
+    unchecked = (f"{place.server}: TLS verification is off (insecure-skip-tls-verify)",) if target.insecure else ()
     backend = KubeBackend(target, budget=Budget(limits.requests, limits.burst), kueue=_kueue(request), place=place)
     measure(backend, request, limits.telemetry)
     return LiveCluster(
@@ -57,7 +57,7 @@ def open_live(request: Request, settings: Config | None = None) -> LiveCluster:
 
 @contextmanager
 def connected(request: Request, settings: Config | None = None) -> Iterator[LiveCluster]:
-    """Connect to the cluster that was asked for, and leave it at the end. Raises UsageError, ClusterError."""
+    """Connect to the requested cluster, and close the connection at the end. Raises UsageError, ClusterError."""
     opened = open_live(request, settings)
     try:
         opened.backend.open()
@@ -67,7 +67,7 @@ def connected(request: Request, settings: Config | None = None) -> Iterator[Live
 
 
 def _kueue(request: Request) -> KueueConfig | None:
-    """The Configuration that was named, instead of the cluster's own."""
+    """The Configuration given on the command line, which replaces the cluster's own."""
     if request.kueue_config is None and not request.feature_gates:
         return None
     from gpuconsole.cli.policy import with_kueue
@@ -76,15 +76,15 @@ def _kueue(request: Request) -> KueueConfig | None:
 
 
 def protection(context: str, settings: Config) -> str:
-    """Why nothing may be changed in a context; empty where things may."""
+    """Reason why a context is read-only; empty where changes are allowed."""
     for pattern in settings.live.protected:
         if fnmatchcase(context, pattern):
-            return f"Context {context} is protected: it matches {pattern} of live.protected in the configuration"
+            return f"Context {context} is read-only: it matches {pattern} of live.protected in the configuration"
     return ""
 
 
 def look(backend: KubeBackend, patience: float = PATIENCE) -> Snapshot:
-    """Read everything once. Raises ClusterError where that takes too long."""
+    """Read the whole cluster once. Raises ClusterError after `patience` seconds."""
     deadline = time.monotonic() + patience
     while True:
         backend.poll(POLL)
@@ -92,6 +92,6 @@ def look(backend: KubeBackend, patience: float = PATIENCE) -> Snapshot:
             return backend.snapshot()
         if time.monotonic() > deadline:
             sight = backend.health
-            why = sight.lost or "; ".join(sight.unread) or "it answers too slowly"
-            raise ClusterError(f"the cluster could not be read within {patience:g} s: {why}")
+            why = sight.lost or "; ".join(sight.unread) or "its API server responds too slowly"
+            raise ClusterError(f"could not read the cluster within {patience:g}s: {why}")
         time.sleep(POLL)

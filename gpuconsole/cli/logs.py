@@ -1,4 +1,4 @@
-"""Logging goes to a file and nowhere else: the terminal belongs to the console."""
+"""Logging to a file only, as the terminal belongs to the console."""
 
 import logging
 from io import TextIOWrapper
@@ -12,20 +12,20 @@ KEPT = 2
 
 
 class PrivateLog(RotatingFileHandler):
-    """A log that only its owner may read, also after it is rotated."""
+    """A log file that only its owner may read, also after rotation."""
 
     def _open(self) -> TextIOWrapper:
         make_private_file(Path(self.baseFilename))
         return super()._open()
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Say nothing: the terminal belongs to the console, and a disk that is full stays full for the next line."""
+        """Ignore errors: the terminal belongs to the console, and a full disk stays full for the next line."""
 
 
 def log_to(file: Path, level: str) -> str:
     """Send all logging from a level on to a file, which is rotated at 5 MB.
 
-    Returns why no log is kept, with the user's next step; empty where one is.
+    Returns why no log can be written and what to do; empty on success.
     """
     problem = ""
     handler: logging.Handler = logging.NullHandler()
@@ -33,7 +33,7 @@ def log_to(file: Path, level: str) -> str:
         make_private_folder(file.parent)
         handler = PrivateLog(file, maxBytes=LARGEST, backupCount=KEPT, encoding="utf-8")
     except OSError as error:
-        problem = f"No log is kept: {file}: {error.strerror}; set GPUCONSOLE_STATE_DIR to a folder of yours"
+        problem = f"Cannot write the log: {file}: {error.strerror}; set GPUCONSOLE_STATE_DIR to a writable folder"
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     for old in root.handlers[:]:

@@ -1,4 +1,4 @@
-"""Sources, written alike by every command: `FILES… | --live | --snapshot FILE`, and what shapes the cluster."""
+"""Options shared by all commands that open a cluster: `FILES… | --live | --snapshot FILE`, and how to build it."""
 
 import os
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """What to open, as it was asked for. None = not said."""
+    """The cluster to open, as given on the command line. None = not given."""
 
     files: tuple[str, ...] = ()
     live: bool = False
@@ -28,7 +28,7 @@ class Request(Struct, frozen=True, kw_only=True):
     admit_all_namespaces: bool = False
     prices: Path | None = None
     own_prices: bool = False
-    """The price table was chosen, it is not the one that comes along."""
+    """The price table was chosen; it is not the bundled one."""
     kueue_config: Path | None = None
     feature_gates: str = ""
     catalogue: Path | None = None
@@ -40,14 +40,14 @@ class Request(Struct, frozen=True, kw_only=True):
     dcgm: tuple[str, ...] = ()
     kueue_metrics: str = ""
     tells_choices: bool = False
-    """Whether the simulation tells how victims were chosen; whoever asks for the cluster says it, no option does."""
+    """Whether the simulation records how victims were chosen; set by the command, not by an option."""
 
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def configured(request: Request, **options: Any) -> tuple[Request, Config]:
-    """Fill in what the environment and the configuration file say. Raises ConfigError."""
+    """Fill in settings from the environment and the configuration file. Raises ConfigError."""
     options["prices"] = None if request.prices is None else str(request.prices)
     simulation = {"seed": request.seed, "gpus_per_node": request.gpus_per_node, "speed": options.pop("speed", None)}
     settings = load({**options, "simulation": simulation}, os.environ)
@@ -58,9 +58,9 @@ def configured(request: Request, **options: Any) -> tuple[Request, Config]:
 
 
 def policed(function: Function) -> Function:
-    """Give a command the options that say which Kueue is simulated."""
+    """Add the options that configure the simulated Kueue to a command."""
     decorators = (
-        click.option("--kueue-config", type=_FILE, help="Kueue's Configuration (config.kueue.x-k8s.io), as it runs."),
+        click.option("--kueue-config", type=_FILE, help="Kueue's Configuration (config.kueue.x-k8s.io)."),
         click.option("--feature-gates", default="", metavar="A=true,B=false", help="Kueue's feature gates."),
     )
     command: Any = function
@@ -70,32 +70,30 @@ def policed(function: Function) -> Function:
 
 
 def clustered(function: Function) -> Function:
-    """Give a command the options that say which cluster; it takes them as one `request`."""
+    """Add the options that select a cluster to a command, which receives them as one `request`."""
     decorators = (
         click.argument("files", nargs=-1),
-        click.option("--live", is_flag=True, help="The cluster of the current kubeconfig context."),
-        click.option("--context", help="Another context of the kubeconfig (with --live)."),
-        click.option("--kubeconfig", metavar="FILE", help="Another kubeconfig (with --live)."),
-        click.option("--namespace", "-n", multiple=True, help="Look there only (with --live); several are allowed."),
+        click.option("--live", is_flag=True, help="Use the cluster of the current kubeconfig context."),
+        click.option("--context", help="Context of the kubeconfig (with --live)."),
+        click.option("--kubeconfig", metavar="FILE", help="Path of the kubeconfig (with --live)."),
+        click.option("--namespace", "-n", multiple=True, help="Read this namespace only (--live). May be repeated."),
         click.option(
             "--insecure-skip-tls-verify",
             is_flag=True,
-            help="Accept that the kubeconfig leaves the server's certificate unchecked (with --live).",
+            help="Accept a kubeconfig that skips TLS verification (with --live).",
         ),
         click.option(
-            "--prometheus", metavar="URL", default="", help="Where DCGM's metrics are (with --live), or `find`."
+            "--prometheus", metavar="URL", default="", help="Prometheus with DCGM metrics (with --live), or `find`."
         ),
-        click.option("--dcgm", metavar="URL", multiple=True, help="DCGM's exporters themselves: http://{node}:9400."),
-        click.option(
-            "--kueue-metrics", metavar="URL", default="", help="Where Kueue's manager tells its metrics (with --live)."
-        ),
-        click.option("--snapshot", type=_FILE, help="A Snapshot that was saved."),
-        click.option("--seed", type=int, help="What chance starts from."),
-        click.option("--nodes", type=_FILE, help="Manifests of nodes, instead of nodes made from the flavors."),
-        click.option("--gpus-per-node", type=click.IntRange(1, 64), help="Of nodes that are made from flavors."),
-        click.option("--admit-all-namespaces", is_flag=True, help="As if every namespaceSelector were {}."),
-        click.option("--catalogue", type=_FILE, help="Machines for sale, for scenarios that bring none."),
-        click.option("--prices", type=_FILE, help="A price table, for scenarios that bring none."),
+        click.option("--dcgm", metavar="URL", multiple=True, help="DCGM exporters, as http://{node}:9400."),
+        click.option("--kueue-metrics", metavar="URL", default="", help="Kueue's metrics endpoint (with --live)."),
+        click.option("--snapshot", type=_FILE, help="A saved snapshot."),
+        click.option("--seed", type=int, help="Random seed."),
+        click.option("--nodes", type=_FILE, help="Node manifests (default: nodes are made from the flavors)."),
+        click.option("--gpus-per-node", type=click.IntRange(1, 64), help="GPUs per node that is made from flavors."),
+        click.option("--admit-all-namespaces", is_flag=True, help="Treat every namespaceSelector as {}."),
+        click.option("--catalogue", type=_FILE, help="Instance-type catalogue (default: built in)."),
+        click.option("--prices", type=_FILE, help="Price table (default: built in)."),
     )
 
     @wraps(function)

@@ -1,4 +1,4 @@
-"""Which Kueue is simulated: a Configuration file and feature gates, over what a scenario says itself."""
+"""Configures the simulated Kueue: a Configuration file and feature gates override the scenario."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -23,16 +23,16 @@ from gpuconsole.sim.policy import SimPolicy
 
 
 class PolicyError(InputError):
-    """The Configuration has errors; each is a line."""
+    """The Configuration has errors, one per line."""
 
 
 def with_kueue(
     policy: SimPolicy, request: Request, beside: Sequence[Reader] = (), objects: Iterable[Object] = ()
 ) -> SimPolicy:
-    """The policy with the Kueue that was asked for; `beside` are Configurations among the FILES.
+    """The policy with the requested Kueue configuration; `beside` are Configurations among the FILES.
 
-    Without any, quotas of `objects` that only Kueue's documented transformations of HAMi's vGPUs make useful stand for
-    these transformations; that is said on stderr.
+    Without any, quotas of `objects` that are useful only with Kueue's documented transformations of HAMi's vGPUs imply
+    these transformations, with a notice on stderr.
     Raises PolicyError where the Configuration cannot be used, UsageError where there is no Kueue to configure.
     """
     config = _configured(request.kueue_config, beside)
@@ -41,7 +41,10 @@ def with_kueue(
     if config is None and not request.feature_gates:
         return policy
     if policy.kueue is None:
-        raise UsageError("engine.admission is none in this scenario: there is no Kueue that could be configured")
+        raise UsageError(
+            "engine.admission of this scenario is none, so there is no Kueue to configure;"
+            " remove --kueue-config and --feature-gates"
+        )
     named = request.kueue_config is not None or bool(beside)
     return replace(policy, kueue=_gated(config or policy.kueue, request.feature_gates, named))
 
@@ -52,7 +55,7 @@ def _with_hami(config: KueueConfig, objects: Iterable[Object]) -> KueueConfig:
         return config
     names = " and ".join(sorted(transformations))
     click.echo(
-        f"gpuconsole: no Kueue Configuration is given; {names} count as Kueue documents it for HAMi"
+        f"gpuconsole: no Kueue Configuration given; {names} are transformed as Kueue documents it for HAMi"
         " (multiplied by nvidia.com/gpu)",
         err=True,
     )
@@ -60,7 +63,7 @@ def _with_hami(config: KueueConfig, objects: Iterable[Object]) -> KueueConfig:
 
 
 def with_configurations(loaded: Loaded) -> Loaded:
-    """What was loaded, with what is wrong in the Configurations among it."""
+    """The loaded manifests, with findings about the Configurations among them."""
     findings = [*loaded.findings]
     for place in loaded.configurations:
         findings += _read(place)[1]
@@ -74,7 +77,7 @@ def _configured(file: Path | None, beside: Sequence[Reader]) -> KueueConfig | No
         return loaded.config
     if len(beside) > 1:
         where = ", ".join(f"{place.report.file}:{place.report.line_of(place.path)}" for place in beside)
-        raise UsageError(f"there are {len(beside)} Configurations of Kueue ({where}); name one by --kueue-config")
+        raise UsageError(f"found {len(beside)} Kueue Configurations ({where}); choose one with --kueue-config")
     for place in beside:
         config, findings = _read(place)
         _refuse_errors(findings)
@@ -96,7 +99,7 @@ def _refuse_errors(findings: Iterable[Finding]) -> None:
 
 
 def _gated(config: KueueConfig, text: str, named: bool) -> KueueConfig:
-    """The configuration with gates from the command line. Kueue takes them from one place only."""
+    """The configuration with gates from the command line. Kueue accepts them from one source only."""
     if not text:
         return config
     return replace(config, gates={**config.gates, **gates_of(text, config.gates if named and config.gates else None)})

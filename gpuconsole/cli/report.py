@@ -1,4 +1,4 @@
-"""What a simulation came to: counts, a line a queue, a line a workload, and the events as plain records."""
+"""The report of `simulate`: event counts, a row per queue, a row per workload, and the events."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -38,7 +38,7 @@ VERSION = 4
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of `-o jsonl`: what was not so is left out, `t` is RFC 3339."""
+    """A line of `-o jsonl`: unset fields are omitted, `t` is RFC 3339."""
 
     t: str
     type: str
@@ -53,14 +53,14 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Detail(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """An event of `-o json`, with the pod that it is about and the scheduler's own text."""
+    """An event of `-o json`, with its pod and the scheduler's message."""
 
     pod: str | None = None
     message: str | None = None
 
 
 def record(line: Happened) -> Record:
-    """An event in short; a pod that no workload stands for is its own workload."""
+    """The short record of an event; a pod without a Workload object counts as its own workload."""
     return Record(**_facts(line))
 
 
@@ -84,7 +84,7 @@ def _facts(line: Happened) -> dict[str, Any]:
 
 
 class QueueRow(Struct, rename="camel"):
-    """What happened in a ClusterQueue. Mutates while it is added up."""
+    """Totals of a ClusterQueue. Mutable while events are added up."""
 
     queue: str
     admitted: int = 0
@@ -92,7 +92,7 @@ class QueueRow(Struct, rename="camel"):
     evicted: int = 0
     finished: int = 0
     waited: Span = 0
-    """Of all admissions together."""
+    """Total waiting time of all admissions."""
     lost: LostWork = NOTHING_LOST
 
     @property
@@ -101,7 +101,7 @@ class QueueRow(Struct, rename="camel"):
 
 
 class WorkloadRow(Struct, rename="camel"):
-    """What became of a workload. Mutates while it is added up."""
+    """Outcome of a workload. Mutable while events are added up."""
 
     workload: str
     queue: str = ""
@@ -110,14 +110,14 @@ class WorkloadRow(Struct, rename="camel"):
     unit: str = WHOLE_GPU.noun
     state: str = "pending"
     submitted: Time | None = None
-    """Nothing where that was not among the lines: of pods of a job, and where only other types were asked for."""
+    """None where no such event was selected."""
     started: Time | None = None
     ended: Time | None = None
     evictions: int = 0
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """All that `simulate` prints."""
+    """The whole report that `simulate` prints."""
 
     start: Time
     end: Time
@@ -129,7 +129,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def report(lines: Sequence[Happened], *, before: Snapshot, after: Snapshot, seed: int) -> Report:
-    """Sum up what happened between two moments."""
+    """Summarize the events between two snapshots."""
     return Report(
         start=before.time,
         end=after.time,
@@ -142,7 +142,7 @@ def report(lines: Sequence[Happened], *, before: Snapshot, after: Snapshot, seed
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """A report for programs: moments as RFC 3339, spans in seconds."""
+    """The report as JSON values: times as RFC 3339, durations in seconds."""
     return {
         "version": VERSION,
         "start": format_time(report.start),
@@ -156,7 +156,7 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def _queue_facts(row: QueueRow) -> dict[str, Any]:
-    """A queue for programs: losses are null where none of them is known."""
+    """A queue as JSON values; losses are null where none of them is known."""
     lost, facts = row.lost, to_builtins(row)
     del facts["lost"]
     return {
@@ -170,7 +170,7 @@ def _queue_facts(row: QueueRow) -> dict[str, Any]:
 
 
 def pools_as_text(rows: Sequence[Pool]) -> list[str]:
-    """What the node pools came to, for people; nothing where there are none."""
+    """The table of node pools; empty where there are none."""
     cells = [
         (
             *(
@@ -186,7 +186,10 @@ def pools_as_text(rows: Sequence[Pool]) -> list[str]:
         )
         for row in rows
     ]
-    heads = ("POOL", "BY", "NODES", "GPUS", "SPOT", "LAUNCHED", "GONE", "INTERRUPTED", "USD/H", "IDLE USD/H", "USD")
+    heads = (
+        *("POOL", "AUTOSCALER", "NODES", "GPUS", "SPOT", "LAUNCHED", "REMOVED"),
+        *("INTERRUPTED", "USD/H", "IDLE USD/H", "USD"),
+    )
     return [*table(heads, cells), ""] if cells else []
 
 
@@ -196,7 +199,7 @@ def _moments(row: WorkloadRow) -> dict[str, str | None]:
 
 
 def as_text(report: Report) -> list[str]:
-    """A report for people; moments are counted from the start."""
+    """The report as text; times are relative to the start."""
     queues = [_cells(row) for row in report.queues]
     workloads = [
         (
@@ -270,7 +273,7 @@ def _workloads(lines: Iterable[Happened], before: Snapshot, after: Snapshot) -> 
     own = {line.workload for line in lines if line.what is What.SUBMITTED}
     for line in lines:
         name = line.workload or line.pod
-        # Why a pod of a job waits is no state of a workload; the job's own row says that it does.
+        # A pending pod of a job is no state of its workload; the job's own row shows it as pending.
         of_a_job = line.what is What.PENDING and bool(line.pod) and name not in own
         if line.what not in _STATES or not name or of_a_job:
             continue
@@ -291,6 +294,6 @@ def _workloads(lines: Iterable[Happened], before: Snapshot, after: Snapshot) -> 
             known.state = phase_of(after, workload).value
             ready = workload.condition("PodsReady")
             if known.started is None and ready is not None and ready.status:
-                # The next slice of an elastic job takes pods over that run: nothing starts, and nothing is told.
+                # The next slice of an elastic job takes over running pods: nothing starts, so there is no event.
                 known.started = ready.since
     return list(rows.values())

@@ -1,4 +1,4 @@
-"""`gpuconsole run`: the console on the terminal. Builds the whole object graph, and takes it down again."""
+"""`gpuconsole run`: opens the console on the terminal. Builds the whole object graph and closes it."""
 
 import logging
 import signal
@@ -37,20 +37,20 @@ LOG = logging.getLogger(__name__)
 
 @click.command()
 @clustered
-@click.option("--speed", type=click.FloatRange(1, 10_000), help="Virtual seconds a second.")
-@click.option("--theme", help="Name of a theme.")
-@click.option("--read-only", is_flag=True, default=None, help="Only look.")
+@click.option("--speed", type=click.FloatRange(1, 10_000), help="Simulated seconds per wall-clock second.")
+@click.option("--theme", help="Theme name.")
+@click.option("--read-only", is_flag=True, default=None, help="Read-only mode.")
 @click.option(
-    "--no-audit", is_flag=True, default=None, help="Change a live cluster even if changes cannot be recorded."
+    "--no-audit", is_flag=True, default=None, help="Allow changes of a live cluster when the audit cannot be written."
 )
-@click.option("--worker/--no-worker", default=None, help="Compute what-ifs in a process of their own (the default).")
+@click.option("--worker/--no-worker", default=None, help="Compute what-ifs in a separate process (default).")
 def command(request: Request, speed: float | None, **options: Any) -> int:
     """Open the console.
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; none opens the default fixture.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("the console needs a terminal; `gpuconsole simulate` runs without one")
+        raise UsageError("the console needs a terminal; use `gpuconsole simulate` without one")
     request, settings = configured(request, speed=speed, **options)
     unlogged = log_to(settings.log_file, settings.log_level)
     _leave_on_signals()
@@ -64,7 +64,7 @@ def command(request: Request, speed: float | None, **options: Any) -> int:
 
 
 def _leave_on_signals() -> None:
-    """Take down what is built also if the process is ended before the app runs, which has handlers of its own."""
+    """Close everything if the process is terminated before the app, with its own handlers, runs."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         sys.exit(0)
@@ -81,7 +81,7 @@ def _contexts(request: Request, settings: Config) -> "Contexts":
 
 
 def _simulated(request: Request, settings: Config) -> Console:
-    """Wire backend, history and worker. The worker starts first: once the app runs, no process can be spawned."""
+    """Connect backend, history and worker. The worker starts first: once the app runs, no process can be spawned."""
     from gpuconsole.backends.simulated import SimulatedBackend
     from gpuconsole.cli.sources import open_simulation
 
@@ -103,7 +103,7 @@ def _simulated(request: Request, settings: Config) -> Console:
 
 
 def _live(request: Request, settings: Config) -> Console:
-    """Wire a live cluster, and a worker for it."""
+    """Connect a live cluster and its worker."""
     worker = Worker(settings.log_file) if settings.worker else None
     try:
         return _connected(settings, request, worker)
@@ -119,11 +119,11 @@ def _import_screens() -> None:
 
 
 def _connected(settings: Config, request: Request, worker: Worker | None) -> Console:
-    """Connect to a live cluster; what can be wrong with it is said before the screen is taken."""
+    """Connect to a live cluster; errors are reported before the screen is drawn."""
     from gpuconsole.cli.live import open_live, protection
 
     opened = open_live(request, settings)
-    # What draws is imported while the server is asked.
+    # The screens are imported while the API server responds.
     threading.Thread(target=_import_screens, name="import", daemon=True).start()
     LOG.info("gpuconsole %s opens %s", __version__, opened.about.source)
     protected = protection(opened.context, settings)
@@ -141,15 +141,15 @@ def _console(
     protected: str = "",
     prices: Prices = USUAL,
 ) -> Console:
-    """Put the console together, with a history where one can be kept."""
+    """Create the console, with a history where one can be written."""
     notices, recorder = list(notices), None
     try:
         recorder = _recorder(about, seed, settings)
         notices += (str(recovered) for recovered in recorder.recovered if recovered.lines)
     except HistoryError as error:
-        LOG.exception("No history is kept")
+        LOG.exception("Cannot write the history")
         about = replace(about, history=str(error))
-        notices.append(f"No history is kept: {error}")
+        notices.append(f"Cannot write the history: {error}")
     for notice in notices:
         LOG.info("%s", notice)
     try:
@@ -180,7 +180,7 @@ def _wall() -> Time:
 
 
 def _show(console: Console, settings: Config, namespaces: Iterable[str], contexts: "Contexts | None") -> int:
-    """Draw the console until the user leaves; what it cost to import is paid here only."""
+    """Run the app until the user quits; the screens are imported only here."""
     from gpuconsole.ui.app import ConsoleApp
     from gpuconsole.ui.theme import ThemeError
 
@@ -191,7 +191,7 @@ def _show(console: Console, settings: Config, namespaces: Iterable[str], context
     if settings.theme:
         if settings.theme not in app.available_themes:
             named = ", ".join(theme.name for theme in app.themes)
-            raise ConfigError("theme", f"there is no theme {settings.theme!r}; there are {named}")
+            raise ConfigError("theme", f"unknown theme {settings.theme!r}; choose one of {named}")
         app.theme = settings.theme
     app.namespaces = frozenset(namespaces)
     _favour_keys()
@@ -201,6 +201,6 @@ def _show(console: Console, settings: Config, namespaces: Iterable[str], context
 
 
 def _favour_keys() -> None:
-    """Let the thread that answers keys wait less for the one that ticks, and neither for the garbage collector."""
+    """Reduce the time that key presses wait for the backend thread and the garbage collector."""
     sys.setswitchinterval(0.0005)
     collect_seldom()

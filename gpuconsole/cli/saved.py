@@ -18,9 +18,9 @@ from gpuconsole.model.text import clean
 from gpuconsole.sim.files import policy_in
 from gpuconsole.sim.policy import SimPolicy
 
-REMEDY = "`gpuconsole snapshot save` writes one; manifests and scenarios are opened without --snapshot"
+REMEDY = "create one with `gpuconsole snapshot save`; open manifests and scenarios without --snapshot"
 SHOWN = 5
-"""So many keys of a document that is no Snapshot are named."""
+"""Number of keys shown of a document that is not a snapshot."""
 _PLACED = re.compile(r"(?P<problem>.*) - at `\$\.?(?P<path>.*)`")
 _OBJECT = re.compile(r"objects\[(?P<number>\d+)\]\.?(?P<path>.*)")
 
@@ -51,8 +51,8 @@ def _decoded(file: Path, data: bytes) -> SnapshotFile:
     except UnicodeDecodeError as error:
         raise _not_utf_8(file, data) from error
     except (msgspec.DecodeError, RecursionError) as error:
-        why = "its values are nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise SourceError(str(file), f"it is no Snapshot: {why}; {REMEDY}") from error
+        why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise SourceError(str(file), f"not a snapshot: {why}; {REMEDY}") from error
 
 
 def _not_utf_8(file: Path, data: bytes) -> SourceError:
@@ -61,9 +61,9 @@ def _not_utf_8(file: Path, data: bytes) -> SourceError:
         data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        said = f"it is not UTF-8: byte {data[error.start]:#04x} at position {error.start}; {REMEDY}"
+        said = f"not valid UTF-8: byte {data[error.start]:#04x} at position {error.start}; {REMEDY}"
         return SourceError(str(file), said, line)
-    return SourceError(str(file), f"its texts are not UTF-8; {REMEDY}")
+    return SourceError(str(file), f"its strings are not valid UTF-8; {REMEDY}")
 
 
 def _document(data: bytes) -> Any:
@@ -77,18 +77,18 @@ def _document(data: bytes) -> Any:
 def _wrong(document: Any, problem: str) -> str:
     """What is wrong with a JSON document: it is something else, or one of its fields is not as it should be."""
     if not isinstance(document, dict):
-        return f"it is no Snapshot, but {_kind_of(document)}; {REMEDY}"
+        return f"not a snapshot, but {_kind_of(document)}; {REMEDY}"
     if document.get("format", FORMAT) != FORMAT:
         return problem
     if not ("objects" in document and "time" in document):
-        return f"it is no Snapshot, which has `time` and `objects`: {_keys(document)}; {REMEDY}"
+        return f"not a snapshot: `time` and `objects` are required, {_keys(document)}; {REMEDY}"
     found = _PLACED.fullmatch(problem)
     if found is None:
         return problem
     text = found["problem"]
     place = _OBJECT.fullmatch(found["path"])
     where = found["path"] if place is None else f"{_name(document['objects'], int(place['number']))} {place['path']}"
-    return f"{where.rstrip()}: {text[:1].lower()}{text[1:]}; `gpuconsole snapshot save` saves the cluster anew"
+    return f"{where.rstrip()}: {text[:1].lower()}{text[1:]}; save the cluster again with `gpuconsole snapshot save`"
 
 
 def _kind_of(value: Any) -> str:
@@ -96,7 +96,7 @@ def _kind_of(value: Any) -> str:
         case list():
             return f"a list of {counted(len(value), 'value')}"
         case str():
-            return "a text"
+            return "a string"
         case None:
             return "null"
         case _:
@@ -106,10 +106,10 @@ def _kind_of(value: Any) -> str:
 def _keys(document: dict[str, Any]) -> str:
     """What a document has instead."""
     if not document:
-        return "this has nothing"
+        return "found nothing"
     shown = ", ".join(islice((clean(key) for key in document), SHOWN))
     more = len(document) - SHOWN
-    return f"this has {shown}{f' and {more} more' if more > 0 else ''}"
+    return f"found {shown}{f' and {more} more' if more > 0 else ''}"
 
 
 def _name(objects: Any, number: int) -> str:

@@ -1,4 +1,4 @@
-"""Scenarios as `validate` sees them: their own objects count, and their problems are findings like all others."""
+"""Validation of scenarios: their objects and their problems, as findings with places."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ FILES = "files"
 
 
 def with_scenarios(loaded: Loaded) -> Loaded:
-    """What was loaded, with the objects of its scenarios, or with what is wrong with these."""
+    """The loaded manifests, with the objects of their scenarios, or findings about these."""
     objects, findings = list(loaded.objects), list(loaded.findings)
     for document, origin, line_of in zip(loaded.scenario, loaded.origins, loaded.lines, strict=True):
         try:
@@ -39,7 +39,7 @@ def with_scenarios(loaded: Loaded) -> Loaded:
 
 
 def not_yet_told(problems: Iterable[Finding], loaded: Loaded) -> list[Finding]:
-    """The problems of a scenario less those that were found when it was loaded, as all are of the files it names."""
+    """The problems of a scenario without those that were already found when its files were loaded."""
     known = {(finding.file, finding.line, finding.path) for finding in loaded.findings}
     return [
         problem
@@ -49,25 +49,25 @@ def not_yet_told(problems: Iterable[Finding], loaded: Loaded) -> list[Finding]:
 
 
 def placed(error: ScenarioError, origin: str, lines: Sequence[LineOf]) -> str:
-    """What is wrong with the scenario, or the list of changes, that was read alone: each problem with its line."""
+    """The problems of a single scenario or list of changes, each with its line."""
     if len(lines) != 1:
         return str(error)
     return "\n".join(map(as_line, scenario_findings(error, origin, lines[0])))
 
 
 def scenario_findings(error: ScenarioError, origin: str, line_of: LineOf) -> list[Finding]:
-    """What is wrong with a scenario, each problem with its line."""
+    """The problems of a scenario, each with its line."""
     texts = (text.removeprefix(f"{origin}: ") for text in str(error).splitlines())
     return sorted((_finding(text, origin, line_of) for text in texts), key=lambda finding: finding.line)
 
 
 def wrong_expectations(scenario: Scenario, origin: str, line_of: LineOf) -> list[Finding]:
-    """What of a scenario's `expect` can never be checked, each problem with its line: nothing has to run for that."""
+    """Expectations of a scenario that can never be checked, each with its line. Nothing is simulated."""
     return [_finding(text, origin, line_of) for text in _wrong_expectations([step.expect for step in scenario.steps])]
 
 
 def misread_expectations(document: Mapping[str, Any]) -> Iterator[str]:
-    """What of the `expect` of a scenario as it is written can never be checked."""
+    """Expectations of an unparsed scenario that can never be checked."""
     steps = document.get("steps")
     found = [step.get("expect") if isinstance(step, dict) else () for step in steps] if isinstance(steps, list) else []
     yield from _wrong_expectations([expect if isinstance(expect, list) else () for expect in found])
@@ -83,7 +83,7 @@ def _wrong_expectations(steps: Iterable[Iterable[Any]]) -> Iterator[str]:
 
 
 def _finding(text: str, origin: str, line_of: LineOf) -> Finding:
-    """A problem of a scenario, `path: problem; remedy`, with its place; that of an unknown key is where it stands."""
+    """A finding from `path: problem; remedy`, with its line; for an unknown key, the line of that key."""
     placed = _PLACE.fullmatch(text)
     path, said = (placed[1], placed[2]) if placed else ("", text)
     unknown = _UNKNOWN.match(said)
@@ -96,7 +96,7 @@ def _finding(text: str, origin: str, line_of: LineOf) -> Finding:
         path=path,
         object="",
         problem=problem,
-        remedy=remedy or "see how the bundled scenarios write it",
+        remedy=remedy or "see docs/scenarios.md and the bundled scenarios",
         code="scenario",
     )
 

@@ -1,4 +1,4 @@
-"""`gpuconsole simulate`: the headless twin of the console."""
+"""`gpuconsole simulate`: runs the simulator headless and prints a report or the events."""
 
 import json
 import sys
@@ -27,12 +27,12 @@ SLICES = 200
 
 
 class Duration(click.ParamType[Span]):
-    """A span such as 90s, 30m or 24h."""
+    """A duration such as 90s, 30m or 24h."""
 
     name = "duration"
 
     def __init__(self, least: Span = 0) -> None:
-        """No span is shorter than `least`."""
+        """Reject durations below `least`."""
         self._least = least
 
     def convert(self, value: str | Span, param: click.Parameter | None, ctx: click.Context | None) -> Span:
@@ -43,29 +43,33 @@ class Duration(click.ParamType[Span]):
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if span < self._least:
-            self.fail(f"{value} is too short; give it {format_span(self._least)} or more", param, ctx)
+            self.fail(f"{value} is too short; use at least {format_span(self._least)}", param, ctx)
         return span
 
 
 @click.command()
 @clustered
-@click.option("--until", type=Duration(), default="24h", show_default=True, help="How much virtual time to run.")
+@click.option("--until", type=Duration(), default="24h", show_default=True, help="Simulated time to run.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "jsonl"]), default="table", show_default=True)
 @click.option(
-    "--type", "types", multiple=True, type=click.Choice([what.value for what in What]), help="Only these events."
+    "--type",
+    "types",
+    multiple=True,
+    type=click.Choice([what.value for what in What]),
+    help="Only these event types.",
 )
-@click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Write the Snapshot at the end here.")
-@click.option("--cycles", type=click.File("rb"), help="Bare scenarios, one a line, results likewise; - is stdin.")
+@click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Save the final state as a snapshot.")
+@click.option("--cycles", type=click.File("rb"), help="Run bare scenarios, one JSON object per line; - is stdin.")
 def command(
     request: Request, until: Span, output: str, types: tuple[str, ...], save: Path | None, cycles: BinaryIO | None
 ) -> int:
-    """Run a cluster without a screen.
+    """Run a headless simulation.
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin.
     """
     if cycles is not None:
         if request != Request():
-            raise UsageError("--cycles runs bare scenarios; it takes no FILES and nothing that shapes a cluster")
+            raise UsageError("--cycles runs bare scenarios; remove FILES and the options of clusters")
         return _run_bare(cycles)
     request, settings = configured(request)
     opened = open_simulation(request, settings)
@@ -101,14 +105,14 @@ def _run_bare(lines: BinaryIO) -> int:
 
 
 def _refusals(lines: Iterable[Happened], start: Time) -> Iterator[str]:
-    """Commands of the scenario that were not carried out: what follows may not be what was meant."""
+    """Commands of the scenario that were refused, so that the results may not be as intended."""
     for line in lines:
         if line.what is What.COMMAND_REFUSED:
             yield f"+{format_exactly(line.time - start)} refused {line.reason}: {line.message}"
 
 
 def _run(simulation: Simulation, until: Span) -> list[Happened]:
-    """Run, with a progress bar on stderr where that is a terminal."""
+    """Run the simulation, with a progress bar if stderr is a terminal."""
     start, lines = simulation.now, list[Happened]()
     with click.progressbar(
         range(1, SLICES + 1), file=sys.stderr, label="simulating", hidden=not sys.stderr.isatty()

@@ -1,4 +1,4 @@
-"""`gpuconsole snapshot save`: a cluster at this moment as a file, which the console opens anywhere."""
+"""`gpuconsole snapshot save`: saves the current state of a cluster to a file."""
 
 from pathlib import Path
 from typing import Any
@@ -19,27 +19,27 @@ from gpuconsole.model.text import clean
 from gpuconsole.sim.files import write
 
 _REDACT = (
-    "Replace all names and free texts; keep sizes, times, reasons, texts of schedulers with the names in them replaced,"
-    " and names of one or two characters, of numbers or of common words (main, worker, gpu)."
+    "Replace names and free text. Sizes, times, reasons and messages of schedulers (with replaced names) are kept, and"
+    " so are names of one or two characters, numbers and common words (main, worker, gpu)."
 )
 
 
 @click.group()
 def command() -> None:
-    """Save a cluster as a file; `gpuconsole run --snapshot FILE` opens it."""
+    """Save a cluster to a file. Open it with `gpuconsole run --snapshot FILE`."""
 
 
 @command.command()
 @click.argument("target", metavar="FILE", type=click.Path(dir_okay=False, writable=True, path_type=Path))
 @clustered
-@click.option("--until", type=Duration(), default="0s", show_default=True, help="Run a simulation so long first.")
+@click.option("--until", type=Duration(), default="0s", show_default=True, help="Simulate this long before saving.")
 @click.option("--redact", is_flag=True, help=_REDACT)
 def save(target: Path, request: Request, redact: bool, until: Span, **options: Any) -> None:
-    """Save a live cluster (--live), or what the other sources hold at their beginning, or after --until, as FILE."""
+    """Save a live cluster (--live) or a simulation, at its start or after --until, to FILE."""
     request, settings = configured(request, **options)
     if request.live:
         if until:
-            raise UsageError("--until runs a simulation; a live cluster is saved as it is, so leave one of them out")
+            raise UsageError("--until is for simulations, --live saves the current state; remove one of them")
         from gpuconsole.cli.live import connected, look
 
         with connected(request, settings) as opened:
@@ -54,7 +54,7 @@ def save(target: Path, request: Request, redact: bool, until: Span, **options: A
         staged = source.found is None or source.staged or until > 0
         content = write(simulation, with_stories(history_of(simulation)), staged=staged)
     for gap in dict.fromkeys(gap.why for gap in snapshot.seen.gaps):
-        click.echo(clean(f"left out: {gap}"), err=True)
+        click.echo(clean(f"not saved: {gap}"), err=True)
     target.write_bytes(redacted(content) if redact else content)
     click.echo(f"{target}: {_summed_up(snapshot)}")
 

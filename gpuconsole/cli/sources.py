@@ -1,4 +1,4 @@
-"""From files to a simulation: manifests, a scenario, a saved Snapshot, or a bundled fixture by name."""
+"""Opens a simulation from manifests, a scenario, a saved snapshot, a live cluster or a bundled fixture."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,42 +46,42 @@ from gpuconsole.sim.scenario import Scenario, build, load_scenario, provisions_b
 from gpuconsole.sim.scenario_form import ScenarioError
 
 START: Time = parse_time(SCENARIO_START)
-"""When a simulation of plain manifests begins: a Monday morning, the same each time."""
+"""Start time of a simulation of plain manifests: always the same Monday morning."""
 
 
 class FindingsError(InputError):
-    """The input has errors; each is a line."""
+    """The input has errors, one per line."""
 
 
 class Opened(Struct, frozen=True, kw_only=True):
-    """A simulation that is ready to run, and what there is to say about it."""
+    """A simulation that is ready to run, with its status and notices."""
 
     simulation: Simulation
     about: Status
     notices: tuple[str, ...] = ()
     found: Snapshot | None = None
-    """A cluster that others run, or ran, before the simulation decided anything on it; None for one of its own."""
+    """A live or saved cluster before any simulated decision; None for a simulated cluster."""
     staged: bool = False
-    """It was saved from a simulation: its time is none of the clock on the wall."""
+    """It was saved from a simulation, so its time is not wall-clock time."""
     scenario: Scenario | None = None
-    """What the simulation was built from; None for a cluster that exists already."""
+    """The scenario of the simulation; None for a live or saved cluster."""
 
 
 def open_simulation(request: Request, settings: Config | None = None) -> Opened:
-    """Open what was asked for; `settings` say how fast a live cluster is read.
+    """Open the requested cluster; `settings` limit how fast a live cluster is read.
 
-    Raises UsageError, or FindingsError where the input cannot be used as it stands.
+    Raises UsageError, or FindingsError where the input has errors.
     """
     if not request.live and (request.context or request.kubeconfig or request.namespace):
-        raise UsageError("--context, --kubeconfig and --namespace name a live cluster; add --live")
+        raise UsageError("--context, --kubeconfig and --namespace need --live")
     asked = [bool(request.files), request.live, request.snapshot is not None]
     if sum(asked) > 1:
-        raise UsageError("name FILES, --live or --snapshot, not several of them")
+        raise UsageError("use only one of FILES, --live and --snapshot")
     if request.live:
         return _from_cluster(request, settings)
     if request.snapshot is not None:
         if request.nodes is not None or request.admit_all_namespaces:
-            raise UsageError("a Snapshot stays as it is: --nodes and --admit-all-namespaces are for FILES")
+            raise UsageError("--nodes and --admit-all-namespaces apply to FILES only, not to --snapshot")
         return _from_snapshot(request.snapshot, request)
     files = resolve(request.files or (DEFAULT,))
     scenario, loaded = _read(files, request, _prices(request))
@@ -93,7 +93,7 @@ def open_simulation(request: Request, settings: Config | None = None) -> Opened:
 
 
 def read_scenario(files: Sequence[str], request: Request) -> Scenario:
-    """Read files as one scenario, for the Kueue that was asked for; manifests alone are one without steps.
+    """Read files as one scenario, for the requested Kueue configuration; plain manifests have no steps.
 
     Raises FindingsError, and what `with_kueue` raises.
     """
@@ -102,13 +102,13 @@ def read_scenario(files: Sequence[str], request: Request) -> Scenario:
 
 
 def read_drill(files: Sequence[str], request: Request) -> tuple[Scenario, LineOf]:
-    """Read files as `read_scenario` does, and say on which lines the fields of the scenario stand."""
+    """Read files as `read_scenario` does; also returns the lines of the fields of the scenario."""
     scenario, loaded = _read(files, request, Prices())
     return scenario, loaded.lines[0] if loaded.lines else lambda path: 1
 
 
 def _prices(request: Request) -> Prices:
-    """The price table that was asked for. Raises SourceError."""
+    """The requested price table. Raises SourceError."""
     if request.prices is None:
         return Prices()
     try:
@@ -122,7 +122,7 @@ def _prices(request: Request) -> Prices:
 def catalogue_for(
     request: Request, scenarios: Sequence[Mapping[str, Any]], objects: Iterable[Object] = ()
 ) -> Catalogue:
-    """The instance-type catalogue: the one asked for, else the bundled one if a scenario or NodePool needs it.
+    """The instance-type catalogue: the requested one, else the bundled one if a scenario or NodePool needs it.
 
     Raises SourceError, or FindingsError with every wrong line.
     """
@@ -167,7 +167,7 @@ def _with_nodes(scenario: Scenario, file: Path) -> Scenario:
     """The scenario on the nodes of a file, instead of its own."""
     nodes = [thing for thing in _loaded([str(file)]).objects if isinstance(thing, Node)]
     if not nodes:
-        raise SourceError(str(file), "it has no Node")
+        raise SourceError(str(file), "it has no Node manifests")
     others = (thing for thing in scenario.objects if not isinstance(thing, Node))
     return replace(scenario, objects=(*others, *nodes))
 
@@ -184,9 +184,9 @@ def _loaded(files: Sequence[str], *, admit_all_namespaces: bool = False) -> Load
 def _opened(simulation: Simulation, scenario: Scenario, loaded: Loaded, request: Request) -> Opened:
     warnings = sum(finding.severity is Severity.WARNING for finding in loaded.findings)
     names = " ".join(request.files) or DEFAULT
-    notices = [f"{counted(warnings, 'warning')}; gpuconsole validate {names} shows them"] if warnings else []
+    notices = [f"{counted(warnings, 'warning')}; run gpuconsole validate {names} for details"] if warnings else []
     if not simulation.snapshot().nodes and isinstance(simulation.policy.capacity, FixedCapacity):
-        notices.append("there is no Node, and no quota to make nodes from: nothing can be placed")
+        notices.append("no Nodes, and no quota to make nodes from: no pod can be scheduled")
     if provisions_by_default(next(iter(loaded.scenario), {}), scenario.objects):
         notices.append(_about_provisioning(scenario, request))
     source = scenario.name or ", ".join(Path(file).name for file in request.files) or DEFAULT
@@ -195,16 +195,17 @@ def _opened(simulation: Simulation, scenario: Scenario, loaded: Loaded, request:
 
 
 def _about_provisioning(scenario: Scenario, request: Request) -> str:
-    """That Karpenter provisions nodes, although nothing but a NodePool says so."""
+    """The notice that Karpenter provisions nodes because there is a NodePool."""
     pools = counted(sum(isinstance(thing, NodePool) for thing in scenario.objects), "NodePool")
     known = request.catalogue
     catalogue = f"the instance-type catalogue {known.name};" if known else "the built-in instance-type catalogue;"
-    other = "" if known else " --catalogue names another one,"
-    return f"Karpenter provisions nodes for {pools}, of {catalogue}{other} engine.capacity of a scenario says otherwise"
+    other = "" if known else " --catalogue selects another one,"
+    override = "engine.capacity in a scenario overrides this"
+    return f"Karpenter provisions nodes for {pools} from {catalogue}{other} {override}"
 
 
 def _from_cluster(request: Request, settings: Config | None) -> Opened:
-    """Go on from what a live cluster shows now, and say what it may not show. Raises UsageError, ClusterError."""
+    """Simulate from the current state of a live cluster. Raises UsageError, ClusterError."""
     from gpuconsole.cli.live import connected, look
 
     with connected(request, settings) as opened:
@@ -217,7 +218,7 @@ def _from_cluster(request: Request, settings: Config | None) -> Opened:
 
 
 def _from_snapshot(file: Path, request: Request) -> Opened:
-    """Go on from a saved Snapshot, with the policy that it was saved with. Raises SourceError."""
+    """Simulate from a saved snapshot, with its saved policy. Raises SourceError."""
     saved, known = saved_in(file)
     policy = known or SimPolicy(prices=_prices(request), latencies=latencies.DEFAULT_LATENCIES)
     snapshot = ClusterState.from_file(as_told(saved, request)).freeze()
@@ -240,7 +241,7 @@ def _about_placement(placement: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> 
 
 
 def _selling(policy: SimPolicy, catalogue: Catalogue) -> SimPolicy:
-    """The policy with other machines for sale, if somebody buys some."""
+    """The policy with another instance-type catalogue, if it provisions nodes."""
     capacity = policy.capacity
     return (
         policy
@@ -250,7 +251,7 @@ def _selling(policy: SimPolicy, catalogue: Catalogue) -> SimPolicy:
 
 
 def status_of(simulation: Simulation, source: str) -> Status:
-    """What a console says of a simulation: its engines and their policy."""
+    """The status line of a simulation: its engines and their policy."""
     policy = simulation.policy
     texts = _about_placement(policy.placement)
     if policy.kueue is not None:

@@ -1,4 +1,4 @@
-"""Which workload is meant by the name that somebody typed: any name under which an answer shows it will do."""
+"""Finds the workload, job or pod of a typed name, which is any name that an answer shows."""
 
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
@@ -9,12 +9,12 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui.names import called
 
 CLOSE = 3
-"""So many names that are like an unknown one are offered."""
-_EMPTY = "without a name"
+"""Number of similar names that are suggested for an unknown one."""
+_EMPTY = "with an empty name"
 
 
 def subject_named(snapshot: Snapshot, name: str, told: Collection[str] = ()) -> str:
-    """The key of one of `told`, which need not be there any more; of a Workload; else of a job or a pod.
+    """The key of one of `told` (which may be deleted), of a Workload, or else of a job or pod.
 
     Raises UsageError.
     """
@@ -24,7 +24,7 @@ def subject_named(snapshot: Snapshot, name: str, told: Collection[str] = ()) -> 
 
 
 def whole_named(snapshot: Snapshot, name: str) -> str:
-    """The key of a Workload, or of the job or lone pod that none stands for; a pod means what it is part of.
+    """The key of a Workload, or of a job or pod without one; a pod resolves to its workload or job.
 
     Raises UsageError.
     """
@@ -35,7 +35,7 @@ def whole_named(snapshot: Snapshot, name: str) -> str:
     whole = outermost(snapshot.jobs.get, pod.job if pod is not None and pod.job else key)
     if whole in snapshot.workloads or whole in stand_ins(snapshot):
         return whole
-    raise UsageError(f"{whole} neither runs nor waits by itself: ask for a job that it makes")
+    raise UsageError(f"{whole} has no pods of its own; name a job that it creates")
 
 
 def _unqueued(snapshot: Snapshot, name: str) -> list[str]:
@@ -44,7 +44,7 @@ def _unqueued(snapshot: Snapshot, name: str) -> list[str]:
 
 
 def _workloads(snapshot: Snapshot, name: str) -> list[str]:
-    """The Workload of this key; else those of a job of this name, or called so, in any namespace where it has none."""
+    """The Workload of this key; else those of jobs of this name, in any namespace if none is given."""
     if name in snapshot.workloads:
         return [name]
     return [one.key for one in snapshot.workloads.all() if name in _names(one.key, one.owner)]
@@ -68,12 +68,12 @@ def _only(snapshot: Snapshot, name: str, found: list[str], what: str) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        raise UsageError(f"{name} is not one {what}: {', '.join(sorted(found)[:8])}; write one of them")
+        raise UsageError(f"{name} is ambiguous: {', '.join(sorted(found)[:8])}; use one of these names")
     near = _close(name, (called(key) for key in snapshot.workloads))
     raise UsageError(f"there is no {what} {name or _EMPTY}" + (f"; did you mean {', '.join(near)}?" if near else ""))
 
 
 def _close(name: str, names: Iterable[str]) -> list[str]:
-    """Names like it, the likest first; without a namespace it is held against their last part alone."""
+    """Similar names, closest first; a name without a namespace is compared with the last part only."""
     whole = {(_bare(one) if "/" not in name else one): one for one in names}
     return [whole[one] for one in get_close_matches(name[:120], whole, CLOSE, 0.75)]

@@ -1,4 +1,4 @@
-"""`gpuconsole validate`: what is wrong with manifests, all at once, with places and remedies."""
+"""`gpuconsole validate`: all problems of manifests, with places and remedies."""
 
 import sys
 from collections import Counter
@@ -16,16 +16,16 @@ from gpuconsole.model.text import clean
 
 @click.command()
 @click.argument("files", nargs=-1, required=True)
-@click.option("--strict", is_flag=True, help="What the API server would refuse is an error.")
+@click.option("--strict", is_flag=True, help="Report what the API server would reject as an error.")
 @click.option("--feature-gates", default="", metavar="A=true,B=false", help="Kueue's feature gates.")
-@click.option("--over", multiple=True, help="What is there already, and is updated: files as FILES. May be repeated.")
+@click.option("--over", multiple=True, help="Existing objects that FILES update. May be repeated.")
 @click.option(
     "--ignore",
     multiple=True,
     metavar="GLOB",
-    help="Leave out files whose path, name or folder matches, such as 'charts/*'. May be repeated.",
+    help="Skip files whose path, name or folder matches, such as 'charts/*'. May be repeated.",
 )
-@click.option("--defaults", is_flag=True, help="Print Kueue's objects as they would be stored; findings go to stderr.")
+@click.option("--defaults", is_flag=True, help="Print Kueue objects with defaults as stored; findings go to stderr.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(
     files: tuple[str, ...],
@@ -38,8 +38,8 @@ def command(
 ) -> int:
     """Check manifests.
 
-    FILES are YAML, JSON, text with YAML blocks, folders, or names of bundled fixtures; - is stdin. What in a folder is
-    no Kubernetes manifest (values and templates of Helm charts, Kustomize's patches) is ignored, and named in one line.
+    FILES are YAML, JSON, text with YAML blocks, folders, or names of bundled fixtures; - is stdin. Files in a folder
+    that are not Kubernetes manifests (Helm values and templates, Kustomize patches) are ignored and listed in one line.
     The exit status is 1 if there are errors.
     """
     loaded = load(
@@ -52,7 +52,7 @@ def command(
         ignore=ignore,
     )
     if loaded.scenario:
-        # Imported only here: most manifests are none, and the simulation is half of what this command would load.
+        # Imported only here: few manifests are scenarios, and the simulator doubles the import time.
         from gpuconsole.cli.scenarios import with_scenarios
 
         loaded = with_scenarios(loaded)
@@ -73,14 +73,14 @@ def command(
 def _gates(text: str) -> Mapping[str, bool]:
     if not text:
         return {}
-    # Imported only here: who names no gates needs no engine.
+    # Imported only here: the engine is needed only for feature gates.
     from gpuconsole.cli.gates import gates_of
 
     return gates_of(text)
 
 
 def _print_stored(loaded: Loaded, output: str) -> None:
-    """The objects as a List in JSON, or as YAML documents; what is wrong goes to stderr."""
+    """Print the objects as a JSON List or YAML documents; findings go to stderr."""
     for line in map(as_line, loaded.findings):
         click.echo(line, err=True)
     if output == "json":
@@ -94,10 +94,10 @@ def _summary(loaded: Loaded) -> list[str]:
     kinds = Counter(type(thing).__name__ for thing in loaded.objects)
     if loaded.configurations:
         kinds["Configuration"] = len(loaded.configurations)
-    lines = [_named("read", kinds) if kinds else "read nothing that is simulated"]
+    lines = [_named("read", kinds) if kinds else "no simulated objects"]
     lines += [f"scenario: {clean(origin)}" for origin in loaded.origins]
     if loaded.known_unsimulated:
-        lines.append(_named("known, not simulated yet", loaded.known_unsimulated))
+        lines.append(_named("known, not simulated", loaded.known_unsimulated))
     if loaded.unknown:
         lines.append(_named("unknown", loaded.unknown))
     found = [counted(_count(loaded.findings, severity), severity) for severity in Severity]

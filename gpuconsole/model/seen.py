@@ -35,7 +35,7 @@ class Unseen(Struct, frozen=True, kw_only=True):
     resource: str
     """`workloads.kueue.x-k8s.io`"""
     why: str
-    """`may not list workloads.kueue.x-k8s.io in the whole cluster`"""
+    """`cannot list workloads.kueue.x-k8s.io at the cluster scope`"""
     namespaces: tuple[str, ...] = ()
     """Where its objects are seen all the same."""
     partly: bool = False

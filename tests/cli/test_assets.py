@@ -12,5 +12,5 @@ def test_the_bundled_folders_are_found(name: str) -> None:
 
 
 def test_a_folder_that_is_missing_is_an_error_with_a_next_step() -> None:
-    with pytest.raises(ConsoleError, match="install gpuconsole again"):
+    with pytest.raises(ConsoleError, match="reinstall gpuconsole"):
         assets.folder("nothing")

@@ -57,8 +57,8 @@ def test_pools_are_told_at_the_end(gpuconsole: Line, scenario: Path, tmp_path: P
     file.write_text(CATALOGUE)
     result = gpuconsole("simulate", str(scenario), "--catalogue", str(file), "--until", "61s")
     assert result.out.splitlines()[:2] == [
-        "POOL  BY         NODES  GPUS  SPOT  LAUNCHED  GONE  INTERRUPTED  USD/H  IDLE USD/H  USD",
-        "gpu   karpenter      1  1/1      0         1     0            0  60.00  0.00        1.00",
+        "POOL  AUTOSCALER  NODES  GPUS  SPOT  LAUNCHED  REMOVED  INTERRUPTED  USD/H  IDLE USD/H  USD",
+        "gpu   karpenter       1  1/1      0         1        0            0  60.00  0.00        1.00",
     ]
     told = json.loads(
         gpuconsole("simulate", str(scenario), "--catalogue", str(file), "--until", "61s", "-o", "json").out
@@ -91,8 +91,8 @@ metadata: {name: p}
 spec: {containers: [{name: main, image: i, resources: {limits: {nvidia.com/gpu: "1"}}}]}
 """
 PROVISIONS = (
-    "gpuconsole: Karpenter provisions nodes for 1 NodePool, of the built-in instance-type catalogue;"
-    " --catalogue names another one, engine.capacity of a scenario says otherwise"
+    "gpuconsole: Karpenter provisions nodes for 1 NodePool from the built-in instance-type catalogue;"
+    " --catalogue selects another one, engine.capacity in a scenario overrides this"
 )
 
 
@@ -113,8 +113,8 @@ def test_a_scenario_without_capacity_provisions_for_its_node_pools_with_the_cata
     capacity = opened.simulation.policy.capacity
     assert isinstance(capacity, KarpenterPolicy)
     assert set(capacity.catalogue.types) == {"dear.1"}
-    named = "Karpenter provisions nodes for 1 NodePool, of the instance-type catalogue sold.yaml;"
-    assert opened.notices == (f"{named} engine.capacity of a scenario says otherwise",)
+    named = "Karpenter provisions nodes for 1 NodePool from the instance-type catalogue sold.yaml;"
+    assert opened.notices == (f"{named} engine.capacity in a scenario overrides this",)
 
 
 def test_a_scenario_that_says_capacity_is_taken_at_its_word(tmp_path: Path) -> None:

@@ -92,17 +92,17 @@ def test_help_is_there_even_if_the_settings_are_wrong(gpuconsole: Line, monkeypa
         pytest.param(["fly"], "No such command 'fly'.", id="an unknown command"),
         pytest.param(["simulate", "--until", "soon"], "'soon' is no duration; write it as 90s", id="a wrong duration"),
         pytest.param(["simulate", "--until", "99999999h"], "292 years are the most", id="too long a duration"),
-        pytest.param(["simulate", "nowhere.yaml"], "nowhere.yaml: there is no such file, folder or", id="no file"),
-        pytest.param(["validate", "nowhere.yaml"], "nowhere.yaml: there is no such file, folder or", id="no manifest"),
+        pytest.param(["simulate", "nowhere.yaml"], "nowhere.yaml: no such file, folder or", id="no file"),
+        pytest.param(["validate", "nowhere.yaml"], "nowhere.yaml: no such file, folder or", id="no manifest"),
         pytest.param(
             ["slots", "--live", "--kubeconfig", "no"], "there is no kubeconfig no; name one", id="no kubeconfig"
         ),
-        pytest.param(["slots", "--context", "x"], "name a live cluster; add --live", id="a context that nobody reads"),
-        pytest.param(["simulate", "--live", "x"], "name FILES, --live or --snapshot, not several", id="two sources"),
+        pytest.param(["slots", "--context", "x"], "--namespace need --live", id="a context that nobody reads"),
+        pytest.param(["simulate", "--live", "x"], "use only one of FILES, --live and --snapshot", id="two sources"),
         pytest.param(["run"], "the console needs a terminal", id="a console without a terminal"),
         pytest.param([], "the console needs a terminal", id="nothing, without a terminal"),
         pytest.param(["validate"], "Missing argument 'FILES...'.", id="nothing to validate"),
-        pytest.param(["drill", "play", "gang"], "a drill is played on a terminal", id="a drill without a terminal"),
+        pytest.param(["drill", "play", "gang"], "`gpuconsole drill play` needs a terminal", id="a drill without a terminal"),
         pytest.param(["drill"], "Missing command.", id="nothing to do with drills"),
     ],
 )
@@ -161,14 +161,14 @@ def test_a_scenario_is_validated_with_all_that_is_in_it(gpuconsole: Line, tmp_pa
     assert result.status == 1
     assert result.lines == [
         f"{scenario}:6: error: steps[1].advanceSeconds: -1 is before the last step; time goes on",
-        "read nothing that is simulated",
+        "no simulated objects",
         f"scenario: {scenario}",
         "1 error, 0 warnings, 0 notes",
     ]
     scenario.write_text(scenario.read_text().replace("-1", "1"))
     result = gpuconsole("validate", scenario)
     assert result.status == 1
-    assert result.lines[0].startswith(f"{scenario}:5: error: steps[0].expect[0]: 'admited' is no key of expect; ")
+    assert result.lines[0].startswith(f"{scenario}:5: error: steps[0].expect[0]: 'admited' is not a key of expect; ")
     assert result.lines[1:] == ["read: 1 Node", f"scenario: {scenario}", "1 error, 0 warnings, 0 notes"]
 
 
@@ -251,7 +251,7 @@ def test_what_a_scenario_could_not_do_is_said_on_stderr(gpuconsole: Line, tmp_pa
     result = gpuconsole("simulate", scenario, "-o", "jsonl", "--type", "finished")
     assert (result.status, result.out) == (0, "")
     assert result.err.splitlines() == [
-        "gpuconsole: there is no Node, and no quota to make nodes from: nothing can be placed",
+        "gpuconsole: no Nodes, and no quota to make nodes from: no pod can be scheduled",
         "gpuconsole: +1m refused Finish: there is no unfinished workload, job or pod default/nothere",
     ]
 
@@ -259,7 +259,7 @@ def test_what_a_scenario_could_not_do_is_said_on_stderr(gpuconsole: Line, tmp_pa
 def test_warnings_of_the_input_are_counted_on_stderr(gpuconsole: Line, manifests: Path) -> None:
     manifests.write_text(manifests.read_text().replace("  namespaceSelector: {}\n", ""))
     result = gpuconsole("simulate", manifests, "--type", "admitted", "-o", "jsonl")
-    assert (result.out, result.err) == ("", f"gpuconsole: 1 warning; gpuconsole validate {manifests} shows them\n")
+    assert (result.out, result.err) == ("", f"gpuconsole: 1 warning; run gpuconsole validate {manifests} for details\n")
     opened = gpuconsole("simulate", manifests, "--type", "admitted", "-o", "jsonl", "--admit-all-namespaces")
     assert (len(opened.lines), opened.err) == (1, "")
 
@@ -322,7 +322,8 @@ def test_nodes_can_be_given_apart(gpuconsole: Line, manifests: Path, tmp_path: P
     )
     result = gpuconsole("simulate", manifests, "--nodes", nodes, "-o", "jsonl", "--type", "pod-bound")
     assert [json.loads(line)["node"] for line in result.lines] == ["big-one"]
-    assert gpuconsole("simulate", manifests, "--nodes", manifests).err == f"gpuconsole: {manifests}: it has no Node\n"
+    refused = gpuconsole("simulate", manifests, "--nodes", manifests)
+    assert refused.err == f"gpuconsole: {manifests}: it has no Node manifests\n"
 
 
 def test_made_nodes_have_the_gpus_that_were_asked_for(gpuconsole: Line, manifests: Path) -> None:
@@ -337,22 +338,22 @@ def test_a_saved_snapshot_goes_on_where_it_was_left(gpuconsole: Line, manifests:
     assert [(event["t"], event["type"]) for event in events] == [("2026-01-05T09:30:00Z", "finished")]
 
 
-SAVES = "`gpuconsole snapshot save` writes one; manifests and scenarios are opened without --snapshot"
-ANEW = "`gpuconsole snapshot save` saves the cluster anew"
+SAVES = "create one with `gpuconsole snapshot save`; open manifests and scenarios without --snapshot"
+ANEW = "save the cluster again with `gpuconsole snapshot save`"
 
 
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("", f"it is no Snapshot: Input data was truncated; {SAVES}"),
-        ("{", f"it is no Snapshot: Input data was truncated; {SAVES}"),
-        ("[1, 2]", f"it is no Snapshot, but a list of 2 values; {SAVES}"),
-        ("7", f"it is no Snapshot, but a number; {SAVES}"),
-        ('"now"', f"it is no Snapshot, but a text; {SAVES}"),
-        ("{}", f"it is no Snapshot, which has `time` and `objects`: this has nothing; {SAVES}"),
+        ("", f"not a snapshot: Input data was truncated; {SAVES}"),
+        ("{", f"not a snapshot: Input data was truncated; {SAVES}"),
+        ("[1, 2]", f"not a snapshot, but a list of 2 values; {SAVES}"),
+        ("7", f"not a snapshot, but a number; {SAVES}"),
+        ('"now"', f"not a snapshot, but a string; {SAVES}"),
+        ("{}", f"not a snapshot: `time` and `objects` are required, found nothing; {SAVES}"),
         (
             '{"apiVersion": "v1", "kind": "List", "items": [], "a": 1, "b\\u001b": 2, "c": 3}',
-            "it is no Snapshot, which has `time` and `objects`: this has apiVersion, kind, items, a, b\ufffd"
+            "not a snapshot: `time` and `objects` are required, found apiVersion, kind, items, a, b\ufffd"
             f" and 1 more; {SAVES}",
         ),
         ('{"time": "now", "objects": [], "recent": []}', f"time: expected `int`, got `str`; {ANEW}"),
@@ -386,8 +387,8 @@ def test_a_manifest_in_the_place_of_a_snapshot_is_said_where_to_go(gpuconsole: L
     result = gpuconsole("slots", "--snapshot", manifests)
     assert result.status == 2
     assert result.err == (
-        f"gpuconsole: {manifests}: it is no Snapshot: JSON is malformed: invalid character (byte 1); "
-        "`gpuconsole snapshot save` writes one; manifests and scenarios are opened without --snapshot\n"
+        f"gpuconsole: {manifests}: not a snapshot: JSON is malformed: invalid character (byte 1); "
+        "create one with `gpuconsole snapshot save`; open manifests and scenarios without --snapshot\n"
     )
 
 
@@ -448,7 +449,7 @@ def test_a_snapshot_takes_no_other_nodes(gpuconsole: Line, manifests: Path, tmp_
     saved = tmp_path / "snapshot.json"
     gpuconsole("simulate", manifests, "--until", "1m", "--save", saved)
     result = gpuconsole("simulate", "--snapshot", saved, "--nodes", manifests)
-    assert (result.status, "a Snapshot stays as it is" in result.err) == (2, True)
+    assert (result.status, "apply to FILES only, not to --snapshot" in result.err) == (2, True)
 
 
 def test_lost_work_is_priced_by_the_table_that_was_asked_for(gpuconsole: Line, tmp_path: Path) -> None:
@@ -515,8 +516,8 @@ steps:
     withn: 5s
 """
 NO_KEYS = (
-    "{file}:6: error: steps[0].expect[0]: 'admited' is no key of expect; did you mean 'admitted'?",
-    "{file}:8: error: steps[0].expect[1]: 'withn' is no key of expect; admitted, pending,",
+    "{file}:6: error: steps[0].expect[0]: 'admited' is not a key of expect; did you mean 'admitted'?",
+    "{file}:8: error: steps[0].expect[1]: 'withn' is not a key of expect; use one of admitted, pending,",
 )
 
 
@@ -542,5 +543,5 @@ def test_an_unknown_key_of_a_bare_scenario_is_an_error_with_file_and_line(gpucon
     assert [json.loads(line).get("error") for line in result.lines] == [
         None,
         f"{file}:3: steps[2]: unknown key 'creat'; did you mean 'create'?; "
-        f"{file}:3: steps[0].expect[0]: 'admited' is no key of expect; did you mean 'admitted'?",
+        f"{file}:3: steps[0].expect[0]: 'admited' is not a key of expect; did you mean 'admitted'?",
     ]

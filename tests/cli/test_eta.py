@@ -56,7 +56,7 @@ spec:
         spec: {restartPolicy: Never, containers: [{name: c, image: i, resources: {requests: {nvidia.com/gpu: 4}}}]}
 """
 
-TOO_MUCH = "never asks for 8 GPUs, and cq could never have more than 4 GPUs of a100."
+TOO_MUCH = "never requests 8 GPUs; the maximum capacity of cq is 4 GPUs of a100."
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ resources:
     outputs: {nvidia.com/total-gpumem: "1"}
 """
 ASSUMED = (
-    "gpuconsole: no Kueue Configuration is given; nvidia.com/gpucores and nvidia.com/gpumem count as Kueue "
+    "gpuconsole: no Kueue Configuration given; nvidia.com/gpucores and nvidia.com/gpumem are transformed as Kueue "
     "documents it for HAMi (multiplied by nvidia.com/gpu)"
 )
 

@@ -58,8 +58,8 @@ def test_a_configuration_among_the_files_is_taken(gpuconsole: Line, cluster: Pat
     twice = simulate(gpuconsole, cluster, beside, wrote(tmp_path, HEAD, "usual.yaml"))
     assert twice.status == 2
     assert twice.err == (
-        f"gpuconsole: there are 2 Configurations of Kueue ({beside}:1, {tmp_path}/usual.yaml:1); "
-        "name one by --kueue-config\n"
+        f"gpuconsole: found 2 Kueue Configurations ({beside}:1, {tmp_path}/usual.yaml:1); "
+        "choose one with --kueue-config\n"
     )
 
 
@@ -98,7 +98,7 @@ def test_without_kueue_there_is_nothing_to_configure(gpuconsole: Line, tmp_path:
     scenario = wrote(tmp_path, "objects: []\nengine: {admission: none}\n", "scenario.yaml")
     result = simulate(gpuconsole, scenario, "--kueue-config", wrote(tmp_path, HEAD))
     assert result.status == 2
-    assert "engine.admission is none in this scenario" in result.err
+    assert "engine.admission of this scenario is none" in result.err
 
 
 def test_a_drill_runs_with_the_kueue_that_it_names_or_is_given(gpuconsole: Line, cluster: Path, tmp_path: Path) -> None:

@@ -20,12 +20,12 @@ RECLAIMED = ("org-cohort", "--until", "2h")
 
 def test_preemptions_for_people(gpuconsole: Line) -> None:
     assert gpuconsole("preemptions", *RECLAIMED).lines == [
-        "1 preemption: 6.0 GPU-hours lost, 13.26 $",
+        "1 preemption: 6.0 GPU-hours lost, $13.26",
         "",
-        "WHEN                  VICTIM         GPUS  BY               RULE               PRIORITY  LOST GPU-H  COST $"
-        "  FREED AFTER  NTH",
+        "WHEN                  VICTIM         GPUS  PREEMPTOR        RULE               PRIORITY  LOST GPU-H  COST $"
+        "  RELEASED AFTER  TIMES",
         "2026-01-05T09:20:00Z  research/rlhf     6  prod/serve-more  reclaim in cohort  0, 0      6.0         13.26 "
-        "  1s           1",
+        "  1s              1",
         "",
         "RULE               TIMES  LOST GPU-H  COST $",
         "reclaim in cohort      1  6.0         13.26",
@@ -33,30 +33,30 @@ def test_preemptions_for_people(gpuconsole: Line) -> None:
         "VICTIM         TIMES  LOST GPU-H  COST $",
         "research/rlhf      1  6.0         13.26",
         "",
-        "FOR WHOM         TIMES  LOST GPU-H  COST $",
+        "PREEMPTOR        TIMES  LOST GPU-H  COST $",
         "prod/serve-more      1  6.0         13.26",
         "",
-        "QUEUE THAT LOSES  TIMES  LOST GPU-H  COST $",
-        "cq-research           1  6.0         13.26",
+        "VICTIM QUEUE  TIMES  LOST GPU-H  COST $",
+        "cq-research       1  6.0         13.26",
         "",
-        "QUEUE THAT GAINS  TIMES  LOST GPU-H  COST $",
-        "cq-prod               1  6.0         13.26",
+        "PREEMPTOR QUEUE  TIMES  LOST GPU-H  COST $",
+        "cq-prod              1  6.0         13.26",
     ]
 
 
 def test_of_one_workload_it_is_told_who_else_was_considered(gpuconsole: Line) -> None:
     assert gpuconsole("preemptions", "research/rlhf", *RECLAIMED).lines == [
-        "1 preemption: 6.0 GPU-hours lost, 13.26 $",
+        "1 preemption: 6.0 GPU-hours lost, $13.26",
         "",
         "2026-01-05T09:20:00Z  research/rlhf (/org-cohort/cq-research, priority 0, 6 GPUs)",
-        "  made room for prod/serve-more (/org-cohort/cq-prod, priority 0): reclaim in cohort",
-        "  lost 6.0 GPU-hours, 13.26 $; quota released after 1s; prod/serve-more was admitted at 2026-01-05T09:20:01Z",
-        "  considered, in order (share ~166 ‰ ← 0 ‰):",
-        "     WORKLOAD         QUEUE        PRIORITY  WHAT BECAME OF IT",
+        "  preempted by prod/serve-more (/org-cohort/cq-prod, priority 0): reclaim in cohort",
+        "  lost 6.0 GPU-hours, $13.26; quota released after 1s; prod/serve-more was admitted at 2026-01-05T09:20:01Z",
+        "  candidates, in preemption order (share ~166 ‰ ← 0 ‰):",
+        "     WORKLOAD         QUEUE        PRIORITY  OUTCOME",
         "     research/rlhf    cq-research         0  evicted",
-        "     research/embed   cq-research         0  not needed: there was room before its turn came",
-        "     research/llm-ft  cq-research         0  not needed: there was room before its turn came",
-        "     prod/serve       cq-prod             0  no candidate: the policy wants a lower priority",
+        "     research/embed   cq-research         0  skipped: enough capacity without it",
+        "     research/llm-ft  cq-research         0  skipped: enough capacity without it",
+        "     prod/serve       cq-prod             0  not a candidate: the policy requires a lower priority",
     ]
 
 
@@ -77,7 +77,7 @@ def test_preemptions_for_programs(gpuconsole: Line) -> None:
 
 
 def test_a_cluster_in_which_nobody_was_preempted(gpuconsole: Line) -> None:
-    assert gpuconsole("preemptions", "org-cohort").lines == ["nobody was preempted"]
+    assert gpuconsole("preemptions", "org-cohort").lines == ["no preemptions"]
 
 
 def test_a_name_that_nobody_knows_is_an_error(gpuconsole: Line) -> None:
@@ -113,9 +113,9 @@ def test_what_was_recorded_outlives_the_cluster(gpuconsole: Line) -> None:
     result = gpuconsole("preemptions", "r/a", "--history")
     assert result.lines[3:7] == [
         "2026-03-01T12:00:00Z  r/a (priority 0, 2 GPUs)",
-        "  made room for p/b (priority 0): priority in the queue",
-        "  lost 0.0 GPU-hours, 0.00 $; quota released after 1m; p/b has no place yet",
-        "  considered, in order (share 100 ‰ ← 0 ‰):",
+        "  preempted by p/b (priority 0): priority in the queue",
+        "  lost 0.0 GPU-hours, $0.00; quota released after 1m; p/b is still unscheduled",
+        "  candidates, in preemption order (share 100 ‰ ← 0 ‰):",
     ]
     document = json.loads(gpuconsole("preemptions", "--history", "-o", "json").out)
     assert (document["source"], document["mode"], document["time"]) == ("gpu-east", "recorded", "2026-03-01T12:01:00Z")
@@ -137,14 +137,14 @@ def test_what_was_not_seen_while_it_was_recorded_is_said_of_the_recording(gpucon
     """The rights came later; who was preempted before is in nobody's record."""
     opening = Opening(version="0.1.0", mode="LIVE", source="gpu-east")
     recorder = Recorder(tmp_path / "state" / "history.db", opening, wall=lambda: 0)
-    events = Unseen(table="recent", resource="events", why="may not list events in the whole cluster")
-    recorder.saw(Seen(gaps=(events, Unseen(table="nodes", resource="nodes", why="may not list nodes"))))
+    events = Unseen(table="recent", resource="events", why="cannot list events at the cluster scope")
+    recorder.saw(Seen(gaps=(events, Unseen(table="nodes", resource="nodes", why="cannot list nodes"))))
     recorder.saw(EVERYTHING)
     recorder.record([Happened(time=MINUTE, what=What.PREEMPTED, workload="r/a", by="p/b", reason="InClusterQueue")])
     recorder.close()
-    left_open = "whether others were preempted: may not list events in the whole cluster"
+    left_open = "other preemptions: cannot list events at the cluster scope"
     assert json.loads(gpuconsole("preemptions", "--history", "-o", "json").out)["unknown"] == [left_open]
-    assert gpuconsole("preemptions", "--history").lines[-1] == f"not known: {left_open}"
+    assert gpuconsole("preemptions", "--history").lines[-1] == f"unknown: {left_open}"
 
 
 def test_what_nobody_knows_to_be_lost_is_told_as_unknown(gpuconsole: Line, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_what_nobody_knows_to_be_lost_is_told_as_unknown(gpuconsole: Line, tmp_p
     recorder.close()
 
     lines = gpuconsole("preemptions", "--history").lines
-    assert lines[0] == "2 preemptions: at least 2.0 GPU-hours lost, at least 4.00 $"
+    assert lines[0] == "2 preemptions: at least 2.0 GPU-hours lost, at least $4.00"
     assert lines[4].split()[-4:] == ["–", "–", "–", "1"]
     assert [line.split() for line in lines if line.startswith(("r/a ", "r/c "))] == [
         ["r/a", "1", "2.0", "4.00"],
@@ -173,9 +173,7 @@ def test_what_nobody_knows_to_be_lost_is_told_as_unknown(gpuconsole: Line, tmp_p
     ]
     alone = gpuconsole("preemptions", "r/c", "--history").lines
     assert alone[0] == "1 preemption: unknown GPU-hours lost, cost unknown"
-    assert alone[5].startswith(
-        "  lost an unknown amount of work, done before anybody looked; quota release time unknown; "
-    )
+    assert alone[5].startswith("  lost unknown GPU-hours (it ran before it was observed); quota release time unknown; ")
     answer = json.loads(gpuconsole("preemptions", "--history", "-o", "json").out)["answer"]
     assert [(one["victim"], one["lost_gpu_hours"], one["cost"]) for one in answer["preemptions"]] == [
         ("r/c", None, None),
@@ -192,12 +190,12 @@ def test_what_nobody_knows_to_be_lost_is_told_as_unknown(gpuconsole: Line, tmp_p
 @pytest.mark.usefixtures("recorded")
 def test_candidates_that_the_engine_reconstructed_are_said_to_be_so(gpuconsole: Line) -> None:
     assert gpuconsole("preemptions", "r/b", "--history").lines[6:] == [
-        "  considered, in order (share 100 ‰ ← 0 ‰; reconstructed by our engine on the state at 2026-03-01T12:00:00Z):",
-        "     WORKLOAD  QUEUE  PRIORITY  WHAT BECAME OF IT",
+        "  candidates, in preemption order (share 100 ‰ ← 0 ‰; reconstructed from the state at 2026-03-01T12:00:00Z):",
+        "     WORKLOAD  QUEUE  PRIORITY  OUTCOME",
         "     r/a       cq-a          1  evicted",
     ]
     assert gpuconsole("preemptions", "r/c", "--history").lines[6:] == [
-        "  our engine, on the state at 2026-03-01T12:00:00Z, would not have chosen it: who was considered is unknown",
+        "  not reproduced from the state at 2026-03-01T12:00:00Z: the candidates are unknown",
     ]
     document = json.loads(gpuconsole("preemptions", "--history", "-o", "json").out)
     told = {one["victim"]: (one["choice_as_of"], one["choice"]) for one in document["answer"]["preemptions"]}
@@ -211,12 +209,12 @@ def test_candidates_that_the_engine_reconstructed_are_said_to_be_so(gpuconsole: 
 
 def test_without_a_history_there_is_nothing_to_show(gpuconsole: Line) -> None:
     result = gpuconsole("preemptions", "--history")
-    assert result.err == "gpuconsole: no session is recorded yet; the console keeps a history while it runs\n"
+    assert result.err == "gpuconsole: no session has been recorded; the console records its history while it runs\n"
 
 
 def test_a_history_and_a_cluster_are_not_asked_together(gpuconsole: Line) -> None:
     result = gpuconsole("preemptions", "default", "--history")
-    assert result.err == "gpuconsole: --history reads what was recorded; it takes no cluster\n"
+    assert result.err == "gpuconsole: --history reads the recorded session; omit FILES, --live and --snapshot\n"
 
 
 def test_a_name_alone_will_do_where_a_cluster_is_given(gpuconsole: Line) -> None:
@@ -248,12 +246,12 @@ def test_what_the_pods_of_a_job_lost_belongs_to_it_where_no_workload_stands_for_
     ]
     assert queues == [[("research", 5)], [("product", 4), ("research", 1)]]
     assert gpuconsole("preemptions", "deadline", *cluster).lines == [
-        "1 preemption: 0.7 GPU-hours lost, 1.33 $",
+        "1 preemption: 0.7 GPU-hours lost, $1.33",
         "1 preemptor still unscheduled",
         "",
         "2026-01-05T08:20:00Z  default/sweep-worker-1 (research, priority 0, 1 GPU)",
-        "  made room for default/deadline-worker-0 (research, priority 1000): priority in the queue",
-        "  lost 0.7 GPU-hours, 1.33 $; quota not released yet; default/deadline-worker-0 has no place yet",
+        "  preempted by default/deadline-worker-0 (research, priority 1000): priority in the queue",
+        "  lost 0.7 GPU-hours, $1.33; quota not released yet; default/deadline-worker-0 is still unscheduled",
     ]
 
 
@@ -277,4 +275,4 @@ def test_what_is_older_than_all_that_is_kept_is_said_to_be_unknown(gpuconsole: L
     gpuconsole("simulate", "default", "--until", "2h", "--save", file)
     answer = gpuconsole("preemptions", "--snapshot", file)
     (said,) = [line for line in answer.lines if "nothing older than 20" in line]
-    assert "whether others were preempted" in said
+    assert "other preemptions" in said

@@ -47,7 +47,7 @@ def test_a_simulation_is_saved_as_it_is_after_a_while(gpuconsole: Line, tmp_path
     both = gpuconsole("snapshot", "save", tmp_path / "x", "--live", "--until", "1h")
     assert (both.status, both.err) == (
         2,
-        "gpuconsole: --until runs a simulation; a live cluster is saved as it is, so leave one of them out\n",
+        "gpuconsole: --until is for simulations, --live saves the current state; remove one of them\n",
     )
 
 
@@ -69,7 +69,7 @@ def test_a_live_cluster_is_saved_with_what_was_left_out(gpuconsole: Line, tmp_pa
         api.close()
     assert (result.status, result.err) == (
         0,
-        "left out: may not list clusterqueues.kueue.x-k8s.io in the whole cluster\n",
+        "not saved: cannot list clusterqueues.kueue.x-k8s.io at the cluster scope\n",
     )
     saved = decode((tmp_path / "live.json").read_bytes())
     assert [thing.name for thing in saved.objects if isinstance(thing, Node)] == ["acme-1"]
@@ -105,7 +105,7 @@ def test_a_file_that_is_not_utf_8_is_an_error_with_its_place(gpuconsole: Line, t
     for command in (["shares"], ["simulate"], ["why", "team/job"], ["forecast"]):
         result = gpuconsole(*command, "--snapshot", file)
         assert (result.status, result.out) == (2, "")
-        assert result.err.startswith(f"gpuconsole: {file}:{line}: it is not UTF-8: byte 0xff at position {at}; ")
+        assert result.err.startswith(f"gpuconsole: {file}:{line}: not valid UTF-8: byte 0xff at position {at}; ")
 
 
 def test_a_policy_that_is_not_utf_8_is_an_error(gpuconsole: Line, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_wrong_value_before_broken_json_is_an_error(gpuconsole: Line, tmp_path
     file.write_text("9999999\n]")
     result = gpuconsole("risk", "--snapshot", file)
     assert (result.status, result.out) == (2, "")
-    assert result.err.startswith(f"gpuconsole: {file}: it is no Snapshot")
+    assert result.err.startswith(f"gpuconsole: {file}: not a snapshot")
 
 
 def test_more_volcano_tasks_than_pod_sets_are_an_error(gpuconsole: Line, tmp_path: Path) -> None:

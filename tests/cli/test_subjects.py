@@ -60,7 +60,7 @@ def test_a_pod_means_the_whole_that_it_is_part_of(name: str, whole: str) -> None
 
 def test_what_only_makes_jobs_neither_runs_nor_waits() -> None:
     nightly = Job(kind="CronJob", name="nightly", namespace="prod", rules=CronRules(schedule="0 2 * * *"))
-    with pytest.raises(UsageError, match="CronJob/prod/nightly neither runs nor waits by itself"):
+    with pytest.raises(UsageError, match="CronJob/prod/nightly has no pods of its own"):
         whole_named(world([nightly]), "nightly")
 
 
@@ -69,12 +69,11 @@ def test_what_only_makes_jobs_neither_runs_nor_waits() -> None:
     [
         (
             "rlhf",
-            "rlhf is not one workload, job or pod: prod/pytorchjob-rlhf-1a2b3, research/job-rlhf-04066;"
-            " write one of them",
+            "rlhf is ambiguous: prod/pytorchjob-rlhf-1a2b3, research/job-rlhf-04066; use one of these names",
         ),
         ("research/rlhv", "there is no workload, job or pod research/rlhv; did you mean research/rlhf?"),
         ("lonee", "there is no workload, job or pod lonee; did you mean prod/lone?"),
-        ("", "there is no workload, job or pod without a name"),
+        ("", "there is no workload, job or pod with an empty name"),
     ],
 )
 def test_a_name_that_means_nobody_or_several_is_refused(snapshot: Snapshot, name: str, text: str) -> None:

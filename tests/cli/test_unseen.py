@@ -181,7 +181,7 @@ def test_an_answer_says_nothing_that_rests_on_what_may_not_be_listed(
     status, document = answer(gpuconsole, *words, "--snapshot", file)
     assert (status, document["answer"], document["unknown"], document["assumed"]) == (2, None, [why], [why])
     said = gpuconsole(*words, "--snapshot", file)
-    assert (said.status, said.lines) == (2, ["nothing can be said", f"not known: {why}"])
+    assert (said.status, said.lines) == (2, ["not enough data for an answer", f"unknown: {why}"])
 
 
 @pytest.mark.parametrize("words", RESTS, ids=lambda words: words[0])
@@ -219,12 +219,12 @@ def test_a_workload_that_nobody_judged_is_not_said_to_get_in(gpuconsole: Line, f
     status, document = answer(gpuconsole, "why", "a/a-32", "--snapshot", file)
     found = document["answer"]
     assert (status, found["code"], found["considered"], found["would_unblock"]) == (0, "quota", [], None)
-    assert document["unknown"] == [f"what the engine decides: {why}"]
+    assert document["unknown"] == [f"the engine's decision: {why}"]
     why = without(file, *WORKLOADS)
     _, document = answer(gpuconsole, "why", "a/a-32", "--snapshot", file)
     assert (document["answer"]["code"], document["answer"]["headline"]) == (
         "unseen",
-        f"Why it waits is not known: {why}.",
+        f"Pending; the reason is unknown: {why}.",
     )
 
 
@@ -243,8 +243,8 @@ def test_a_what_if_without_nodes_has_no_numbers_of_them(gpuconsole: Line, file: 
 
 
 def test_futures_of_what_others_run_say_which_run_times_they_assume(gpuconsole: Line, file: Path) -> None:
-    long = "work lasts 1h from its start where nothing says how long, twice that if it runs longer"
-    told, latencies = f"{long}: nothing of the past is asked", latency_assumption(DEFAULT_LATENCIES)
+    long = "a workload without a known duration runs 1h, twice that if it already ran longer"
+    told, latencies = f"run times are not estimated from history: {long}", latency_assumption(DEFAULT_LATENCIES)
     [queues] = in_sentences(QueueAssumptions(inadmissible=2))
     for words in (("whatif", "-f", "change.yaml"), ("plan", "-f", "wanted.yaml")):
         assert answer(gpuconsole, *words, "--snapshot", file)[1]["assumed"] == [told, queues, latencies]
@@ -265,9 +265,9 @@ def test_what_may_be_there_all_the_same_is_no_anti_pattern(gpuconsole: Line, tmp
     assert codes() == ["missing-priority-class"]
     classes = without(file, "workload_priority_classes", "workloadpriorityclasses.kueue.x-k8s.io")
     assert gpuconsole("antipatterns", "--snapshot", file).lines[2:] == [
-        "nothing was found",
-        f"not known: never-fits, unreachable-quota: {doors}",
-        f"not known: missing-priority-class: {classes}",
+        "no findings",
+        f"unknown: never-fits, unreachable-quota: {doors}",
+        f"unknown: missing-priority-class: {classes}",
     ]
 
 
@@ -276,7 +276,7 @@ def test_who_was_preempted_is_not_nobody_where_neither_events_nor_workloads_may_
 ) -> None:
     events = without(file, "recent", "events")
     status, document = answer(gpuconsole, "preemptions", "--snapshot", file)
-    assert (status, document["unknown"]) == (0, [f"whether others were preempted: {events}"])
+    assert (status, document["unknown"]) == (0, [f"other preemptions: {events}"])
     assert document["answer"] is not None
     workloads = without(file, *WORKLOADS)
     status, document = answer(gpuconsole, "preemptions", "--snapshot", file)

@@ -118,7 +118,7 @@ def test_patches_that_a_kustomization_names_are_ignored_though_they_look_like_ob
     result = gpuconsole("validate", tmp_path)
     assert result.lines[1:] == [
         ignored(tmp_path, "parts/p.yaml"),
-        "read nothing that is simulated",
+        "no simulated objects",
         "0 errors, 0 warnings, 2 notes",
     ]
     left_out = gpuconsole("validate", tmp_path, "--ignore", "over")

@@ -311,7 +311,7 @@ def test_who_is_admitted_and_finds_no_nodes_is_said_not_to_run(gpuconsole: Line,
     )
     lines = gpuconsole("whatif", "org-cohort", "--until", "50m", "--horizon", "5m", "-f", file).lines
     assert [line.rpartition("; ")[2] for line in lines if ": admitted at" in line] == [
-        "1 of 1 pods have no node: 3 Insufficient nvidia.com/gpu"
+        "1 of 1 pods unschedulable: 3 Insufficient nvidia.com/gpu"
     ] * 2
 
 
@@ -377,7 +377,7 @@ def test_a_lone_pod_that_is_asked_for_has_its_gpus_its_node_and_what_it_waits_fo
     result = gpuconsole("whatif", "fractions-kai", "--until", "20m", "-f", file)
     assert result.lines[2:4] == [
         "default/one, 1 GPU: admitted at +0s on node-1",
-        "default/two, 1 GPU: not admitted before the horizon. No node has room for its pods: 1 node(s) didn't have "
+        "default/two, 1 GPU: not admitted before the horizon. No node fits its pods: 1 node(s) didn't have "
         "enough resources: GPUs. (no nodes with enough resources were found: 1 node(s) didn't have enough resources: "
         "GPUs.)",
     ]

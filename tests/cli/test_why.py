@@ -8,29 +8,29 @@ from tests.cli.line import Line
 from tests.insight.test_why import RLHF, TEXT
 from tests.insight.world import ORG, world
 
-FULL = "1 of 1 pods have no node: 1 Insufficient nvidia.com/gpu"
+FULL = "1 of 1 pods unschedulable: 1 Insufficient nvidia.com/gpu"
 WAITS = "team/job-large-bcd0a"
 
 
 def test_why_for_people(gpuconsole: Line) -> None:
     assert gpuconsole("why", "large", "strict-fifo", "--until", "1h").lines == [
         "team/large  quota  in team",
-        "  team has 4 GPUs of a100 free, and large needs 8 GPUs.",
-        "  number 1 of 2 in team",
+        "  large needs 8 GPUs; team has 4 GPUs of a100 available.",
+        "  position 1 of 2 in team",
         "",
         "FLAVORS",
-        "  a100  nobody to preempt: insufficient unused quota for nvidia.com/gpu in flavor a100, 4 more needed",
+        "  a100  no preemption candidates: insufficient unused quota for nvidia.com/gpu in flavor a100, 4 more needed",
         "",
         "ARITHMETIC",
-        "  a100 nvidia.com/gpu: needs 8, gets 4 · 4 short at ClusterQueue team",
-        "    ClusterQueue team: quota 8, used 4, unused 4 → gives 4",
+        "  a100 nvidia.com/gpu: needs 8, available 4 · 4 more needed, limited by ClusterQueue team",
+        "    ClusterQueue team: quota 8, used 4, unused 4 → available 4",
         "    used by team/first 4",
         "",
         "WOULD UNBLOCK IT",
         "  ✓ team/first ends (4 GPUs)",
-        "  ✓ ask for 4 GPUs a pod instead of 8 GPUs",
+        "  ✓ request 4 GPUs per pod instead of 8 GPUs",
         "  ✓ raise the nominalQuota of ClusterQueue team by 4 GPUs of a100",
-        f"    ⚠ admitted, but a minute later {FULL}",
+        f"    ⚠ admitted, but after 1m {FULL}",
         "",
         "EVIDENCE",
         "  engine, 0s old and Kueue, at most 59m old: quota: couldn't assign flavors to pod set main: "

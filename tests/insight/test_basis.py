@@ -61,24 +61,24 @@ def test_queues_of_other_schedulers_decide_what_comes_where_work_is_theirs() -> 
     for thing, kind in theirs:
         assert unforeseeable(world([ALONE, A100], seen=unseen(kind))) == ()
         among = world([ALONE, A100, thing], seen=unseen(kind))
-        assert (unforeseeable(among), undecidable(among)) == ((f"may not list {TABLES[kind]}",), ())
+        assert (unforeseeable(among), undecidable(among)) == ((f"cannot list {TABLES[kind]}",), ())
 
 
 def test_it_is_named_with_what_the_answer_rests_on_besides() -> None:
     snapshot = world([ALONE, A100], seen=unseen(Workload, Node, Cohort))
-    assert undecidable(snapshot) == ("may not list workloads",)
-    assert undecidable(snapshot, *PLACES) == ("may not list workloads", "may not list nodes")
+    assert undecidable(snapshot) == ("cannot list workloads",)
+    assert undecidable(snapshot, *PLACES) == ("cannot list workloads", "cannot list nodes")
     assert undecidable(world([ALONE, A100]), *PLACES) == ()
 
 
 def test_a_kind_of_which_some_namespaces_are_read_is_not_seen_wholly() -> None:
-    assert undecidable(world([ALONE, A100], seen=unseen(Workload, within=("team",)))) == ("may not list workloads",)
+    assert undecidable(world([ALONE, A100], seen=unseen(Workload, within=("team",)))) == ("cannot list workloads",)
 
 
 def test_run_times_that_nobody_learned_are_said_to_be_assumed() -> None:
     lasts = (
-        "work lasts {} from its start where nothing says how long, twice that if it runs longer: "
-        "nothing of the past is asked"
+        "run times are not estimated from history: "
+        "a workload without a known duration runs {}, twice that if it already ran longer"
     )
     assert run_times(SimPolicy()) == (lasts.format("1h"),)
     assert run_times(SimPolicy(durations=Spread(median=2 * HOUR, sigma=0.5))) == (lasts.format("about 2h"),)

@@ -19,27 +19,27 @@ GROUP = {"scheduling.k8s.io/group-name": "g"}
 TEXTS = {
     "resource in cluster is overused: overused nvidia.com/gpu": (
         VOLCANO,
-        "Volcano has not let it in: what was let in already asks for all nvidia.com/gpu (the plugin overcommit).",
+        "Not enqueued by Volcano: enqueued jobs already request all nvidia.com/gpu (plugin overcommit).",
     ),
     "queue resource quota insufficient: insufficient nvidia.com/gpu": (
         VOLCANO,
-        "Volcano has not let it in: with it its queue would have more nvidia.com/gpu than it may.",
+        "Not enqueued by Volcano: its queue would exceed its capability for nvidia.com/gpu.",
     ),
     "4/4 tasks in gang unschedulable: pod group is not ready, 4 Pending, 4 minAvailable; Pending: 4 Unschedulable": (
         VOLCANO,
-        "Its gang is not complete: 4 Pending, 4 minAvailable.",
+        "Gang not scheduled: 4 Pending, 4 minAvailable.",
     ),
     "pod group is ready, 3 minAvailable, 4 Pending, 4 Running; Pending: 4 Unschedulable": (
         VOLCANO,
-        "Its gang runs with fewer pods than it asks for: 3 minAvailable, 4 Pending, 4 Running.",
+        "Partially scheduled gang: it has its minimum of pods, 3 minAvailable, 4 Pending, 4 Running.",
     ),
     "Pod a/b can possibly be assigned to node-1, once resource is released and minAvailable is satisfied": (
         VOLCANO,
-        "It has a place on node-1 as soon as what runs there has left.",
+        "It fits on node-1 once the evicted pods there have terminated.",
     ),
     "no nodes with enough resources were found: 3 node(s) didn't have enough resources: GPUs.": (
         KAI,
-        "No node has room for its pods: 3 node(s) didn't have enough resources: GPUs.",
+        "No node fits its pods: 3 node(s) didn't have enough resources: GPUs.",
     ),
     "OverLimit: queue q is over its limit": (KAI, "Its queue would exceed its limit: queue q is over its limit"),
     "QueueDoesNotExist: q": (KAI, "Its queue does not exist: q"),
@@ -83,20 +83,22 @@ def test_what_the_group_is_told_comes_before_what_a_pod_is_told() -> None:
     ]
     found = explain(world(things), "Job/team/train")
     assert (found.source, found.text) == (VOLCANO, "resource in cluster is overused: cpu")
-    assert found.headline.startswith("Volcano has not let it in")
+    assert found.headline.startswith("Not enqueued by Volcano")
     assert found.lines == ("0/1 nodes are unavailable: 1 Insufficient cpu.",)
     assert [remedy.text for remedy in found.remedies][1:] == [
-        "a node with enough free cpu: see the GPU map for where it is used"
+        "a node with enough free cpu (the GPU map shows where it is used)"
     ]
 
 
 def test_a_job_without_pods_whose_group_is_not_let_in_says_so() -> None:
     group = PodGroup(namespace="team", name="train-u", phase="Pending")
     snapshot = world([train(), group])
-    assert explain(snapshot, "Job/team/train").headline == "Volcano has not let its PodGroup in, so it has no pods yet."
+    assert (
+        explain(snapshot, "Job/team/train").headline == "Volcano has not enqueued its PodGroup, so it has no pods yet."
+    )
     refused = GroupCondition("Unschedulable", True, "", "queue resource quota insufficient: insufficient cpu", START)
     told = explain(world([train(), replace(group, conditions=(refused,))]), "Job/team/train")
-    assert "its queue would have more cpu than it may" in told.headline
+    assert "its queue would exceed its capability for cpu" in told.headline
 
 
 def test_kais_group_says_which_of_its_rules_refused() -> None:
@@ -106,7 +108,7 @@ def test_kais_group_says_which_of_its_rules_refused() -> None:
     found = explain(world([node("n1"), group, waits]), "team/p")
     assert (found.source, found.headline) == (KAI, "Its queue would exceed its limit: limit is 4 GPUs")
     assert group_lines(world([group, waits]), waits) == (
-        "team/g · at least 1 pods · queue q",
+        "team/g · minMember 1 · queue q",
         "OverLimit: limit is 4 GPUs",
     )
 

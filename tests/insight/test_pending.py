@@ -76,14 +76,17 @@ def test_the_drawn_example_is_explained_whole() -> None:
     assert answer == Explanation(
         subject="research/rlhf-2",
         code=Code.QUOTA,
-        headline="The cohort org-cohort has 4 GPUs of a100 free, and rlhf-2 needs 6 GPUs.",
+        headline="rlhf-2 needs 6 GPUs; cohort org-cohort has 4 GPUs of a100 available.",
         text=text,
         source=KUEUE,
         queue="cq-research",
         since=START - 12 * MINUTE,
         position=Position("research/rlhf-2", "cq-research", 1, 1, 1, 1, 0),
         parked=True,
-        lines=("a100  needs 6 GPUs · own quota left 0 · borrowable 4 (limit 8, used 4) · 2 short",),
+        lines=(
+            "a100  needs 6 GPUs · unused nominal quota 0 · "
+            "borrowable 4 (borrowing limit 8, borrowed 4) · 2 more needed",
+        ),
         holders=(
             Holder(workload="prod/serve", queue="cq-prod", priority=10_000, gpus=8, borrowed=0, ends=None),
             Holder(workload="research/rlhf", queue="cq-research", priority=500, gpus=6, borrowed=4, ends=None),
@@ -94,9 +97,9 @@ def test_the_drawn_example_is_explained_whole() -> None:
             Remedy(True, "research/embed ends (2 GPUs)"),
             Remedy(True, "research/llm-ft ends (4 GPUs)"),
             Remedy(True, "research/rlhf ends (6 GPUs)"),
-            Remedy(True, "ask for 4 GPUs"),
-            Remedy(False, "more borrowing: the cohort is empty, not the limit"),
-            Remedy(True, "priority ≥ 501: evicts research/rlhf (lost 2.0 GPU-h)"),
+            Remedy(True, "request 4 GPUs"),
+            Remedy(False, "a higher borrowing limit: the cohort has no unused quota"),
+            Remedy(True, "priority ≥ 501: preempts research/rlhf (2.0 GPU-hours lost)"),
         ),
     )
 
@@ -112,7 +115,7 @@ def test_what_is_its_own_and_what_the_cohort_has_are_not_one_number() -> None:
         waiting("new", "ns/q", 8, short(2)),
     ]
     assert explain(world(objects), "ns/new").headline == (
-        "q may take 6 GPUs of a100, 2 of them from the cohort c, and new needs 8 GPUs."
+        "new needs 8 GPUs; q has 6 GPUs of a100 available (2 from cohort c)."
     )
 
 
@@ -126,7 +129,7 @@ def test_the_headline_names_no_flavor_where_several_are_short() -> None:
         waiting("new", "ns/lq", 8, f"{short(4)}, {short(6).partition(': ')[2].replace('a100', 'h100')}"),
     ]
     answer = explain(world(objects), "ns/new")
-    assert answer.headline == "q has 4 GPUs free, and new needs 8 GPUs."
+    assert answer.headline == "new needs 8 GPUs; q has 4 GPUs available."
     assert [line.partition("  ")[0] for line in answer.lines] == ["a100", "h100"]
 
 
@@ -141,13 +144,15 @@ def test_a_borrowing_limit_is_told_from_an_empty_cohort() -> None:
     ]
     answer = explain(world(objects), "ns/new")
 
-    assert answer.headline == "q may take 1 GPU of a100 more within its borrowing limit, and new needs 4 GPUs."
-    assert answer.lines == ("a100  needs 4 GPUs · own quota left 0 · borrowable 1 (limit 2, used 1) · 3 short",)
+    assert answer.headline == "new needs 4 GPUs; q has 1 GPU of a100 available within its borrowing limit."
+    assert answer.lines == (
+        "a100  needs 4 GPUs · unused nominal quota 0 · borrowable 1 (borrowing limit 2, borrowed 1) · 3 more needed",
+    )
     assert marks(answer) == [
         "✓ ns/w ends (5 GPUs)",
-        "✓ ask for 1 GPU",
+        "✓ request 1 GPU",
         "✓ raise the borrowingLimit of q by 3 GPUs",
-        "✗ more priority: q preempts nobody of its own (withinClusterQueue: Never)",
+        "✗ a higher priority: q does not preempt its own workloads (withinClusterQueue: Never)",
     ]
 
 
@@ -167,11 +172,14 @@ def test_what_several_pod_sets_lack_of_one_flavor_is_told_once_and_as_a_whole() 
         LocalQueue(namespace="ns", name="lq", cluster_queue="q"),
     ]
     answer = explain(world([*objects, running("w", "ns/lq", 7, "q"), gang(2, 4)]), "ns/new")
-    assert answer.headline == "q has 1 GPU of a100 free, and new needs 6 GPUs."
-    assert answer.lines == ("a100  needs 6 GPUs · own quota left 1 · 5 short",)
+    assert answer.headline == "new needs 6 GPUs; q has 1 GPU of a100 available."
+    assert answer.lines == ("a100  needs 6 GPUs · unused nominal quota 1 · 5 more needed",)
 
     answer = explain(world([*objects, running("w", "ns/lq", 7, "q"), gang(2, 4, 1)]), "ns/new")
-    assert answer.headline == "q has 1 GPU of a100 free, and new needs 6 GPUs up to its pod set s1, 7 GPUs in all."
+    assert (
+        answer.headline
+        == "new needs 6 GPUs for its pod sets up to s1 (7 GPUs in total); q has 1 GPU of a100 available."
+    )
 
 
 def test_a_queue_without_a_cohort_and_a_holder_that_says_when_it_ends() -> None:
@@ -186,22 +194,22 @@ def test_a_queue_without_a_cohort_and_a_holder_that_says_when_it_ends() -> None:
     ]
     answer = explain(world(objects), "ns/new")
 
-    assert answer.headline == "q has 1 GPU of a100 free, and new needs 4 GPUs."
-    assert answer.lines == ("a100  needs 4 GPUs · own quota left 1 · 3 short",)
+    assert answer.headline == "new needs 4 GPUs; q has 1 GPU of a100 available."
+    assert answer.lines == ("a100  needs 4 GPUs · unused nominal quota 1 · 3 more needed",)
     assert answer.holders[0].ends == START + 90 * MINUTE
     # Half an hour of work, the last 10 minutes of it after a checkpoint, on 7 GPUs.
     assert marks(answer) == [
         "✓ ns/w ends (7 GPUs, ~09:30)",
-        "✓ ask for 1 GPU",
-        "✓ priority ≥ 1: evicts ns/w (lost 1.2 GPU-h)",
+        "✓ request 1 GPU",
+        "✓ priority ≥ 1: preempts ns/w (1.2 GPU-hours lost)",
     ]
 
 
 def test_a_text_that_time_overtook_is_not_repeated_as_the_truth() -> None:
     answer = explain(world([*ORG_QUEUES, waiting("w", "prod/lq", 6, short(2))]), "prod/w")
 
-    assert answer.headline == "There is room by now: 16 GPUs of a100 free, and w needs 6 GPUs."
-    assert marks(answer) == ["✓ there is room by now: it is tried again with the next wake-up of its tree"]
+    assert answer.headline == "w needs 6 GPUs; available now: 16 GPUs of a100."
+    assert marks(answer) == ["✓ quota is available now: Kueue retries it when something in its cohort tree changes"]
 
 
 def stopped(key: str, policy: StopPolicy = StopPolicy.HOLD) -> list[Object]:
@@ -237,10 +245,10 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 64, HEAD + EXCEEDS),
         Code.EXCEEDS_MAX,
-        "w asks for 64 GPUs, and cq-prod could never have more than 16 GPUs of a100.",
+        "w requests 64 GPUs; the maximum capacity of cq-prod is 16 GPUs of a100.",
         [
             "✗ waiting: it never fits",
-            "✓ ask for at most 16 GPUs",
+            "✓ request at most 16 GPUs",
             "✓ raise the quota or the borrowing limit by 48 GPUs",
         ],
     ),
@@ -248,10 +256,10 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 4, MISMATCH),
         Code.FLAVOR_MISMATCH,
-        "No flavor of cq-prod suits its pods.",
+        "No flavor of cq-prod matches its pods.",
         [
-            "✓ a node selector or affinity that h100 meets",
-            "✓ give cq-prod a quota of amd.com/gpu, or do not ask for it",
+            "✓ a node selector or affinity that matches flavor h100",
+            "✓ add quota of amd.com/gpu to cq-prod, or do not request it",
             "✓ add a toleration for nvidia.com/gpu (flavor a100)",
         ],
     ),
@@ -259,14 +267,14 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
         [*ORG_QUEUES, VICTIM],
         waiting("serve-2", "prod/lq", 8, short(4) + ". Pending the preemption of 1 workload(s)"),
         Code.WAITING_FOR_VICTIMS,
-        "Room is being made: 1 victim has to end first: research/rlhf.",
+        "Waiting for 1 preempted workload to terminate: research/rlhf.",
         [],
     ),
     "somebody was quicker": (
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 8, "Workload no longer fits after processing another workload"),
         Code.CONTENTION,
-        "Another workload was quicker in the same cycle; it is tried again at once.",
+        "Another workload was processed earlier in the same scheduling cycle; Kueue retries at once.",
         [],
     ),
     "a queue without a selector admits nobody": (
@@ -277,8 +285,8 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
         ],
         waiting("w", "ns/lq", 8, "workload namespace doesn't match ClusterQueue selector"),
         Code.NAMESPACE,
-        "shut admits nobody: it has no namespaceSelector.",
-        ["✓ set namespaceSelector: {} on shut to open it to all"],
+        "shut has no namespaceSelector, so it matches no namespace.",
+        ["✓ set namespaceSelector: {} on shut to match all namespaces"],
     ),
     "a queue for other namespaces": (
         [
@@ -288,7 +296,7 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
         ],
         waiting("w", "ns/lq", 8, "workload namespace doesn't match ClusterQueue selector"),
         Code.NAMESPACE,
-        "team does not accept workloads of namespace ns.",
+        "The namespaceSelector of team does not match namespace ns.",
         ["✓ label the namespace so that the namespaceSelector of team matches it"],
     ),
     "a stopped queue outranks an older text about quota": (
@@ -343,9 +351,9 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
         ],
         waiting("w", "ns/lq", 4, HEAD + "insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed"),
         Code.QUEUE_INACTIVE,
-        "looped admits nobody: cohort a is its own ancestor, or below one that is: nothing in it is admitted. "
+        "looped admits no workload: cohort a is its own ancestor, or below one that is: nothing in it is admitted. "
         "Waiting does not help.",
-        ["✓ give one of the cohorts in the circle another parent, or none"],
+        ["✓ change or remove the parent of one cohort in the cycle"],
     ),
     "the ClusterQueue is inactive, whatever Kueue wrote before": (
         [replace(queue, checks=(CheckRule("budget"),)) if queue.key == "cq-prod" else queue for queue in ORG_QUEUES],
@@ -353,20 +361,20 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
         Code.QUEUE_INACTIVE,
         "cq-prod is inactive (AdmissionCheckNotFound): "
         "Can't admit new workloads: references missing AdmissionCheck(s): budget.",
-        ["✓ create what is missing, or take it out of the ClusterQueue"],
+        ["✓ create the missing object, or remove it from the ClusterQueue"],
     ),
     "the ClusterQueue was inactive, and nobody tried again since": (
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 4, "ClusterQueue cq-prod is inactive"),
         Code.QUEUE_INACTIVE,
-        "cq-prod was inactive; it can admit again.",
+        "cq-prod was inactive and is active again.",
         [],
     ),
     "it was stopped": (
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 4, "The workload is deactivated", active=False),
         Code.DEACTIVATED,
-        "It was stopped (spec.active is false).",
+        "Deactivated (spec.active is false).",
         ["✓ resume it"],
     ),
     "who stopped it is told": (
@@ -383,7 +391,7 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
             ),
         ),
         Code.DEACTIVATED,
-        'It was stopped (spec.active is false): AdmissionCheck in Rejected state: "budget" (no).',
+        'Deactivated (spec.active is false): AdmissionCheck in Rejected state: "budget" (no).',
         ["✓ resume it"],
     ),
     "it waits out a back-off": (
@@ -396,14 +404,14 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
             requeue=RequeueState(3, START + 4 * MINUTE),
         ),
         Code.BACKOFF,
-        "It was evicted 3 times and is tried again in 4m.",
+        "Evicted 3 times; requeued in 4m (backoff).",
         [],
     ),
     "parked unseen with its look-alikes": (
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 4, parked=True),
         Code.PARKED,
-        "It is parked with its look-alikes, which did not fit, until something in its tree changes.",
+        "Inadmissible, like equivalent workloads, until something in its cohort tree changes.",
         [],
     ),
     "evicted, and not tried since": (
@@ -416,35 +424,35 @@ CASES: dict[str, tuple[list[Object], Workload, Code, str, list[str]]] = {
             "preemptor path: /org-cohort/cq-prod; preemptee path: /org-cohort/cq-research",
         ),
         Code.EVICTED,
-        "It was preempted for prod/serve-2, and waits for its turn in cq-research again.",
+        "Preempted by prod/serve-2; requeued in cq-research.",
         [],
     ),
     "evicted by a timeout": (
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 6, "Exceeded the PodsReady timeout prod/w"),
         Code.EVICTED,
-        "It was evicted, and waits for its turn in cq-prod again.",
+        "Evicted; requeued in cq-prod.",
         [],
     ),
     "not tried yet": (
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 4),
         Code.QUEUED,
-        "It waits for its turn in cq-prod and was not tried yet.",
+        "Queued in cq-prod; Kueue has not tried to admit it yet.",
         [],
     ),
     "not allowed": (
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 4, "resources didn't satisfy LimitRange constraints: cpu"),
         Code.INVALID,
-        "What it asks for is not allowed: waiting does not help.",
-        ["✓ correct its resources and submit it again"],
+        "Its resource requests are invalid: waiting does not help.",
+        ["✓ correct its resource requests and submit it again"],
     ),
     "unknown words are left to speak for themselves": (
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 4, "something new in Kueue 0.25"),
         Code.OTHER,
-        "It waits in cq-prod; Kueue's own words say why.",
+        "Pending in cq-prod; see Kueue's message for the reason.",
         [],
     ),
 }
@@ -461,25 +469,55 @@ def test_each_reason_has_its_sentence_and_its_next_step(
 
 SHORT = HEAD + "insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed"
 UNSEEN: dict[str, tuple[type[Object], tuple[str, ...], str, Code, str]] = {
-    "the ClusterQueue": (ClusterQueue, (), SHORT, Code.QUOTA, "w is 2 GPUs short in a100."),
-    "its LocalQueue": (LocalQueue, (), SHORT, Code.QUOTA, "w is 2 GPUs short in a100."),
-    "LocalQueues but for another namespace": (LocalQueue, ("dev",), SHORT, Code.QUOTA, "w is 2 GPUs short in a100."),
-    "who uses the quota": (Workload, ("prod",), SHORT, Code.QUOTA, "w is 2 GPUs short in a100."),
-    "the flavors, that the queue names": (ResourceFlavor, (), SHORT, Code.QUOTA, "w is 2 GPUs short in a100."),
-    "the cohorts": (Cohort, (), "", Code.UNSEEN, "Why it waits is not known: may not list cohorts."),
+    "the ClusterQueue": (
+        ClusterQueue,
+        (),
+        SHORT,
+        Code.QUOTA,
+        "Insufficient unused quota in flavor a100: 2 GPUs more needed.",
+    ),
+    "its LocalQueue": (
+        LocalQueue,
+        (),
+        SHORT,
+        Code.QUOTA,
+        "Insufficient unused quota in flavor a100: 2 GPUs more needed.",
+    ),
+    "LocalQueues but for another namespace": (
+        LocalQueue,
+        ("dev",),
+        SHORT,
+        Code.QUOTA,
+        "Insufficient unused quota in flavor a100: 2 GPUs more needed.",
+    ),
+    "who uses the quota": (
+        Workload,
+        ("prod",),
+        SHORT,
+        Code.QUOTA,
+        "Insufficient unused quota in flavor a100: 2 GPUs more needed.",
+    ),
+    "the flavors, that the queue names": (
+        ResourceFlavor,
+        (),
+        SHORT,
+        Code.QUOTA,
+        "Insufficient unused quota in flavor a100: 2 GPUs more needed.",
+    ),
+    "the cohorts": (Cohort, (), "", Code.UNSEEN, "Pending; the reason is unknown: cannot list cohorts."),
     "the ClusterQueue, and Kueue wrote nothing": (
         ClusterQueue,
         (),
         "",
         Code.UNSEEN,
-        "Why it waits is not known: may not list cluster_queues.",
+        "Pending; the reason is unknown: cannot list cluster_queues.",
     ),
     "the LocalQueues, and Kueue wrote nothing": (
         LocalQueue,
         (),
         "",
         Code.UNSEEN,
-        "Why it waits is not known: may not list local_queues.",
+        "Pending; the reason is unknown: cannot list local_queues.",
     ),
 }
 
@@ -492,9 +530,9 @@ def test_what_may_not_be_seen_is_not_missing(
     subject, holder = waiting("w", "prod/lq", 4, text), running("r", "prod/lq", 64, "cq-prod")
     kept = [thing for thing in (*ORG_QUEUES, holder) if not isinstance(thing, kind) or kind is Workload]
     answer = explain(world([*kept, subject], seen=unseen(kind, within=within)), subject.key)
-    said = f"That is Kueue's word, and nothing was compared or tried: may not list {TABLES[kind]}."
+    said = f"From Kueue's message only; not verified: cannot list {TABLES[kind]}."
     assert (answer.code, answer.headline, answer.holders) == (code, headline, ())
-    assert not [line for line in answer.lines if "own quota left" in line]
+    assert not [line for line in answer.lines if "unused nominal quota" in line]
     assert (answer.position is None) == (kind in (Workload, LocalQueue))
     assert (said in answer.lines) == (code is Code.QUOTA)
 
@@ -503,16 +541,16 @@ def test_whose_pods_may_not_be_seen_runs_by_kueues_word_or_nobody_knows() -> Non
     runs = running("r", "prod/lq", 4, "cq-prod")
     told = explain(world([*ORG_QUEUES, runs], seen=unseen(Pod)), runs.key)
     assert told.headline == (
-        "It runs, admitted by cq-prod (Kueue's PodsReady; its pods are not known: may not list pods)."
+        "Running, admitted by cq-prod (by condition PodsReady; its pods are unknown: cannot list pods)."
     )
     held = replace(runs, conditions=runs.conditions[:2])
     answer = explain(world([*ORG_QUEUES, held], seen=unseen(Pod)), held.key)
     assert (answer.code, answer.headline) == (
         Code.NOT_WAITING,
-        "It is admitted by cq-prod; whether its pods run is not known: may not list pods.",
+        "Admitted by cq-prod; the state of its pods is unknown: cannot list pods.",
     )
     seen = explain(world([*ORG_QUEUES, runs], seen=unseen(Pod, within=("prod",))), runs.key)
-    assert seen.headline == "It runs, admitted by cq-prod."
+    assert seen.headline == "Running, admitted by cq-prod."
 
 
 def test_in_a_namespace_that_is_read_a_queue_that_is_not_there_is_missing() -> None:
@@ -540,8 +578,9 @@ def test_pods_for_which_kueue_chose_no_place_are_not_just_held_by_a_gate() -> No
     answer = explain(snapshot, "research/w")
     assert (answer.code, answer.headline, answer.lines, marks(answer)) == (
         Code.TOPOLOGY,
-        "Kueue gave places to 4 of 6 pods of main: its slices of 4 do not divide 6. The others never start.",
-        ("run 4 or 8 pods, each of which gets a place",),
+        "Kueue assigned topology domains to 4 of 6 pods of main: 6 is not a multiple of its slice size 4. "
+        "The others stay gated.",
+        ("run 4 or 8 pods, each of which is assigned a topology domain",),
         ["✓ run 4 or 8 pods"],
     )
     known = rehearsal_on(snapshot, DEFAULT)
@@ -561,7 +600,7 @@ def test_a_workload_with_quota_waits_for_its_checks() -> None:
     )
     answer = explain(world([*ORG_QUEUES, subject]), "prod/w")
 
-    assert (answer.code, answer.headline) == (Code.CHECKS, "It has its quota in cq-prod and waits for capacity.")
+    assert (answer.code, answer.headline) == (Code.CHECKS, "Quota reserved in cq-prod; waiting for capacity.")
     assert (answer.text, answer.lines) == ("not yet", ("capacity: Pending", "budget: Ready"))
 
 
@@ -579,13 +618,13 @@ def test_an_admitted_gang_waits_whole_for_nodes() -> None:
     assert answer == Explanation(
         subject="prod/w",
         code=Code.GANG,
-        headline="Its pods start together: 0 of 3 have a node; none holds anything.",
+        headline="Gang not scheduled: 0 of 3 pods placed.",
         text=text,
         source=KUBE_SCHEDULER,
         queue="cq-prod",
         since=START - 2,
         lines=("2 Insufficient nvidia.com/gpu", "1 node(s) were unschedulable"),
-        remedies=(Remedy(True, "12 more GPUs become free at once"),),
+        remedies=(Remedy(True, "12 more GPUs free at the same time"),),
     )
 
 
@@ -596,7 +635,7 @@ def test_a_half_placed_gang_says_what_it_holds() -> None:
     ]
     answer = explain(world([*ORG_QUEUES, running("w", "prod/lq", 4, "cq-prod"), *members]), "prod/w")
 
-    assert answer.headline == "Its pods start together: 1 of 2 have a node; those hold 2 GPUs and do no work."
+    assert answer.headline == "Partially scheduled gang: 1 of 2 pods placed; they hold 2 GPUs without running."
 
 
 @pytest.mark.parametrize(
@@ -607,17 +646,17 @@ def test_the_cause_that_matters_is_that_of_the_nodes_that_could_take_it(with_gpu
     text = "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) had untolerated taint(s)."
     nodes = [node(f"n{n}", gpus=8 if n < with_gpus else 0) for n in range(3)]
     answer = explain(world([*nodes, pod("p", wants=1, message=text)]), "team/p")
-    assert answer.headline == f"1 of 1 pods have no node: {cause}."
+    assert answer.headline == f"1 of 1 pods unschedulable: {cause}."
 
 
 NODE_REMEDIES = {
-    FULL: "✓ a node with enough free nvidia.com/gpu: see the GPU map for where it is used",
+    FULL: "✓ a node with enough free nvidia.com/gpu (the GPU map shows where it is used)",
     "0/1 nodes are available: 1 node(s) had untolerated taint {nvidia.com/gpu: present}.": (
         "✓ add a toleration for the taint {nvidia.com/gpu: present} to its pods"
     ),
     "0/1 nodes are available: 1 node(s) were unschedulable.": "✓ uncordon a node",
     "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.": (
-        "✓ a node with the labels that it selects, or another selector"
+        "✓ a node with the selected labels, or another selector"
     ),
 }
 
@@ -636,20 +675,20 @@ def test_a_job_is_explained_by_its_workload_or_by_its_pods() -> None:
     assert explain(world([*ORG_QUEUES, job, queued]), job.key).code is Code.QUEUED
     lone: list[Object] = [job, pod("a", "n", (0,), job=job.key), pod("b", job=job.key, wants=1, message=FULL)]
     answer = explain(world(lone), job.key)
-    assert (answer.code, answer.headline) == (Code.NODES, "1 of 2 pods have no node: 2 Insufficient nvidia.com/gpu.")
+    assert (answer.code, answer.headline) == (Code.NODES, "1 of 2 pods unschedulable: 2 Insufficient nvidia.com/gpu.")
 
 
 @pytest.mark.parametrize(
     ("subject", "headline"),
     [
-        (running("w", "prod/lq", 4, "cq-prod"), "It runs, admitted by cq-prod."),
+        (running("w", "prod/lq", 4, "cq-prod"), "Running, admitted by cq-prod."),
         (
             running("w", "prod/lq", 4, "cq-prod", conditions=(Condition("Finished", True, "Succeeded", "done"),)),
-            "It is finished.",
+            "Finished.",
         ),
         (
             replace(VICTIM, namespace="prod", name="w"),
-            "It was evicted and holds its quota until its pods are gone.",
+            "Evicted; its quota is released when its pods terminate.",
         ),
     ],
 )
@@ -666,14 +705,14 @@ def test_what_is_finished_names_who_said_how_it_ended_and_when() -> None:
 
 
 def test_an_unknown_name_is_no_error() -> None:
-    assert explain(world([]), "ns/gone").headline == "ns/gone is not known: it may be gone by now."
+    assert explain(world([]), "ns/gone").headline == "ns/gone not found: it may have been deleted."
 
 
 def test_what_runs_elsewhere_says_in_which_cluster() -> None:
     there = running("a", "research/lq", 6, into="research", cluster="west")
     answer = explain(world([*ORG, there]), there.key)
     assert answer is not None
-    assert answer.headline == "It runs in cluster west, admitted by research."
+    assert answer.headline == "Running in cluster west, admitted by research."
 
 
 VOLCANO_SAYS: dict[str, Code] = {

@@ -244,7 +244,7 @@ def test_queues_that_cannot_admit_say_why() -> None:
         ]
     )
 
-    assert found["closed"].problem.startswith("admits nobody: it has no namespaceSelector")
+    assert found["closed"].problem.startswith("admits no workload: without a namespaceSelector")
     assert found["held"].stop is StopPolicy.HOLD
     assert (found["ns/lost"].problem, found["ns/lost"].pending) == ("ClusterQueue gone doesn't exist", 1)
 
@@ -253,7 +253,7 @@ def test_a_cluster_queue_that_may_not_be_seen_is_not_missing() -> None:
     door = LocalQueue(namespace="ns", name="main", cluster_queue="hidden")
     for seen, problem in (
         (EVERYTHING, "ClusterQueue hidden doesn't exist"),
-        (unseen(ClusterQueue), "its ClusterQueue is unseen: may not list cluster_queues"),
+        (unseen(ClusterQueue), "its ClusterQueue is not visible: cannot list cluster_queues"),
     ):
         snapshot = world([door, waiting("w", "ns/main", 2)], seen=seen)
         (root,) = quota_tree(snapshot)

@@ -37,12 +37,12 @@ def test_the_drawn_example_whole() -> None:
     answer = why(snapshot, rehearsal_on(snapshot, DEFAULT), "research/rlhf-2")
 
     assert (answer.subject, answer.code) == ("research/rlhf-2", Code.QUOTA)
-    assert answer.explanation.headline == "The cohort org-cohort has 4 GPUs of a100 free, and rlhf-2 needs 6 GPUs."
+    assert answer.explanation.headline == "rlhf-2 needs 6 GPUs; cohort org-cohort has 4 GPUs of a100 available."
     assert answer.considered == (
         Considered(
             pod_set="main",
             flavor="a100",
-            mode="nobody to preempt",
+            mode="no preemption candidates",
             borrows=1,
             code=Code.QUOTA,
             reasons=("insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed",),
@@ -94,13 +94,13 @@ def test_the_drawn_example_whole() -> None:
         Evidence(source=KUEUE, code=Code.QUOTA, text=TEXT + "4 more needed", since=START - 12 * MINUTE),
     )
     assert list(flavor_lines(answer)) == [
-        "a100  nobody to preempt, borrowing at height 1: "
+        "a100  no preemption candidates, borrowing level 1: "
         "insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed"
     ]
     assert list(room_lines(answer.rooms[0])) == [
-        "a100 nvidia.com/gpu: needs 6, gets 4 · 2 short at Cohort org-cohort",
-        "  ClusterQueue cq-research: quota 8, used 12, unused 0, borrowing limit 8 → gives 4",
-        "  Cohort org-cohort: quota 24, used 20, unused 4 → gives 4",
+        "a100 nvidia.com/gpu: needs 6, available 4 · 2 more needed, limited by Cohort org-cohort",
+        "  ClusterQueue cq-research: quota 8, used 12, unused 0, borrowing limit 8 → available 4",
+        "  Cohort org-cohort: quota 24, used 20, unused 4 → available 4",
         "  used by prod/serve 8, research/rlhf 6, research/llm-ft 4, research/embed 2",
     ]
 
@@ -110,10 +110,10 @@ def test_a_text_that_the_cluster_has_overtaken_stands_beside_what_is_true_now() 
     answer = why(snapshot, rehearsal_on(snapshot, DEFAULT), "research/rlhf-2")
     assert (answer.code, answer.explanation.headline) == (
         Code.QUEUED,
-        "It fits, and is admitted when cq-research is looked at next.",
+        "Fits: cq-research admits it in its next scheduling cycle.",
     )
     assert list(evidence_lines(answer, START)) == [
-        "engine, 0s old: not-waiting: it fits",
+        "engine, 0s old: not-waiting: fits",
         f"Kueue, at most 12m old: quota: {TEXT}4 more needed",
     ]
 
@@ -154,11 +154,11 @@ def test_who_could_lend_more_is_named_where_the_cohort_has_no_more() -> None:
         Keeper(kind="ClusterQueue", name="training", nominal=64, quota=64, lending_limit=16, withheld=6),
     )
     assert list(room_lines(found)) == [
-        "f nvidia.com/gpu: needs 40, gets 28, never more than 28 · 12 short at Cohort root",
-        "  ClusterQueue q: quota 8, used 0, unused 8 → gives 28",
-        "  Cohort root: quota 28, used 0, unused 28 → gives 28",
-        "  Cohort far keeps 10 unused: quota 10, lending limit 0",
-        "  ClusterQueue training keeps 6 unused: quota 64, lending limit 16",
+        "f nvidia.com/gpu: needs 40, available 28, maximum capacity 28 · 12 more needed, limited by Cohort root",
+        "  ClusterQueue q: quota 8, used 0, unused 8 → available 28",
+        "  Cohort root: quota 28, used 0, unused 28 → available 28",
+        "  Cohort far withholds 10 unused: quota 10, lending limit 0",
+        "  ClusterQueue training withholds 6 unused: quota 64, lending limit 16",
     ]
 
 
@@ -194,9 +194,7 @@ def test_who_is_not_the_head_of_a_strict_queue_waits_for_its_turn_behind_it() ->
     rehearsal = rehearsal_on(snapshot, DEFAULT)
     answer = why(snapshot, rehearsal, "ns/new")
     assert (answer.code, answer.head) == (Code.QUEUED, "ns/head")
-    assert answer.explanation.headline == (
-        "It would get in, and waits for its turn: number 2 of 2 in q, after ns/head."
-    )
+    assert answer.explanation.headline == ("Queued, position 2 of 2 in q; the head of the queue is ns/head.")
     assert why(snapshot, rehearsal, "ns/head").code is Code.EXCEEDS_MAX
 
 
@@ -212,8 +210,8 @@ def test_what_objects_show_needs_no_trial() -> None:
     assert tried(world([*ORG, RLHF]), None, "research/rlhf-2").suggestions is None
 
 
-NEVER = "No place in the topology is close enough, even if every node were empty: waiting does not help."
-AWAY = "There is quota, but no place in the topology that is close enough."
+NEVER = "No topology domain fits its pods, even if every node were empty: waiting does not help."
+AWAY = "There is quota, but no topology domain fits its pods."
 
 
 def door(name: str) -> LocalQueue:
@@ -255,7 +253,7 @@ def test_what_is_parked_and_would_fit_now_is_not_said_to_be_looked_at_next() -> 
     answer = why(world([*things, *rehearsal.workloads.values()]), rehearsal, late.key)
     assert (answer.code, answer.explanation.headline) == (
         Code.QUEUED,
-        "It would fit now, but q has parked it until work of that queue or its cohorts ends, "
+        "Fits now, but is inadmissible in q until a workload of its cohort tree ends, "
         "or a queue, flavor or node changes.",
     )
 
@@ -266,7 +264,7 @@ def test_what_no_flavor_suits_waits_in_vain() -> None:
     answer = why(snapshot, rehearsal_on(snapshot, DEFAULT), "team/new", lambda: simulation)
     assert (answer.never, answer.explanation.headline) == (
         True,
-        "No flavor of q suits its pods: waiting does not help.",
+        "No flavor of q matches its pods: waiting does not help.",
     )
 
 
@@ -287,7 +285,7 @@ def test_where_something_that_decides_may_not_be_seen_nothing_is_tried(kind: typ
     answer = tried(hidden, rehearsal_on(hidden, DEFAULT), "research/rlhf-2")
     assert (answer.why.code, answer.why.considered, answer.why.rooms, answer.suggestions) == (Code.QUOTA, (), (), None)
     assert [one.source for one in answer.why.evidence] == ["Kueue"]
-    assert f"nothing was compared or tried: may not list {TABLES[kind]}." in answer.why.explanation.lines[0]
+    assert f"not verified: cannot list {TABLES[kind]}." in answer.why.explanation.lines[0]
 
 
 def test_what_was_never_judged_and_cannot_be_tried_is_not_said_to_get_in() -> None:
@@ -296,7 +294,7 @@ def test_what_was_never_judged_and_cannot_be_tried_is_not_said_to_get_in() -> No
     answer = tried(hidden, rehearsal_on(hidden, DEFAULT), "research/new")
     assert (answer.why.code, answer.why.explanation.headline, answer.suggestions) == (
         Code.UNSEEN,
-        "Why it waits is not known: may not list workloads.",
+        "Pending; the reason is unknown: cannot list workloads.",
         None,
     )
 

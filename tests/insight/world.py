@@ -49,7 +49,7 @@ def unseen(*kinds: type[Object], within: tuple[str, ...] = ()) -> Seen:
     tables = [TABLES[kind] for kind in kinds]
     return Seen(
         gaps=tuple(
-            Unseen(table=table, resource=table, why=f"may not list {table}", namespaces=within) for table in tables
+            Unseen(table=table, resource=table, why=f"cannot list {table}", namespaces=within) for table in tables
         )
     )
 

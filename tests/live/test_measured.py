@@ -136,7 +136,7 @@ def test_gpus_and_queues_are_shown_as_they_are_measured(
             narrow(console, node)
             console.insist("\r", f"sampled .* by {prometheus.url}")
             console.insist(HOME + "jjjjj", r"team-a/measured[^\n]* 97%[^\n]* 81%[^\n]* 643 ")
-            console.insist(HOME + "jjjjj", "GPU 5 was busy: last hour")
+            console.insist(HOME + "jjjjj", "GPU 5 utilization: last hour")
             console.insist("2", "cq-a")
             narrow(console, "cq-a")
             console.insist("d", rf"{endpoint.url}, [\s\S]*Preempted {EVICTIONS}, since its manager started")

@@ -240,7 +240,7 @@ def test_what_a_reader_may_not_do_is_known_before_it_is_tried(operator: Seeing, 
     for one in asked:
         until(lambda one=one: reader.backend.desk().refusal(one))  # type: ignore[misc]
         operator.backend.desk().refusal(one)
-    assert reader.backend.desk().refusal(asked[0]) == "you may not patch nodes in the whole cluster"
+    assert reader.backend.desk().refusal(asked[0]) == "you cannot patch nodes at the cluster scope"
     assert "pods/exec in namespace team-a" in reader.backend.desk().refusal(asked[5])
     time.sleep(1.0)
     assert [operator.backend.desk().refusal(one) for one in asked] == [""] * len(asked)

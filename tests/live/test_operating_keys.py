@@ -45,8 +45,8 @@ def test_an_operator_reads_logs_edits_and_goes_elsewhere(plane: ControlPlane, cl
         console.insist("3", "WORKLOAD")
         console.insist("l", "step 19")
         console.insist("3", "WORKLOAD")
-        console.insist("ms", "Shell in")
-        console.insist("\r", "ended with 7")
+        console.insist("ms", "Open a shell in")
+        console.insist("\r", "exited with 7")
         assert "exec -it -n team-a talks-" in (tmp_path / "kubectl.called").read_text()
         console.insist("2", "COHORT")
         for typed in ("/", "cq-a", "\r"):
@@ -62,7 +62,7 @@ def test_an_operator_reads_logs_edits_and_goes_elsewhere(plane: ControlPlane, cl
         console.write("j")
         # What a reader may do with the queue is asked for as soon as the cursor is on it.
         console.settle(1.0)
-        console.insist("s", "you may not patch")
+        console.insist("s", "you cannot patch")
     log = (tmp_path / "gpuconsole.log").read_text()
     assert "Traceback" not in log
     assert "done  edits" in log or "edits ClusterQueue" in log, "what became of it is in the audit"
@@ -76,16 +76,16 @@ def test_a_shell_and_a_port_of_a_pod_come_by_kubectl(plane: ControlPlane, cluste
     with PtyConsole([str(COMMAND), *arguments], 140, 40, {"GPUCONSOLE_STATE_DIR": str(tmp_path)}) as console:
         console.wait("QUEUE|GPU")
         console.insist("3", "WORKLOAD")
-        console.insist("ms", "Shell in")
+        console.insist("ms", "Open a shell in")
         console.write("\r")
         console.wait(r"\x1b\[\?1049l")
         console.wait("[#$] ")
         console.insist("pwd; echo hello-$((6*7))\r", r"inside-a-pod\s+hello-42")
         console.write("exit 0\r")
-        console.wait("ended with 0")
-        console.insist("mf", "Port of")
+        console.wait("exited with 0")
+        console.insist("mf", "Forward a port of")
         console.write("\r")
-        console.wait("PORT, or HERE:PORT")
+        console.wait("PORT, or LOCAL:REMOTE")
         console.write(f"{here}:8080\r")
         assert until(lambda: echoed(here)) == b"hello"
     until(lambda: not echoed(here))

@@ -20,10 +20,10 @@ COMMAND = Path(sys.executable).with_name("gpuconsole")
 @pytest.mark.parametrize(
     ("who", "options", "key", "named"),
     [
-        (NODELESS, [], "4", "may not list nodes"),
-        (VIEWER, ["--namespace", "team-a"], "2", "may not list clusterqueues"),
-        (NOBODY, [], "3", "may not list workloads"),
-        (NOBODY, [], "4", "may not list nodes"),
+        (NODELESS, [], "4", "cannot list nodes"),
+        (VIEWER, ["--namespace", "team-a"], "2", "cannot list clusterqueues"),
+        (NOBODY, [], "3", "cannot list workloads"),
+        (NOBODY, [], "4", "cannot list nodes"),
     ],
     ids=lambda value: value.name if isinstance(value, Identity) else "",
 )
@@ -42,7 +42,7 @@ def test_an_answer_says_what_it_may_not_see(plane: ControlPlane, busy: Api, tmp_
     options = ["--live", "--kubeconfig", str(plane.kubeconfig(NOBODY)), "--context", NOBODY.name]
     environment = os.environ | {"GPUCONSOLE_STATE_DIR": str(tmp_path)}
     said = subprocess.run([str(COMMAND), *command, *options, "-o", "json"], env=environment, capture_output=True)
-    right = "may not list nodes in the whole cluster"
+    right = "cannot list nodes at the cluster scope"
     assert right in json.loads(said.stdout)["assumed"]
     assert f"gpuconsole: {right}" in said.stderr.decode().splitlines()
 

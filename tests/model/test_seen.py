@@ -12,7 +12,7 @@ from gpuconsole.model.snapshot import decode, encode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
 
-NODES = "may not list nodes in the whole cluster"
+NODES = "cannot list nodes at the cluster scope"
 TEAM = "only namespace team is read"
 SEEN = Seen(
     gaps=(
@@ -20,7 +20,7 @@ SEEN = Seen(
         Unseen(table="local_queues", resource="localqueues.kueue.x-k8s.io", why=TEAM, namespaces=("team",)),
         Unseen(table="workloads", resource="workloads.kueue.x-k8s.io", why=TEAM, namespaces=("team",)),
         Unseen(table="jobs", resource="jobs.batch", why=TEAM, namespaces=("team",)),
-        Unseen(table="recent", resource="events", why="may not list events in the whole cluster"),
+        Unseen(table="recent", resource="events", why="cannot list events at the cluster scope"),
     ),
     assumed=("Kueue's Configuration is assumed to be the default: ConfigMap kueue-system/c may not be read",),
 )
@@ -30,7 +30,7 @@ def test_of_a_kind_with_a_gap_not_everything_is_seen() -> None:
     assert SEEN.lacking(ClusterQueue, Pod) == ()
     assert SEEN.lacking(ClusterQueue, Node) == (NODES,)
     assert SEEN.lacking(LocalQueue, Workload) == (TEAM,)
-    assert SEEN.lacking(Happened) == ("may not list events in the whole cluster",)
+    assert SEEN.lacking(Happened) == ("cannot list events at the cluster scope",)
     assert EVERYTHING.all_of(Workload, ClusterQueue, LocalQueue, Node, Pod, Happened)
 
 

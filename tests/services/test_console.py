@@ -91,7 +91,7 @@ def test_a_read_only_console_refuses_and_says_that_it_is_one(tmp_path: Path) -> 
 class Half(RecordedBackend):
     """A cluster whose events may not be read."""
 
-    seen = Seen(gaps=(Unseen(table="recent", resource="events", why="may not list events"),))
+    seen = Seen(gaps=(Unseen(table="recent", resource="events", why="cannot list events"),))
 
 
 def test_what_was_not_seen_is_kept_with_what_happened(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_what_was_not_seen_is_kept_with_what_happened(tmp_path: Path) -> None:
     with closing(open_for_reading(recorder.path)) as db:
         kept = newest(db)
     assert kept is not None
-    assert kept.unseen == ("may not list events",)
+    assert kept.unseen == ("cannot list events",)
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["with a history", "without a history"])

@@ -74,7 +74,7 @@ def test_what_was_assumed_is_carried_along(looking: Looking) -> None:
     looking.look()
     assert looking.console.forecast.assumed == (
         "Kueue's Configuration is assumed",
-        "may not list nodes in the whole cluster",
+        "cannot list nodes at the cluster scope",
     )
 
 
@@ -109,7 +109,7 @@ def test_there_is_no_forecast_of_what_cannot_be_seen(trouble: str) -> None:
     looking = Looking(cluster)
     assert not looking.look()
     assert looking.console.forecaster is not None
-    said = "no forecast: may not list workloads.kueue.x-k8s.io in the whole cluster"
+    said = "no forecast: cannot list workloads.kueue.x-k8s.io at the cluster scope"
     assert looking.console.forecaster.problem == (said if trouble == "forbidden" else "")
 
 

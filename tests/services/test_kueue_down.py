@@ -15,9 +15,8 @@ from tests.insight.world import ORG_QUEUES, START
 from tests.ui.stage import staged
 
 STUCK = KueueProblem(
-    "Kueue admits nothing for 40s",
-    "Kueue does not admit: 1 admissible workload pending for 40s, and no Workload's status changed; "
-    "is its controller up?",
+    "Kueue: no admissions for 40s",
+    "1 admissible workload pending for 40s, and no Workload status changed: check that Kueue's controller is running.",
 )
 
 
@@ -52,7 +51,7 @@ def test_new_jobs_without_workloads_are_told_though_nothing_is_pending() -> None
     watched = Watched(Elsewhere((*ORG_QUEUES, job), START))
     assert [watched.look(seconds) for seconds in (0, 20)] == [(), ()]
     assert [problem.text for problem in watched.look(20)] == [
-        "Kueue has not created a Workload for 1 job for 40s; is its controller up?"
+        "1 job without a Workload for 40s: check that Kueue's controller is running."
     ]
     watched.cluster.lost = "the server is away"
     assert watched.look(1) == ()
@@ -96,5 +95,5 @@ async def test_the_screen_shows_it(size: tuple[int, int]) -> None:
     watched.look(40)
     async with staged(watched.console, size) as stage:
         await stage.tick()
-        assert "⚠ Kueue admits nothing for 40s" in stage.text
-        assert "Kueue does not admit: 1 admissible workload" in stage.text
+        assert "⚠ Kueue: no admissions for 40s" in stage.text
+        assert "1 admissible workload" in stage.text

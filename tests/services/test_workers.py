@@ -82,8 +82,8 @@ def test_it_says_why_something_waits_as_the_simulation_itself_would(beside: Besi
     assert pieces == list(trying(snapshot, rehearsal_of(fork, snapshot), key, lambda: fork))
     under_way = [piece.under_way for piece in pieces if piece.under_way is not None]
     assert [(one.kind, one.done) for one in under_way[:2]] == [
-        ("what is stopped or shut", 0),
-        ("ends of other work", 1),
+        ("stopped objects and namespaces", 0),
+        ("end of other workloads", 1),
     ]
     assert answer.under_way is None
     assert answer.why.code is Code.EXCEEDS_MAX

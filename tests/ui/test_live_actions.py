@@ -73,12 +73,12 @@ def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def test_what_the_user_may_not_do_is_refused_with_the_right_that_is_missing(cluster: FakeCluster) -> None:
-    cluster.at.forbidden = lambda asked: "you may not patch it" if isinstance(asked, SetStopPolicy) else ""
+    cluster.at.forbidden = lambda asked: "you cannot patch it" if isinstance(asked, SetStopPolicy) else ""
     async with opened(live(cluster)) as stage:
         at(stage, "queues", "cq-research")
         await stage.settle()
         await stage.press("s")
-        assert "hold or resume: you may not patch it" in said(stage.app)
+        assert "hold or resume: you cannot patch it" in said(stage.app)
     assert cluster.sent == []
 
 
@@ -167,7 +167,7 @@ async def test_an_edit_shows_its_difference_before_it_is_applied(
 @pytest.mark.parametrize(
     ("order", "words"),
     [
-        ("nothing|else", "Nothing was changed"),
+        ("nothing|else", "No changes"),
         ("name: cq-research|name: other", "metadata.name cannot be changed"),
         ("kind: |kind: [", "It is no YAML"),
     ],
@@ -367,7 +367,7 @@ async def test_a_simulated_pod_says_that_it_prints_nothing() -> None:
         stage.app.go("workloads")
         await stage.settle()
         await stage.press("l")
-        assert "logs: a simulated pod prints nothing" in said(stage.app)
+        assert "logs: simulated pods have no logs" in said(stage.app)
         screen = stage.screen(ConsoleScreen)
         refused = {id: screen.refusal(BY_ID[id]) for id in ("object.shell", "object.forward", "object.edit")}
         assert all(refused.values()), refused

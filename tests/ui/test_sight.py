@@ -41,14 +41,14 @@ async def test_an_empty_table_that_may_not_be_read_says_so(key: str) -> None:
     resource = {"3": "workloads.kueue.x-k8s.io", "4": "nodes"}[key]
     async with staged(live(missing=(Missing("list", resource),))) as stage:
         await stage.press(key)
-        assert f"may not list {resource} in the whole cluster" in stage.text
+        assert f"cannot list {resource} at the cluster scope" in stage.text
         assert "No nodes" not in stage.text
 
 
 async def test_a_table_says_forbidden_with_a_glyph() -> None:
     async with staged(live(missing=(Missing("list", "workloads.kueue.x-k8s.io"),))) as stage:
         await stage.press("3")
-        assert "⊘ Forbidden: may not list workloads.kueue.x-k8s.io" in stage.text
+        assert "⊘ Forbidden: cannot list workloads.kueue.x-k8s.io" in stage.text
 
 
 DOOR = LocalQueue(name="lq", namespace="team", cluster_queue="cq")
@@ -58,7 +58,7 @@ QUEUES = Missing("list", "clusterqueues.kueue.x-k8s.io")
 async def test_a_cluster_queue_that_may_not_be_read_is_not_called_missing() -> None:
     async with staged(live(DOOR, missing=(QUEUES,))) as stage:
         await stage.press("2")
-        assert "its ClusterQueue is unseen: may not list clusterqueues.kueue.x-k8s.io" in stage.text
+        assert "its ClusterQueue is not visible: cannot list clusterqueues.kueue.x-k8s.io" in stage.text
     async with staged(live(DOOR)) as stage:
         await stage.press("2")
         assert "ClusterQueue cq doesn't exist" in stage.text
@@ -73,7 +73,7 @@ async def test_a_cluster_queue_that_is_not_read_yet_is_not_called_missing(key: s
 
 async def test_the_dashboard_of_somebody_who_sees_a_part_claims_nothing_about_the_rest() -> None:
     async with staged(live(DOOR, missing=(QUEUES, NODES))) as stage:
-        assert stage.text.count("may not list nodes in the whole cluster") == 3, "as GPUs, as troubles, on the map"
+        assert stage.text.count("cannot list nodes at the cluster scope") == 3, "as GPUs, as troubles, on the map"
         assert not any(claim in stage.text for claim in ("doesn't exist", "no GPUs", "No nodes", "Nothing needs"))
     async with staged(live(DOOR)) as stage:
         assert all(claim in stage.text for claim in ("ClusterQueue cq doesn't exist", "no GPUs", "No nodes"))
@@ -100,10 +100,10 @@ async def test_all_rights_that_are_missing_are_listed(size: tuple[int, int]) -> 
 async def test_where_nothing_is_missing_that_is_said() -> None:
     async with staged(live()) as stage:
         await ask(stage, "rights")
-        assert "○ Nothing is missing." in stage.text
+        assert "○ No missing permissions." in stage.text
     async with staged(recorded(org_cohort())) as stage:
         await ask(stage, "rights")
-        assert "○ Nothing is missing." in stage.text
+        assert "○ No missing permissions." in stage.text
 
 
 @pytest.mark.parametrize(
@@ -113,13 +113,13 @@ async def test_an_answer_that_rests_on_what_may_not_be_read_says_nothing(key: st
     async with staged(live(missing=(Missing("list", missing),))) as stage:
         await stage.press("2", key)
         await stage.settle()
-        assert "nothing can be said" in stage.text
-        assert f"not known: may not list {missing} in the whole cluster" in stage.text
+        assert "not enough data for an answer" in stage.text
+        assert f"unknown: cannot list {missing} at the cluster scope" in stage.text
 
 
 async def test_what_comes_is_not_foretold_by_what_may_not_be_read() -> None:
     console = live(missing=(QUEUES,))
-    said = "nothing can be said: may not list clusterqueues.kueue.x-k8s.io in the whole cluster"
+    said = "nothing can be said: cannot list clusterqueues.kueue.x-k8s.io at the cluster scope"
     for ask in (lambda: console.answers.looks((), 0), lambda: console.answers.plan((), 0), console.answers.risk):
         with pytest.raises(UnseenError, match=said):
             ask()
@@ -129,14 +129,14 @@ async def test_what_comes_is_not_foretold_by_what_may_not_be_read() -> None:
 
 async def test_a_saved_cluster_is_asked_no_more_than_was_seen_of_it() -> None:
     state = ClusterState(NOW)
-    state.seen = Seen(gaps=(Unseen(table="nodes", resource="nodes", why="may not list nodes in the whole cluster"),))
+    state.seen = Seen(gaps=(Unseen(table="nodes", resource="nodes", why="cannot list nodes at the cluster scope"),))
     simulation = Simulation.from_snapshot(state.freeze(), policy=SimPolicy(), seed=0)
     console = Console(SimulatedBackend(simulation))
     console.tick(0)
     assert console.snapshot.seen == state.seen
-    with pytest.raises(UnseenError, match="nothing can be said: may not list nodes"):
+    with pytest.raises(UnseenError, match="nothing can be said: cannot list nodes"):
         console.answers.risk()
     async with staged(console) as stage:
         await stage.press("2", "F")
         await stage.settle()
-        assert "not known: may not list nodes in the whole cluster" in stage.text
+        assert "unknown: cannot list nodes at the cluster scope" in stage.text

@@ -214,8 +214,8 @@ def test_a_user_with_one_namespace_sees_that_one(served: ApiServer, sight: Make)
     see = sight()
     assert list(see.loaded().pods) == ["team/mine"]
     missing = {str(right) for right in see.backend.health.missing}
-    assert "may not list pods in the whole cluster" in missing
-    assert "may not list nodes in the whole cluster" in missing
+    assert "cannot list pods at the cluster scope" in missing
+    assert "cannot list nodes at the cluster scope" in missing
 
 
 def test_a_user_who_may_nothing_sees_nothing_and_is_told_all(served: ApiServer, sight: Make) -> None:
@@ -231,7 +231,7 @@ def test_a_snapshot_says_of_which_kinds_not_everything_is_in_it(served: ApiServe
     served.forbidden = lambda verb, plural, namespace: plural == "nodes" or (plural == "pods" and namespace != "team")
     see = sight()
     see.loaded()
-    nodes, pods = (f"may not list {kind} in the whole cluster" for kind in ("nodes", "pods"))
+    nodes, pods = (f"cannot list {kind} at the cluster scope" for kind in ("nodes", "pods"))
     assert see.backend.snapshot().seen == Seen(
         gaps=(
             Unseen(table="nodes", resource="nodes", why=nodes),
@@ -248,7 +248,7 @@ def test_a_right_that_is_missing_in_one_of_the_named_namespaces_is_named_as_well
     served.forbidden = lambda verb, plural, namespace: plural == "pods" and namespace == "two"
     see = sight("one", "two")
     see.loaded()
-    right, rest = "may not list pods in namespace two", "only namespaces one, two are read"
+    right, rest = "cannot list pods in namespace two", "only namespaces one, two are read"
     seen = see.backend.snapshot().seen
     assert (seen.lacking(Pod), seen.lacking(Workload)) == ((f"{right}, {rest}",), (rest,))
     assert (seen.all_of(Pod, within="one"), seen.all_of(Pod, within="two")) == (True, False)

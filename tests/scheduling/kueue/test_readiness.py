@@ -126,7 +126,7 @@ def test_what_may_not_be_seen_is_not_missing(kind: type[Object]) -> None:
     for thing in (*WHOLE, check("budget")):
         if not isinstance(thing, kind):
             state.apply(Applied(START, thing))
-    seen = Seen(gaps=(Unseen(table=TABLES[kind], resource="", why="may not list them"),))
+    seen = Seen(gaps=(Unseen(table=TABLES[kind], resource="", why="cannot list them"),))
     checked = queue(CheckRule("budget"))
     assert not readiness(checked, state.freeze()).active
     assert readiness(checked, state.freeze(), seen=seen) == READY
