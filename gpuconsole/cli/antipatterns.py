@@ -1,4 +1,4 @@
-"""`gpuconsole antipatterns`: what wastes GPUs or patience in a cluster, with evidence, price and remedy."""
+"""`gpuconsole antipatterns`: wasted GPUs and scheduling anti-patterns, with evidence, daily cost and fix."""
 
 import click
 import msgspec
@@ -21,11 +21,11 @@ VERSION = 3
 @click.command()
 @answering
 def command(asked: Asked) -> Answer:
-    """Find what wastes GPUs or patience, with its evidence, what it costs a day, and what would mend it.
+    """Find wasted GPUs and scheduling anti-patterns: evidence, cost per day, fix.
 
-    FILES are manifests, folders, a scenario, or the name of a bundled fixture; --until runs it first. Where GPUs are
-    measured (--live with --prometheus or --dcgm, and in the simulator), idle and oversized requests are found, too.
-    `gpuconsole lint` finds those that manifests alone show.
+    FILES are manifests, folders, a scenario, or the name of a bundled fixture; --until simulates it first. With GPU
+    metrics (--live with --prometheus or --dcgm, or in a simulation) it also finds idle and oversized requests.
+    `gpuconsole lint` finds problems that need only manifests.
     """
     policy, history = asked.simulation.policy, lines_of(asked)
     snapshot = _measured(asked)
@@ -43,7 +43,7 @@ def command(asked: Asked) -> Answer:
 
 
 def _measured(asked: Asked) -> Snapshot:
-    """The cluster with what its GPUs would measure, where it is a simulated one that does not say."""
+    """The cluster with simulated GPU metrics, if it is a simulation without metrics."""
     snapshot = asked.standing().snapshot
     if asked.mode != "simulated" or len(snapshot.telemetry):
         return snapshot

@@ -1,4 +1,4 @@
-"""`gpuconsole drill`: scenarios, and whether what they expect came true; or played, by somebody who predicts it."""
+"""`gpuconsole drill`: runs scenarios and checks their expectations, or plays them with predicted victims."""
 
 import os
 import sys
@@ -25,14 +25,14 @@ from gpuconsole.services.drills import playable
 
 @click.group(no_args_is_help=False)
 def command() -> None:
-    """Run scenarios and check what they expect."""
+    """Run scenarios and check their expectations."""
 
 
 @command.command("run")
 @click.argument("files", nargs=-1, required=True)
-@click.option("--manifests", multiple=True, help="Files or folders whose objects every drill begins with.")
-@click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), help="Write the results there, for a CI.")
-@click.option("--seed", type=int, help="What chance starts from.")
+@click.option("--manifests", multiple=True, help="Files or folders with objects for every drill.")
+@click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), help="Write the results as JUnit XML.")
+@click.option("--seed", type=int, help="Random seed.")
 @policed
 def run_drills(
     files: tuple[str, ...],
@@ -42,13 +42,13 @@ def run_drills(
     kueue_config: Path | None,
     feature_gates: str,
 ) -> int:
-    """Run drills: a line for each expectation, exit status 1 if one fails.
+    """Run drills: prints one line per expectation; exits with 1 if one fails.
 
     FILES are scenarios, folders of scenarios, or names of bundled fixtures.
     """
     request, _ = configured(Request(seed=seed, kueue_config=kueue_config, feature_gates=feature_gates))
     if junit is not None and not junit.parent.is_dir():
-        raise UsageError(f"--junit {junit}: there is no folder {junit.parent}; make it first, or name another one")
+        raise UsageError(f"--junit {junit}: folder {junit.parent} does not exist; create it, or choose another path")
     suites = []
     for file in _scenarios(resolve(files)):
         suite = _run(file, manifests, request)
@@ -59,24 +59,24 @@ def run_drills(
         junit.write_bytes(as_junit(suites))
     failed = sum(suite.failures + suite.errors for suite in suites)
     met = sum(suite.tests for suite in suites) - failed
-    click.echo(f"{counted(met, 'expectation')} met, {failed:,} not")
+    click.echo(f"{counted(met, 'expectation')} met, {failed:,} failed")
     return 1 if failed else 0
 
 
 @command.command("play")
 @click.argument("file")
-@click.option("--manifests", multiple=True, help="Files or folders whose objects the drill begins with.")
-@click.option("--seed", type=int, help="What chance starts from.")
+@click.option("--manifests", multiple=True, help="Files or folders with objects for the drill.")
+@click.option("--seed", type=int, help="Random seed.")
 @policed
 def play_drill(
     file: str, manifests: tuple[str, ...], seed: int | None, kueue_config: Path | None, feature_gates: str
 ) -> int:
-    """Play a drill in the console: predict who has to go, then see who does, and why.
+    """Play a drill in the console: predict the victims of each step, then compare.
 
     FILE is a scenario with steps, or the name of a bundled one.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("a drill is played on a terminal; `gpuconsole drill run` runs it without one")
+        raise UsageError("`gpuconsole drill play` needs a terminal; use `gpuconsole drill run` without one")
     request, settings = configured(Request(seed=seed, kueue_config=kueue_config, feature_gates=feature_gates))
     scenario = playable(read_scenario([*resolve((file,)), *manifests], request), file)
     from gpuconsole.cli.playing import show
@@ -85,10 +85,10 @@ def play_drill(
 
 
 def _scenarios(files: Sequence[str]) -> Iterator[str]:
-    """The scenarios; of a folder those below it, but not the manifests beside them, unless these are wrong.
+    """The scenario files; of a folder all scenarios below it, and its unreadable files, but no valid manifests.
 
-    A file without any document, or with a broken one, may have been a scenario, and would fail alone. What is wrong in
-    a file that a scenario names, the scenario tells.
+    A file without documents, or with a broken one, may have been a scenario, so it fails on its own. Errors in a file
+    that a scenario names are reported with the scenario.
     """
     for file in files:
         if not Path(file).is_dir():
@@ -106,7 +106,7 @@ def _scenarios(files: Sequence[str]) -> Iterator[str]:
 
 
 def _run(file: str, manifests: Sequence[str], request: Request) -> Suite:
-    """One drill; a file that cannot be read is a failure, and not the last."""
+    """Run one drill; a file that cannot be read is a failure and does not stop the others."""
     begun, name = time.perf_counter(), Path(file).stem
     try:
         scenario, line_of = read_drill([file, *manifests], request)
@@ -118,7 +118,7 @@ def _run(file: str, manifests: Sequence[str], request: Request) -> Suite:
 
 
 def _placed(result: Result, file: str, line_of: LineOf) -> Result:
-    """A result; what is wrong with an expectation is told with its place, as all that is wrong in files."""
+    """Add file and line to the result of an invalid expectation."""
     if result.item is None:
         return result
     number, key = result.step - 1, result.got.partition(":")[0]
@@ -127,7 +127,7 @@ def _placed(result: Result, file: str, line_of: LineOf) -> Result:
 
 
 def _lines(suite: Suite) -> Iterator[tuple[bool, str]]:
-    """Whether each expectation was met, and its line."""
+    """One line for each expectation, with whether it was met."""
     yield from ((False, problem) for problem in suite.problems)
     for result in suite.results:
         yield result.ok, result.text if result.where else f"{suite.name} {result.text}"

@@ -1,11 +1,11 @@
-"""How what is wrong with files is written."""
+"""Text form of findings about files."""
 
 from gpuconsole.model.documents.findings import Finding
 from gpuconsole.model.text import clean
 
 
 def as_line(finding: Finding) -> str:
-    """A finding as compilers write it: place, severity, what is wrong, what would be right."""
+    """Format a finding as compilers do: position, severity, problem, fix."""
     subject = " ".join(part for part in (finding.object, finding.path) if part)
     where = f"{finding.file}:{finding.line}: {finding.severity}:"
     return clean(

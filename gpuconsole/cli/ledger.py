@@ -1,4 +1,4 @@
-"""`gpuconsole ledger`: who lends GPUs to whom, and what happens if a lender wants them back."""
+"""`gpuconsole ledger`: borrowed and lent GPUs, the effect of a reclaim, and starved queues."""
 
 import click
 import msgspec
@@ -16,11 +16,11 @@ VERSION = 3
 @click.command()
 @answering
 def command(asked: Asked) -> Answer:
-    """Show who lends GPUs to whom since when, who would lose what if a lender returned, and who starves meanwhile.
+    """Show borrowed GPUs with lender and borrower, what a reclaim would evict, and starved queues.
 
-    FILES are manifests, folders, a scenario, or the name of a bundled fixture. Whom a lender would evict is what the
-    engine finds when it asks for all that it owns and does not use, in one piece, with the highest priority that its
-    queue has now.
+    FILES are manifests, folders, a scenario, or the name of a bundled fixture. The victims of a reclaim are those that
+    Kueue's algorithm finds if the lender requests all of its unused nominal quota at once, with the highest priority
+    in its queue.
     """
     snapshot, session, policy = asked.standing()
     if session is None:

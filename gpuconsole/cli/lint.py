@@ -1,4 +1,4 @@
-"""`gpuconsole lint`: what manifests say together that cannot work, or hardly does what their authors think."""
+"""`gpuconsole lint`: errors and likely mistakes in the combination of manifests."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -22,13 +22,13 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 class Line(Struct, frozen=True, kw_only=True):
-    """A finding with its place, as it is printed."""
+    """A finding with file and line, as it is printed."""
 
     code: str
     level: Level
     file: str
     line: int
-    """0 where nothing tells."""
+    """0 if unknown."""
     object: str
     field: str
     problem: str
@@ -37,7 +37,7 @@ class Line(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The finding in one line, as compilers write it."""
+        """The finding as one line, in the format of compilers."""
         place = f"{self.file}:{self.line}" if self.line else self.file
         subject = " ".join(part for part in (self.object, self.field) if part)
         shown = ", ".join(f"{name}: {value}" for name, value in self.evidence.items())
@@ -47,19 +47,19 @@ class Line(Struct, frozen=True, kw_only=True):
 
 @click.command()
 @click.argument("files", nargs=-1, required=True)
-@click.option("--catalogue", type=_FILE, help="Machines for sale, for scenarios that bring none.")
+@click.option("--catalogue", type=_FILE, help="Instance-type catalogue (default: built in).")
 @policed
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(
     files: tuple[str, ...], catalogue: Path | None, kueue_config: Path | None, feature_gates: str, output: str
 ) -> int:
-    """Find what cannot work, or hardly does what its authors think.
+    """Lint manifests: find errors and likely mistakes.
 
-    FILES are manifests, scenarios, a volcano-scheduler.conf, folders, or names of bundled fixtures; - is stdin. The
-    exit status is 1 if there are errors.
+    FILES are manifests, scenarios, a volcano-scheduler.conf, folders, or names of bundled fixtures; - is stdin. Exits
+    with 1 if there are errors.
     """
     request = Request(catalogue=catalogue, kueue_config=kueue_config, feature_gates=feature_gates)
-    # Scenarios that share manifests say the same of them.
+    # Scenarios that share manifests have the same findings about them.
     lines = list({line.text: line for line in _lines(gather(resolve(files), request))}.values())
     counts = Counter(line.level for line in lines)
     if output == "json":
@@ -97,7 +97,7 @@ def _unusable(one: Unusable) -> Line:
 
 
 def _placed(finding: Finding, cluster: Cluster) -> Line:
-    """With the file and line of the object that it is about."""
+    """Add file and line of the object that a finding is about."""
     entry = cluster.places.get(finding.object)
     if entry is None:
         about = "" if finding.object == cluster.file else finding.object

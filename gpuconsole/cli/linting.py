@@ -1,4 +1,4 @@
-"""What `lint` looks at: the cluster of each scenario, or the one that manifests alone make, with its places."""
+"""Input of `lint`: the cluster of each scenario, or that of the manifests alone, with file positions."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,28 +26,28 @@ from gpuconsole.sim.scenario_form import ScenarioError
 
 CONFIGURATION = "volcano-scheduler.conf"
 OWN = ("cohort-cycle",)
-"""What lint says itself of manifests that cannot be used."""
+"""Codes of unusable manifests that lint reports itself."""
 Places = Mapping[str, Entry]
-"""Object, as findings call it → where it stands."""
+"""Object name in findings → its position."""
 
 
 class Cluster(Struct, frozen=True):
-    """One cluster to be linted, and where its objects stand."""
+    """One cluster to lint, with the positions of its objects."""
 
     facts: Facts
     places: Places
     file: str
-    """Of its scheduler's configuration, or of its scenario."""
+    """File of the scheduler configuration, or of the scenario."""
     line: int = 1
-    """Where the scheduler's configuration begins."""
+    """First line of the scheduler configuration."""
 
 
 class Gathered(Struct, frozen=True, kw_only=True):
-    """Everything that some files hold."""
+    """Contents of all files."""
 
     clusters: tuple[Cluster, ...]
     unusable: tuple[Finding, ...]
-    """What could not be read as it stands."""
+    """Objects that cannot be used as written."""
     sources: tuple[Source, ...]
 
 
@@ -77,7 +77,7 @@ def gather(files: Sequence[str], request: Request) -> Gathered:
 
 
 def _scheduler(source: Source) -> Read | None:
-    """The configuration of Volcano's scheduler that a file holds; None for any other file."""
+    """Read Volcano's scheduler configuration from a file; None for any other file."""
     if "tiers" not in source.text and "actions" not in source.text:
         return None
     read = read_configuration(source.text, source.name)
@@ -86,7 +86,7 @@ def _scheduler(source: Source) -> Read | None:
 
 
 def _of_manifests(loaded: Loaded, schedulers: Mapping[str, Read], request: Request) -> Iterator[Cluster]:
-    """The cluster that manifests make; where several schedulers are configured, one for each."""
+    """The cluster that manifests define; one for each scheduler configuration."""
     places = _places(loaded.entries, "")
     policy = with_kueue(SimPolicy(), request, loaded.configurations, loaded.objects)
     known = request.kueue_config is not None or bool(request.feature_gates) or bool(loaded.configurations)

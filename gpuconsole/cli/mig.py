@@ -1,4 +1,4 @@
-"""`gpuconsole mig`: what it takes to divide GPUs anew."""
+"""`gpuconsole mig`: MIG reconfiguration of nodes, with the pods that it evicts."""
 
 from pathlib import Path
 
@@ -15,13 +15,13 @@ from gpuconsole.model.text import clean
 
 @click.command()
 @answering
-@click.option("--config", "name", required=True, help="A configuration of mig-parted, such as all-balanced.")
-@click.option("--mig-parted", "file", type=click.Path(path_type=Path), help="A file of configurations of one's own.")
+@click.option("--config", "name", required=True, help="Name of a mig-parted configuration, such as all-balanced.")
+@click.option("--mig-parted", "file", type=click.Path(path_type=Path), help="File with mig-parted configurations.")
 def command(asked: Asked, name: str, file: Path | None) -> Answer:
-    """Show which pods would have to leave if nodes' GPUs were divided by a MIG configuration.
+    """Show the pods that a MIG reconfiguration would evict.
 
-    FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. Exits with 1 if a node
-    cannot be divided so.
+    FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. Exits with 1 if the
+    configuration cannot be applied to a node.
     """
     answer = mig_changes(asked.simulation.snapshot(), name, {} if file is None else _configs(file))
     status = int(any(node.problem for node in answer))
@@ -29,18 +29,18 @@ def command(asked: Asked, name: str, file: Path | None) -> Answer:
 
 
 def as_text(answer: tuple[NodeChange, ...]) -> list[str]:
-    """The answer for people."""
+    """Format the answer as a table."""
     rows = [
-        (node.node, gpu.gpu, gpu.now, gpu.then, "yes" if gpu.reset else "no", " ".join(gpu.leavers) or "nobody")
+        (node.node, gpu.gpu, gpu.now, gpu.then, "yes" if gpu.reset else "no", " ".join(gpu.leavers) or "none")
         for node in answer
         for gpu in node.gpus
     ]
-    lines = table(("NODE", "GPU", "NOW", "THEN", "RESET", "HAS TO LEAVE"), rows) if rows else ["nothing changes"]
+    lines = table(("NODE", "GPU", "NOW", "THEN", "RESET", "EVICTED"), rows) if rows else ["no changes"]
     return [*lines, *(clean(f"{node.node}: {node.problem}") for node in answer if node.problem)]
 
 
 def _configs(file: Path) -> dict[str, parted.Config]:
-    """The configurations of a file. Raises UsageError that names every wrong line."""
+    """Read the configurations of a file. Raises UsageError with one line per error."""
     source = read_file(file)
     found, findings = parted.read(source.text, str(file))
     lines = [f"{file}: {trouble.problem}; {trouble.remedy}" for trouble in source.troubles]

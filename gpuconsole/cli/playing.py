@@ -1,4 +1,4 @@
-"""The console on a drill: what it takes to build it, and nothing that is kept after it."""
+"""Builds the console for playing a drill; nothing of it is stored."""
 
 from msgspec.structs import replace
 
@@ -13,7 +13,7 @@ from gpuconsole.ui.playing import DrillApp
 
 
 def show(scenario: Scenario, seed: int | None, settings: Config) -> int:
-    """Play a drill until its user leaves; behind it the cluster stands still as it was before the first step."""
+    """Play a drill until the user quits. The console behind it shows the cluster before the first step, paused."""
     log_to(settings.log_file, settings.log_level)
     simulation = build(replace(scenario, steps=()), seed=seed)
     about = status_of(simulation, scenario.name)

@@ -1,4 +1,4 @@
-"""`gpuconsole preemptions`: who had to make room for whom, by which rule, who else was considered, at what cost."""
+"""`gpuconsole preemptions`: preemption history with victim, preemptor, rule, candidates and lost work."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import wraps
@@ -27,13 +27,13 @@ from gpuconsole.store.schema import earlier_sessions
 
 VERSION = 5
 RECORDED = 10_000
-UNRECORDED = "no session is recorded yet; the console keeps a history while it runs"
+UNRECORDED = "no session has been recorded; the console records its history while it runs"
 
 
 def _naming(function: Callable[..., int]) -> Callable[..., int]:
-    """Let the first of FILES name a workload where it is no file; with --history nothing is opened at all."""
+    """Accept a workload name as first of FILES if no such file exists; with --history, open no cluster."""
 
-    @click.option("--history", is_flag=True, help="Of what the console recorded in its last session; takes no cluster.")
+    @click.option("--history", is_flag=True, help="Read the console's last recorded session.")
     @wraps(function)
     def command(files: tuple[str, ...], history: bool, output: str, **options: Any) -> int:
         alone = history or options["live"] or options["snapshot"] is not None
@@ -42,7 +42,7 @@ def _naming(function: Callable[..., int]) -> Callable[..., int]:
         if not history:
             return function(files=files, output=output, workload=workload, **options)
         if files or options["live"] or options["snapshot"] is not None:
-            raise UsageError("--history reads what was recorded; it takes no cluster")
+            raise UsageError("--history reads the recorded session; omit FILES, --live and --snapshot")
         origin, lines, unseen = recorded()
         return say(origin, replace(answer_about(lines, workload, EMPTY), unknown=_others(unseen)), output)
 
@@ -50,7 +50,7 @@ def _naming(function: Callable[..., int]) -> Callable[..., int]:
 
 
 def _names(text: str, *, beside: bool) -> bool:
-    """True for `namespace/name` that is no file; for the name alone where a cluster is given `beside` it."""
+    """True for `namespace/name` that is not a file; also for a bare name if a cluster is given (`beside`)."""
     path = Path(text)
     if not path.parts or path.is_absolute() or path.suffix or path.exists():
         return False
@@ -61,11 +61,11 @@ def _names(text: str, *, beside: bool) -> bool:
 @_naming
 @answering
 def command(asked: Asked, workload: str) -> Answer:
-    """Show who was preempted for whom, by which rule, who else was considered, and what it lost.
+    """Show preemptions: victim, preemptor, rule, lost work.
 
-    FILES are manifests, folders, a scenario, or the name of a bundled fixture; --until runs it first. A workload before
-    them (`namespace/name`) keeps to what it lost and what it made others lose, and shows who else was considered. With
-    --history the answer comes from what the console recorded: it is there when the cluster's events are gone.
+    FILES are manifests, folders, a scenario, or the name of a bundled fixture; --until simulates it first. A workload
+    before them (`namespace/name`) limits the list to its preemptions, as victim or preemptor, and shows the candidates.
+    --history reads what the console recorded, which outlives the cluster's events.
     """
     seen = asked.seen
     if all(seen.blind(kind) for kind in (Workload, Happened)):
@@ -75,14 +75,14 @@ def command(asked: Asked, workload: str) -> Answer:
 
 
 def _others(lacking: Iterable[str]) -> tuple[str, ...]:
-    """What the answer leaves open where not everything that happened is seen."""
-    return tuple(f"whether others were preempted: {text}" for text in lacking)
+    """The parts of the answer that are unknown because of missing permissions."""
+    return tuple(f"other preemptions: {text}" for text in lacking)
 
 
 def answer_about(lines: Sequence[Happened], workload: str, snapshot: Snapshot) -> Answer:
-    """The preemptions among these lines, oldest first; those of one workload (job, pod), where one is named.
+    """The preemptions among these lines (oldest first), optionally of one workload, job or pod only.
 
-    Raises UsageError for one that neither they nor the cluster, as it is now, know.
+    Raises UsageError for a name that neither the lines nor the current cluster have.
     """
     everything = rows(lines)
     name = subject_named(snapshot, workload, _names_in(everything)) if workload else ""
@@ -97,7 +97,7 @@ def _names_in(found: Iterable[PreemptionRow]) -> Collection[str]:
 
 
 def recorded() -> tuple[Origin, Sequence[Happened], Sequence[str]]:
-    """The preemptions of the newest session of the history, oldest line first, and why there may be more of them.
+    """The preemptions of the newest recorded session, oldest line first, and why some may be missing.
 
     Raises UsageError, HistoryError.
     """

@@ -1,4 +1,4 @@
-"""Preemptions, for programs and for people: each in full, or the newest and the counts."""
+"""Output of `gpuconsole preemptions`, as JSON and as text."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,23 +15,23 @@ from gpuconsole.model.device_units import device_cell
 from gpuconsole.ui.names import called
 
 MOST = 20
-"""Preemptions that are listed for people, and names of each count."""
+"""Maximum number of preemptions in the text output."""
 PAIRS = 5
-"""So many pairs of each preemption loop are listed for people."""
+"""Maximum number of pairs of a preemption loop in the text output."""
 
 
 class Preemption(Struct, frozen=True, kw_only=True):
-    """One preemption for programs."""
+    """One preemption in the JSON output."""
 
     time: str
     victim: str
     victim_queue: str
     victim_path: str
     victim_priority: int | None
-    """Null where nobody tells it, as all that is unknown."""
+    """Null if unknown, like all other fields."""
     gpus: int | None
     unit: str
-    """What `gpus` counts."""
+    """Unit of `gpus`."""
     by: str
     by_queue: str
     by_path: str
@@ -39,15 +39,15 @@ class Preemption(Struct, frozen=True, kw_only=True):
     reason: str
     rule: str
     lost_gpu_hours: float | None
-    """Null where nobody knows: it ran before anybody looked."""
+    """Null if unknown: it ran before it was observed."""
     cost: float | None
     freed_after_seconds: float | None
-    """Null while it is not so, and where nobody knows it."""
+    """Null before the release, or if unknown."""
     freed_at_most: bool
-    """Nobody saw it: it took no longer."""
+    """The release was not observed: the time is an upper bound."""
     freed_unknown: bool
     by_known: bool
-    """False where its UID is all that is left of the preemptor."""
+    """False if only the preemptor's UID is known."""
     by_admitted: str | None
     in_vain: bool
     nth: int
@@ -56,11 +56,11 @@ class Preemption(Struct, frozen=True, kw_only=True):
     message: str
     choice: Choice | None
     choice_as_of: str | None
-    """The moment on whose cluster our engine was asked how; null where the one who decided told it."""
+    """Time of the state on which our engine reconstructed the choice; null if the scheduler recorded it."""
 
 
 class Body(Struct, frozen=True):
-    """The answer for programs: newest preemption first."""
+    """The JSON answer, newest preemption first."""
 
     workload: str
     summary: Who
@@ -68,14 +68,14 @@ class Body(Struct, frozen=True):
 
 
 def as_document(body: Body) -> dict[str, Any]:
-    """The answer for programs: a sum of losses none of which is known is null."""
+    """Convert the answer to JSON types; a sum of losses none of which is known is null."""
     document: dict[str, Any] = to_builtins(body)
     _without_noughts(document["summary"])
     return document
 
 
 def _without_noughts(sums: dict[str, Any]) -> None:
-    """Put null for sums of which no part is known, here and in the counts below."""
+    """Replace sums without a known part by null, here and in the counts below."""
     times = sums.get("times", sums.get("preemptions", 0))
     for name, unknown in (("lost_gpu_hours", "unknown"), ("cost", "unpriced")):
         if times and sums.get(unknown) == times:
@@ -87,10 +87,10 @@ def _without_noughts(sums: dict[str, Any]) -> None:
 
 
 def as_text(body: Body) -> list[str]:
-    """The answer for people: each preemption in full where a workload is named, else the newest and the counts."""
+    """Format the answer: each preemption in full for a single workload, else a table and counts."""
     found, summary = body.preemptions, body.summary
     if not found:
-        return [f"nobody was preempted{f' by or for {called(body.workload)}' if body.workload else ''}"]
+        return [f"no preemptions{f' of or for {called(body.workload)}' if body.workload else ''}"]
     lines = _sums(summary)
     if body.workload:
         for one in found[:MOST]:
@@ -98,7 +98,7 @@ def as_text(body: Body) -> list[str]:
     else:
         lines += ["", *table(HEAD, [_row(one) for one in found[:MOST]])]
     if len(found) > MOST:
-        lines.append(f"and {len(found) - MOST} before; -o json has all")
+        lines.append(f"and {len(found) - MOST} older; -o json lists all")
     return lines if body.workload else [*lines, *_counts(summary)]
 
 
@@ -107,7 +107,7 @@ def _sums(summary: Who) -> list[str]:
     if summary.unplaced:
         lines.append(f"{counted(summary.unplaced, 'preemptor')} still unscheduled")
     if summary.in_vain:
-        lines.append(f"{summary.in_vain} in vain: the preemptor went without ever having had a place")
+        lines.append(f"{counted(summary.in_vain, 'preemption')} wasted: the preemptor ended before it was scheduled")
     for what, circles in (("queues", summary.queue_circles), ("workloads", summary.circles)):
         lines += [text for circle in circles[:MOST] for text in _loop(what, circle)]
     return lines
@@ -116,7 +116,7 @@ def _sums(summary: Who) -> list[str]:
 def _lost(summed: Who | Circle, times: int) -> str:
     hours = at_least(f"{summed.lost_gpu_hours:.1f}", summed.unknown, times)
     every = summed.unpriced == times > 0
-    cost = "cost unknown" if every else at_least(f"{summed.cost:.2f} $", summed.unpriced, times)
+    cost = "cost unknown" if every else at_least(f"${summed.cost:.2f}", summed.unpriced, times)
     return f"{hours} GPU-hours lost, {cost}"
 
 
@@ -127,10 +127,10 @@ def _loop(what: str, circle: Circle) -> Iterator[str]:
     shown = circle.pairs[:PAIRS]
     yield from (f"  {pair.times:>4}×  {called(pair.victim)} ← {called(pair.by)}" for pair in shown)
     if more := len(circle.pairs) - len(shown):
-        yield f"         and {counted(more, 'pair')} more; -o json has all"
+        yield f"         and {counted(more, 'more pair')}; -o json lists all"
 
 
-HEAD = ("WHEN", "VICTIM", "GPUS", "BY", "RULE", "PRIORITY", "LOST GPU-H", "COST $", "FREED AFTER", "NTH")
+HEAD = ("WHEN", "VICTIM", "GPUS", "PREEMPTOR", "RULE", "PRIORITY", "LOST GPU-H", "COST $", "RELEASED AFTER", "TIMES")
 
 
 def _row(one: Preemption) -> tuple[object, ...]:
@@ -138,7 +138,7 @@ def _row(one: Preemption) -> tuple[object, ...]:
     higher = mine is not None and other is not None and mine < other
     priorities = f"{_given(mine)}{' < ' if higher else ', '}{_given(other)}"
     lost, cost = _number(one.lost_gpu_hours, 1), _number(one.cost, 2)
-    again = f"{one.nth}{' in circles' if one.thrash else ''}"
+    again = f"{one.nth}{' (loop)' if one.thrash else ''}"
     victim, by = called(one.victim), called(one.by)
     return one.time, victim, _held(one), by, one.rule, priorities, lost, cost, _freed(one), again
 
@@ -167,15 +167,15 @@ def _told(one: Preemption) -> list[str]:
     by = _about(one.by_path or one.by_queue, one.by_priority)
     fate = f"{called(one.by)} was admitted at {one.by_admitted}"
     if not one.by_known:
-        fate = "nobody knows what became of the preemptor"
+        fate = "outcome of the preemptor unknown"
     elif one.by_admitted is None:
-        fate = f"{called(one.by)} {'was gone before it had a place' if one.in_vain else 'has no place yet'}"
+        fate = f"{called(one.by)} {'ended before it was scheduled' if one.in_vain else 'is still unscheduled'}"
     freed = "quota release time unknown" if one.freed_unknown else "quota not released yet"
     if one.freed_after_seconds is not None:
         freed = f"quota released after {_freed(one).replace('≤', 'at most')}"
     lines = [
         f"{one.time}  {called(one.victim)} ({victim})",
-        f"  made room for {called(one.by)} ({by}): {one.rule}",
+        f"  preempted by {called(one.by)} ({by}): {one.rule}",
         f"  lost {_loss(one)}; {freed}; {fate}",
     ]
     if len(one.chain) > 2:
@@ -190,17 +190,17 @@ def _about(queue: str, priority: int | None, *more: str) -> str:
 
 def _loss(one: Preemption) -> str:
     if one.lost_gpu_hours is None:
-        return "an unknown amount of work, done before anybody looked"
-    cost = "cost unknown" if one.cost is None else f"{one.cost:.2f} $"
+        return "unknown GPU-hours (it ran before it was observed)"
+    cost = "cost unknown" if one.cost is None else f"${one.cost:.2f}"
     return f"{one.lost_gpu_hours:.1f} GPU-hours, {cost}"
 
 
 def _considered(choice: Choice, as_of: str) -> list[str]:
     if choice.differs:
         return [f"  {whose(choice, as_of)}"]
-    title = f"  considered, in order ({'; '.join(filter(None, (shares(choice), whose(choice, as_of))))}):"
+    title = f"  candidates, in preemption order ({'; '.join(filter(None, (shares(choice), whose(choice, as_of))))}):"
     rows = [("   ", called(one.workload), one.queue, one.priority, WORDS[one.verdict]) for one in choice.considered]
-    lines = table(("", "WORKLOAD", "QUEUE", "PRIORITY", "WHAT BECAME OF IT"), rows)
+    lines = table(("", "WORKLOAD", "QUEUE", "PRIORITY", "OUTCOME"), rows)
     return [title, *lines, *([f"     and {choice.left_out} more"] if choice.left_out else [])]
 
 
@@ -208,9 +208,9 @@ def _counts(summary: Who) -> list[str]:
     parts = (
         ("RULE", summary.rules),
         ("VICTIM", summary.victims),
-        ("FOR WHOM", summary.causers),
-        ("QUEUE THAT LOSES", summary.victim_queues),
-        ("QUEUE THAT GAINS", summary.causing_queues),
+        ("PREEMPTOR", summary.causers),
+        ("VICTIM QUEUE", summary.victim_queues),
+        ("PREEMPTOR QUEUE", summary.causing_queues),
     )
     return [text for name, counts in parts for text in ("", *_counted(name, counts))]
 

@@ -1,4 +1,4 @@
-"""`gpuconsole shares`: fair shares with their arithmetic, and whose turn is next."""
+"""`gpuconsole shares`: fair shares with their calculation, and the admission order."""
 
 import click
 import msgspec
@@ -16,10 +16,10 @@ VERSION = 2
 @click.command()
 @answering
 def command(asked: Asked) -> Answer:
-    """Show the share of each queue and cohort with its arithmetic, and whose turn is next.
+    """Show the fair share of each queue and cohort, and the admission order.
 
-    FILES are manifests, folders, a scenario, or the name of a bundled fixture. Kueue's shares are shown with fair
-    sharing off, too; the queues of Volcano and KAI come with what they deserve.
+    FILES are manifests, folders, a scenario, or the name of a bundled fixture. Kueue's shares are also shown if fair
+    sharing is off; queues of Volcano and KAI are shown with their deserved amounts.
     """
     snapshot, session, _ = asked.standing()
     if lacking := asked.seen.lacking(*TURNS):

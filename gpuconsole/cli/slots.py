@@ -1,4 +1,4 @@
-"""`gpuconsole slots`: what the idle GPUs of a cluster are good for."""
+"""`gpuconsole slots`: schedulable capacity, the pods and gangs that fit on idle GPUs."""
 
 import click
 import msgspec
@@ -15,11 +15,11 @@ VERSION = 4
 @click.command()
 @answering
 def command(asked: Asked) -> Answer:
-    """Show which pods and gangs would find GPUs now.
+    """Show schedulable capacity: the pods and gangs that fit now.
 
-    FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. Slots are counted size by
-    size, as if nothing else was placed: on the nodes, and for each queue by its quota, by the flavor's nodes and by its
-    topology, with the reason why these differ. Fragments are idle GPUs that the cluster's typical pods cannot use.
+    FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. Each size is counted on its
+    own: on all nodes, and for each queue by its quota, by the flavor's nodes and by its topology, with the reason if
+    these differ. Fragments are idle GPUs that the cluster's typical pods cannot use.
     """
     snapshot = asked.standing().snapshot
     lacking = snapshot.seen.lacking(*PLACES)

@@ -1,4 +1,4 @@
-"""What the cluster costs: pool by pool, and in whose name: queues, teams, workloads, and what nobody holds."""
+"""Cost of the cluster by node pool, queue, team and workload, idle GPUs included."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -16,11 +16,11 @@ from gpuconsole.model.prices import Prices, is_spot
 from gpuconsole.model.resources import EMPTY, Resources
 from gpuconsole.model.snapshot import Snapshot
 
-FIXED = "fixed nodes"
+FIXED = "static nodes"
 
 
 class By(StrEnum):
-    """Whose cost."""
+    """Grouping of the cost."""
 
     QUEUE = "queue"
     TEAM = "team"
@@ -29,25 +29,25 @@ class By(StrEnum):
 
 
 class Cost(Struct, frozen=True, kw_only=True):
-    """What runs in one name; an empty name is what nobody holds."""
+    """Cost of one queue, team or workload; an empty name is the unallocated part."""
 
     name: str
     gpus: int = 0
-    """GPUs; of who has none, MIG instances or DRA devices."""
+    """GPUs; MIG instances or DRA devices if it has no GPUs."""
     hourly: float = 0.0
-    """USD an hour, of the machines' prices."""
+    """USD per hour, from node prices."""
     lost: LostWork = NOTHING_LOST
-    """Work that evictions took."""
+    """Work lost by evictions."""
 
 
 class PoolCost(Struct, frozen=True, kw_only=True):
-    """A pool of machines and what it costs."""
+    """A node pool and its cost."""
 
     pool: Pool
     spot_hourly: float = 0.0
-    """USD an hour of the spot machines."""
+    """USD per hour for spot nodes."""
     limits: Resources = EMPTY
-    """What all its nodes may have together."""
+    """Resource limits of the pool."""
 
     @property
     def on_demand_hourly(self) -> float:
@@ -55,12 +55,12 @@ class PoolCost(Struct, frozen=True, kw_only=True):
 
 
 class Bill(Struct, frozen=True, kw_only=True):
-    """The whole."""
+    """Cost of the whole cluster."""
 
     pools: tuple[PoolCost, ...]
-    """Autoscaled pools by name, then the nodes that belong to none."""
+    """Autoscaled pools by name, then the static nodes."""
     by: Mapping[By, tuple[Cost, ...]]
-    """Dearest first."""
+    """Most expensive first."""
     lost: LostWork
 
     @property
@@ -85,7 +85,7 @@ class Bill(Struct, frozen=True, kw_only=True):
 
 
 def bill(snapshot: Snapshot, prices: Prices, lost: Losses) -> Bill:
-    """Sum up what machines cost an hour now, and what evictions have cost."""
+    """Compute the current cost per hour, and the cost of lost work."""
     held = holdings(snapshot)
     machines = {one.name: one for group in snapshot.node_groups.all() for one in group.instances}
     fixed = _fixed_prices(snapshot, prices, machines)
@@ -101,7 +101,7 @@ _priced: list[tuple[object, Prices, Mapping[str, Instance], dict[str, float]]] =
 
 
 def _fixed_prices(snapshot: Snapshot, prices: Prices, machines: Mapping[str, Instance]) -> dict[str, float]:
-    """What nodes cost that no autoscaler bought; kept while no node changes."""
+    """Prices of the static nodes; cached while no node changes."""
     if _priced and _priced[0][0] is snapshot.nodes and _priced[0][1] is prices and _priced[0][2] == machines:
         return _priced[0][3]
     found = {node.name: _price(snapshot, node, prices) for node in snapshot.nodes.all() if node.name not in machines}
@@ -110,7 +110,7 @@ def _fixed_prices(snapshot: Snapshot, prices: Prices, machines: Mapping[str, Ins
 
 
 def _price(snapshot: Snapshot, node: Node, prices: Prices) -> float:
-    """USD an hour for a node that no autoscaler bought: by its annotation, else by the price table of its GPUs."""
+    """USD per hour for a static node: by its annotation, else by the price table of its GPUs."""
     said = machine_hourly(node)
     if said is not None:
         return said
@@ -164,12 +164,12 @@ def _fixed(
 
 
 def _taken(node: Node, part: float, held: Mapping[str, tuple[Holding, ...]]) -> float:
-    """The part of a node that is held; of one without GPUs all or nothing."""
+    """Allocated fraction of a node; 0 or 1 for a node without GPUs."""
     return part if part or node.gpus else float(bool(held.get(node.name)))
 
 
 class _Sums:
-    """GPUs and USD an hour, and lost work, by name. Mutates."""
+    """GPUs, USD per hour and lost work, by name. Mutates."""
 
     def __init__(self) -> None:
         self._rows: dict[str, list[float]] = {}
@@ -196,12 +196,12 @@ class _Sums:
 def _shares(
     snapshot: Snapshot, hourly: Mapping[str, float], held: Mapping[str, tuple[Holding, ...]], lost: Losses
 ) -> dict[By, tuple[Cost, ...]]:
-    """Everything in one walk over the pods: there may be tens of thousands of them."""
+    """Sum by queue, team and workload in one pass: there may be tens of thousands of pods."""
     queues, teams, owners = _Sums(), _Sums(), _Sums()
     nobody = 0.0
     for node, price in hourly.items():
         pods = held.get(node, ())
-        # Without GPUs on it, a machine is shared in equal parts by its pods.
+        # The cost of a node without GPUs is split equally among its pods.
         each = 0.0 if not pods or any(one.part for one in pods) or _has_gpus(snapshot, node) else 1.0 / len(pods)
         left = 1.0
         for one in pods:

@@ -1,7 +1,7 @@
-"""Whether disruption budgets are what keeps pods waiting: tried, for few schedulers ask budgets before they evict.
+"""PodDisruptionBudgets as the reason for pending pods, found by trying a looser budget.
 
-kube-scheduler takes victims that a budget protects when there are no others, and Kueue suspends jobs without asking; so
-a budget never holds up what they schedule. Volcano's plugin `pdb` takes no such victim at all.
+kube-scheduler preempts protected pods if there are no other victims, and Kueue suspends jobs without checking budgets;
+so a budget never delays what they schedule. Volcano's plugin `pdb` never preempts protected pods.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ MOST_PODS = 6
 
 
 def kept_by_budget(simulation: "Simulation", told: Explanation) -> Explanation | None:
-    """The answer where a looser budget alone would let the pods start, and nothing lets them start as it is."""
+    """Explain pods that only a looser budget lets start; None if the budget is not the reason."""
     trial = Placing(simulation, told.subject)
     for step in protected(trial):
         if isinstance(step, LoosenBudget):
@@ -35,8 +35,8 @@ def kept_by_budget(simulation: "Simulation", told: Explanation) -> Explanation |
             pods = covered(trial.snapshot, budget)
             may = budget.allowed(len(pods), sum(map(_healthy, pods)))
             headline = (
-                f"Others would make room for it, and PodDisruptionBudget {budget.key} keeps them:"
-                f" {may} of its {len(pods)} pods may go."
+                f"Preemption is blocked by PodDisruptionBudget {budget.key}:"
+                f" {may} of its {len(pods)} pods may be evicted."
             )
             return replace(
                 told,
@@ -53,7 +53,7 @@ def _arithmetic(budget: PodDisruptionBudget, pods: list[Pod], may: int) -> Itera
     rule = (
         f"maxUnavailable {budget.max_unavailable}" if budget.max_unavailable else f"minAvailable {budget.min_available}"
     )
-    yield f"PodDisruptionBudget {budget.key}: {rule}; {len(pods)} pods, {healthy} healthy → {may} may go"
+    yield f"PodDisruptionBudget {budget.key}: {rule}; {len(pods)} pods, {healthy} healthy → {may} may be evicted"
     shown = [f"{pod.key} on {pod.node}" for pod in pods if pod.node][:MOST_PODS]
     more = sum(bool(pod.node) for pod in pods) - len(shown)
     yield f"protects {', '.join(shown)}{f' and {more} more' if more > 0 else ''}"
@@ -64,11 +64,11 @@ def _healthy(pod: Pod) -> bool:
 
 
 def keeping_drained(snapshot: Snapshot, key: str) -> Iterator[str]:
-    """What keeps pods on nodes that are cordoned: a drain waits for as long as their budgets let nobody go."""
+    """Budgets that block the drain of cordoned nodes: they allow no eviction of the pods there."""
     pods = pods_of(snapshot, key)
     shut = [pod for pod in pods if pod.node and (node := snapshot.nodes.get(pod.node)) and node.unschedulable]
     for budget in snapshot.pod_disruption_budgets.all() if shut else ():
         known = covered(snapshot, budget)
         kept = dict.fromkeys(pod.node for pod in shut if pod in known)
         if kept and not budget.allowed(len(known), sum(map(_healthy, known))):
-            yield f"cordoned: {', '.join(kept)}; PodDisruptionBudget {budget.key} lets none of its pods be evicted"
+            yield f"cordoned: {', '.join(kept)}; PodDisruptionBudget {budget.key} allows no eviction"

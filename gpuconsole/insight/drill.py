@@ -1,8 +1,8 @@
-"""Drills: run a scenario and check what its steps expect, a line for each expectation.
+"""Drills: run a scenario and check the expectations of its steps.
 
-An expectation is checked right after its step, or has to come true within its `within`; the keys of one item have to
-hold at the same moment. What cannot be checked (an unknown key or name, nothing expected at all) is a problem, and no
-pass; so is a step whose commands were refused.
+An expectation is checked right after its step, or has to hold within its `within`; the keys of one item have to hold at
+the same time. An expectation that cannot be checked (unknown key or name, no expectation at all) is a problem and does
+not pass; nor does a step whose commands were rejected.
 """
 
 from collections.abc import Mapping
@@ -31,25 +31,25 @@ class Verdict(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     PROBLEM = "problem"
-    """It could not be checked."""
+    """It cannot be checked."""
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """What became of one expectation."""
+    """Result of one expectation."""
 
     step: int
-    """Counts from 1; 0 speaks about the scenario as a whole."""
+    """From 1; 0 is the scenario as a whole."""
     at: Span = 0
-    """When it was decided, since the start of the scenario."""
+    """Time of the decision since the start of the scenario."""
     key: str = ""
     verdict: Verdict
     wanted: str = ""
     got: str = ""
-    """For a problem: what is wrong with the expectation."""
+    """Actual value; for a problem, the error."""
     item: int | None = None
-    """For a problem of one item of `expect`: which, from 0."""
+    """For a problem of one item of `expect`: its index, from 0."""
     where: str = ""
-    """Its file, line and field, where whoever read the scenario knows them."""
+    """File, line and field, if the reader of the scenario knows them."""
 
     @property
     def ok(self) -> bool:
@@ -63,21 +63,21 @@ class Result(Struct, frozen=True, kw_only=True):
             case Verdict.PASSED:
                 return f"{place}: {self.got}"
             case Verdict.FAILED:
-                return f"{place}: wanted {self.wanted}; got {self.got}"
+                return f"{place}: expected {self.wanted}; got {self.got}"
             case Verdict.PROBLEM:
                 return f"{self.where or place}: {self.got}"
 
 
 def run_drill(scenario: Scenario, *, seed: int | None = None) -> tuple[Result, ...]:
-    """Run a scenario to its last expectation and check every one on the way: it passes if all results are ok.
+    """Run a scenario and check every expectation: the drill passes if all results are ok.
 
-    There is always one: that nothing is expected is a problem.
+    There is always at least one result: a scenario without expectations is a problem.
     """
     run = DrillRun(scenario, seed)
     for number in range(len(scenario.steps)):
         run.step(number)
     if not run.results:
-        problem = "no step expects anything; a drill that checks nothing does not pass"
+        problem = "no step has an expectation; a drill without expectations fails"
         run.results.append(Result(step=0, verdict=Verdict.PROBLEM, got=problem))
     return tuple(run.results)
 
@@ -87,16 +87,16 @@ class DrillRun:
 
     def __init__(self, scenario: Scenario, seed: int | None = None) -> None:
         self.scenario = scenario
-        # The steps are scheduled one by one, so that steps of the same moment are checked one after the other.
+        # Steps are scheduled one by one, so that steps with the same time are checked one after the other.
         self.twin = _Twin(build(replace(scenario, steps=()), seed=seed), Names(), [])
         self.results: list[Result] = []
         self.checked = 0
-        """How many lines of history earlier checks have seen."""
+        """Number of history lines that earlier checks have covered."""
         self._carried = 0
-        """How many steps are scheduled."""
+        """Number of scheduled steps."""
 
     def step(self, number: int) -> None:
-        """Do a step, and check what it expects. The steps before it have been done."""
+        """Execute a step and check its expectations. The earlier steps must have been executed."""
         step = self.scenario.steps[number]
         before = len(self.twin.lines)
         self._carry(number)
@@ -114,12 +114,12 @@ class DrillRun:
         self.checked = seen
 
     def rest(self, number: int, at_least: Span) -> None:
-        """Let the time after a step pass, up to the next one; after the last, until all that it expects is decided."""
+        """Advance time to the next step; after the last step, until all of its expectations are decided."""
         steps = self.scenario.steps
         if number + 1 < len(steps):
             following = steps[number + 1].at
             if following > self.twin.now:
-                # Scheduled before the time passes, as it is where nobody looks in between.
+                # Scheduled before the time passes, as in a run without pauses.
                 self._carry(number + 1)
                 self.twin.advance(following - 1)
             return
@@ -132,7 +132,7 @@ class DrillRun:
             self._carried = number + 1
 
     def _expect(self, number: int, position: int, expectation: Expectation) -> int:
-        """Check one item; returns how many lines of history had happened when it was decided."""
+        """Check one item; return the number of history lines at the time of the decision."""
         step = self.scenario.steps[number]
         twin = self._ahead(number, step.at + expectation.within) if expectation.within else self.twin
         try:
@@ -145,7 +145,7 @@ class DrillRun:
         return len(twin.lines)
 
     def _ahead(self, number: int, deadline: Time) -> "_Twin":
-        """A twin that may run ahead; it also lives through the steps that come before the deadline."""
+        """A copy that may run ahead; it also executes the steps before the deadline."""
         twin = self.twin.fork()
         for later in self.scenario.steps[number + 1 :]:
             if later.at <= deadline:
@@ -172,7 +172,7 @@ class DrillRun:
 
 
 def _within(item: Mapping[str, Any]) -> Span:
-    """How long an item waits; one that cannot be read waits for nothing."""
+    """The `within` of an item; 0 if it is invalid."""
     try:
         return read_expectation(item).within
     except ExpectError:
@@ -199,7 +199,7 @@ class _Twin:
         self.simulation.schedule(step.at, *step.commands)
 
     def refusals(self, since: int) -> list[str]:
-        """Why commands were not carried out. What has finished already may be finished again."""
+        """Reasons of rejected commands. A workload that has finished may be finished again."""
         return [
             line.message
             for line in self.lines[since:]
@@ -212,9 +212,9 @@ class _Twin:
         self._listen()
 
     def wait_for(self, expectation: Expectation, since: int, deadline: Time) -> dict[str, Finding]:
-        """Go on until all keys hold, to the deadline at most. Raises ExpectError for a key that cannot be checked.
+        """Run until all keys hold, at most to the deadline. Raises ExpectError for a key that cannot be checked.
 
-        That nothing is evicted has to hold until the deadline. An object may appear before it.
+        `noEvictions` has to hold until the deadline. An object may appear before it.
         """
         while self.now < deadline:
             if NO_EVICTIONS not in expectation.wanted:
@@ -227,7 +227,7 @@ class _Twin:
         return expectation.check(self.look(since))
 
     def look(self, since: int) -> Look:
-        """The moment, and what happened since so many lines of history."""
+        """The current state, with the history lines after the first `since`."""
         queued = self.simulation.policy.kueue is not None
         return Look(self.simulation.snapshot(), self.lines[since:], self.names, queued)
 

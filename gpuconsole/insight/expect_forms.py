@@ -1,4 +1,4 @@
-"""How what a scenario's `expect` wants is written, key by key: what can be said of it before anything runs."""
+"""Syntax of a scenario's `expect`, key by key: the checks that need no run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
@@ -11,33 +11,33 @@ from gpuconsole.model.text import clean
 
 INCLUDES = "Includes"
 POOL = ("nodes", "starting", "leaving", "spot", "launched", "gone", "interrupted", "hourly", "spent")
-"""What may be said of a pool."""
+"""Fields of a pool."""
 _ENTRY = ("workload", "by", "reason")
 
 
 class ExpectError(ValueError):
-    """An expectation cannot be checked; the text says what is wrong with it."""
+    """An expectation cannot be checked; the text has the reason."""
 
 
 class _FormError(ExpectError):
-    """It is not even written as that key is."""
+    """The value has the wrong form for its key."""
 
 
 def as_list(wanted: Any) -> Sequence[Any]:
     if not isinstance(wanted, list | tuple):
-        raise _FormError(f"{clean(repr(wanted), 60)} is no list")
+        raise _FormError(f"{clean(repr(wanted), 60)} is not a list")
     return wanted
 
 
 def as_mapping(wanted: Any) -> Mapping[str, Any]:
     if not isinstance(wanted, Mapping):
-        raise _FormError(f"{clean(repr(wanted), 60)} is no mapping of names")
+        raise _FormError(f"{clean(repr(wanted), 60)} is not a mapping of names")
     return wanted
 
 
 def as_number(wanted: Any) -> int | float:
     if isinstance(wanted, bool) or not isinstance(wanted, int | float) or not isfinite(wanted):
-        raise _FormError(f"{clean(repr(wanted), 60)} is no number")
+        raise _FormError(f"{clean(repr(wanted), 60)} is not a number")
     return wanted
 
 
@@ -46,13 +46,13 @@ def as_code(text: Any) -> str:
         return Code(str(text)).value
     except ValueError:
         near = get_close_matches(str(text), list(Code), 1)
-        remedy = f"did you mean {str(near[0])!r}?" if near else f"{', '.join(Code)} are"
-        raise ExpectError(f"{clean(repr(text), 60)} is no reason; {remedy}") from None
+        remedy = f"did you mean {str(near[0])!r}?" if near else f"use one of {', '.join(Code)}"
+        raise ExpectError(f"{clean(repr(text), 60)} is not a reason code; {remedy}") from None
 
 
 def as_amount(resource: str, value: Any) -> int:
     if not isinstance(value, str | int | float):
-        raise ExpectError(f"{clean(repr(value), 60)} is no quantity; write it as 8, 500m, 1.5Gi or 2e3")
+        raise ExpectError(f"{clean(repr(value), 60)} is not a quantity; write it as 8, 500m, 1.5Gi or 2e3")
     try:
         return amount(resource, value)
     except ValueError as error:
@@ -68,12 +68,12 @@ def _evictions(wanted: Any) -> None:
     for entry in as_list(wanted):
         fields = as_mapping(entry)
         if "workload" not in fields or any(key not in _ENTRY for key in fields):
-            raise ExpectError(f"an eviction has {', '.join(_ENTRY)}, workload at least; got {clean(repr(entry), 120)}")
+            raise ExpectError(f"an eviction needs workload and takes by, reason; got {clean(repr(entry), 120)}")
 
 
 def _true(wanted: Any) -> None:
     if wanted is not True:
-        raise ExpectError("noEvictions takes only true; say with evicted who is to go")
+        raise ExpectError("noEvictions takes only true; use evicted to name victims")
 
 
 def _amounts(wanted: Any) -> None:
@@ -84,7 +84,7 @@ def _amounts(wanted: Any) -> None:
                 as_amount(resource, value)
                 said += 1
     if not said:
-        raise ExpectError("it names no resource; write queue: {flavor: {resource: amount}}")
+        raise ExpectError("no resource is given; write queue: {flavor: {resource: amount}}")
 
 
 def _numbers(wanted: Any) -> None:
@@ -102,11 +102,11 @@ def _pools(wanted: Any) -> None:
     for facts in as_mapping(wanted).values():
         for key, value in as_mapping(facts).items():
             if key not in POOL:
-                raise ExpectError(f"{clean(repr(key), 60)} is nothing that a pool has; {', '.join(POOL)} are")
+                raise ExpectError(f"{clean(repr(key), 60)} is not a field of a pool; use one of {', '.join(POOL)}")
             as_number(value)
             said += 1
     if not said:
-        raise ExpectError("it names nothing of a pool; write pool: {nodes: 1}")
+        raise ExpectError("no field is given; write pool: {nodes: 1}")
 
 
 FORMS: Mapping[str, tuple[Callable[[Any], object], str]] = {
@@ -124,11 +124,11 @@ FORMS: Mapping[str, tuple[Callable[[Any], object], str]] = {
     "pools": (_pools, "{pool: {nodes: 1}}"),
     "noEvictions": (_true, "true"),
 }
-"""Key → what reads it, and how it is written."""
+"""Key → its reader, and an example of its value."""
 
 
 def read_form(key: str, wanted: Any) -> None:
-    """Raises ExpectError if what a key wants is not written as it should be."""
+    """Raises ExpectError if the value of a key has the wrong form."""
     read, written = FORMS[key.removesuffix(INCLUDES)]
     try:
         read(wanted)

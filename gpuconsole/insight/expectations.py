@@ -1,9 +1,9 @@
-"""What a scenario expects after a step: the keys of `expect`, how they are read, and whether they came true.
+"""Expectations of a scenario's steps: the keys of `expect`, and whether they hold.
 
-The form is fixed beside the project (conformance, "modes and expect"). Lists are exact unless the key ends in
+The format is fixed outside the project (conformance, "modes and expect"). Lists are exact unless the key ends in
 `Includes`; so is `pending`, which is a list of workloads with their codes. `usage`, `borrowed`, `lent`, `share`,
-`nodes` and `pools` say something about what they name, and nothing about others. What happens (`evicted`,
-`noEvictions`, `lostGpuHours`, `cost`) counts from the check of the step before.
+`nodes` and `pools` check only the objects that they name. Events (`evicted`, `noEvictions`, `lostGpuHours`, `cost`)
+count from the check of the previous step.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,11 +34,11 @@ from gpuconsole.model.text import clean
 WITHIN = "within"
 NOTHING = "nothing"
 CLOSE = 0.8
-"""How alike a key is that was meant: `usageIncludes` does not mean `nodesIncludes`."""
+"""Similarity from which on a key is suggested: `usageIncludes` does not mean `nodesIncludes`."""
 
 
 class Finding(Struct, frozen=True):
-    """Whether one key came true, in words."""
+    """Result of one key, as text."""
 
     ok: bool
     wanted: str
@@ -52,7 +52,7 @@ def check_admitted(look: Look, wanted: Any, includes: bool) -> Finding:
     keys = sorted(map(look.names.subject, as_list(wanted)), key=look.names.label)
     names = list(map(look.names.label, keys))
     codes = {name: look.code(key) for name, key in zip(names, keys, strict=True) if name not in look.admitted}
-    waits = [f"{name} waits: {code}" for name, code in codes.items() if code is not Code.NOT_WAITING]
+    waits = [f"{name} pending: {code}" for name, code in codes.items() if code is not Code.NOT_WAITING]
     more = f" ({', '.join(waits)})" if waits else ""
     return Finding(_holds(names, look.admitted, includes), _join(names), f"{_join(look.admitted)}{more}")
 
@@ -131,7 +131,7 @@ def check_cost(look: Look, wanted: Any, includes: bool) -> Finding:
 
 
 def check_pools(look: Look, wanted: Any, includes: bool) -> Finding:
-    """What is said of a pool has to hold; money is compared to as many decimals as are written."""
+    """The given fields of a pool have to match; money is compared to as many decimals as are written."""
     found, want, got, ok = {pool.name: pool for pool in pools(look.snapshot)}, [], [], True
     for name, facts in as_mapping(wanted).items():
         if name not in found:
@@ -162,37 +162,37 @@ CHECKS: dict[str, Check] = {
 LISTS = ("admitted", "pending", "evicted", "nodes")
 """Keys that may end in `Includes`."""
 NAMED = ("usage", "borrowed", "lent", "share", "nodes", "pools")
-"""Keys that say something only about what they name."""
+"""Keys that check only the objects that they name."""
 
 
 class Expectation(Struct, frozen=True):
-    """One item of an `expect` list: its keys with what they want, and how long there is for it."""
+    """One item of an `expect` list: its keys with their expected values, and its deadline."""
 
     wanted: Mapping[str, Any]
     within: Span = 0
 
     def check(self, look: Look) -> dict[str, Finding]:
-        """Key → what was found. Raises ExpectError or UnknownName if the key cannot be checked, with its name."""
+        """Key → result. Raises ExpectError or UnknownName, with the key, if it cannot be checked."""
         return {key: _check(look, key, wanted) for key, wanted in self.wanted.items()}
 
 
 def read_expectation(document: Mapping[str, Any]) -> Expectation:
     """Read one item of an `expect` list.
 
-    Raises ExpectError for an unknown key, for none, for what a key does not take, and for a wrong `within`.
+    Raises ExpectError for an unknown key, no key, an invalid value, and an invalid `within`.
     """
     wanted = {key: value for key, value in document.items() if key != WITHIN}
     known = [*CHECKS, *(key + INCLUDES for key in LISTS)]
     for key in wanted:
         if key not in known:
             near = get_close_matches(str(key), known, 1, CLOSE)
-            remedy = f"did you mean {near[0]!r}?" if near else f"{', '.join(known)} and {WITHIN} are"
-            raise ExpectError(f"{clean(repr(key), 60)} is no key of expect; {remedy}")
+            remedy = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(known)} and {WITHIN}"
+            raise ExpectError(f"{clean(repr(key), 60)} is not a key of expect; {remedy}")
         if wanted[key] in ([], {}, None) and (key in NAMED or key.endswith(INCLUDES)):
-            raise ExpectError(f"{key}: it names nothing, so it would always come true; name what has to be so")
+            raise ExpectError(f"{key}: it is empty and would always hold; name at least one object")
         read_form(key, wanted[key])
     if not wanted:
-        raise ExpectError(f"it expects nothing; give it one of {', '.join(known)}")
+        raise ExpectError(f"it is empty; add one of {', '.join(known)}")
     try:
         within = parse_span(str(document.get(WITHIN, "0s")))
     except ValueError as error:
@@ -219,7 +219,7 @@ def _entry(names: Names, entry: Any) -> tuple[str, str, str]:
 
 
 def _is(entry: tuple[str, str, str], found: tuple[str, str, tuple[str, ...]]) -> bool:
-    """What the entry leaves out may be anything."""
+    """Compare an entry; omitted fields match anything."""
     return entry[0] == found[0] and entry[1] in ("", found[1]) and entry[2] in ("", *found[2])
 
 
@@ -238,7 +238,7 @@ def _numbers(wanted: Any, number: Callable[[str], float]) -> Finding:
 
 
 def _number(wanted: Any, got: float) -> Finding:
-    """Compared to as many decimals as were written, whole numbers to two."""
+    """Compare to as many decimals as were written; whole numbers to two."""
     number = as_number(wanted)
     decimals = 2 if isinstance(number, int) else len(repr(number).partition(".")[2])
     return Finding(round(got, decimals) == number, f"{number:g}", f"{round(got, max(2, decimals)):g}")
@@ -247,7 +247,7 @@ def _number(wanted: Any, got: float) -> Finding:
 def _queue(look: Look, name: str) -> QuotaNode:
     found = look.queues.get(look.names.queue(name))
     if found is None:
-        raise UnknownName(f"queue {clean(name, 80)} exists no longer")
+        raise UnknownName(f"queue {clean(name, 80)} no longer exists")
     return found
 
 

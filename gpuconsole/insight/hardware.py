@@ -1,4 +1,4 @@
-"""What is inside a node: its GPUs with their links, the MIG instances and the shares that they are given away in."""
+"""Device layout of a node: GPUs with their links, MIG instances, time-slicing and MPS replicas."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -21,54 +21,54 @@ from gpuconsole.model.snapshot import Snapshot
 
 WHOLE = "whole"
 NO_PLACE = -1
-"""The GPU of devices of which nobody says which GPU has them."""
+"""GPU index of devices whose GPU is unknown."""
 
 
 class Unit(Struct, frozen=True, kw_only=True):
-    """What one pod can own: a GPU, a turn on one, a MIG instance, or a DRA device."""
+    """One allocatable device: a GPU, a replica of one, a MIG instance, or a DRA device."""
 
     gpu: int
-    """Which GPU of the node; NO_PLACE where nothing says that."""
+    """GPU index on the node; NO_PLACE if unknown."""
     part: str = WHOLE
-    """`whole`, a MIG profile, the name of a DRA device, or `2/4`: the second of four turns."""
+    """`whole`, a MIG profile, the name of a DRA device, or `2/4`: the second of four replicas."""
     start: int = 0
     span: int = 0
-    """Memory slices that it covers; none where the GPU is not divided."""
+    """MIG memory slices that it covers; none without MIG."""
     cell: GpuCell
-    """Its state and its owner."""
+    """State and owner."""
 
 
 class Inside(Struct, frozen=True, kw_only=True):
-    """A node's GPUs."""
+    """Device layout of one node."""
 
     model: str
-    """As `prices.gpu_type` names it; empty if it is not known."""
+    """As `prices.gpu_type` names it; empty if unknown."""
     memory: int
-    """MiB of each GPU; 0 if it is not known."""
+    """MiB of each GPU; 0 if unknown."""
     gpus: int
-    """How many there are, divided or not."""
+    """Number of physical GPUs."""
     units: tuple[Unit, ...]
     wiring: Wiring | None
-    """None where nothing tells the GPUs apart."""
+    """None if the GPUs cannot be told apart."""
     slices: int = 0
-    """Memory slices of each GPU; 0 where none is divided."""
+    """MIG memory slices of each GPU; 0 without MIG."""
     sharing: str = ""
-    """How GPUs are shared: `MIG mixed`, `time-slicing ×4`, `MPS ×4, 20480 MiB and 25 % of the threads each`."""
+    """Sharing mode: `MIG mixed`, `time-slicing ×4`, `MPS ×4, 20480 MiB and 25% of the threads each`."""
 
     def on(self, gpu: int) -> list[Unit]:
-        """The units of one GPU."""
+        """The devices of one GPU."""
         return [unit for unit in self.units if unit.gpu == gpu]
 
 
 class Team(Struct, frozen=True):
-    """Pods of one owner that work together, and how fast their GPUs talk to each other."""
+    """Pods of one owner that work together, and the slowest link between their GPUs."""
 
     owner: str
     connection: Connection
 
 
 def inside(snapshot: Snapshot, node: Node, row: GpuRow, pods: Iterable[Pod]) -> Inside:
-    """Look into a node, whose pods these are."""
+    """Build the device layout of a node from its pods."""
     division = division_of(node.allocatable, node.labels, node.annotations)
     among = replicas(node.labels)
     devices = [cell for cell in row.devices if division is None or cell.unit == DRA_DEVICE]
@@ -97,18 +97,18 @@ def _memory(node: Node, usual: int) -> int:
 
 def _sharing(node: Node, division: Division | None, among: int) -> str:
     if division is not None:
-        return "MIG mixed, divided as pods come" if division.dynamic else "MIG mixed"
+        return "MIG mixed, created on demand" if division.dynamic else "MIG mixed"
     if node.labels.get("nvidia.com/mig.strategy") == "single":
-        return f"MIG single: each is {node.labels.get('nvidia.com/gpu.product', '').partition('-MIG-')[2] or 'equal'}"
+        return f"MIG single, each {node.labels.get('nvidia.com/gpu.product', '').partition('-MIG-')[2] or 'equal'}"
     if among == 1:
         return ""
     limits = client(node.labels)
-    each = f", {limits.memory} MiB and {limits.threads} % of the threads each" if limits is not None else ""
+    each = f", {limits.memory} MiB and {limits.threads}% of the threads each" if limits is not None else ""
     return f"{node.labels.get(STRATEGY) or 'shared'} ×{among}{each}"
 
 
 def _turn(node: Node, cell: GpuCell, among: int) -> Unit:
-    """A GPU, or one of the turns on it."""
+    """A GPU, or one of its replicas."""
     gpu = device(cell.index, node.gpus, node.labels)
     if among == 1:
         return Unit(gpu=gpu, cell=cell)
@@ -117,7 +117,7 @@ def _turn(node: Node, cell: GpuCell, among: int) -> Unit:
 
 
 def _divided(snapshot: Snapshot, row: GpuRow, division: Division, pods: list[Pod]) -> tuple[Unit, ...]:
-    """Instances with their owners, and the GPUs that are whole."""
+    """MIG instances with their owners, and the GPUs without MIG."""
     seats = _Seats(snapshot, row, division)
     for pod in pods:
         seats.take_known(pod)
@@ -131,17 +131,17 @@ def _divided(snapshot: Snapshot, row: GpuRow, division: Division, pods: list[Pod
 
 
 class _Seats:
-    """Gives the instances of one node to the pods that the GPU map says have some. Stateful: they are taken."""
+    """Assigns the MIG instances of one node to its pods, by the GPU map. Mutates as instances are assigned."""
 
     def __init__(self, snapshot: Snapshot, row: GpuRow, division: Division) -> None:
         self.snapshot, self.row, self.division = snapshot, row, division
         self.instances = list(division.instances)
         self.owned: dict[Instance, GpuCell] = {}
         self._cells = [cell for cell in row.devices if cell.pod and cell.unit.kind is UnitKind.MIG]
-        """Those of pods that no instance was found for yet, in the order of the map."""
+        """Cells of pods without an assigned instance, in the order of the map."""
 
     def take_known(self, pod: Pod) -> None:
-        """Give a pod the instances that it is known to have; of GPUs that are divided as pods come, they are added."""
+        """Assign the instances that a pod is known to have; on-demand instances are added."""
         for one in pod.slices:
             if one not in self.instances:
                 self.instances.append(one)
@@ -153,7 +153,7 @@ class _Seats:
                 self.owned[one] = replace(drawn, index=one.gpu, assumed=False)
 
     def _bare(self, one: Instance, pod: Pod) -> GpuCell:
-        """The cell of an instance that a pod has without a request for it."""
+        """The cell of an instance that a pod has without having requested it."""
         held = GpuState.HELD if pod.phase == PodPhase.PENDING else GpuState.OWN
         workload = self.snapshot.workloads.get(pod.workload)
         queue = workload.cluster_queue if workload is not None else ""
@@ -161,9 +161,9 @@ class _Seats:
         return GpuCell(one.gpu, state, pod.key, pod.workload or pod.job, queue, pod.bound)
 
     def guess(self) -> list[Unit]:
-        """Give all others the first instances of their profile; returns what is left without an instance.
+        """Assign the first instances of their profile to all other pods; return the cells left without an instance.
 
-        A live cluster says how many instances of a profile a pod has, and not which; telemetry may name their GPU.
+        A live cluster gives the number of instances that a pod has, but not which; telemetry may name their GPU.
         """
         told = self._told()
         self._cells.sort(key=lambda cell: not told.get((cell.pod, cell.unit.profile)))
@@ -180,7 +180,7 @@ class _Seats:
         return left
 
     def _told(self) -> dict[tuple[str, str], list[int]]:
-        """(Pod, profile) → the GPUs of its instances, where telemetry names as many as the pod has."""
+        """(Pod, profile) → the GPUs of its instances, if telemetry names as many as the pod has."""
         found: dict[tuple[str, str], list[int]] = {}
         told = self.snapshot.telemetry.get(self.row.node)
         for one in told.devices if told is not None else ():
@@ -195,7 +195,7 @@ class _Seats:
         return profile is not None and _suffix(profile.resource) == cell.unit.profile
 
     def unit(self, one: Instance) -> Unit:
-        """An instance with its owner."""
+        """A MIG instance with its owner."""
         profile = self.division.geometry.by_name.get(one.profile)
         span = profile.span if profile is not None else 1
         row = self.row
@@ -210,17 +210,17 @@ def _suffix(resource: str) -> str:
 
 
 class DeviceUse(Struct, frozen=True):
-    """How many devices of one unit a node has, and who has how many of them."""
+    """Devices of one unit on a node: their number, and how many each owner has."""
 
     unit: DeviceUnit
     total: int
     used: int
     owners: Mapping[str, int]
-    """Workload, or the pod where it belongs to none → how many."""
+    """Workload, or pod without one → number of devices."""
 
 
 def guessed_uses(inside: Inside) -> tuple[DeviceUse, ...]:
-    """The uses of parts of GPUs where nobody says which of them a pod has; nothing where all places are known."""
+    """Device use where it is unknown which devices a pod has; empty if all are known."""
     found: dict[DeviceUnit, list[GpuCell]] = {}
     for unit in inside.units:
         if unit.cell.unit != WHOLE_GPU:
@@ -237,7 +237,7 @@ _kept: list[dict[str, tuple[Node, GpuRow, Inside]]] = [{}]
 
 
 def look_inside(snapshot: Snapshot) -> Mapping[str, Inside]:
-    """Every node with GPUs or MIG instances; those that look as before are the same objects."""
+    """The layout of every node with GPUs or MIG instances; unchanged layouts are the same objects."""
     rows, where = gpu_map(snapshot).by_node, whereabouts(snapshot)
     before, found = _kept[0], dict[str, tuple[Node, GpuRow, Inside]]()
     for name, row in rows.items():
@@ -251,7 +251,7 @@ def look_inside(snapshot: Snapshot) -> Mapping[str, Inside]:
 
 
 def teams(snapshot: Snapshot, node: str) -> tuple[Team, ...]:
-    """Who has several GPUs, some of them on this node, and the link between them; those with most GPUs first."""
+    """Owners of several GPUs, some of them on this node, with the link between them; most GPUs first."""
     here = {pod.workload or pod.job or pod.key for pod in whereabouts(snapshot).on(node).values() if pod.gpus}
     members: dict[str, list[Pod]] = {owner: [] for owner in here}
     if here:

@@ -1,4 +1,4 @@
-"""A cluster at one moment and what happened since an earlier one, in the words of a scenario's `expect`."""
+"""State of a cluster and events since the last check, in the terms of a scenario's `expect`."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -13,22 +13,22 @@ from gpuconsole.model.events import Happened, What
 from gpuconsole.model.snapshot import Snapshot
 
 DELETED = "Deleted"
-"""Reason of a pod that somebody deleted: it was not evicted."""
+"""Reason of a pod that a user deleted: it was not evicted."""
 
 
 class Look:
-    """The cluster at one moment, and what happened since the last check."""
+    """State of a cluster, and the events since the last check."""
 
     def __init__(self, snapshot: Snapshot, lines: Sequence[Happened], names: Names, queued: bool) -> None:
         self.snapshot = snapshot
         self.lines = lines
         self.names = names
         self.queued = queued
-        """False where there is no queueing: what has its nodes then counts as admitted."""
+        """False without queueing: work whose pods are scheduled then counts as admitted."""
 
     @cached_property
     def admitted(self) -> list[str]:
-        """Labels of the workloads that are admitted and not on their way out."""
+        """Display names of the workloads that are admitted and not terminating."""
         workloads = self.snapshot.workloads.all()
         keys = [w.key for w in workloads if w.admitted and not w.finished and not w.is_true("Evicted")]
         if not self.queued:
@@ -37,7 +37,7 @@ class Look:
 
     @cached_property
     def pending(self) -> dict[str, str]:
-        """Label of everything that waits → why, in a code."""
+        """Display name of pending work → reason code."""
         keys = [workload.key for workload in self.snapshot.workloads.all()] + self._unqueued
         codes = ((key, explain(self.snapshot, key).code) for key in keys)
         return {
@@ -47,12 +47,12 @@ class Look:
         }
 
     def code(self, key: str) -> Code:
-        """Why something waits."""
+        """Reason code of a piece of work."""
         return explain(self.snapshot, key).code
 
     @cached_property
     def evicted(self) -> list[tuple[str, str, tuple[str, ...]]]:
-        """(who, by whom, why) of each eviction; the rule that chose a victim is as good a reason as `Preempted`."""
+        """(victim, preemptor, reasons) of each eviction; the rule of a preemption matches as well as `Preempted`."""
         rules = {line.workload: line.reason for line in self.lines if line.what is What.PREEMPTED}
         return sorted(
             (self.names.label(subject), self.names.label(line.by), (rules.get(subject, line.reason), line.reason))
@@ -71,18 +71,18 @@ class Look:
         return found
 
     def on_node(self, node: str) -> list[str]:
-        """Keys of the pods that hold a place on a node."""
+        """Keys of the pods that are bound to a node."""
         return sorted(pod.key for pod in self.snapshot.pods.all() if pod.node == node and not pod.done)
 
     @property
     def free_nodes(self) -> int:
-        """Nodes that could take pods and hold none: they could be switched off."""
+        """Number of schedulable nodes without pods: they could be switched off."""
         busy = {pod.node for pod in self.snapshot.pods.all() if not pod.done}
         return sum(node.ready and node.name not in busy for node in self.snapshot.nodes.all())
 
     @property
     def lost_gpu_hours(self) -> float:
-        """Work that has to be done again; a PREEMPTED line repeats the loss of its EVICTED line."""
+        """Lost work; a PREEMPTED line repeats the loss of its EVICTED line."""
         return sum(line.lost_gpu_seconds for line in self.lines if line.what is not What.PREEMPTED) / 3600
 
     @property
@@ -92,7 +92,7 @@ class Look:
 
     @cached_property
     def _unqueued(self) -> list[str]:
-        """Jobs that no Workload stands for, and pods that neither has."""
+        """Jobs without a Workload, and pods without a job or Workload."""
         owners = {workload.owner for workload in self.snapshot.workloads.all()}
         jobs = [job.key for job in self.snapshot.jobs.all() if job.key not in owners and not job.ended]
         pods = [p.key for p in self.snapshot.pods.all() if not (p.job or p.workload or p.done or p.deleted)]

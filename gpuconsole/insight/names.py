@@ -1,4 +1,4 @@
-"""The names of a scenario: which objects have existed so far, and what people call them."""
+"""Names in a scenario: the objects that have existed so far, by key and display name."""
 
 from collections.abc import Iterable
 
@@ -10,19 +10,19 @@ from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import Workload
 
 _DEEPEST = 4
-"""A pod belongs to a job, which may belong to another one; whoever owns himself does not keep us."""
+"""Maximum length of an owner chain: a pod belongs to a job, which may belong to another; cycles end here."""
 
 
 class UnknownName(LookupError):
-    """A name that no object has had so far; the text says which, and what kind was looked for."""
+    """A name that no object has had so far; the text has the name and the expected kind."""
 
 
 class Names:
-    """Every object that a stream of events has shown, by name. Mutates by `see`."""
+    """Index of all objects in a stream of events, by name. Mutates by `see`."""
 
     def __init__(self) -> None:
         self._subjects: dict[str, str] = {}
-        """What people write (`ns/name`) → what history writes: a Workload's, job's or pod's key."""
+        """Display name (`ns/name`) → key in history: of a Workload, job or pod."""
         self._labels: dict[str, str] = {}
         self._pods: dict[str, set[str]] = {}
         """Bare name → keys."""
@@ -40,7 +40,7 @@ class Names:
         return twin
 
     def see(self, events: Iterable[Event]) -> None:
-        """Learn the names of objects that appeared."""
+        """Add the objects of these events."""
         for event in events:
             match event:
                 case Applied(_, Workload() as workload):
@@ -54,7 +54,7 @@ class Names:
                 case Applied(_, Node() as node):
                     self._nodes.add(node.name)
                 case Applied(_, ClusterQueue(cohort=cohort) as queue):
-                    # A cohort may exist only by being named.
+                    # A cohort may be implicit: queues name it, and no Cohort object exists.
                     self._queues.update({queue.name, cohort} - {""})
                 case Applied(_, Cohort() | LocalQueue() as queue):
                     self._queues.add(queue.key)
@@ -64,32 +64,30 @@ class Names:
         return name in self._subjects
 
     def subject(self, name: object) -> str:
-        """The key of a workload, job or lone pod by the name that people use. Raises UnknownName."""
+        """The key of a workload, job or single pod by its display name. Raises UnknownName."""
         found = self._subjects.get(str(name))
         if found is None:
-            raise UnknownName(f"no workload, job or pod {_shown(name)} exists; write namespace/name")
+            raise UnknownName(f"no workload, job or pod {_shown(name)} exists; use namespace/name")
         return found
 
     def label(self, key: str) -> str:
-        """What people call a subject: a Workload of a job goes by the job's name."""
+        """Display name of a subject: a Workload of a job has the job's name."""
         return self._labels.get(key, key)
 
     def top(self, key: str) -> str:
-        """What stands for a pod or a job in a list of work: its Workload, else the outermost job."""
+        """The object that represents a pod or job in a list of work: its Workload, else the outermost job."""
         for _ in range(_DEEPEST):
             key = self._owners.get(key) or key
         return key
 
     def pod(self, name: object) -> str:
-        """The key of a pod by key or, where that is clear, by its bare name. Raises UnknownName."""
+        """The key of a pod by key or, if unique, by its bare name. Raises UnknownName."""
         text = str(name)
         bare = text.rpartition("/")[2]
         keys = [key for key in self._pods.get(bare, ()) if text in (key, bare)]
         if len(keys) != 1:
             raise UnknownName(
-                f"pod name {_shown(name)} is not clear; write namespace/name"
-                if keys
-                else f"no pod {_shown(name)} exists"
+                f"pod name {_shown(name)} is ambiguous; use namespace/name" if keys else f"no pod {_shown(name)} exists"
             )
         return keys[0]
 
@@ -120,7 +118,7 @@ class Names:
         called = f"{job.namespace}/{job.name}"
         self._owners[job.key] = job.owner
         self._labels.setdefault(job.key, called)
-        # The Workload of a job that is queued takes these names over.
+        # If the job is queued, its Workload takes over these names.
         self._subjects.setdefault(job.key, job.key)
         self._subjects.setdefault(called, job.key)
 

@@ -1,7 +1,7 @@
-"""A drill played step by step: somebody says who has to go, then sees who goes, by which rule, and why nobody else.
+"""A drill played step by step: the user predicts the victims, then sees victims, rules and other candidates.
 
-A step lasts until the next one. Who goes is named as people see it in a list of work: the Workload, else the job or the
-lone pod; of a job that loses several pods one is enough to be right about it.
+A step lasts until the next one. A victim has the name that lists of work show: the Workload, else the job or the single
+pod; a job counts as predicted if one of its evicted pods was.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,36 +19,36 @@ from gpuconsole.model.events import Happened, What
 from gpuconsole.sim.scenario import Scenario
 
 LAST: Span = MINUTE
-"""The last step lasts so long at least, so that what it makes room for is there in the end."""
+"""Minimum duration of the last step, so that its preemptor is scheduled at the end."""
 _EVICTED = (What.EVICTED, What.POD_EVICTED)
 _PLACED = (What.ADMITTED, What.STARTED)
 
 
 class Coming(Struct, frozen=True, kw_only=True):
-    """A step that is about to be done."""
+    """The next step."""
 
     number: int
-    """Counts from 1."""
+    """From 1."""
     of: int
     at: Span
-    """Since the beginning."""
+    """Time since the start of the drill."""
     commands: tuple[Command, ...]
 
 
 class Gone(Struct, frozen=True, kw_only=True):
-    """Somebody who lost a place, and what is known of the choice."""
+    """One victim, with preemptor, rule and candidates."""
 
     key: str
-    """As it stands in a list of work."""
+    """Key in a list of work."""
     name: str
-    """What lost its place, for people: of a job, its pod."""
+    """Name of the evicted object: of a job, its pod."""
     gpus: int
     """GPUs, or what `unit` names."""
     unit: str = WHOLE_GPU.noun
     priority: int
     at: Span
     reason: str
-    """The rule in words where there is one, else the eviction's own reason."""
+    """Text of the preemption rule if there is one, else the reason of the eviction."""
     by: str
     by_priority: int
     message: str
@@ -56,42 +56,42 @@ class Gone(Struct, frozen=True, kw_only=True):
 
 
 class Played(Struct, frozen=True, kw_only=True):
-    """What came of a step, beside what was predicted."""
+    """Outcome of a step, compared with the prediction."""
 
     coming: Coming
     gone: tuple[Gone, ...]
     placed: tuple[str, ...]
-    """Names of what got a place."""
+    """Names of admitted or scheduled work."""
     waiting: Mapping[str, str]
-    """Name → code of the reason, of what waits in the end."""
+    """Name → reason code, of work that is pending at the end."""
     expected: tuple[Result, ...]
-    """What the drill itself expects of it."""
+    """Results of the drill's own expectations."""
     named: tuple[str, ...]
-    """Keys that were predicted and went."""
+    """Keys of predicted victims (true positives)."""
     missed: tuple[str, ...]
-    """That went, and were not predicted."""
+    """Victims that were not predicted (false negatives)."""
     spared: tuple[str, ...]
-    """That were predicted, and stayed."""
+    """Predicted, but not evicted (false positives)."""
 
     @property
     def right(self) -> bool:
-        """Exactly those went who were predicted."""
+        """True if the prediction is exact."""
         return not self.missed and not self.spared
 
 
 class Score(Struct, frozen=True, kw_only=True):
-    """What the predictions were worth so far."""
+    """Score of the predictions so far."""
 
     steps: int = 0
     right: int = 0
-    """Steps of which everything was predicted."""
+    """Steps with an exact prediction."""
     named: int = 0
     missed: int = 0
     spared: int = 0
 
 
 class Play:
-    """A drill on its way, with what was predicted. Mutates by `step`."""
+    """A drill in progress, with the predictions. Mutates by `step`."""
 
     def __init__(self, scenario: Scenario, *, seed: int | None = None) -> None:
         self.scenario = scenario
@@ -120,11 +120,11 @@ class Play:
 
     @property
     def results(self) -> tuple[Result, ...]:
-        """What the drill expects, of the steps so far."""
+        """Results of the drill's own expectations so far."""
         return tuple(self._run.results)
 
     def step(self, predicted: Iterable[str]) -> Played:
-        """Do the next step, of which somebody said that these have to go (by their keys)."""
+        """Execute the next step; `predicted` has the keys of the predicted victims."""
         coming = self.coming
         if coming is None:
             raise LookupError("the drill is over")
@@ -150,11 +150,11 @@ class Play:
         return played
 
     def label(self, key: str) -> str:
-        """What people call it."""
+        """Display name of a key."""
         return self._run.twin.names.label(key)
 
     def _gone(self, line: Happened, lines: Sequence[Happened]) -> Gone:
-        """An eviction, with the preemption behind it."""
+        """An eviction, with the preemption that caused it."""
         subject = line.workload or line.pod
         orders = (one for one in lines if one.what is What.PREEMPTED and one.time <= line.time)
         chosen = next((one for one in reversed(list(orders)) if subject in (one.workload, one.pod)), line)

@@ -1,4 +1,4 @@
-"""The history of preemptions: who had to go for whom, by which rule, at what cost, and whether it goes in circles."""
+"""Preemption history: victim, preemptor, rule, lost work, and repeated preemptions of the same workload."""
 
 from collections.abc import Collection, Sequence
 
@@ -19,91 +19,91 @@ RULES = {
     Rule.IN_COHORT_FAIR_SHARING: "fair sharing in cohort",
     Rule.IN_COHORT_RECLAIM_WHILE_BORROWING: "reclaim while borrowing",
 }
-"""The reasons of Kueue's Preempted condition, in words."""
+"""Texts for the reasons of Kueue's Preempted condition."""
 ACTIONS = {
     "preempt": "priority in the queue",
     "reclaim": "reclaim between queues",
     "gangpreempt": "priority in the queue, whole gangs",
     "gangreclaim": "reclaim between queues, whole gangs",
-    "consolidation": "moved, to make room in one piece",
+    "consolidation": "consolidation (moved to other nodes)",
 }
-"""The actions of Volcano and KAI."""
+"""Texts for the actions of Volcano and KAI."""
 _EVICTIONS = (What.EVICTED, What.POD_EVICTED)
 _GONE = (What.REQUEUED, What.FINISHED, What.FAILED, What.DELETED)
 _OVER = (What.FINISHED, What.FAILED, What.DELETED)
 _PLACED = (What.ADMITTED, What.STARTED, What.POD_BOUND)
 NEEDED = frozenset({What.PREEMPTED, What.RECONSTRUCTED, *_EVICTIONS, *_GONE, *_PLACED})
-"""The lines of history that `rows` looks at."""
+"""The kinds of history lines that `rows` reads."""
 THRASH_WITHIN: Span = HOUR
 THRASH_COUNT = 3
 
 
 class PreemptionRow(Struct, frozen=True, kw_only=True):
-    """One preemption: the victim ← the workload that it made room for."""
+    """One preemption: victim ← preemptor."""
 
     time: Time
     """When the victim was chosen."""
     victim: str
     victim_queue: str
     gpus: int | None
-    """None where nothing is known of the victim but its name; GPUs, or what `unit` names."""
+    """GPUs, or what `unit` names; None if only the name of the victim is known."""
     unit: str = WHOLE_GPU.noun
     by: str
     by_queue: str
     rule: str
-    """In words; the reason itself where it is none of Kueue's."""
+    """Text of the rule; an unknown reason as it is."""
     reason: str
     priority: int | None
-    """None where nobody tells it, as that of the preemptor: who is gone cannot be asked."""
+    """None if unknown, as the preemptor's: the workload was deleted before it was observed."""
     by_priority: int | None
     lost_gpu_hours: float | None
-    """None where that is unknown: it ran before anybody looked."""
+    """None if unknown: it ran before it was observed."""
     cost: float | None
-    """USD of the lost work; None where that is unknown, or nobody priced it."""
+    """USD of the lost work; None if it is unknown or has no price."""
     latency: Span | None
-    """From the choice to the moment when the victim was gone; None while it is not."""
+    """Time from the choice of the victim until its quota was released; None before that."""
     nth: int
-    """The how many-th preemption of this victim in the rows' time."""
+    """Number of preemptions of this victim so far, within the rows."""
     thrash: bool
     """The victim was preempted at least three times within the hour that ends here."""
     admitted_at: Time | None
-    """When the preemptor got its place; None if it never did: an eviction for nothing, so far."""
+    """Time at which the preemptor was admitted or scheduled; None if it was not, so far."""
     message: str
     path: str = ""
-    """The victim's ClusterQueue below its cohorts (`/root/team/cq`), where the message names it."""
+    """The victim's ClusterQueue with its cohorts (`/root/team/cq`), if the message names it."""
     by_path: str = ""
     """The preemptor's."""
     by_gone_at: Time | None = None
-    """When the preemptor was deleted, or failed, without ever getting its place."""
+    """Time at which the preemptor was deleted or failed without having been scheduled."""
     at_most: bool = False
-    """Nobody saw the victim go: it was gone by the time that `latency` gives."""
+    """The release was not observed: `latency` is an upper bound."""
     unseen: bool = False
-    """Nobody looked then, and nothing tells when the victim was gone, though it may be."""
+    """The release time is unknown; the quota may have been released."""
     choice: Choice | None = None
-    """How the victim was chosen, and the shares then: by the one who decided, or by our engine in hindsight."""
+    """Candidates and shares at the time of the choice: recorded by the scheduler, or reconstructed by our engine."""
 
     @property
     def in_vain(self) -> bool:
-        """The preemptor never got its place: it is gone by now."""
+        """True if the preemption was wasted: the preemptor ended without having been scheduled."""
         return self.admitted_at is None and self.by_gone_at is not None
 
     @property
     def by_known(self) -> bool:
-        """False where the preemptor was gone before anybody looked: its UID is all that is left of it."""
+        """False if the preemptor was deleted before it was observed: only its UID is known."""
         return is_name(self.by)
 
 
 def is_name(by: str) -> bool:
-    """True for the key of a preemptor, False for a UID that nobody knows."""
+    """True for the key of a preemptor, False for an unresolved UID."""
     return "/" in by
 
 
 def rows(history: Sequence[Happened]) -> list[PreemptionRow]:
-    """The preemptions in a piece of history (oldest line first), newest first.
+    """List the preemptions in history lines (oldest first), newest first.
 
-    PREEMPTED lines make the rows; of the others those in `NEEDED` complete them. The loss is that of the eviction,
-    which the PREEMPTED line may repeat. A victim is gone when it is queued again (its quota is free) or deleted; where
-    nobody saw that, at the latest when it has quota again, or its preemptor got its place before.
+    PREEMPTED lines make the rows; the other kinds in `NEEDED` complete them. The loss is that of the eviction, which
+    the PREEMPTED line may repeat. The quota of a victim is released when it is requeued or deleted; if that was not
+    observed, at the latest when it reserves quota again, or when its preemptor is admitted.
     """
     evicted, gone, placed = (_by_subject(history, kinds) for kinds in (_EVICTIONS, _GONE, _PLACED))
     times: dict[str, list[Time]] = {}
@@ -124,21 +124,21 @@ def rows(history: Sequence[Happened]) -> list[PreemptionRow]:
 
 
 def with_stories(history: Sequence[Happened]) -> tuple[Happened, ...]:
-    """The newest lines of a history, and of the older ones those without which preemptions are not told whole."""
+    """The newest lines of a history, and the older lines that complete their preemptions."""
     older, newest = history[:-KEPT], history[-KEPT:]
     names = {name for line in history if line.what is What.PREEMPTED for name in (subject(line), line.by)}
     return (*(line for line in older if line.what in NEEDED and subject(line) in names), *newest)
 
 
 def _tell(found: list[PreemptionRow], place: int, line: Happened) -> None:
-    """Say how a victim was chosen, where the one who decided did not: the line comes after that of the preemption."""
+    """Add a reconstructed choice to its preemption: its line comes after that of the preemption."""
     row = found[place]
     if row.choice is None and row.by == line.by:
         found[place] = replace(row, choice=line.choice)
 
 
 def subject(line: Happened) -> str:
-    """Whom a line is about: the workload, or the pod where no workload stands for it."""
+    """Subject of a line: the workload, or the pod if it has no Workload."""
     return line.workload or line.pod
 
 
@@ -163,12 +163,12 @@ def _row(
     admitted = next((one.time for one in placed if one.time >= line.time), None)
     again = next((one.time for one in back if one.what is What.ADMITTED and one.time > line.time), None)
     left = next((one.time for one in gone if one.time >= line.time and (again is None or one.time <= again)), None)
-    # Nobody saw it leave, but it had left by then.
+    # The release was not observed, but it came before this.
     latest = [time for time in (admitted if line.pod or again is not None else None, again) if time is not None]
     end = left if left is not None else min(latest, default=None)
     gave_up = next((one.time for one in by_gone if one.what in _OVER and one.time >= line.time), None)
     by_path, path = paths_in(line.message)
-    # Of a victim that was gone before anybody looked, its name is all that is left.
+    # Of a victim that was deleted before it was observed, only the name is known.
     known = bool(line.pod or line.gpus or line.queue)
     by_priority, priority = priorities_in(line.message) or (
         line.by_priority if is_name(line.by) else None,
@@ -203,7 +203,7 @@ def _row(
 
 
 def rule_in_words(reason: str) -> str:
-    """A rule for people; an unknown reason stays as it is."""
+    """Text of a preemption reason; an unknown reason stays as it is."""
     try:
         return RULES[Rule(reason)]
     except ValueError:

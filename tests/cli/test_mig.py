@@ -54,11 +54,11 @@ def test_who_has_to_leave_for_people(gpuconsole: Line, cluster: Path) -> None:
     assert (found.status, found.lines) == (
         0,
         [
-            "NODE  GPU  NOW          THEN                             RESET  HAS TO LEAVE",
+            "NODE  GPU  NOW          THEN                             RESET  EVICTED",
             "n1      0  2 × 3g.40gb  3g.40gb + 2g.20gb + 2 × 1g.10gb  no     default/half",
             "n1      1  2 × 3g.40gb  3g.40gb + 2g.20gb + 2 × 1g.10gb  no     default/half",
             "n2      0  whole        3g.40gb + 2g.20gb + 2 × 1g.10gb  yes    default/whole",
-            "n2      1  whole        3g.40gb + 2g.20gb + 2 × 1g.10gb  yes    nobody",
+            "n2      1  whole        3g.40gb + 2g.20gb + 2 × 1g.10gb  yes    none",
         ],
     )
 
@@ -84,7 +84,7 @@ def test_nodes_that_cannot_be_divided_so_are_named(gpuconsole: Line, cluster: Pa
     assert (found.status, found.lines) == (
         1,
         [
-            "nothing changes",
+            "no changes",
             "n1: a100-80gb has no configuration all-1g.5gb",
             "n2: a100-80gb has no configuration all-1g.5gb",
         ],

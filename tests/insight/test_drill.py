@@ -310,7 +310,7 @@ MEANINGS: dict[str, tuple[dict[str, Any], Result]] = {
     ),
     "admitted is exact": (
         {"admitted": ["default/stays", "default/high"]},
-        failed("admitted", "default/high, default/stays", "default/stays (default/high waits: nodes)"),
+        failed("admitted", "default/high, default/stays", "default/stays (default/high pending: nodes)"),
     ),
     "an empty list is an expectation": (
         {"admitted": []},
@@ -404,59 +404,59 @@ KEYS = (
     "noEvictions, admittedIncludes, pendingIncludes, evictedIncludes, nodesIncludes"
 )
 PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
-    "an unknown key": ({"admited": []}, "'admited' is no key of expect; did you mean 'admitted'?"),
+    "an unknown key": ({"admited": []}, "'admited' is not a key of expect; did you mean 'admitted'?"),
     "a list that includes nothing": (
         {"admittedIncludes": []},
-        "admittedIncludes: it names nothing, so it would always come true; name what has to be so",
+        "admittedIncludes: it is empty and would always hold; name at least one object",
     ),
     "nodes without a node": (
         {"nodes": {}},
-        "nodes: it names nothing, so it would always come true; name what has to be so",
+        "nodes: it is empty and would always hold; name at least one object",
     ),
     "a key that has no Includes": (
         {"usageIncludes": {}},
-        f"'usageIncludes' is no key of expect; {KEYS} and within are",
+        f"'usageIncludes' is not a key of expect; use one of {KEYS} and within",
     ),
-    "no key at all": ({}, f"it expects nothing; give it one of {KEYS}"),
-    "only a deadline": ({"within": "60s"}, f"it expects nothing; give it one of {KEYS}"),
+    "no key at all": ({}, f"it is empty; add one of {KEYS}"),
+    "only a deadline": ({"within": "60s"}, f"it is empty; add one of {KEYS}"),
     "a deadline that is none": (
         {"freeNodes": 0, "within": "soon"},
         "within: 'soon' is no duration; write it as 90s, 30m, 1h30m or 2d",
     ),
     "a workload that does not exist": (
         {"admitted": ["default/nobody"]},
-        "admitted: no workload, job or pod 'default/nobody' exists; write namespace/name",
+        "admitted: no workload, job or pod 'default/nobody' exists; use namespace/name",
     ),
     "a workload without a namespace": (
         {"pending": {"wide": "nodes"}},
-        "pending: no workload, job or pod 'wide' exists; write namespace/name",
+        "pending: no workload, job or pod 'wide' exists; use namespace/name",
     ),
     "a preemptor that does not exist": (
         {"evicted": [{"workload": "default/low", "by": "default/nobody"}]},
-        "evicted: no workload, job or pod 'default/nobody' exists; write namespace/name",
+        "evicted: no workload, job or pod 'default/nobody' exists; use namespace/name",
     ),
     "an eviction of nobody": (
         {"evicted": [{"by": "default/high"}]},
-        "evicted: an eviction has workload, by, reason, workload at least; got {'by': 'default/high'}",
+        "evicted: an eviction needs workload and takes by, reason; got {'by': 'default/high'}",
     ),
     "an eviction with a wrong key": (
         {"evicted": [{"workload": "default/low", "why": "x"}]},
-        "evicted: an eviction has workload, by, reason, workload at least; got {'workload': 'default/low', 'why': 'x'}",
+        "evicted: an eviction needs workload and takes by, reason; got {'workload': 'default/low', 'why': 'x'}",
     ),
     "a node that does not exist": ({"nodes": {"m": []}}, "nodes: no node 'm' exists; there are n"),
     "a pod that does not exist": ({"nodes": {"n": ["nobody"]}}, "nodes: no pod 'nobody' exists"),
     "a pool that does not exist": ({"pools": {"p": {"nodes": 1}}}, "pools: no pool 'p' exists; there are none"),
-    "pools of which nothing is said": ({"pools": {"p": {}}}, "pools: it names nothing of a pool"),
+    "pools of which nothing is said": ({"pools": {"p": {}}}, "pools: no field is given"),
     "a queue that does not exist": ({"share": {"cq": 50}}, "share: no queue 'cq' exists; there are none"),
     "a list that is none": (
         {"admitted": "default/low"},
-        "admitted: 'default/low' is no list; write admitted: [ml/train]",
+        "admitted: 'default/low' is not a list; write admitted: [ml/train]",
     ),
     "a mapping that is none": (
         {"nodes": ["n"]},
-        "nodes: ['n'] is no mapping of names; write nodes: {node-1: [train-0]}",
+        "nodes: ['n'] is not a mapping of names; write nodes: {node-1: [train-0]}",
     ),
-    "a number that is none": ({"freeNodes": "one"}, "freeNodes: 'one' is no number; write freeNodes: 2"),
+    "a number that is none": ({"freeNodes": "one"}, "freeNodes: 'one' is not a number; write freeNodes: 2"),
     "evictions are named by evicted": ({"noEvictions": False}, "noEvictions takes only true"),
     "evictions are not counted by noEvictions": ({"noEvictions": 1}, "noEvictions takes only true"),
 }
@@ -477,13 +477,14 @@ def test_what_cannot_be_checked_is_no_pass(name: str) -> None:
 
 def test_an_unknown_reason_names_those_that_exist() -> None:
     assert (
-        "'hunger' is no reason; not-waiting, exceeds-max, quota" in outcome({"pending": {"default/wide": "hunger"}}).got
+        "'hunger' is not a reason code; use one of not-waiting, exceeds-max, quota"
+        in outcome({"pending": {"default/wide": "hunger"}}).got
     )
 
 
 def test_a_drill_that_expects_nothing_does_not_pass() -> None:
     outcome = run_drill(scenario({"create": [pod("p")]}))
-    assert complaints(outcome) == ["step 0 at 0s: no step expects anything; a drill that checks nothing does not pass"]
+    assert complaints(outcome) == ["step 0 at 0s: no step has an expectation; a drill without expectations fails"]
 
 
 def test_one_failure_fails_the_drill_and_the_rest_is_still_checked() -> None:
@@ -491,8 +492,8 @@ def test_one_failure_fails_the_drill_and_the_rest_is_still_checked() -> None:
     outcome = run_drill(scenario({"create": [pod("p")], "expect": expect}))
     assert [result.text for result in outcome] == [
         "step 1 at 0s: admitted: default/p",
-        "step 1 at 0s: freeNodes: wanted 1; got 0",
-        f"step 1 at 0s: expect[1]: 'oops' is no key of expect; {KEYS} and within are",
+        "step 1 at 0s: freeNodes: expected 1; got 0",
+        f"step 1 at 0s: expect[1]: 'oops' is not a key of expect; use one of {KEYS} and within",
         "step 1 at 0s: noEvictions: nothing",
     ]
 
@@ -542,7 +543,7 @@ def test_that_nothing_is_evicted_has_to_hold_to_the_end_of_the_time() -> None:
     first = {"create": [pod("low", 4)], "expect": [{"noEvictions": True, "within": "2m"}]}
     outcome = run_drill(scenario(first, later))
     assert complaints(outcome) == [
-        "step 1 at 2m: noEvictions: wanted no evictions; got default/low by default/high (Preempted)"
+        "step 1 at 2m: noEvictions: expected no evictions; got default/low by default/high (Preempted)"
     ]
 
 
@@ -639,7 +640,7 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "usage that is different": (
         {"usage": {"mine": {"a100": {"nvidia.com/gpu": 5}}}},
-        "usage: wanted mine a100 nvidia.com/gpu 5; got mine a100 nvidia.com/gpu 6",
+        "usage: expected mine a100 nvidia.com/gpu 5; got mine a100 nvidia.com/gpu 6",
     ),
     "a cohort has usage too": ({"usage": {"all": {"a100": {"nvidia.com/gpu": 6}}}}, "usage: all a100 nvidia.com/gpu 6"),
     "a flavor that the queue does not have": (
@@ -653,7 +654,7 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     "borrowed GPUs": ({"borrowed": {"mine": 2, "yours": 0}}, "borrowed: mine 2, yours 0"),
     "lent GPUs": ({"lent": {"mine": 0, "yours": 2}}, "lent: mine 0, yours 2"),
     "a share is what is used of what could be": ({"share": {"mine": 75, "yours": 0}}, "share: mine 75, yours 0"),
-    "a share that is different": ({"share": {"mine": 74}}, "share: wanted mine 74; got mine 75"),
+    "a share that is different": ({"share": {"mine": 74}}, "share: expected mine 74; got mine 75"),
 }
 
 
@@ -683,13 +684,13 @@ def test_a_pool_is_checked_by_what_is_said_of_it() -> None:
         ({"nodes": 1, "hourly": 2.97}, "pools: gpu-nodepool nodes 1, gpu-nodepool hourly 2.97"),
         (
             {"nodes": 2, "spot": 1},
-            "pools: wanted gpu-nodepool nodes 2, gpu-nodepool spot 1; got gpu-nodepool nodes 1, gpu-nodepool spot 1",
+            "pools: expected gpu-nodepool nodes 2, gpu-nodepool spot 1; got gpu-nodepool nodes 1, gpu-nodepool spot 1",
         ),
         (
             {"colour": 1},
-            "expect[0]: pools: 'colour' is nothing that a pool has; nodes, starting, leaving, spot, launched,",
+            "expect[0]: pools: 'colour' is not a field of a pool; use one of nodes, starting, leaving, spot, launched,",
         ),
-        ({}, "expect[0]: pools: it names nothing of a pool; write pool: {nodes: 1}"),
+        ({}, "expect[0]: pools: no field is given; write pool: {nodes: 1}"),
     ):
         steps = tuple(
             replace(step, expect=({"pools": {"gpu-nodepool": facts}},) if number == 2 else ())

@@ -79,7 +79,7 @@ def test_turns_on_shared_gpus_are_numbered_gpu_by_gpu() -> None:
 
 def test_mps_tells_what_each_client_gets() -> None:
     labels = {**L4, STRATEGY: "mps", "nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.memory": "24576"}
-    assert look(node("n1", {GPU: 4}, labels)).sharing == "mps ×4, 6144 MiB and 25 % of the threads each"
+    assert look(node("n1", {GPU: 4}, labels)).sharing == "mps ×4, 6144 MiB and 25% of the threads each"
 
 
 def test_a_gang_is_told_how_fast_its_gpus_talk_wherever_its_pods_are() -> None:

@@ -271,10 +271,10 @@ def test_a_budget_is_the_blocker_where_the_scheduler_asks_budgets() -> None:
     answer = why(snapshot, None, "VolcanoJob/default/serve", lambda: simulation)
     assert (answer.code, answer.explanation.headline) == (
         Code.DISRUPTION_BUDGET,
-        "Others would make room for it, and PodDisruptionBudget default/keep keeps them: 0 of its 6 pods may go.",
+        "Preemption is blocked by PodDisruptionBudget default/keep: 0 of its 6 pods may be evicted.",
     )
     arithmetic, who = answer.explanation.lines[:2]
-    assert arithmetic == "PodDisruptionBudget default/keep: minAvailable 6; 6 pods, 6 healthy → 0 may go"
+    assert arithmetic == "PodDisruptionBudget default/keep: minAvailable 6; 6 pods, 6 healthy → 0 may be evicted"
     assert who.startswith("protects default/dev-w-0 on n1, default/dev-w-1 on n1, ")
     assert [(one.source, one.code) for one in answer.evidence] == [
         (ENGINE, Code.DISRUPTION_BUDGET),
@@ -301,15 +301,13 @@ def test_a_drain_that_a_budget_holds_up_is_told_of_what_runs() -> None:
     answer = why(simulation.snapshot(), None, "PyTorchJob/default/serve", lambda: simulation)
     assert (answer.code, answer.explanation.lines) == (
         Code.NOT_WAITING,
-        ("cordoned: n1; PodDisruptionBudget default/keep lets none of its pods be evicted",),
+        ("cordoned: n1; PodDisruptionBudget default/keep allows no eviction",),
     )
 
 
 WORDS = {
-    "let train start with 1 pod instead of 4 (minAvailable)": LowerGang(
-        gang="train", field="minAvailable", count=1, was=4
-    ),
-    "let PodDisruptionBudget ml/keep allow 2 more pods to be away": LoosenBudget(budget="ml/keep", by=2),
+    "lower minAvailable of train from 4 to 1": LowerGang(gang="train", field="minAvailable", count=1, was=4),
+    "let PodDisruptionBudget ml/keep allow 2 more disruptions": LoosenBudget(budget="ml/keep", by=2),
     "uncordon node n1": Resume(kind="Node", name="n1"),
     "2 more nodes like n1": AddNodes(flavor="", like="n1", count=2),
 }
