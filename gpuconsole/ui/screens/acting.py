@@ -1,7 +1,7 @@
-"""From keys to actions: what a screen offers, what a key means there, and how an action is done.
+"""Dispatch of keys to actions: the actions that a screen offers, and how one is run.
 
-A screen names what it offers in `handlers()`. What cannot be done is refused with a reason; what is dangerous is asked
-for first.
+A screen lists its actions in `handlers()`. An unavailable action is refused with a reason; a dangerous one asks for
+confirmation.
 """
 
 import logging
@@ -25,16 +25,16 @@ Handlers = Mapping[str, Handler]
 
 
 class ActingScreen(AskingScreen):
-    """A screen that does what a key means on it."""
+    """A screen that runs the action bound to a pressed key."""
 
-    # For screens to fill in
+    # Overridden by screens
 
     def handlers(self) -> Handlers:
-        """Action id → what to do."""
+        """Action id → handler."""
         return {}
 
     def refusal(self, action: Action) -> str:
-        """Why the action cannot be done now, for people; empty if it can."""
+        """Reason why the action is unavailable, shown to the user; empty if it is available."""
         if not action.changes:
             return ""
         status = self.console.status
@@ -43,13 +43,13 @@ class ActingScreen(AskingScreen):
         return status.refusal if status.history else "this session is read-only"
 
     def question(self, action: Action) -> Question | None:
-        """What to ask before a dangerous action; None where there is nothing to lose this time."""
+        """Confirmation before a dangerous action; None if nothing would be lost."""
         return Question(f"{action.label.capitalize()}?", (action.help,), yes=action.label.capitalize())
 
     def acted(self, action: Action) -> None:
-        """Called when an action was done that needed no question."""
+        """Called after an action that needed no confirmation."""
 
-    # For screens to use
+    # Used by screens
 
     @property
     def console(self) -> "Console":
@@ -59,31 +59,31 @@ class ActingScreen(AskingScreen):
     def console_app(self) -> "ConsoleApp":
         return cast("ConsoleApp", self.app)
 
-    # What a key means here
+    # Keys
 
     def offered(self) -> list[Action]:
-        """Everything that can be asked of this screen, in the registry's order."""
+        """All actions of this screen, in the order of the registry."""
         here = {**self.console_app.handlers(), **self.handlers()}
         found = [action for action in ACTIONS if action.id in here and not self._has_nothing_to_say(action)]
-        # The answers have keys wherever the screen does not need these itself; `:` opens them everywhere.
+        # A report keeps its key unless the screen uses that key itself; `:` opens it everywhere.
         own = {key for action in found if action.scope is not Scope.ANSWERS for key in action.keys}
         return [action for action in found if action.scope is not Scope.ANSWERS or own.isdisjoint(action.keys)]
 
     def _has_nothing_to_say(self, action: Action) -> bool:
-        """What only tells something is not offered where there is nothing to tell."""
+        """Whether `explain` has nothing to explain, so that it is not offered."""
         return action.id == "object.explain" and bool(self.refusal(action))
 
     def entries(self) -> list[Entry]:
-        """What the palette shows."""
+        """Entries of the palette."""
         return [Entry(action, self.refusal(action)) for action in self.offered() if action.id != "app.palette"]
 
     def means(self, key: str, before: str = "") -> bool:
-        """Does the key do anything here?"""
+        """Whether the key has an action on this screen."""
         offered = self.offered()
         return self._action(key, before, offered) is not None or bool(continuations(key, offered))
 
     def press(self, key: str, before: str = "") -> None:
-        """Do what a key means here. `before` is the key pressed just before it, for sequences such as `y y`."""
+        """Run the action of a key. `before` is the preceding key, for sequences such as `y y`."""
         offered = self.offered()
         action = self._action(key, before, offered)
         if action is not None:
@@ -95,7 +95,7 @@ class ActingScreen(AskingScreen):
         return find(f"{before} {key}", offered) or find(key, offered)
 
     def run(self, action: Action) -> None:
-        """Do an action: refuse it with a reason, or ask first if it is dangerous."""
+        """Run an action: refuse it with a reason, or ask for confirmation if it is dangerous."""
         LOG.info("action %s in %s", action.id, " › ".join(self.console_app.way))
         handler = {**self.console_app.handlers(), **self.handlers()}.get(action.id)
         if handler is None:
@@ -115,5 +115,5 @@ class ActingScreen(AskingScreen):
         self.choose(f"{spell(prefix)} …", hints(following, self.refusal), self.run_id)
 
     def open_menu(self) -> None:
-        """Everything that can be done with what is under the cursor; a second key picks."""
+        """List the actions for the selected object; a second key picks one."""
         self.choose("Actions", menu(self.offered(), self.refusal), self.run_id)

@@ -1,7 +1,7 @@
-"""Answers about the whole cluster as screens: the ledger, fair shares, slots, anti-patterns.
+"""Screens of reports about the whole cluster: ledger, fair shares, schedulable capacity, anti-patterns.
 
-They are computed in a fork, in the background, and anew every few seconds while the screen is in front; ctrl+r asks at
-once. What takes long is asked more seldom, so that it never takes more than a twentieth of the time.
+A report is computed in a fork, in the background, every `EVERY` seconds while its screen is active; ctrl+r recomputes
+it immediately. A slow report is recomputed less often, so that it takes at most a twentieth of the time.
 """
 
 import time
@@ -40,24 +40,24 @@ SHARE = 20
 
 
 class Asked(NamedTuple):
-    """What an answer may look at."""
+    """Input of a report."""
 
     standing: Standing
     seen: Snapshot
-    """What people see of it, with what its GPUs measure: a fork of a simulation measures nothing."""
+    """The displayed Snapshot, with GPU telemetry, which a simulated fork lacks."""
     prices: Prices
     history: Sequence[Happened]
-    """Of preemptions, oldest line first."""
+    """Preemptions, oldest first."""
 
 
 Answer = Callable[[Asked], Sequence[Part]]
 
 
 class AnswerScreen(AnswerPage):
-    """One answer, in words and tables."""
+    """Screen of one report."""
 
     def __init__(self, name: str, title: str, answer: Answer) -> None:
-        """`name` stands in the trail, `title` above the text."""
+        """`name` is the crumb, `title` is shown above the text."""
         super().__init__(name, title)
         self._question = answer
         self._background = Background(self, self._gather, self._tell, reads=True)
@@ -134,7 +134,7 @@ _WORDS: dict[str, tuple[str, Answer]] = {
     "shares": ("Fair shares and admission order", _shares),
     "antipatterns": ("Anti-patterns: wasted GPUs and how to fix them", _antipatterns),
 }
-"""Name → the title of its screen, and what it shows."""
+"""Name → title and content of its screen."""
 SCREENS: dict[str, Callable[[], ConsoleScreen]] = {
     **{name: partial(AnswerScreen, name, *about) for name, about in _WORDS.items()},
     "risk": risk_screen,

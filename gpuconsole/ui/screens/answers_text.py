@@ -1,7 +1,7 @@
-"""Screens of answers: lines of text, and tables with a cursor, in whose rows the keys of objects work.
+"""Base of report screens: lines of text, and tables with a cursor on whose rows the object actions work.
 
-The tables stand one below the other. Where they have no room together, they share it by their rows, the one in front
-first; `tab` goes on to the next.
+The tables are stacked. Where they do not fit together, they share the height by their number of rows, the focused one
+first; `tab` focuses the next one.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,25 +28,25 @@ from gpuconsole.ui.widgets.painter import StatusLine
 from gpuconsole.ui.widgets.textpane import BLANK, TextPane, line
 
 MOST_TABLES = 6
-"""No answer has more."""
+"""Maximum number of tables of a report."""
 OPEN = 5
-"""Lines that an open table has at least, with its head."""
+"""Minimum height of the focused table in lines, with its head."""
 SAID = 0.3
-"""Of the screen the text below the tables takes at most."""
+"""Maximum share of the screen height for the text below the tables."""
 QUEUES = ("cluster_queues", "cohorts", "volcano_queues", "kai_queues")
 
 
 class AnswerPage(WorkloadScreen):
-    """A title with a remark at its right, and the parts of an answer; when it asks is up to those that extend it."""
+    """A title with a remark at its right, and the parts of a report; subclasses decide when it is computed."""
 
     AUTO_FOCUS = "Grid, TextPane"
 
     def __init__(self, name: str, title: str) -> None:
-        """`name` stands in the trail, `title` above the text."""
+        """`name` is the crumb, `title` is shown above the text."""
         super().__init__()
         self._trail, self._title = name, title
         self._lines: list[str] = []
-        """What stands below the tables."""
+        """Lines below the tables."""
         self._shown = False
         """Whether there are tables."""
 
@@ -69,17 +69,17 @@ class AnswerPage(WorkloadScreen):
         super().on_mount()
         self.query_one("#summary", StatusLine).left = ((f" {self._title} ", "title"),)
         for grid in self._grids:
-            # Only when a table has its width it is known what has no room in it.
+            # The cut columns are known only once the table has its width.
             self.watch(grid, "virtual_size", self._tell_row_later, init=False)
 
     # What it shows
 
     def remark(self, text: str, role: str) -> None:
-        """Say something beside the title: how old the answer is, or how far."""
+        """Show a remark beside the title: age or progress of the report."""
         self.query_one("#summary", StatusLine).right = ((f" {text} ", role),) if text else ""
 
     def write(self, parts: Sequence[Part]) -> None:
-        """Show the answer, and before it what may not be seen though it depends on that."""
+        """Show the report, preceded by the required objects that are not visible."""
         above, tables, below = apart(parts)
         if not tables:
             above, below = [], above
@@ -93,7 +93,7 @@ class AnswerPage(WorkloadScreen):
             if part is not None:
                 _fill(grid, part)
         if tables and not self._shown:
-            # Until there was a table, the text had the keyboard.
+            # The text had the focus until now.
             self._grids[0].focus()
         self._shown = bool(tables)
         self._say()
@@ -110,7 +110,7 @@ class AnswerPage(WorkloadScreen):
             self.refresh_frame()
 
     def fail(self, error: ConsoleError) -> None:
-        """Say why there is no answer."""
+        """Show why there is no report."""
         for grid in self._grids:
             grid.display = False
         self.query_one("#above", TextPane).show(())
@@ -118,7 +118,7 @@ class AnswerPage(WorkloadScreen):
         self._arrange()
 
     def _say(self) -> None:
-        """Below the tables: what has no room in the row under the cursor, then what is said of all."""
+        """Fill the text below the tables: the cut cells of the selected row, then the lines about all rows."""
         row, grid = self.row, self.grid
         note: list[Painted] = []
         if row is not None and grid is not None:
@@ -128,7 +128,7 @@ class AnswerPage(WorkloadScreen):
         self.query_one("#said", TextPane).show([*note, *([BLANK] if note and said else []), *said])
 
     def _arrange(self) -> None:
-        """Give each table the lines that it needs; where that is too much, they share what there is."""
+        """Give each table the height that it needs, or a share of the available height."""
         if self.maximized is not None:
             # What is set here goes before the stylesheet.
             self.maximized.styles.height, self.maximized.styles.margin = "1fr", 0
@@ -187,7 +187,7 @@ class AnswerPage(WorkloadScreen):
         return [subject for subject in found if subject is not None]
 
     def _known(self, row: Row) -> Subject | None:
-        """What a row is about, if it is there."""
+        """The object that a row describes, if it exists."""
         if row.about is None or row.about.key not in getattr(self.snapshot, row.about.table):
             return None
         return Subject(*row.about)
@@ -209,7 +209,7 @@ class AnswerPage(WorkloadScreen):
         return super().refusal(action)
 
     def _ways(self, subject: Subject) -> dict[str, Callable[[], object]]:
-        """Where the keys lead from a row."""
+        """Handlers for the object of a row."""
         table, key = subject
         if table == "workloads":
 
@@ -227,10 +227,10 @@ class AnswerPage(WorkloadScreen):
 
 
 def share_height(wants: Sequence[int], room: int, front: int) -> list[int]:
-    """Share `room` lines among tables that want so many lines each; `front` is the index of the one in front.
+    """Share `room` lines among tables of which each wants `wants[i]` lines; `front` is the index of the focused one.
 
-    Each gets a line for its head, the one in front up to half of the room (`OPEN` lines at least); the others then grow
-    line by line together until they have what they want, and what they leave goes to the one in front.
+    Each gets one line for its head, the focused one up to half of the room (at least `OPEN` lines); the others then
+    grow evenly until they have what they want, and the rest goes to the focused one.
     """
     shares = [1] * len(wants)
     left = room - len(wants)
@@ -248,7 +248,7 @@ def share_height(wants: Sequence[int], room: int, front: int) -> list[int]:
 
 
 def _fill(grid: Grid[Row], part: Table) -> None:
-    """Show the rows; the columns are made anew only where they would look otherwise."""
+    """Show the rows; columns are replaced only if they look different."""
     wanted = columns(part)
     if [_look(column) for column in grid.columns] != [_look(column) for column in wanted]:
         grid.columns = wanted

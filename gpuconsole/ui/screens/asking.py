@@ -1,4 +1,4 @@
-"""What screens say and ask: a flash in passing, a question, a choice, a prompt."""
+"""Toasts and dialogs of screens: message, confirmation, choice, prompt."""
 
 from collections.abc import Callable, Iterable
 from typing import Literal, TypeVar
@@ -13,22 +13,22 @@ from gpuconsole.ui.widgets.dialog import Dialog
 Answer = TypeVar("Answer")
 Handler = Callable[[], object]
 SECONDS = 4
-"""How long something that was said in passing stays."""
+"""Duration of a toast in seconds."""
 
 Severity = Literal["information", "warning", "error"]
 
 
 class AskingScreen(Ringing, Screen[None]):
-    """A screen with words for its user; each dialog goes on with a function once it is answered."""
+    """A screen with toasts and dialogs; each dialog calls a function with its answer."""
 
     def flash(self, text: str, severity: Severity = "information") -> None:
-        """Say something in passing, in a corner."""
+        """Show a toast."""
         self.notify(clean(text), severity=severity, timeout=SECONDS, markup=False)
 
     def left_for(self, what: str) -> bool:
-        """Whether its user went elsewhere, or opened something over it, before this could be opened; says so.
+        """Whether another screen is active, so that `what` must not be opened; shows that.
 
-        What a cluster or a file had to be asked for comes when it comes, and never takes the keys of something else.
+        Answers of the cluster or of a file arrive late, and must not take the keys from another screen.
         """
         if self.is_active:
             return False
@@ -36,7 +36,7 @@ class AskingScreen(Ringing, Screen[None]):
         return True
 
     def ask(self, question: Question, then: Handler) -> None:
-        """Ask, and go on only after a yes."""
+        """Ask for confirmation, and call `then` only after a yes."""
 
         def answered(yes: bool | None) -> None:
             if yes:
@@ -45,17 +45,17 @@ class AskingScreen(Ringing, Screen[None]):
         self._push(question.title, Confirm(question), answered)
 
     def choose(self, title: str, options: Iterable[Option], then: Callable[[str], object], chosen: str = "") -> None:
-        """Offer a list, and go on with the id of what was picked."""
+        """Offer a list, and call `then` with the id of the picked option."""
         self._push(title, Choice(title, tuple(options), chosen), _unless_cancelled(then))
 
     def prompt(self, wanted: Field, then: Callable[[str], object]) -> None:
-        """Ask for one value, and go on with it."""
+        """Ask for one value, and call `then` with it."""
         self._push(wanted.title, Prompt(wanted), _unless_cancelled(then))
 
     def _push(self, title: str, dialog: Dialog[Answer], answered: Callable[[Answer | None], None]) -> None:
         if self.left_for(title):
             return
-        # The app goes on with the answer, whoever asked: it does so before the next key, which may leave this screen.
+        # The answer is handled by the app, before the next key, which may leave this screen.
         with self.app._context():
             self.app.push_screen(dialog, answered)
 

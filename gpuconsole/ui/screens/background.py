@@ -1,8 +1,7 @@
-"""Answers that take long on a large cluster: made in a thread, so that keys never wait for them.
+"""Background computation of what a screen shows, so that keys never wait for it on a large cluster.
 
-Python runs one thread at a time: each that computes takes its share from the one that answers keys. So the answers of
-all screens take turns, and keys have to do with one of them at most. And new data can wait: on 100,000 workloads an
-answer takes a quarter of a second, and ever new ones would take all the time there is.
+Python runs one thread at a time, so each computing thread slows down the one that handles keys. Therefore at most one
+screen computes at a time, and new data wait: with 100,000 workloads one computation takes a quarter of a second.
 """
 
 import threading
@@ -21,21 +20,21 @@ from gpuconsole.ui.screens.base import ConsoleScreen
 Answer = TypeVar("Answer")
 
 MANY = 1000
-"""A Snapshot with as many workloads, pods or nodes is answered in a thread; a smaller one at once."""
+"""Number of workloads, pods or nodes from which a Snapshot is processed in a thread."""
 SHARE = 3.0
-"""An answer is followed by so many times as much rest as it worked: beside keys it takes a quarter of the time."""
+"""Pause after a computation as a multiple of its duration: it takes at most a quarter of the time."""
 
 
 _TURN = threading.Lock()
 GROUP = "background"
-"""The workers of these threads, as Textual groups them."""
+"""Textual worker group of these threads."""
 
 
 class Background(Generic[Answer]):
-    """Answers the newest Snapshot, one at a time; of those that come meanwhile all but the last are skipped.
+    """Processes the newest Snapshot, one at a time; Snapshots that arrive meanwhile are skipped except the last.
 
-    A first answer begins at once, and so does one of a Snapshot that was asked for before: then it is not the data
-    that changed, and somebody waits for it. Any other rests after the last one, and waits for keys to pause.
+    The first computation starts immediately, and so does a repeated request for the same Snapshot: then the user, not
+    new data, asked for it. Any other pauses after the last one, and waits until no keys are pressed.
     """
 
     def __init__(
@@ -46,25 +45,25 @@ class Background(Generic[Answer]):
         *,
         reads: bool = False,
     ) -> None:
-        """`answer` runs in a thread where the cluster is large, or always if it reads the store."""
+        """`answer` runs in a thread if the cluster is large, or if it `reads` the store."""
         self._reads = reads
         self._screen = screen
         self._answer = answer
         self._show = show
         self._asked: Snapshot | None = None
-        """What it was asked for last."""
+        """The Snapshot requested last."""
         self._owed = False
-        """Whether that was not begun yet."""
+        """Whether its computation has not started yet."""
         self._urgent = False
         self._thinking = False
         self._rested = 0.0
-        """Until when it rests, by `time.monotonic`."""
+        """End of the pause, by `time.monotonic`."""
         self._since = 0.0
-        """Since when it owes an answer, by the same clock."""
+        """Time of the oldest pending request, by the same clock."""
         self._timer: Timer | None = None
 
     def ask(self, snapshot: Snapshot) -> None:
-        """Answer this Snapshot and show the answer, now or in a moment."""
+        """Process this Snapshot and show the result, now or later."""
         self._urgent = self._urgent or snapshot is self._asked or self._asked is None
         self._asked = snapshot
         if not self._owed:
@@ -72,7 +71,7 @@ class Background(Generic[Answer]):
         self._begin()
 
     def _begin(self) -> None:
-        """Begin what is owed, if it is time for that."""
+        """Start the pending computation if it is due."""
         if self._timer is not None:
             self._timer.stop()
             self._timer = None
@@ -84,7 +83,7 @@ class Background(Generic[Answer]):
             self._show(self._answer(snapshot))
             return
         if not (self._urgent or self._screen.is_current):
-            # It was left; coming back, it is asked again.
+            # The screen is not active; when it is again, it requests the newest Snapshot.
             self._owed = False
             return
         wait = max(self._rested - time.monotonic(), self._screen.console_app.pace.wait(self._since))
@@ -99,7 +98,7 @@ class Background(Generic[Answer]):
         with nullcontext() if self._reads else _TURN:
             began = time.thread_time()
             answer = self._answer(snapshot)
-            # What it took from others; the time that it waited itself, beside keys or other programs, does not count.
+            # CPU time only: waiting for keys or other programs does not count.
             took = time.thread_time() - began
         if not get_current_worker().is_cancelled:
             self._screen.call_later(self._done, answer, took)

@@ -1,7 +1,7 @@
-"""The base of every screen: the way on and back, its table, its filter and its command line.
+"""Base class of all screens: navigation, table, filter and command prompt.
 
-What it says and asks is in `asking`, what its keys do in `acting`, how it is drawn in `framed`. A screen composes and
-routes; it computes nothing, and it never edits state: changes go out as Commands, and come back as Snapshots.
+Toasts and dialogs are in `asking`, key dispatch in `acting`, header and footer in `framed`. A screen composes widgets
+and routes messages; it computes nothing, and never edits state: it sends Commands, and receives Snapshots.
 """
 
 from collections.abc import Iterable
@@ -34,19 +34,19 @@ class ConsoleScreen(Leaving, FramedScreen, inherit_bindings=False):
     AUTO_FOCUS = "Grid"
 
     passing: ClassVar[bool] = False
-    """Left behind when another screen is opened from it."""
+    """Whether it is closed when another screen is opened from it."""
     is_answer: bool = False
-    """Opened by an action `answer.NAME`: another answer takes its place."""
+    """Whether an action `answer.NAME` opened it: another report replaces it."""
     _arriving: tuple[str, str] = ("", "")
 
-    # For screens to fill in
+    # Overridden by screens
 
     def handlers(self) -> Handlers:
-        """Action id → what to do; extends what the base offers."""
+        """Action id → handler; subclasses extend it."""
         return self._table_handlers() | self._own_handlers()
 
     def same(self, other: "ConsoleScreen") -> bool:
-        """Whether the other one shows the same, so that one of them is enough."""
+        """Whether the other screen shows the same content."""
         return type(self) is type(other) and self.crumb() == other.crumb()
 
     def point_at(self, key: str) -> None:
@@ -56,12 +56,12 @@ class ConsoleScreen(Leaving, FramedScreen, inherit_bindings=False):
             self.flash(f"{key} is not in this table", "warning")
 
     def picked(self, row: Any) -> None:
-        """The cursor of a table came to another row; screens with a side pane follow it."""
+        """Called when another row is selected; screens with a side pane update it."""
 
-    # For screens to use
+    # Used by screens
 
     def send(self, commands: Iterable[Command], said: str = "") -> None:
-        """Ask the cluster for changes, and say so. What comes of them is seen in later Snapshots."""
+        """Send Commands to the cluster, and show the toast `said`. Later Snapshots show the outcome."""
         try:
             for command in commands:
                 self.console.submit(command)
@@ -72,12 +72,12 @@ class ConsoleScreen(Leaving, FramedScreen, inherit_bindings=False):
                 self.flash(said)
 
     def open(self, screen: "ConsoleScreen") -> None:
-        """Go deeper."""
+        """Open a screen above this one."""
         if not self.left_for(screen.crumb()):
             self.console_app.open(screen)
 
     def arrive(self, *, filtered: str = "", at: str = "") -> None:
-        """Filter the table, or put the cursor on an object, as soon as there is something to see."""
+        """Filter the table, or select an object, as soon as the table is filled."""
         self._arriving = (filtered, at)
         self.call_after_refresh(self.redraw)
 
@@ -89,7 +89,7 @@ class ConsoleScreen(Leaving, FramedScreen, inherit_bindings=False):
         if at:
             self.point_at(at)
 
-    # Handlers that every screen has
+    # Handlers of all screens
 
     def _own_handlers(self) -> dict[str, Handler]:
         return {
@@ -113,7 +113,7 @@ class ConsoleScreen(Leaving, FramedScreen, inherit_bindings=False):
         return table_handlers(grid) if grid is not None else {}
 
     def escape(self) -> None:
-        """Leave the command line; else clear the filter; else leave the field that takes text; else go back."""
+        """Close the command prompt; else clear the filter; else leave the text field; else go back."""
         command, line = self.query_one(CommandLine), self.query_one(FilterLine)
         if command.display:
             command.close()
@@ -127,13 +127,13 @@ class ConsoleScreen(Leaving, FramedScreen, inherit_bindings=False):
             self.console_app.up()
 
     def focus_body(self) -> None:
-        """Give the keyboard back to the body."""
+        """Focus the body."""
         grid = self.grid
         target: Widget | None = grid if grid is not None else next(iter(self.query("#body *").results(Widget)), None)
         self.set_focus(target if target is not None and target.focusable else None)
 
     def set_filter(self, text: str) -> None:
-        """Filter the table by this text, and show that."""
+        """Filter the table by this text, and show the filter."""
         line = self.query_one(FilterLine)
         if text:
             line.put(text)
@@ -154,7 +154,7 @@ class ConsoleScreen(Leaving, FramedScreen, inherit_bindings=False):
         for frame in (self.query_one(Header), self.query_one(Crumbs)):
             frame.display = not frame.display
 
-    # What widgets tell
+    # Messages of widgets
 
     @on(FilterChanged)
     def _filter_changed(self, message: FilterChanged) -> None:
@@ -198,5 +198,5 @@ class ConsoleScreen(Leaving, FramedScreen, inherit_bindings=False):
         message.stop()
         self.show_place()
         self.picked(message.row)
-        # After the row is drawn: what can be done with it is not what the eye waits for.
+        # After the row is drawn: the footer can wait.
         self.call_after_refresh(self.show_keys)

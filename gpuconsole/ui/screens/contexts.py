@@ -1,4 +1,4 @@
-"""Another context, or other namespaces, without leaving: a new console is opened, and the app goes over to it."""
+"""Switching to another context or other namespaces: a new console is opened, and the app uses it."""
 
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -15,21 +15,21 @@ NONE = "No kubeconfig: :ctx needs --live"
 
 
 class Contexts(Protocol):
-    """Where the console can go. Both methods may block and raise ConsoleError."""
+    """The contexts that the console can switch to. Both methods may block and raise ConsoleError."""
 
     @property
     def namespaces(self) -> Collection[str]:
-        """Those that the console in front was opened for; none = all that may be read."""
+        """The namespaces that the current console reads; none = all that RBAC allows."""
 
     def names(self) -> Sequence[str]:
         """The contexts of the kubeconfig."""
 
     def open(self, context: str, namespaces: Collection[str], leaving: Console) -> Console:
-        """A console there, not started; it takes over what `leaving` would otherwise close for good."""
+        """A console for that context, not started; it takes over the resources of `leaving`."""
 
 
 def lies_elsewhere(contexts: Contexts, status: Status, names: Collection[str]) -> bool:
-    """True if these namespaces (none = all) were not read, and might be if they were asked for by name."""
+    """True if these namespaces (none = all) were not read, but could be readable one by one."""
     limits, sight = contexts.namespaces, status.sight
     if not names:
         return bool(limits)
@@ -38,7 +38,7 @@ def lies_elsewhere(contexts: Contexts, status: Status, names: Collection[str]) -
 
 
 def ask_context(app: "ConsoleApp") -> None:
-    """Offer all contexts."""
+    """Ask for a context."""
     screen, contexts = app.front, app.contexts
     if screen is None or contexts is None:
         app.flash(NONE, "warning")
@@ -53,7 +53,7 @@ def ask_context(app: "ConsoleApp") -> None:
 
 
 def go_to(app: "ConsoleApp", context: str, namespaces: Collection[str] = ()) -> None:
-    """Open a context in the background; what is shown stays until the new one is connected."""
+    """Open a context in the background; the current one stays until the new one is connected."""
     screen, contexts, leaving = app.front, app.contexts, app.cluster
     if screen is None or contexts is None:
         app.flash(NONE, "warning")

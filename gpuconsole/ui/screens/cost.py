@@ -1,4 +1,4 @@
-"""What the cluster costs: node pools with their machines, and who causes which part of it."""
+"""The cost screen: cost of node pools, and of queues, teams or workloads."""
 
 import re
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ LABELS: Mapping[str, str] = {"karpenter": POOL, "cluster-autoscaler": GROUP}
 
 
 class Target(NamedTuple):
-    """A view, with a filter or an object in it."""
+    """A view to open, with a filter or a selected object."""
 
     view: str
     filtered: str = ""
@@ -32,11 +32,11 @@ class Target(NamedTuple):
 
 
 AT_HAND = "in the newest events"
-"""Of which lost work is, where no history can be read."""
+"""Window of the lost work where no history can be read."""
 
 
 class CostScreen(ObjectScreen):
-    """Pools above, whose cost it is below; B goes from queues to teams to workloads."""
+    """Node pools above, cost by queue, team or workload below; B changes the grouping."""
 
     view = "cost"
 
@@ -45,7 +45,7 @@ class CostScreen(ObjectScreen):
         self._by = By.QUEUE
         self._bill: Bill | None = None
         self._window = AT_HAND
-        """Of the lost work."""
+        """Window of the lost work."""
         self._bills = Background(self, self._sum_up, self._show_bill, reads=True)
 
     def body(self) -> ComposeResult:
@@ -61,7 +61,7 @@ class CostScreen(ObjectScreen):
         try:
             lost = self.console.losses()
         except ConsoleError:
-            # The header says why no history is kept; the newest lines are here all the same.
+            # The header shows why there is no history; the newest events are available nevertheless.
             lost, self._window = lost_by(snapshot.recent), AT_HAND
         return bill(snapshot, self.console.prices, lost)
 
@@ -111,7 +111,7 @@ class CostScreen(ObjectScreen):
         self.flash(f"Grouped by {self._by}")
 
     def _target(self) -> Target | None:
-        """Where what is under the cursor is shown."""
+        """The view that shows the selected row."""
         if self.grid is self._pools:
             return _of_pool(self._pools.current)
         row = self._shares.current
@@ -132,7 +132,7 @@ class CostScreen(ObjectScreen):
 
 
 def _of_pool(row: PoolCost | None) -> Target | None:
-    """The nodes of a pool; those of no pool are all shown."""
+    """The nodes of a pool; all nodes if the pool has no label."""
     if row is None:
         return None
     label = LABELS.get(row.pool.autoscaler)

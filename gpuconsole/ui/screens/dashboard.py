@@ -1,4 +1,4 @@
-"""The dashboard: the cluster at a glance, each pane a way down to what it sums up."""
+"""The dashboard: an overview of the cluster whose panes lead to the details."""
 
 import logging
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ ATTENTION: tuple[Column[Attention], ...] = (
 
 
 class DashboardScreen(ConsoleScreen):
-    """GPUs, who waits, the last hour, the queues, what needs attention, the map."""
+    """GPUs, pending work, the last hour, queues, problems, GPU map."""
 
     view = "dashboard"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-roomy")]
@@ -70,7 +70,7 @@ class DashboardScreen(ConsoleScreen):
         self._summary: tuple[Sequence[Cell], ...] = (("", "", ""),) * 3
         """The lines of the first three panels."""
         self._window = "Last hour"
-        """What the third of them is about."""
+        """Title of the third panel."""
 
     def body(self) -> ComposeResult:
         with Horizontal(id="summary"):
@@ -150,7 +150,7 @@ class DashboardScreen(ConsoleScreen):
         self.call_after_refresh(self.show_keys)
 
     def _told(self) -> str:
-        """What there is to say about the row under the cursor, in full."""
+        """Full text of the selected row."""
         row = self.focused.current if isinstance(self.focused, Grid) else None
         match row:
             case TreeRow():
@@ -163,7 +163,7 @@ class DashboardScreen(ConsoleScreen):
         self.flash(self._told())
 
     def _open(self) -> None:
-        """Go to what is under the cursor of the focused pane."""
+        """Open the selected row of the focused pane."""
         if isinstance(self.focused, GpuMap):
             self.console_app.go("nodes", at=self.focused.cursor_key)
             return
@@ -180,7 +180,7 @@ def _answer(snapshot: Snapshot) -> tuple[Dashboard, Sequence[GpuRow]]:
 
 
 def queue_rows(roots: Sequence[QuotaNode], now: int = 0) -> list[TreeRow]:
-    """Cohorts and ClusterQueues; the LocalQueues are left to the queues screen."""
+    """Cohorts and ClusterQueues; LocalQueues are shown on the queues screen only."""
     rows = tree_rows(roots, {}, GPUS, now)
     folded = {
         row.path: FOLDED
@@ -191,7 +191,7 @@ def queue_rows(roots: Sequence[QuotaNode], now: int = 0) -> list[TreeRow]:
 
 
 def gpu_lines(gpus: GpuTotals, unseen: str = "") -> tuple[Cell, ...]:
-    """What the GPUs do; `unseen` is why no node may be read."""
+    """GPU totals by state; `unseen` is why no node is visible."""
     if not gpus.total and unseen:
         return (((f"⊘ {unseen}", "held"),), "", "")
     if not gpus.total:
@@ -210,13 +210,13 @@ def gpu_lines(gpus: GpuTotals, unseen: str = "") -> tuple[Cell, ...]:
 
 
 def _in_use(one: UnitTotals, at_least: str) -> Painted:
-    """`3 of 14 MIG 1g.10gb instances`; whole GPUs are what the panel is named for."""
+    """`3 of 14 MIG 1g.10gb instances`; for whole GPUs the unit is omitted."""
     unit = "" if one.unit == WHOLE_GPU else f" {one.unit.noun}{'' if one.total == 1 else 's'}"
     return (f"{at_least}{one.in_use:,}", "strong"), (f" of {one.total:,}{unit}", "")
 
 
 def _few(units: Sequence[UnitTotals]) -> Sequence[UnitTotals]:
-    """The units, or, where there are more than two, their kinds: MIG instances of all profiles together."""
+    """Totals by unit, or by kind if there are more than two units: MIG instances of all profiles together."""
     if len(units) <= 2:
         return units
     totals = by_kind({one.unit: one.total for one in units})
@@ -229,12 +229,12 @@ def _number(value: int, glyph: str, word: str, role: str) -> Painted:
 
 
 def window(hour: LastHour) -> str:
-    """What the totals of the last hour are of: `Last hour`, `Since 08:52:10` where older lines are not at hand."""
+    """Window of the last-hour totals: `Last hour`, or `Since 08:52:10` if older events are not available."""
     return "Last hour" if hour.whole else f"Since {fmt.clock(hour.since)}"
 
 
 def brief_lines(gpus: Sequence[Cell], waiting: Sequence[Cell], lately: Sequence[Cell], hour: str) -> tuple[Cell, ...]:
-    """The three panels as one, for narrow screens; `hour` is the window of the last one."""
+    """The three panels in one, for narrow screens; `hour` is the window of the last one."""
     rows = (
         ("GPUs", gpus[0], _without_zeros(gpus[1])),
         ("", gpus[2]),
@@ -247,12 +247,12 @@ def brief_lines(gpus: Sequence[Cell], waiting: Sequence[Cell], lately: Sequence[
 
 
 def _without_zeros(cell: Cell) -> Cell:
-    """The states that are not at zero (those stand dim in the row)."""
+    """Only the states with a count above 0 (the others are dim)."""
     return tuple(piece for piece in painted(cell) if piece[1] not in ("dim",))
 
 
 def waiting_lines(waiting: Waiting, now: int) -> tuple[Cell, ...]:
-    """Who waits, and for what."""
+    """Number of pending workloads, and what they wait for."""
     checks: Cell = ((f"⏸ {waiting.checking:,} in admission checks: {described(waiting.checking_units)}", "held"),)
     if not waiting.in_all:
         return (("✓ no pending workloads", "good"),), "", ""
@@ -273,7 +273,7 @@ def waiting_lines(waiting: Waiting, now: int) -> tuple[Cell, ...]:
 
 
 def lately_lines(lately: LastHour) -> tuple[Cell, ...]:
-    """What happened in the last hour, or in the window that the panel's title names."""
+    """Totals of the last hour, or of the window named in the panel's title."""
     hours = at_least(f"{lately.lost_gpu_hours:,.1f}", lately.unknown, lately.losses)
     cost = at_least(fmt.money(lately.cost), lately.unpriced, lately.losses)
     lost: Painted = (

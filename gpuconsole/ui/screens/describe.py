@@ -36,7 +36,7 @@ def yaml_screen(table: str, key: str) -> TextScreen:
 
 
 def events_screen(table: str, key: str, history: Sequence[Happened], said: Sequence[Said] = ()) -> TextScreen:
-    """A screen of all that happened to an object, as the store remembers it, and of what Kubernetes' Events say."""
+    """A screen with the recorded history of an object and its Kubernetes Events."""
 
     def source(snapshot: Snapshot) -> list[Painted]:
         newest = history[-1].time if history else 0

@@ -1,4 +1,4 @@
-"""One drill, played: say who has to go, then see who does and why, step by step."""
+"""Screen of one drill: predict the victims of each step, then see the actual ones and the reasons."""
 
 from textual.app import ComposeResult
 from textual.containers import Container
@@ -23,13 +23,13 @@ from gpuconsole.ui.workload_columns import columns
 from gpuconsole.ui.workload_rows import Listing, WorkloadRow, WorkloadRows
 
 WIDE = 130
-"""Cells from which the story and the list of work stand beside each other."""
+"""Width in cells from which text and workloads are shown side by side."""
 _SHOWN = ("status", "reason", "priority", "usage", "borrowed", "wait", "queue")
 _HOLDS = (*PLACED, Phase.QUOTA_RESERVED, Phase.EVICTED)
 
 
 class DrillScreen(ConsoleScreen):
-    """The story above, the work that there is below; marked rows are those of whom one says that they have to go."""
+    """The text of the step above, the workloads below; marked rows are the predicted victims."""
 
     def __init__(self, play: Play) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class DrillScreen(ConsoleScreen):
         self._rows = WorkloadRows()
         self._listing = Listing()
         self._told: Played | None = None
-        """What is told of the last step, until one goes on to the next."""
+        """The last step, shown until the user continues with the next one."""
         self._busy = False
 
     def crumb(self) -> str:
@@ -59,7 +59,7 @@ class DrillScreen(ConsoleScreen):
             )
 
     def _columns(self) -> tuple[Column[WorkloadRow], ...]:
-        """Those of the table of workloads that matter to who has to go, and names as the drill has them."""
+        """The workload columns that matter for preemption, with the names used in the drill."""
         name = Column[WorkloadRow]("WORKLOAD", self._called, id="name", width=27, flex=3, sort=self._called)
         return name, *(one for one in columns(lambda: self._listing) if one.id in _SHOWN)
 
@@ -75,7 +75,7 @@ class DrillScreen(ConsoleScreen):
         self.query_one("#drill").set_class(self.size.width >= WIDE, "-wide")
 
     def show(self, snapshot: Snapshot) -> None:
-        """A drill has a cluster of its own: what happens in the one behind the console changes nothing here."""
+        """Does nothing: a drill has its own cluster, and ignores the one of the console."""
 
     def handlers(self) -> Handlers:
         table, story = super().handlers(), self.query_one("#drill-story", TextPane)
@@ -96,7 +96,7 @@ class DrillScreen(ConsoleScreen):
         return super().refusal(action)
 
     def go_on(self) -> None:
-        """See what the step does; then come to the next one."""
+        """Run the step and show its outcome; then show the next step."""
         if self._busy:
             return
         if self._told is not None:
@@ -122,7 +122,7 @@ class DrillScreen(ConsoleScreen):
         self._turn()
 
     def _turn(self) -> None:
-        """Another page of the story, unless nobody reads it any more."""
+        """Show the next page of text, if the screen still exists."""
         if self.stands:
             self._grid.unmark()
             self._draw()
@@ -140,7 +140,7 @@ class DrillScreen(ConsoleScreen):
 
     @property
     def _begins(self) -> bool:
-        """Before the first step the story tells what the drill shows, in full: the line above it may cut that."""
+        """Whether no step has run: then the text starts with the full description, which the title may cut."""
         coming = self._play.coming
         return self._told is None and coming is not None and coming.number == 1
 
@@ -168,7 +168,7 @@ class DrillScreen(ConsoleScreen):
         return [row.key for row in self._grid.marked]
 
     def _saying(self, mark: Handler) -> Handler:
-        """Marks are predictions, so the story tells them."""
+        """Redraw the text after a mark, because marks are predictions."""
 
         def said() -> None:
             mark()
@@ -184,7 +184,7 @@ class DrillScreen(ConsoleScreen):
         return "" if self._find(name) else "no running workload has this name, or several have"
 
     def _find(self, name: str) -> str:
-        """The key of what runs under this name."""
+        """Key of the running workload with this name; empty if there is not exactly one."""
         rows = [row for row in self._grid.rows if row.phase in _HOLDS]
         exact = [row.key for row in rows if name in (row.key, self._called(row))]
         found = exact or [row.key for row in rows if name and name == self._called(row).rpartition("/")[2]]

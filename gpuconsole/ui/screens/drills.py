@@ -1,4 +1,4 @@
-"""Drills to play: those that come along, or a file."""
+"""List of drills: the bundled ones, or a file."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ COLUMNS: tuple[Column[DrillFile], ...] = (
 
 
 class DrillsScreen(ConsoleScreen):
-    """A list of drills; each opens on a cluster of its own, and the one behind this console is not touched."""
+    """A list of drills; each runs on its own simulated cluster, never on the cluster of this console."""
 
     def crumb(self) -> str:
         return "drills"
@@ -56,5 +56,5 @@ class DrillsScreen(ConsoleScreen):
 
 
 def play_drill(screen: ConsoleScreen, named: str) -> None:
-    """Open a drill over a screen: a file, or the name of one that comes along."""
+    """Open a drill: a file, or the name of a bundled one."""
     errand(screen, lambda: Play(open_drill(named)), lambda play: screen.open(DrillScreen(play)))

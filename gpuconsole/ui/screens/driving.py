@@ -1,4 +1,4 @@
-"""Driving the time of a simulation or a recording: pause, single step, speed."""
+"""Control of simulated time: pause, single step, speed."""
 
 from collections.abc import Callable
 
@@ -8,12 +8,12 @@ from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.widgets.confirm import Field
 
 SPEEDS = (1, 10, 60, 300, 1000, 3600, 10_000)
-"""What faster and slower go through."""
+"""Speeds that faster and slower step through."""
 SLOWEST, FASTEST = SPEEDS[0], SPEEDS[-1]
 
 
 def driving_handlers(screen: ConsoleScreen) -> dict[str, Handler]:
-    """Action id → what to do, with words and dialogs on this screen."""
+    """Action id → handler, with toasts and dialogs on this screen."""
     return {
         "sim.pause": lambda: pause_or_resume(screen),
         "sim.step": lambda: _drive(screen, screen.console.step),
@@ -24,7 +24,7 @@ def driving_handlers(screen: ConsoleScreen) -> dict[str, Handler]:
 
 
 def pause_or_resume(screen: ConsoleScreen, wanted: str = "") -> None:
-    """Pause what runs and resume what is paused; `wanted` = `pause` does not resume, another word does not pause."""
+    """Toggle pause; with `wanted` = `pause` only pause, with another word only resume."""
     console = screen.console
     paused = console.status.paused
     if wanted and paused == (wanted == "pause"):
@@ -34,7 +34,7 @@ def pause_or_resume(screen: ConsoleScreen, wanted: str = "") -> None:
 
 
 def set_speed(screen: ConsoleScreen, text: str) -> None:
-    """Set the speed that a text names: `1000`, `×60`."""
+    """Set the speed from text such as `1000` or `×60`."""
     if wrong := wrong_speed(text):
         screen.flash(f"Speed {text}: {wrong}", "error")
     else:
@@ -42,7 +42,7 @@ def set_speed(screen: ConsoleScreen, text: str) -> None:
 
 
 def wrong_speed(text: str) -> str:
-    """What is wrong with a speed, or nothing."""
+    """The error in a speed; empty if it is valid."""
     try:
         speed = _number(text)
     except ValueError:

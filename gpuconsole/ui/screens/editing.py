@@ -1,4 +1,4 @@
-"""Editing a manifest: out to $EDITOR, back with a difference, and only from there to the cluster."""
+"""Editing of a manifest in $EDITOR; a diff is shown before anything is applied."""
 
 import difflib
 import os
@@ -33,7 +33,7 @@ LOOKS = {"+": "good", "-": "fault", "@": "title"}
 
 
 class NotYaml(ValueError):
-    """What came out of the editor is no manifest; says why."""
+    """The edited text is not a valid manifest."""
 
 
 def edit(screen: ConsoleScreen, table: str, key: str) -> None:
@@ -44,7 +44,7 @@ def edit(screen: ConsoleScreen, table: str, key: str) -> None:
 
 
 def _open(screen: ConsoleScreen, table: str, key: str, manifest: Manifest, text: str = "") -> None:
-    """Let it be edited, as often as that takes; then show what would change."""
+    """Open the editor until the text is valid; then show the diff."""
     if screen.left_for(f"edit {called(key)}"):
         return
     written = in_editor(screen, text or as_text(manifest.document))
@@ -63,7 +63,7 @@ def _open(screen: ConsoleScreen, table: str, key: str, manifest: Manifest, text:
 
 
 def in_editor(screen: ConsoleScreen, text: str) -> str | None:
-    """The text as the editor left it; None where that failed. Nobody else can read the file, and it is removed."""
+    """The edited text; None if the editor failed. The file is private and removed afterwards."""
     editor = next(filter(None, map(os.environ.get, EDITORS)), USUAL)
     with tempfile.TemporaryDirectory(prefix="gpuconsole-") as folder:
         file = Path(folder) / "manifest.yaml"
@@ -117,7 +117,7 @@ def read(text: str, before: dict[str, Any]) -> dict[str, Any]:
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """The merge patch (RFC 7386) that makes the one of the other; a list that differs stands in it whole."""
+    """The merge patch (RFC 7386) from `before` to `after`; a changed list is replaced as a whole."""
     change: dict[str, Any] = {name: None for name in before if after.get(name) is None and before[name] is not None}
     for name, value in after.items():
         old = before.get(name)
@@ -130,7 +130,7 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 
 def diff_lines(before: str, after: str) -> Iterator[Painted]:
-    """What differs, with a few lines around it."""
+    """The unified diff, with `CONTEXT` lines of context."""
     rows = difflib.unified_diff(before.splitlines(), after.splitlines(), n=CONTEXT, lineterm="")
     for number, row in enumerate(rows):
         if number > 1:
@@ -138,12 +138,12 @@ def diff_lines(before: str, after: str) -> Iterator[Painted]:
 
 
 class DiffScreen(ConsoleScreen):
-    """What an edit would change. Leaving it changes nothing."""
+    """Diff of an edit. Leaving the screen applies nothing."""
 
     AUTO_FOCUS = "TextPane"
 
     def __init__(self, table: str, key: str, manifest: Manifest, text: str, after: dict[str, Any]) -> None:
-        """`text` is what was written in the editor, and `after` what it says."""
+        """`text` is the edited text, and `after` its parsed document."""
         super().__init__()
         self._table = table
         self._key = key

@@ -1,4 +1,4 @@
-"""Errands: what a cluster has to be asked first, in a thread, before a screen goes on; and what takes the terminal."""
+"""Requests to the cluster in a thread, and external programs that take over the terminal."""
 
 import logging
 import subprocess
@@ -18,7 +18,7 @@ Answer = TypeVar("Answer")
 
 
 def errand(screen: "ConsoleScreen", work: Callable[[], Answer], then: Callable[[Answer], object]) -> None:
-    """Do `work` in a thread, then go on with its answer; what goes wrong is said."""
+    """Run `work` in a thread, then call `then` with its result; an error is shown as a toast."""
 
     def run() -> None:
         try:
@@ -33,7 +33,7 @@ def errand(screen: "ConsoleScreen", work: Callable[[], Answer], then: Callable[[
 
 
 def outside(screen: "ConsoleScreen", command: Sequence[str]) -> int | None:
-    """Give the terminal to another program until it ends; its exit status, or None where it did not run."""
+    """Run another program in the terminal; its exit status, or None if it could not run."""
     try:
         with screen.app.suspend():
             return subprocess.call(command)

@@ -1,4 +1,4 @@
-"""The port-forwards of this console: which port here is which port of which pod, and how each of them does."""
+"""List of the port-forwards of this console: local address, pod, port, state."""
 
 from textual.app import ComposeResult
 
@@ -27,7 +27,7 @@ COLUMNS: tuple[Column[Forward], ...] = (
 
 
 class ForwardsScreen(ConsoleScreen):
-    """All of them; they end with the console."""
+    """Table of port-forwards; they stop when the console exits."""
 
     def body(self) -> ComposeResult:
         yield Grid(

@@ -1,7 +1,7 @@
-"""The frame of every screen and the Snapshot in it: header, crumbs, body, filter and command line, footer.
+"""Frame of all screens: header, crumbs, body, filter, command prompt, footer.
 
-A screen draws a Snapshot in `show()`, each new one while it is in front, and the newest when it comes to the front. One
-that cannot be drawn says so, and leaves the rest of the console usable.
+A screen draws a Snapshot in `show()`: each new one while it is active, and the newest one when it becomes active. A
+screen that fails to draw shows an error, and the rest of the console stays usable.
 """
 
 import logging
@@ -28,47 +28,47 @@ from gpuconsole.ui.widgets.notice import State
 LOG = logging.getLogger(__name__)
 
 WIDE_SCOPES = (Scope.GLOBAL, Scope.VIEWS, Scope.SIMULATION, Scope.TABLE, Scope.ANSWERS)
-"""What is the same on every screen stands last in the footer."""
+"""Scopes that are the same on every screen; they come last in the footer."""
 EVERY_OBJECT = ("object.describe", "object.yaml", "object.menu")
-"""What can be done with any object stands in the footer after what can be done with this one only."""
+"""Actions of all objects; in the footer they come after the actions of the selected object's kind."""
 
 
 class FramedScreen(ActingScreen):
-    """A screen that draws Snapshots inside the frame that all screens share."""
+    """A screen that draws Snapshots inside the common frame."""
 
     ALLOW_IN_MAXIMIZED_VIEW = "Header, Crumbs, FilterLine, CommandLine, Footer"
-    """What stays when the pane in front takes the whole body."""
+    """Widgets that stay when a pane is maximized."""
 
     view: ClassVar[str] = ""
-    """The id of its view, for screens that a key opens; `view.NAME` in the registry."""
+    """Id of its view (`view.NAME` in the registry), for screens opened by a key."""
 
     snapshot: reactive[Snapshot] = reactive(EMPTY, init=False)
 
     reads: ClassVar[frozenset[str]] = frozenset()
-    """Resources of the API whose objects it shows; empty for many of them."""
+    """API resources that it shows; empty if there are many."""
     _failure: str = ""
 
-    # For screens to fill in
+    # Overridden by screens
 
     def body(self) -> ComposeResult:
-        """Its widgets between crumbs and footer."""
+        """Widgets between crumbs and footer."""
         yield from ()
 
     def show(self, snapshot: Snapshot) -> None:
-        """Draw this. Called for each new Snapshot while the screen is in front, and when it comes to the front."""
+        """Draw a Snapshot. Called for each new one while the screen is active, and when it becomes active."""
 
     def crumb(self) -> str:
-        """Its name in the trail."""
+        """Name of the screen in the crumbs."""
         return self.view
 
     def arrived(self) -> None:
-        """Called with each drawing after which there is something to see."""
+        """Called after each drawing that filled the table."""
 
-    # For screens to use
+    # Used by screens
 
     @property
     def stands(self) -> bool:
-        """Whether its widgets are there: it is made, and not left. To be asked where something comes on its own."""
+        """Whether its widgets exist: it is mounted, and not closed. To be checked before handling late results."""
         return self.is_mounted and self.is_attached and not self._pruning
 
     @property
@@ -78,7 +78,7 @@ class FramedScreen(ActingScreen):
 
     @property
     def grid(self) -> Grid[Any] | None:
-        """The table that table keys act on: the focused one, else the first that can be seen."""
+        """The table that table keys act on: the focused one, else the first visible one."""
         if isinstance(self.focused, Grid):
             return self.focused
         return next((grid for grid in self.query(Grid) if grid.display), None)
@@ -86,7 +86,7 @@ class FramedScreen(ActingScreen):
     # The Snapshot
 
     def redraw(self) -> None:
-        """Draw the Snapshot and the frame anew."""
+        """Redraw the Snapshot and the frame."""
         if not self.stands:
             return
         if self.snapshot is not EMPTY:
@@ -100,7 +100,7 @@ class FramedScreen(ActingScreen):
         self._say_why_empty()
 
     def safely(self, draw: Handler) -> None:
-        """Draw something: a screen that cannot be drawn says so, and leaves the rest of the console usable."""
+        """Call `draw`; if it fails, show the error, so that the rest of the console stays usable."""
         try:
             draw()
         except Exception as error:
@@ -112,7 +112,7 @@ class FramedScreen(ActingScreen):
                 self.flash(f"This screen failed, see the log: {error}", "error")
 
     def _say_why_empty(self) -> None:
-        """An empty table that is not the whole truth says so: it is being read, or may not be read."""
+        """Mark an empty table as loading, or as forbidden (RBAC)."""
         status = self.console.status
         if status.sight is None:
             return
@@ -152,18 +152,18 @@ class FramedScreen(ActingScreen):
         event.refresh_styles = False
         self.set_reactive(FramedScreen.snapshot, self.console.snapshot)
         if not self.is_current:
-            # It is made before anybody asks for it.
+            # It is created before it is needed.
             self.call_after_refresh(self.redraw)
             return
         if not self._size:
-            # Laid out first, then filled, then painted: not bare at first, and then again piece by piece.
+            # Laid out first, then filled, then painted once.
             self.console_app.hold_painting()
             event.prevent_default()
             self._on_screen_resume(event)
         self.redraw()
 
     def _compositor_refresh(self) -> None:
-        # Textual would draw everything, and throw it away.
+        # Textual would draw everything and discard it.
         if not self.app._batch_count:
             super()._compositor_refresh()
 
@@ -181,7 +181,7 @@ class FramedScreen(ActingScreen):
         self.show_keys()
 
     def show_keys(self) -> None:
-        """Show the keys that work here, now: those of the object under the cursor first."""
+        """Show the available keys in the footer, those of the selected object first."""
         if not self.stands:
             return
         offered = [action for action in self.offered() if action.footer and action.keys]
@@ -189,7 +189,7 @@ class FramedScreen(ActingScreen):
         self.query_one(Footer).show([(action, bool(self.refusal(action))) for action in offered])
 
     def show_place(self) -> None:
-        """Say where the cursor is."""
+        """Show the position of the cursor."""
         grid = self.grid
         self.query_one(Crumbs).right = place(grid) if grid is not None else ""
 
@@ -199,6 +199,6 @@ class FramedScreen(ActingScreen):
             self.show_place()
 
     def show_header(self) -> None:
-        """Bring the header up to date: what is shown grows older."""
+        """Update the header, which shows the age of the data."""
         if self.stands:
             self.query_one(Header).show(self.console.status, self.namespaces)

@@ -1,4 +1,4 @@
-"""What happened, line by line, the newest first."""
+"""History screen: events, newest first."""
 
 from collections.abc import Sequence
 
@@ -83,7 +83,7 @@ COLUMNS: tuple[Column[Repeated], ...] = (
 
 
 class HistoryScreen(ConsoleScreen):
-    """The newest lines of history, those that repeat folded into one."""
+    """The newest events; repeated ones are folded into one."""
 
     view = "history"
 
@@ -132,7 +132,7 @@ class HistoryScreen(ConsoleScreen):
             self.console_app.go("workloads", at=self._row.line.workload)
 
     def _tell(self) -> None:
-        """Say the whole line, which the table may cut."""
+        """Show the whole event, which the table may cut."""
         row = self._row
         if row is not None:
             self.flash(f"{fmt.date_and_clock(row.line.time)}: {row.line.what} {_subject(row)} {_why(row)}")
@@ -144,12 +144,12 @@ def _key(row: Repeated) -> str:
 
 
 def in_namespaces(lines: Sequence[Happened], names: frozenset[str]) -> Sequence[Happened]:
-    """The lines about these namespaces, and about what belongs to none; no names = all."""
+    """Events of these namespaces and of cluster-scoped objects; no names = all."""
     if not names:
         return lines
     return [line for line in lines if not (line.workload or line.pod) or _namespace(line) in names]
 
 
 def _namespace(line: Happened) -> str:
-    """Of a workload or pod `ns/name`, or of a job `Kind/ns/name`."""
+    """Namespace of a workload or pod `ns/name`, or of a job `Kind/ns/name`."""
     return (line.workload or line.pod).split("/")[-2] if "/" in (line.workload or line.pod) else ""

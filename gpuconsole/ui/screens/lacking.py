@@ -1,4 +1,4 @@
-"""What cannot be seen of a live cluster: each right that is missing, and what could not be read for other reasons."""
+"""Missing RBAC permissions of a live cluster, and what could not be read for other reasons."""
 
 from textual.app import ComposeResult
 
@@ -12,7 +12,7 @@ UNREAD = "unread"
 
 
 def lacking(sight: Health | None) -> list[Missing]:
-    """Rights first, then sentences about what was allowed and could not be read, as resources of their own."""
+    """Missing permissions, then sentences about what is permitted but could not be read, as resources."""
     if sight is None:
         return []
     return [*sight.missing, *(Missing(UNREAD, sentence) for sentence in sight.unread)]
@@ -34,7 +34,7 @@ COLUMNS: tuple[Column[Missing], ...] = (
 
 
 class RightsScreen(ConsoleScreen):
-    """A table of all that is missing; the header names how many kinds can be read."""
+    """Table of all missing permissions; the header shows how many kinds can be read."""
 
     def body(self) -> ComposeResult:
         yield Grid(COLUMNS, key=str, empty="No missing permissions.")

@@ -1,4 +1,4 @@
-"""What pods print, as they print it: one pod, or all of a gang together. Kept are the newest lines."""
+"""Log screen: follows the logs of one pod, or of all pods of a gang; only the newest lines are kept."""
 
 from collections.abc import Sequence
 
@@ -15,12 +15,12 @@ from gpuconsole.ui.widgets.painter import StatusLine
 from gpuconsole.ui.widgets.textpane import TextPane, line
 
 EVERY = 0.25
-"""Seconds between two looks for new lines."""
+"""Seconds between two checks for new lines."""
 SERIES = 8
 
 
 class LogScreen(ConsoleScreen):
-    """Follows pods until it is left."""
+    """Follows the logs of pods until it is closed."""
 
     AUTO_FOCUS = "TextPane"
 
@@ -61,7 +61,7 @@ class LogScreen(ConsoleScreen):
         }
 
     def _moving(self, move: Handler) -> Handler:
-        """Who looks at older lines does not want to be carried away."""
+        """Stop following, so that the pane stays at older lines."""
 
         def go() -> None:
             self._set_follow(False)
@@ -112,7 +112,7 @@ class LogScreen(ConsoleScreen):
             pane.scroll_end(animate=False)
 
     def _painted(self, logs: Logs) -> list[Painted]:
-        """Each pod in a colour of its own where there are several; its name without what all have in common."""
+        """Log lines, with pod names in different colours if there are several pods."""
         several = len(self._pods) > 1
         roles = {pod: f"series-{number % SERIES + 1}" for number, pod in enumerate(self._pods)}
         painted = []

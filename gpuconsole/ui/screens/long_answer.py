@@ -1,4 +1,4 @@
-"""Answers that take long, as screens: they come piece by piece, say how far they are, and can be left."""
+"""Screens of slow reports: partial results, progress, cancellation."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
@@ -15,22 +15,22 @@ Piece = TypeVar("Piece")
 
 
 class Told(NamedTuple):
-    """A piece of an answer, as it is shown."""
+    """A partial result, as it is shown."""
 
     progress: str
-    """How far it is; once it is whole, of when."""
+    """Progress; for the complete result, its time."""
     parts: Sequence[Part] | None = None
-    """None where there is nothing new to show."""
+    """None if there is nothing new to show."""
     whole: bool = False
 
 
 class LongAnswerScreen(AnswerPage, Generic[Piece]):
-    """Asked once when it is opened, and again on request: what took long is not asked again by itself."""
+    """Computed once when opened, and again on request only."""
 
     def __init__(
         self, name: str, title: str, ask: Callable[[Answers], Iterator[Piece]], tell: Callable[[Piece], Told]
     ) -> None:
-        """`name` stands in the trail, `title` above the text."""
+        """`name` is the crumb, `title` is shown above the text."""
         super().__init__(name, title)
         self._ask, self._words = ask, tell
 
@@ -49,7 +49,7 @@ class LongAnswerScreen(AnswerPage, Generic[Piece]):
         worker = get_current_worker()
         try:
             for piece in self._ask(self.console.answers):
-                # Who does not ask for the next piece has given up.
+                # Not requesting the next piece cancels the rest.
                 if worker.is_cancelled:
                     return
                 self.call_later(self._came, piece)

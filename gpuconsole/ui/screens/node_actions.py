@@ -21,7 +21,7 @@ from gpuconsole.ui.screens.rehearsing import try_out
 from gpuconsole.ui.widgets.confirm import Field, Option, Question
 
 QUICK = 30
-"""Seconds of grace of a quick drain."""
+"""Grace period of a quick drain in seconds."""
 DRAINS = (
     Option("usual", "evict pods", "e", (("respects PodDisruptionBudgets and grace periods", "dim"),)),
     Option("quick", f"evict within {QUICK}s", "q", ((f"grace period of {QUICK}s", "dim"),)),
@@ -30,20 +30,20 @@ DRAINS = (
 )
 HARSH = (("⚠ ", "fault"), ("Pods are deleted; PodDisruptionBudgets are ignored.", ""))
 MOST_VICTIMS = 8
-"""So many victims of a drain, or of a taint, are named."""
+"""Number of named victims of a drain or taint."""
 EFFECTS = {
     "NoSchedule": "no new pods without a matching toleration",
     "PreferNoSchedule": "the scheduler avoids the node if possible",
     "NoExecute": "evicts pods without a matching toleration, and accepts no new ones",
 }
-"""Effect of a taint → what it does to pods."""
+"""Taint effect → its description."""
 
 
 class NodeScreen(ObjectScreen):
-    """A screen with nodes under its cursor, and what can be done with them."""
+    """A screen with node rows, and the actions on nodes."""
 
     def targets(self) -> list[str]:
-        """Names of the nodes that an action is meant for."""
+        """Names of the selected nodes."""
         return [key for table, key in self.subjects() if table == "nodes" and key in self.snapshot.nodes]
 
     def handlers(self) -> Handlers:
@@ -114,7 +114,7 @@ class NodeScreen(ObjectScreen):
         self.prompt(wanted, lambda text: self._confirm_taint(names, parse_taint(text)))
 
     def _foresee(self, text: str) -> Cell:
-        """The effect of the taint that is being typed."""
+        """Preview of the effect of the typed taint."""
         taint = parse_taint(text)
         nodes = [self.snapshot.nodes[name] for name in self.targets()]
         others = {one.value for node in nodes for one in node.taints if _is_same(one, taint)} - {taint.value}
@@ -125,7 +125,7 @@ class NodeScreen(ObjectScreen):
         return ((f"⚠ evicts the pods of {count} workload{'s' if count != 1 else ''}{replaced}", "pending"),)
 
     def _confirm_taint(self, names: list[str], taint: Taint) -> None:
-        """Add the taint; one that evicts pods asks once more."""
+        """Add the taint; one that evicts pods asks for confirmation."""
         text = format_taint(taint)
         commands = [SetTaint(name, taint.key, taint.value, effect_of(taint)) for name in names]
         said = f"Tainting {name_all(names)} {text}"
@@ -136,7 +136,7 @@ class NodeScreen(ObjectScreen):
         self.ask(Question(f"Taint {name_all(names)} {text}?", lines, yes="Taint"), lambda: self.send(commands, said))
 
     def _choose_taint(self) -> None:
-        """Which of the nodes' taints to remove; then it asks once more: pods may come that it kept away."""
+        """Choose the taint to remove, and ask for confirmation, because new pods may be scheduled then."""
         names = self.targets()
         there = dict.fromkeys(taint for name in names for taint in self.snapshot.nodes[name].taints)
         options = [
@@ -175,7 +175,7 @@ class NodeScreen(ObjectScreen):
             self.choose(f"Drain {name_all(names)}", DRAINS, lambda how: self._ask_drain(names, how))
 
     def _ask_drain(self, names: list[str], how: str) -> None:
-        """On a live cluster the way is chosen first, and then it is asked once more."""
+        """Ask for confirmation after the drain mode was chosen (live clusters only)."""
         lines = (HARSH,) if how == "forced" else ()
         question = Question(f"Drain {name_all(names)}?", (*lines, *self._victims()), yes="Drain")
         said = f"Draining {name_all(names)}"
@@ -191,7 +191,7 @@ class NodeScreen(ObjectScreen):
 
 
 def drain(node: str, how: str) -> Drain:
-    """A drain of the way that was chosen of `DRAINS`."""
+    """The Drain command of an option of `DRAINS`."""
     match how:
         case "quick":
             return Drain(node, grace=QUICK)
@@ -211,17 +211,17 @@ def _taint_fault(text: str) -> str:
 
 
 def _is_same(one: Taint, other: Taint) -> bool:
-    """A node has one taint of a key and an effect."""
+    """Whether both have the same key and effect, of which a node has at most one taint."""
     return (one.key, one.effect) == (other.key, other.effect)
 
 
 def _is_evicted_by(taint: Taint) -> Callable[[Pod], bool]:
-    """Whether a pod leaves a node that gets this taint (kube-controller-manager: taint eviction)."""
+    """Whether a pod is evicted by this taint (kube-controller-manager: taint eviction)."""
     return lambda pod: not any(one.tolerates(taint) for one in pod.template.tolerations)
 
 
 def victims(snapshot: Snapshot, nodes: Sequence[str], evicts: Callable[[Pod], bool] = lambda pod: True) -> list[Cell]:
-    """Who runs on these nodes and is evicted, with the accelerators and the unsaved work that each would lose."""
+    """Evicted workloads of these nodes, with their devices and the work lost."""
     names = frozenset(nodes)
     held: dict[str, Units] = {}
     for pod in snapshot.pods.all():

@@ -1,4 +1,4 @@
-"""One node: each of its GPUs, turns and MIG instances with its owner, and how they are joined."""
+"""Screen of one node: its GPUs, MIG instances and time-slicing replicas with their owners, and NVLink."""
 
 from typing import NamedTuple, cast
 
@@ -25,11 +25,11 @@ from gpuconsole.ui.widgets.notice import State
 from gpuconsole.ui.widgets.painter import Lines
 
 MOST_TEAMS = 4
-"""So many that work together are told of."""
+"""Number of listed gangs on the node."""
 
 
 class Facts(NamedTuple):
-    """What the screen shows of a node."""
+    """Content of the screen."""
 
     row: GpuRow
     inside: Inside | None
@@ -39,7 +39,7 @@ class Facts(NamedTuple):
 
 
 class NodeDetailScreen(NodeScreen):
-    """The GPUs of a node; Enter goes to the workload that owns the one under the cursor."""
+    """The GPUs of a node; Enter opens the workload of the selected one."""
 
     def __init__(self, node: str) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class NodeDetailScreen(NodeScreen):
         self.query_one("#about", Lines).lines = tuple(filter(None, (joined, self._lately(unit))))
 
     def _lately(self, unit: Unit | None) -> Cell:
-        """How busy the unit under the cursor was, also where the table has no room for it."""
+        """Utilization trend of the selected device, which the table may cut."""
         facts = self._facts
         gpu = of_unit(by_unit(facts.gpus), unit) if facts is not None and unit is not None else None
         text = trend_text(self.console.trends.of((gpu,), facts.now)) if facts is not None and gpu is not None else ""

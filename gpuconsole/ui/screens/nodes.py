@@ -1,4 +1,4 @@
-"""The nodes with their GPUs: a map for the eye, a list for numbers, what is inside; one cursor, one filter."""
+"""Nodes screen: GPU map, node list or device layout, with a common cursor and filter."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -35,12 +35,12 @@ from gpuconsole.ui.widgets.painter import Lines, StatusLine
 
 
 class Layout(StrEnum):
-    """How nodes are shown; M goes on to the next."""
+    """Layouts of the nodes screen; M cycles through them."""
 
     MAP = "map"
     LIST = "list"
     INSIDE = "inside"
-    """GPUs by NVLink domain, MIG instances by slices, turns on shared GPUs."""
+    """GPUs by NVLink domain, MIG instances by slice, time-slicing replicas."""
 
     @property
     def next(self) -> "Layout":
@@ -49,7 +49,7 @@ class Layout(StrEnum):
 
 
 class NodesScreen(NodeScreen):
-    """All nodes, as a map, as a list, or as what is inside them."""
+    """All nodes, as GPU map, node list or device layout."""
 
     view = "nodes"
     reads = frozenset({"nodes"})
@@ -88,7 +88,7 @@ class NodesScreen(NodeScreen):
 
     @property
     def grid(self) -> Grid[GpuRow]:
-        """The list, also while it is not shown: it keeps the order, the filter and the marks of all three."""
+        """The node list, even while hidden: it holds order, filter and marks of all layouts."""
         return self._list
 
     def _labels(self, row: GpuRow) -> dict[str, str]:
@@ -107,7 +107,7 @@ class NodesScreen(NodeScreen):
         self._follow_list()
 
     def _follow_list(self) -> None:
-        """Let map and layout show what the list would: its rows in its order."""
+        """Show the rows of the list, in its order, on the map and in the device layout."""
         empty = self.console.status.unseen(self.reads) or "No nodes."
         if self._rows:
             empty = f"None of {len(self._rows)} nodes passes the filter (Esc clears it)."
@@ -124,7 +124,7 @@ class NodesScreen(NodeScreen):
 
     @property
     def _key(self) -> str:
-        """The node under the cursor."""
+        """The selected node."""
         if self._layout_shown is Layout.MAP:
             return self._map.cursor_key
         row = self._inside.current if self._layout_shown is Layout.INSIDE else self._list.current
@@ -151,7 +151,7 @@ class NodesScreen(NodeScreen):
         offered = super()._table_handlers()
         if self._layout_shown is Layout.LIST:
             return offered
-        # The list does the work, and the others follow it; only moving is their own.
+        # The list handles all actions except moving, and the other layouts follow it.
         offered = {id: self._then_follow(handler) for id, handler in offered.items() if id not in LIST_ONLY}
         if self._layout_shown is Layout.INSIDE:
             return offered | {id: handler for id, handler in table_handlers(self._inside).items() if id in MOVING}
@@ -228,12 +228,12 @@ def measured_text(snapshot: Snapshot) -> str:
 
 
 LIST_ONLY = ("table.column-left", "table.column-right", "table.sort", "table.wide")
-"""Of the table's actions, those that need to see its columns."""
+"""Table actions that need visible columns."""
 MOVING = ("table.down", "table.up", "table.top", "table.bottom", "table.page-down", "table.page-up")
 
 
 def totals(rows: Sequence[GpuRow]) -> Cell:
-    """How many nodes and GPUs there are, and what is wrong with them."""
+    """Number of nodes and GPUs, and of nodes with problems."""
     totals = added(*(row.units for row in rows))
     busy = added(*({unit: used_of(states) for unit, states in row.by_unit.items()} for row in rows))
     at_least = "at least " if any(row.states[GpuState.UNKNOWN] for row in rows) else ""
@@ -254,7 +254,7 @@ def totals(rows: Sequence[GpuRow]) -> Cell:
 
 
 def owners(row: GpuRow, most: int) -> tuple[Cell, ...]:
-    """A node and who owns its GPUs, in at most so many lines; the last one sums up what has no room."""
+    """A node and the owners of its GPUs, in at most `most` lines; summed up if they do not fit."""
     head = join([((f" {row.node} ", "title"), (_sizes(row), "dim")), health(row), mig(row)], "  ")
     runs = [list(cells) for _, cells in groupby(row.all_cells, key=_owner)]
     if most <= len(runs):

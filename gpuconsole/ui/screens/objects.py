@@ -1,4 +1,4 @@
-"""What every screen offers for the object under its cursor: describe, YAML, copy, events, delete, menu."""
+"""Actions on the selected object that every screen offers: describe, YAML, copy, events, delete, menu."""
 
 from typing import NamedTuple
 
@@ -26,14 +26,14 @@ class Subject(NamedTuple):
 
 
 class ObjectScreen(ConsoleScreen):
-    """A screen that has something under its cursor."""
+    """A screen with a selected object."""
 
     def subject(self) -> Subject | None:
-        """What is under the cursor."""
+        """The selected object."""
         return None
 
     def subjects(self) -> list[Subject]:
-        """What an action is meant for: all marked objects, else the one under the cursor."""
+        """Targets of an action: all marked objects, else the selected one."""
         subject = self.subject()
         return [subject] if subject is not None else []
 
@@ -57,7 +57,7 @@ class ObjectScreen(ConsoleScreen):
         return super().refusal(action) or self._not_allowed(action)
 
     def _not_allowed(self, action: Action) -> str:
-        """Why the cluster cannot do it with this object, or the user may not."""
+        """Why the cluster does not support the action for this object, or RBAC forbids it."""
         subject, desk = self.subject(), self.console.desk
         if desk is None:
             return SIMULATED.get(action.id, "")
@@ -77,7 +77,7 @@ class ObjectScreen(ConsoleScreen):
         }
 
     def edit(self) -> None:
-        """Edit the manifest of what is under the cursor."""
+        """Edit the manifest of the selected object."""
         if (subject := self.subject()) is not None:
             edit(self, *subject)
 
@@ -89,12 +89,12 @@ class ObjectScreen(ConsoleScreen):
         return Question(f"Delete {name_all(names)}?", lines, yes="Delete", word=self.delete_word())
 
     def delete_word(self) -> str:
-        """The word to type before a delete: of one object its name as the title has it, of several `delete`."""
+        """The word to type before a delete: the name of one object, `delete` for several."""
         subjects = self.subjects()
         return called(subjects[0].key) if len(subjects) == 1 else "delete"
 
     def describe(self, subject: Subject) -> None:
-        """Describe an object in plain lines, on a screen of its own."""
+        """Open the description of an object."""
         queue = subject.table == "cluster_queues"
         self.open(QueueDescription(subject.key) if queue else describe_screen(*subject))
 

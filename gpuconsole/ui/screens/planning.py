@@ -1,4 +1,4 @@
-"""The screens of what many runs of the cluster tell: what may evict running work, and what would let work in."""
+"""Screens of the preemption risk and of the plan, both computed by simulation runs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -18,12 +18,12 @@ from gpuconsole.ui.screens.long_answer import LongAnswerScreen, Told
 
 
 def risk_screen() -> LongAnswerScreen[Foreboding]:
-    """For each running workload, what may evict it and how probable that is."""
+    """The preemption risk of each running workload."""
     return LongAnswerScreen("risk", "Preemption risk of running workloads", _foreboding, _risk)
 
 
 def _foreboding(answers: Answers) -> Iterator[Foreboding]:
-    """Run by run; where nodes or pods that make no sense forbid that, at once what does not rest on them."""
+    """Results run by run; if invalid nodes or pods prevent simulation, the part that does not need them."""
     standing = answers.standing()
     if unplaceable(standing.snapshot):
         yield Foreboding(runs=0, reached=0, risk=first_in_line(standing), last=True)
@@ -32,10 +32,10 @@ def _foreboding(answers: Answers) -> Iterator[Foreboding]:
 
 
 class PlanScreen(LongAnswerScreen[Planning]):
-    """What quota, nodes or policy would let what these commands submit run within a wait, at the least cost."""
+    """The cheapest changes of quota, nodes or policy that start the submitted jobs within a target wait."""
 
     def __init__(self, commands: Sequence[Command], wanted: Span, take: Callable[[Change], object]) -> None:
-        """`take` adds what an option changes to the what-if that the plan is for."""
+        """`take` adds the changes of an option to the what-if."""
         title = f"Cheapest options to start within {format_span(wanted)}"
         super().__init__("plan", title, lambda answers: answers.plan(commands, wanted), self._told)
         self._take = take
@@ -59,7 +59,7 @@ class PlanScreen(LongAnswerScreen[Planning]):
 
     @property
     def option(self) -> Option | None:
-        """The one under the cursor."""
+        """The selected option."""
         return self._options.get(self.row.key) if self.row is not None else None
 
     def _rehearse(self) -> None:

@@ -1,4 +1,4 @@
-"""What can be done with the pods of an object: logs, a shell, a port. Each needs pods that really run somewhere."""
+"""Actions on the pods of an object: logs, shell, port-forward. They need a live cluster."""
 
 import re
 import shutil
@@ -14,7 +14,7 @@ from gpuconsole.ui.screens.logs import LogScreen
 from gpuconsole.ui.widgets.confirm import Field, Option
 
 PODDED = ("workloads", "jobs", "pods")
-"""Tables whose objects have pods, or are some."""
+"""Tables whose objects have pods, or are pods."""
 SHELL = "if command -v bash >/dev/null; then exec bash; else exec sh; fi"
 NO_KUBECTL = "kubectl is not in the PATH"
 HIGHEST = 65_535
@@ -22,7 +22,7 @@ _PORTS = re.compile(r"(?:(\d{1,5}):)?(\d{1,5})")
 
 
 def pods_of(snapshot: Snapshot, subjects: Iterable[tuple[str, str]]) -> list[Pod]:
-    """The pods of workloads and jobs, and pods themselves, gangs in their own order."""
+    """The pods of workloads and jobs, and pods themselves, sorted by pod set and index."""
     wanted = list(subjects)
     workloads = {key for table, key in wanted if table == "workloads"}
     jobs = {key for table, key in wanted if table == "jobs"}
@@ -41,7 +41,7 @@ def show_logs(screen: ConsoleScreen, name: str, pods: list[Pod], *, previous: bo
 
 
 def open_shell(screen: ConsoleScreen, pods: list[Pod]) -> None:
-    """A shell in one of the pods that run."""
+    """Open a shell in one of the running pods."""
     _choose(screen, "Open a shell in", pods, lambda pod: _shell(screen, pod))
 
 
@@ -58,7 +58,7 @@ def _shell(screen: ConsoleScreen, pod: Pod) -> None:
 
 
 def ask_port(screen: ConsoleScreen, pods: list[Pod]) -> None:
-    """A port of one of the pods that run, brought here."""
+    """Forward a port of one of the running pods."""
     _choose(screen, "Forward a port of", pods, lambda pod: _ask_port(screen, pod))
 
 
@@ -84,7 +84,7 @@ def _forward(screen: ConsoleScreen, pod: Pod, text: str) -> None:
         return
     local, remote = int(found[1] or 0), int(found[2])
     arguments = ("port-forward", "--address", "127.0.0.1", "-n", pod.namespace, f"pod/{pod.name}")
-    # No number before the colon lets kubectl choose one that is free.
+    # Without a number before the colon kubectl chooses a free port.
     command = desk.kubectl(*arguments, f"{local or ''}:{remote}")
     try:
         console.forwards.start(pod.key, local, remote, command)
@@ -97,7 +97,7 @@ def _forward(screen: ConsoleScreen, pod: Pod, text: str) -> None:
 
 
 def _kubectl(screen: ConsoleScreen, words: str) -> bool:
-    """There is a kubectl, and this may be done; it is noted."""
+    """Whether kubectl exists and the session permits the action; records the action."""
     if shutil.which("kubectl") is None:
         screen.flash(NO_KUBECTL, "error")
         return False

@@ -1,4 +1,4 @@
-"""The history of preemptions: who had to go for whom, by which rule, what it lost, and whether it goes in circles."""
+"""Preemptions screen: victim, preemptor, rule, lost work, preemption loops."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -33,22 +33,22 @@ from gpuconsole.ui.widgets.textpane import BLANK, TextPane, heading, line
 MOST = 500
 LISTED = 50
 LOOPS, PAIRS = 10, 10
-"""So many preemption loops of queues, and of workloads, are listed, with so many pairs each."""
+"""Number of listed preemption loops of queues and of workloads, and of pairs per loop."""
 MOVING = (What.PREEMPTED, What.POD_EVICTED, What.EVICTED, What.ADMITTED, What.STARTED, What.POD_BOUND)
-"""Only after one of these the history of preemptions can look different."""
+"""Events after which the preemption history may have changed."""
 
 
 class Past(NamedTuple):
-    """What the screen shows."""
+    """Content of the screen."""
 
     rows: Sequence[PreemptionRow]
     who: Who
     windows: Sequence[str]
-    """The number of preemptions in each time window, in words."""
+    """Number of preemptions in each time window, as text."""
 
 
 class PreemptionsScreen(WorkloadScreen):
-    """Every preemption, the newest first; `tab` goes to the counts."""
+    """All preemptions, newest first; `tab` focuses the counts."""
 
     view = "preemptions"
     reads = frozenset({"workloads", "events"})
@@ -133,7 +133,7 @@ class PreemptionsScreen(WorkloadScreen):
 
 
 def windows_of(hour: LastHour, recorded: int | None, listed: int) -> list[str]:
-    """How many preemptions the last hour had, how many the session, and how many of those are listed."""
+    """Number of preemptions in the last hour and in the session, and of listed ones."""
     when = "in the last hour" if hour.whole else f"since {fmt.clock(hour.since)}"
     said = [f"{hour.preempted:,} {when}"]
     if recorded is None:
@@ -143,7 +143,7 @@ def windows_of(hour: LastHour, recorded: int | None, listed: int) -> list[str]:
 
 
 def count_lines(found: Who, windows: Sequence[str] = ()) -> list[Painted]:
-    """Sums of the listed ones, who causes them, and whom they hit most often; before them how many there were when."""
+    """Totals of the listed preemptions by rule, victim, preemptor and queue, preceded by the time windows."""
     lines = [
         *((heading("PREEMPTIONS"), *(line(f"  {text}") for text in windows), BLANK) if windows else ()),
         heading("LISTED"),
@@ -164,14 +164,14 @@ def count_lines(found: Who, windows: Sequence[str] = ()) -> list[Painted]:
 
 
 def _lost(summed: Who | Count | Circle, times: int, lost: str = "") -> str:
-    """What they lost together, as far as that is known."""
+    """Total lost work and cost, as far as known."""
     hours = at_least(f"{summed.lost_gpu_hours:.1f}", summed.unknown, times)
     cost = "cost unknown" if summed.unpriced == times > 0 else at_least(fmt.money(summed.cost), summed.unpriced, times)
     return f"{hours} GPU-h{lost}, {cost}"
 
 
 def _loop(what: str, circle: Circle) -> Iterator[Painted]:
-    """A preemption loop: its sums, then who preempted whom, the most frequent first."""
+    """A preemption loop: its totals, then the pairs of victim and preemptor, the most frequent first."""
     size = f"  {len(circle.names)} {what}"
     yield line((size, "fault"), (f"  {counted(circle.times, 'preemption')}, {_lost(circle, circle.times)}", "dim"))
     for pair in circle.pairs[:PAIRS]:
@@ -182,7 +182,7 @@ def _loop(what: str, circle: Circle) -> Iterator[Painted]:
 
 
 def _counted(counts: Sequence[Count], *, victims: bool = False) -> Iterable[Painted]:
-    """Only a victim itself goes in circles: whoever gained from it may have done so once."""
+    """Counts by name; only victims are marked as part of a preemption loop."""
     for count in counts[:LISTED]:
         circles = (f" {GLYPHS['victim']} preemption loop", "fault") if victims and count.thrash else ""
         lost = f"  {_lost(count, count.times)}"
@@ -190,7 +190,7 @@ def _counted(counts: Sequence[Count], *, victims: bool = False) -> Iterable[Pain
 
 
 def about(row: PreemptionRow, rows: Sequence[PreemptionRow]) -> tuple[Painted, ...]:
-    """What the columns have no room for: the paths, what became of both, who else was considered."""
+    """Details of a preemption: cohort paths, chain, outcome, candidates."""
     links = [called(name) for name in chain(row, rows)]
     words: list[tuple[str, str]] = [("chain: ", "dim")]
     for number, name in enumerate(links):

@@ -1,4 +1,4 @@
-"""A ClusterQueue in words, and on a live cluster with a Prometheus Kueue's own metrics of it beside our counts."""
+"""Description of a ClusterQueue; on a live cluster with Prometheus also Kueue's metrics beside our counts."""
 
 from gpuconsole.insight.queue_metrics import QueueMetrics, counted
 from gpuconsole.model.snapshot import Snapshot
@@ -10,7 +10,7 @@ from gpuconsole.ui.screens.text import TextScreen
 
 
 class QueueDescription(TextScreen):
-    """Describes a ClusterQueue; what Kueue measures comes a moment later, and is asked for while somebody looks."""
+    """Describes a ClusterQueue; Kueue's metrics are queried while the screen is active."""
 
     def __init__(self, queue: str) -> None:
         super().__init__(f"describe {queue}", self._described, copied=queue)

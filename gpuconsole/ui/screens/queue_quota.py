@@ -17,7 +17,7 @@ NO_LIMIT = ("none", "no", "-", "∞", "")
 
 
 class QuotaScreen(ObjectScreen):
-    """A screen with queues under its cursor whose quotas can be changed."""
+    """A screen with queue rows whose quotas can be edited."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class QuotaScreen(ObjectScreen):
 
     @property
     def _row(self) -> TreeRow | None:
-        """What is under the cursor."""
+        """The selected row."""
         raise NotImplementedError
 
     def _choose_quota(self) -> None:
@@ -64,7 +64,7 @@ class QuotaScreen(ObjectScreen):
         self.send([command], f"{queue}: {LIMITS[which]} is now {fmt.limit(use.resource, value)}")
 
     def _quota(self, queue: str, flavor: str, resource: str) -> QuotaUse | None:
-        """The quota as it is now: the one that was offered may have changed while the dialog was open."""
+        """The current quota, which may have changed while the dialog was open."""
         rows = (row.node for row in tree_rows(self._roots, {}, GPUS))
         uses = (use for node in rows if node.name == queue for use in node.flavors)
         return next((use for use in uses if (use.flavor, use.resource) == (flavor, resource)), None)

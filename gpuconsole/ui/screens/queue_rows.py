@@ -1,4 +1,4 @@
-"""The tree of queues as rows of a table: who is below whom, what is folded, and the columns."""
+"""Rows and columns of the queue tree."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,35 +14,35 @@ from gpuconsole.ui.widgets.bars import bar, pool
 
 FOLDED, CHILDREN, FLAVORS = 0, 1, 2
 GPUS = "gpu"
-"""The roll-up of all whole GPUs, whatever their resource is called."""
+"""Sum of all whole GPUs, whatever their resource is called."""
 USED, BAR = 14, 22
 """Widths of columns."""
 ENDLESS = 2**63 - 1
 DEEPEST = 8
-"""Deeper rows are indented no further, so that their names can be read."""
+"""Maximum indentation level, so that names stay readable."""
 
 
 @dataclass(frozen=True)
 class TreeRow:
-    """A line of the tree: a queue, or one flavor of it."""
+    """A row of the tree: a queue, or one flavor of it."""
 
     path: str
-    """Names from the root, which tell equal names apart."""
+    """Names from the root, which distinguish equal names."""
     node: QuotaNode
     depth: int
     opened: bool | None
-    """None where there is nothing below."""
+    """None if there is nothing below."""
     resource: str
     use: QuotaUse
-    """Of the resource that is shown."""
+    """Quota usage of the displayed resource."""
     flavor: bool = False
     now: Time = 0
 
 
 def tree_rows(roots: Sequence[QuotaNode], levels: Mapping[str, int], resource: str, now: Time = 0) -> list[TreeRow]:
-    """Flatten what is unfolded. `levels` says how far each path is open; unknown paths show their children."""
+    """Flatten the tree. `levels` maps a path to its fold level; other paths show their children."""
     rows: list[TreeRow] = []
-    # A chain of thousands of cohorts is legal input: a list of what is left to do, no recursion.
+    # A chain of thousands of cohorts is legal input: a stack instead of recursion.
     waiting = [(root, "", 0) for root in reversed(roots)]
     while waiting:
         node, above, depth = waiting.pop()
@@ -62,14 +62,14 @@ def tree_rows(roots: Sequence[QuotaNode], levels: Mapping[str, int], resource: s
 
 
 def use_of(node: QuotaNode, resource: str) -> QuotaUse:
-    """What a node has of a resource over all flavors."""
+    """Quota usage of a resource, summed over all flavors."""
     if resource == GPUS:
         return node.gpus
     return sum_up((use for use in node.flavors if use.resource == resource), resource)
 
 
 def resources(roots: Sequence[QuotaNode]) -> list[str]:
-    """The resources that any node has quota of or uses, the GPUs as a whole first."""
+    """Resources with quota or usage in any node, the GPU sum first."""
     found: dict[str, None] = {GPUS: None}
     waiting = list(roots)
     while waiting:
@@ -88,7 +88,7 @@ def deeper(row: TreeRow, levels: Mapping[str, int]) -> int:
 
 
 def name_cell(row: TreeRow) -> Painted:
-    """The name, indented by its depth, with the fold mark and what is wrong with the queue."""
+    """The name, indented by depth, with fold mark and problem marks."""
     indent = "  " * min(row.depth, DEEPEST)
     if row.flavor:
         return (
@@ -155,7 +155,7 @@ def weighted_share_cell(row: TreeRow) -> Cell:
 
 
 def _of_queue(cell: Callable[[TreeRow], Cell]) -> Callable[[TreeRow], Cell]:
-    """The cell of a queue's row; nothing on the rows of its flavors."""
+    """The cell of a queue's row; empty on the rows of its flavors."""
     return lambda row: "" if row.flavor else cell(row)
 
 

@@ -1,4 +1,4 @@
-"""The tree of queues: root cohorts, cohorts, ClusterQueues, LocalQueues and, unfolded, their flavors."""
+"""Queues screen: tree of cohorts, ClusterQueues, LocalQueues and, unfolded, their flavors."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -45,7 +45,7 @@ TABLES = {
 }
 HELD = ("queue.hold", "queue.drain", "queue.resume", "object.what-if")
 UNDECLARED = ("object.delete", "object.describe", "object.yaml", "object.copy-json")
-"""What needs the Cohort object itself."""
+"""Actions that need the Cohort object itself."""
 
 
 class QueuesScreen(QuotaScreen):
@@ -148,7 +148,7 @@ class QueuesScreen(QuotaScreen):
         self._show_about()
         self.refresh_frame()
 
-    # Inside
+    # Private
 
     def _ask_what_if(self) -> None:
         row = self._row
@@ -209,7 +209,7 @@ class QueuesScreen(QuotaScreen):
             self.console_app.go("workloads", filtered=self._of_queue(row.node))
 
     def _of_queue(self, node: QuotaNode) -> str:
-        """The filter for the work of a queue: the table of workloads names ClusterQueues, and no LocalQueues."""
+        """The filter for the workloads of a queue: the workload table has ClusterQueues, but no LocalQueues."""
         door = self.snapshot.local_queues.get(node.name) if node.kind is NodeKind.LOCAL_QUEUE else None
         if door is None:
             return f"-w {node.name}"
@@ -236,7 +236,7 @@ class QueuesScreen(QuotaScreen):
 
 
 def in_namespaces(row: TreeRow, names: Collection[str]) -> bool:
-    """True for what belongs to no namespace, and for LocalQueues of these; no names = all."""
+    """True for cluster-scoped objects, and for LocalQueues in these namespaces; no names = all."""
     return not names or row.node.kind is not NodeKind.LOCAL_QUEUE or row.node.name.partition("/")[0] in names
 
 

@@ -1,4 +1,4 @@
-"""The ways into the what-if, from wherever one is, with something to try."""
+"""Functions that open the what-if screen with a change."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 def try_out(app: "ConsoleApp", change: Change) -> None:
-    """Open the what-if with one more change."""
+    """Open the what-if and add a change."""
     _open(app, lambda screen: screen.add(change))
 
 
 def try_quota(app: "ConsoleApp", cluster_queue: str) -> None:
-    """Open the what-if and ask there for another quota of a ClusterQueue."""
+    """Open the what-if and ask for a new quota of a ClusterQueue."""
     _open(app, lambda screen: screen.call_after_refresh(screen.ask_quota, cluster_queue))
 
 
 def what_if_with_queue(screen: AskingScreen, queue: str, refused: str = "") -> None:
-    """Ask what to try with a queue; `refused` says why it has no quota to change."""
+    """Ask for a change of a queue; `refused` is why its quota cannot be changed."""
     app = cast("ConsoleApp", screen.app)
     options = (Option("hold", "hold queue", "s"), Option("quota", "change quota", "e", refused=refused))
     opens = {"hold": lambda: try_out(app, plan.hold(queue)), "quota": lambda: try_quota(app, queue)}

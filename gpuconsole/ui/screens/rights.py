@@ -1,4 +1,4 @@
-"""Which command or access an action would come to: that is what the API server is asked about before it is offered."""
+"""Command or access that an action needs; the API server is asked for permission before the action is offered."""
 
 from collections.abc import Mapping
 
@@ -36,11 +36,11 @@ SIMULATED: Mapping[str, str] = {
     "object.edit": "simulated objects have no manifest; press m for other actions",
     "queue.edit": "simulated objects have no manifest; press e to edit the quota",
 }
-"""Why a cluster without an API server cannot do it."""
+"""Reasons why these actions need an API server."""
 
 
 def asked_by(action: str, table: str, key: str) -> Command | Access | None:
-    """What an action would ask of the cluster for this object; None for what asks nothing."""
+    """Command or access that an action needs for this object; None if it needs none."""
     match action:
         case "object.logs" | "object.previous" | "object.shell" | "object.forward":
             return Access(REACHES[action], key.rpartition("/")[0].rpartition("/")[2])

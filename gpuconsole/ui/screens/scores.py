@@ -1,4 +1,4 @@
-"""Why a pod goes where it goes: every filter and every score of every node, computed in a fork."""
+"""Node scores screen: scheduler filter and score results of each node for a pod, computed in a fork."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -28,7 +28,7 @@ UNKNOWN = ScoreTable(pod="", scheduler="", filters=(), plugins=(), rows=())
 
 
 class Asked(NamedTuple):
-    """One question and its answer."""
+    """One computed score table."""
 
     pod: Pod
     time: Time
@@ -36,7 +36,7 @@ class Asked(NamedTuple):
 
 
 def candidates(snapshot: Snapshot, workload: Workload) -> list[Pod]:
-    """The pods of a workload, those without a node first; where it has none yet, one of each of its pod sets."""
+    """The pods of a workload, unscheduled ones first; without pods, one template pod of each pod set."""
     pods = [pod for pod in snapshot.pods.all() if pod.workload == workload.key and not pod.done]
     if pods:
         return sorted(pods, key=lambda pod: (bool(pod.node), pod.pod_set, pod.index, pod.name))
@@ -53,7 +53,7 @@ def candidates(snapshot: Snapshot, workload: Workload) -> list[Pod]:
 
 
 class ScoresScreen(NodeScreen):
-    """The table of one pod of a workload; ctrl+r computes it anew, f takes another pod."""
+    """Score table of one pod of a workload; ctrl+r recomputes it, f selects another pod."""
 
     def __init__(self, pods: Sequence[Pod]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What every screen is shown with: the namespaces, and the theme."""
+"""Settings of all screens: displayed namespaces and theme."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def show_namespaces(app: "ConsoleApp", names: frozenset[str]) -> None:
-    """Show these namespaces only; none = all. What was not read from a live cluster is connected to anew."""
+    """Show only these namespaces; none = all. Reconnects to a live cluster if they were not read."""
     if app.contexts is not None and lies_elsewhere(app.contexts, app.cluster.status, names):
         go_to(app, app.cluster.status.source, sorted(names))
         return
@@ -29,14 +29,14 @@ def ask_namespaces(app: "ConsoleApp") -> None:
 
 
 def next_theme(app: "ConsoleApp") -> None:
-    """Change to the next theme, after the last one to the first."""
+    """Switch to the next theme, cyclically."""
     names = [theme.name for theme in app.themes]
     at = names.index(app.theme) if app.theme in names else -1
     app.theme = names[(at + 1) % len(names)]
 
 
 def set_theme(app: "ConsoleApp", wanted: str) -> None:
-    """Change to the first theme that has these letters in its name."""
+    """Switch to the first theme whose name contains `wanted`."""
     match = [theme.name for theme in app.themes if wanted in theme.name]
     if match:
         app.theme = match[0]

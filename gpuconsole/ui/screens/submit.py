@@ -1,4 +1,4 @@
-"""The submit form: a template, a queue with its headroom, sizes; what would be sent and what would come of it."""
+"""Submit form: template, queue with its headroom, sizes, generated YAML and prospects."""
 
 from collections.abc import Sequence
 
@@ -34,13 +34,13 @@ from gpuconsole.ui.workload_columns import phase_cell
 from gpuconsole.ui.workload_rows import make_row
 
 PAUSE = 0.15
-"""Seconds without a key after which the validation looks at the form."""
+"""Delay in seconds between the last key and validation."""
 REMEMBERED = 3
-"""Submissions whose fate is shown."""
+"""Number of recent submissions whose phase is shown."""
 
 
 class SubmitScreen(ConsoleScreen):
-    """The form beside its YAML; on a narrow screen `ctrl+y` turns the page."""
+    """The form beside its YAML; on a narrow screen `ctrl+y` switches between them."""
 
     view = "submit"
     AUTO_FOCUS = "#template"
@@ -79,7 +79,7 @@ class SubmitScreen(ConsoleScreen):
         )
         yield Panes(Vertical(form, TextPane(id="verdict"), id="entry"), TextPane(wrap=False, id="preview"))
 
-    # What it shows
+    # Display
 
     @property
     def form(self) -> Form:
@@ -99,7 +99,7 @@ class SubmitScreen(ConsoleScreen):
         self._judge()
 
     def _offer(self, *, anew: bool = False) -> None:
-        """Offer what the chosen namespace, queue and device leave to choose; `anew` chooses the roomiest queue."""
+        """Update the choices for namespace, queue and device; `anew` selects the queue with most headroom."""
         device = self._device()
         queues = draft.queue_choices(self._rooms, self.form.values["namespace"], device)
         self.form.picker("queue").offer(queues, self._roomiest(device) if anew else None)
@@ -111,19 +111,19 @@ class SubmitScreen(ConsoleScreen):
         self.form.fields["device"].display = not whole or len(self.form.picker("device").choices) > 1
 
     def _device(self) -> DeviceChoice:
-        """The chosen device; the only one where there is no choice."""
+        """The chosen device, or the only one."""
         choices, chosen = device_choices(self.snapshot), self.form.values.get("device")
         return next((one for one in choices if one.key == chosen), choices[0])
 
     def _choose_covered_device(self) -> None:
-        """Choose a device that the chosen queue has quota of, unless it has some of the chosen one."""
+        """Choose a device for which the queue has quota, unless it has quota for the chosen one."""
         room, device = self._room(), self._device()
         if room is not None and not room.of(device):
             covered = (one for one in device_choices(self.snapshot) if room.of(one))
             self.form.put("device", next(covered, device).key)
 
     def _choose_covering_queue(self) -> None:
-        """Choose a queue with quota of the chosen device, unless the chosen one has some."""
+        """Choose a queue with quota for the chosen device, unless the chosen queue has some."""
         room, device = self._room(), self._device()
         roomiest = self._roomiest(device)
         if room is not None and not room.of(device) and any(r.name == roomiest and r.of(device) for r in self._here()):
@@ -170,7 +170,7 @@ class SubmitScreen(ConsoleScreen):
         return request
 
     def _judge(self) -> None:
-        """Validate what stands there now, and show the YAML and the prospects."""
+        """Validate the form, and show the YAML and the prospects."""
         request = self._request()
         text = draft.template_of(self.form.values).text(request)
         if text != self._text:
@@ -185,7 +185,7 @@ class SubmitScreen(ConsoleScreen):
         self.query_one("#verdict", TextPane).show([BLANK, *prospects, *self._verdict, *self._fates()])
 
     def _fates(self) -> list[Painted]:
-        """What became of what was sent from here."""
+        """Phases of the recent submissions."""
         if not self._sent:
             return []
         owned = {workload.owner: workload for workload in self.snapshot.workloads.all() if workload.owner in self._sent}
@@ -199,10 +199,10 @@ class SubmitScreen(ConsoleScreen):
                 lines.append((("  ", ""), *phase_cell(row.phase), (f" {called(workload.key)} {row.reason}", "")))
         return lines
 
-    # What it does
+    # Actions
 
     def escape(self) -> None:
-        """Leave the field first, so that the keys of the screens work again."""
+        """Leave the field first, so that the keys of the screen work again."""
         if isinstance(self.focused, (Entry, Picker)):
             self.set_focus(self.query_one("#verdict", TextPane))
         else:
@@ -233,7 +233,7 @@ class SubmitScreen(ConsoleScreen):
         return "" if self._objects else "the manifest has errors"
 
     def fill(self, job: Job) -> None:
-        """Fill the form in so that it makes a job like this one."""
+        """Fill in the form from this job."""
         self._filled = True
         values = draft.of_job(self.snapshot, job)
         device, count = values["device"], int(values["gpus"])

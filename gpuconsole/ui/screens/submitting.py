@@ -1,4 +1,4 @@
-"""Submitting manifests from a file: read, tried on the server where there is one, asked, and sent."""
+"""Submission of manifests from a file: validation, server-side dry run on live clusters, confirmation."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,19 +17,19 @@ from gpuconsole.ui.screens.errands import errand
 from gpuconsole.ui.widgets.confirm import Field, Question
 
 MOST = 4_000_000
-"""Bytes of a file."""
+"""Maximum file size in bytes."""
 NAMED = 12
-"""Lines of the server's answer that are shown."""
+"""Number of shown lines of the server's answer."""
 
 
 def ask_file(screen: ConsoleScreen) -> None:
-    """Ask which file."""
+    """Ask for the file."""
     wanted = Field("Submit manifests from file", "", ("A YAML or JSON file.",), wrong_file)
     screen.prompt(wanted, lambda path: submit_file(screen, path))
 
 
 def wrong_file(path: str) -> str:
-    """What is wrong with a path, or nothing."""
+    """The error of a path; empty if it can be read."""
     file = Path(path).expanduser()
     try:
         if not path or not file.is_file():
@@ -83,7 +83,7 @@ def _ask(screen: ConsoleScreen, path: str, loaded: Loaded, documents: tuple[str,
 
 
 def answer_lines(answers: Sequence[str]) -> tuple[Cell, ...]:
-    """What a server said to a dry run, as far as a dialog has room for it."""
+    """The server's answers to a dry run, cut to `NAMED` lines."""
     more = len(answers) - NAMED
     lines: list[Cell] = [(("✓ ", "good"), (clean(answer, 200), "")) for answer in answers[:NAMED]]
     return (*lines, *((f"… and {more} more",) if more > 0 else ()))

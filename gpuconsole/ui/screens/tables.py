@@ -1,4 +1,4 @@
-"""What can be done with a table, the same on every screen, and what a screen says of it."""
+"""Handlers of table actions, and the position shown in the crumbs."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from gpuconsole.ui.widgets.grid import Grid
 
 
 def table_handlers(grid: Grid[Any]) -> dict[str, Handler]:
-    """Action id → what to do with this table."""
+    """Action id → handler for this table."""
     return {
         "table.down": lambda: grid.move(1),
         "table.up": lambda: grid.move(-1),
@@ -33,7 +33,7 @@ def table_handlers(grid: Grid[Any]) -> dict[str, Handler]:
 
 
 def place(grid: Grid[Any]) -> Painted:
-    """Where the cursor is among how many rows, and how many of them are marked: `2/128 · *3`."""
+    """Position of the cursor, number of rows and of marked rows: `2/128 · *3`."""
     if not grid.rows:
         return ()
     marked = f" · *{len(grid.marked)}" if grid.marked else ""

@@ -1,4 +1,4 @@
-"""The data centre: blocks, racks and hosts as a tree, with what is used, what is free, and what would fit."""
+"""Topology screen: tree of blocks, racks and hosts, with used and free GPUs and the gangs that fit."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ from gpuconsole.ui.widgets.painter import Lines
 
 
 class TopologyScreen(NodeScreen):
-    """Topologies and HyperNodes as trees down to the hosts."""
+    """Topologies and HyperNodes as trees, down to the hosts."""
 
     view = "topology"
     reads = frozenset({"nodes"})
@@ -91,7 +91,7 @@ class TopologyScreen(NodeScreen):
         return [subject for subject in found if subject is not None]
 
     def _subject(self, row: DomainRow) -> Subject | None:
-        """The object that a row stands for: a node, a Topology or a HyperNode; a block is none."""
+        """The object of a row: a node, a Topology or a HyperNode; other domains have none."""
         path, name = row.domain.path, row.domain.name
         if row.domain.host is not None:
             return Subject("nodes", name)
@@ -100,7 +100,7 @@ class TopologyScreen(NodeScreen):
         return Subject("hyper_nodes", name) if name in self.snapshot.hyper_nodes else None
 
     def _open(self) -> None:
-        """A host leads to its GPUs, everything else unfolds."""
+        """Open a host; fold or unfold any other domain."""
         row = self._tree.current
         if row is not None and row.domain.host is not None:
             self.open(NodeDetailScreen(row.domain.name))
@@ -127,7 +127,7 @@ class TopologyScreen(NodeScreen):
             self._show_rows()
 
     def point_at(self, key: str) -> None:
-        """Unfold what is above a host, and put the cursor on it."""
+        """Unfold the domains above a host, and select it."""
         path = next((path for root in self._roots if (path := _way(root, key))), ())
         for depth in range(1, len(path)):
             self._opened[SEPARATOR.join(path[:depth])] = True

@@ -1,6 +1,6 @@
-"""A question about one workload that takes long, asked in the background again and again while its page is open.
+"""Slow computation about one workload, repeated in the background while its page is open.
 
-The answer comes piece by piece, and each piece is shown: who leaves the page has the rest given up.
+Partial results are shown as they arrive; leaving the page cancels the rest.
 """
 
 import time
@@ -15,17 +15,17 @@ from gpuconsole.services.answers import Answers
 from gpuconsole.ui.screens.base import ConsoleScreen
 
 REST = 10.0
-"""Seconds between two trials at least; one is followed by four times its own duration of rest, too."""
+"""Minimum seconds between two computations."""
 SHARE = 4.0
 
 
 Answer = TypeVar("Answer")
 Question = Callable[[Answers, str], Iterator[Answer]]
-"""From whom to ask and the workload's key to pieces; each may wait, in a thread of its own, and raise ConsoleError."""
+"""Answers and workload key → partial results; may block, and raise ConsoleError."""
 
 
 class Trials(Generic[Answer]):
-    """The newest answer for one workload. Mutates; only the screen's own thread calls it."""
+    """The newest result for one workload. Mutable; called from the screen's thread only."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Trials(Generic[Answer]):
         *,
         share: float = SHARE,
     ) -> None:
-        """`share`: an answer is followed by so many times its own duration of rest."""
+        """`share`: pause after a computation, as a multiple of its duration."""
         self._screen = screen
         self._key = key
         self._question = question
@@ -46,14 +46,14 @@ class Trials(Generic[Answer]):
         self.busy = False
         self.answer: Answer | None = None
         self.problem = ""
-        """Why there is no answer."""
+        """Why there is no result."""
 
     def ask(self, answers: Answers, *, now: bool = False) -> None:
-        """Have it tried, unless that was done just now; with `now` in any case. Never waits."""
+        """Start the computation unless the pause is not over; `now` ignores the pause. Never blocks."""
         if self.busy or (not now and time.monotonic() < self._next):
             return
         self.busy = True
-        # The pieces of a first answer are shown as they come; a whole one stays until the next is whole, too.
+        # Partial results are shown only the first time; later the last complete result stays until the next one.
         work = partial(self._try, answers, self.answer is None)
         self._screen.run_worker(work, thread=True, group=f"ask-{id(self)}")
 
@@ -63,7 +63,7 @@ class Trials(Generic[Answer]):
         problem = ""
         try:
             for answer in self._question(answers, self._key):
-                # Who does not ask for the next piece has given up.
+                # Not requesting the next piece cancels the rest.
                 if worker.is_cancelled:
                     return
                 whole = [answer]

@@ -1,6 +1,6 @@
-"""The top screens by name: the only list of them. A new screen is one file and one line here.
+"""Registry of the top-level screens by name. A new screen needs one file and one line here.
 
-Each is imported when it is made first: together they take as long as all that is needed to show the first one.
+Each is imported on first use, to keep the start fast.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _SCREENS = {
     "cost": "CostScreen",
     "history": "HistoryScreen",
 }
-"""Name (also of its module) → the class of the screen."""
+"""Name of view and module → class of the screen."""
 ANSWERS = ("ledger", "slots", "shares", "antipatterns", "risk", "drills")
 """See `screens.answers`; action `answer.NAME` opens one."""
 
@@ -38,7 +38,7 @@ def answer_screen(name: str) -> "ConsoleScreen":
 
 
 def load(name: str) -> Any:
-    """Import the module of a screen, before somebody has to wait for that."""
+    """Import the module of a screen."""
     return import_module(f"gpuconsole.ui.screens.{name}")
 
 

@@ -1,4 +1,4 @@
-"""The what-if: a list of changes, tried in a fork of this cluster, and what would come of them."""
+"""What-if screen: a list of changes, simulated in a fork of this cluster, and their outcome."""
 
 import time
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ from gpuconsole.ui.widgets.textpane import BLANK, TextPane, heading, line
 
 
 class WhatIfScreen(ChangeScreen):
-    """Keeps the changes until they are undone; each run forks the cluster as it is then."""
+    """Holds the changes until they are undone; each run forks the current cluster."""
 
     view = "whatif"
     AUTO_FOCUS = "TextPane"
@@ -41,15 +41,15 @@ class WhatIfScreen(ChangeScreen):
         self.changes: list[Change] = []
         self.horizon: Span = HOUR
         self.against: list[Change] | None = None
-        """Changes that were put aside, to be compared with; None compares with no changes."""
+        """Changes saved as A for comparison; None compares with the baseline."""
         self.after: Span = 0
-        """When, from the fork's start, what is added now takes place."""
+        """Time after the start of the fork at which the next changes apply."""
         self.result: WhatIf | None = None
         self._thread: Worker[None] | None = None
         self._began = 0.0
         self._reached: Span = 0
         self._other_runs: int | None = None
-        """How many runs with other latencies have begun; None before both futures are at the horizon."""
+        """Number of started runs with other latencies; None before both simulations reach the horizon."""
         self._clock: Timer | None = None
 
     def body(self) -> ComposeResult:
@@ -92,21 +92,21 @@ class WhatIfScreen(ChangeScreen):
             return "no changes yet; press a to add one"
         return super().refusal(action)
 
-    # The plan
+    # Changes
 
     def add(self, change: Change) -> None:
-        """Try this too. The result is that of an earlier plan from now on, so it goes."""
+        """Add a change, and discard the result of the earlier changes."""
         change = plan.later(change, self.after)
         self.changes.append(change)
         self._added(change)
 
     def precede(self, change: Change) -> None:
-        """Try this before all others."""
+        """Add a change before all others."""
         self.changes.insert(0, change)
         self._added(change)
 
     def _take(self, change: Change) -> None:
-        """Try an option of a plan as it was tried there: before the jobs, but for the priorities of these."""
+        """Add an option of a plan as it was evaluated: before the jobs, except changes of their priorities."""
         if any(isinstance(command, SetPriority) for command in change.commands):
             self.add(change)
         else:
@@ -119,7 +119,7 @@ class WhatIfScreen(ChangeScreen):
         self.flash(f"Added: {change.words}")
 
     def put_aside(self) -> None:
-        """Begin another list of changes, which is compared with this one; where there is one already, take that up."""
+        """Save the changes as A and start B; if A exists, swap them."""
         self.against, self.changes, self.after = (self.changes or None), self.against or [], 0
         self._renew_plan()
         if self.against is None:
@@ -128,7 +128,7 @@ class WhatIfScreen(ChangeScreen):
             self.flash("Swapped A and B" if self.changes else "Saved as A; add the changes of B")
 
     def undo(self) -> None:
-        """Take the last change back."""
+        """Remove the last change."""
         if self.changes:
             self.flash(f"Removed: {self.changes.pop().words}")
             self._renew_plan()
@@ -152,7 +152,7 @@ class WhatIfScreen(ChangeScreen):
     # A run
 
     def start(self) -> None:
-        """Run it in a thread; the screen shows how long it takes, Esc gives it up."""
+        """Start the simulation in a thread; the screen shows progress, Esc cancels it."""
         self.cancel()
         self.result = None
         self._reached, self._other_runs = 0, None
@@ -162,7 +162,7 @@ class WhatIfScreen(ChangeScreen):
         self._show_progress()
 
     def cancel(self) -> None:
-        """Give a run up: what it still computes is thrown away."""
+        """Cancel the run; its remaining results are discarded."""
         if self._thread is not None:
             self._thread.cancel()
         self._ended()
@@ -184,7 +184,7 @@ class WhatIfScreen(ChangeScreen):
         places = [change.words for change in self.changes for _ in change.commands]
         try:
             for look in self.console.answers.looks(commands, self.horizon, against, places):
-                # Who does not ask for the next look has given up.
+                # Not requesting the next result cancels the rest.
                 if worker.is_cancelled:
                     return
                 self.app.call_from_thread(self._came, look)
@@ -212,7 +212,7 @@ class WhatIfScreen(ChangeScreen):
 
     @property
     def _names(self) -> tuple[str, str]:
-        """What the two futures are called."""
+        """Names of the two simulations."""
         return ALONE if self.against is None else ("A", "B")
 
     def _ended(self) -> None:
@@ -275,7 +275,7 @@ class WhatIfScreen(ChangeScreen):
 
 
 def wrong_span(text: str) -> str:
-    """What is wrong with a duration, for a prompt."""
+    """The error in a duration; empty if it is valid."""
     try:
         span = parse_span(text)
     except ValueError as error:
@@ -288,7 +288,7 @@ def _commands(changes: Iterable[Change]) -> list[Command]:
 
 
 def _submits(command: Command) -> bool:
-    """True for what brings a job (or one more) into the fork, at once or later."""
+    """True for commands that submit or copy a job, immediately or later."""
     return isinstance(command.command if isinstance(command, Later) else command, Submit | Copy)
 
 

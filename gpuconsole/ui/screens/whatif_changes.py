@@ -1,4 +1,4 @@
-"""Asking for a change to try: which kind of change, then of what, then how far."""
+"""Dialogs that ask for a change: its kind, its object, its value."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.widgets.confirm import Field, Option, whole_number
 
 LARGEST = 1_000_000
-"""Bytes of a manifest that can be added."""
+"""Maximum size of a manifest in bytes."""
 OTHERS = {
     "set-weight": "queue: {queue}, weight: 2",
     "set-cohort": "queue: {queue}, cohort: shared",
@@ -32,14 +32,14 @@ OTHERS = {
     "cordon": "node: {node}, cordoned: true",
     "reconfigure": "fairSharing: true",
 }
-"""Commands that are asked for as text → what they begin with."""
+"""Commands entered as text → their initial fields."""
 
 
 class ChangeScreen(ConsoleScreen):
-    """A screen that gathers changes."""
+    """A screen that collects changes."""
 
     def add(self, change: Change) -> None:
-        """Try this too."""
+        """Add a change."""
         raise NotImplementedError
 
     def ask_change(self) -> None:
@@ -85,7 +85,7 @@ class ChangeScreen(ConsoleScreen):
                 self._ask_name("Drain node", list(self.snapshot.nodes), lambda name: self.add(plan.drain(name)))
 
     def _ask_command(self, kind: str) -> None:
-        """Ask for a command as a step of a scenario has it."""
+        """Ask for a command in the form of a scenario step."""
         things = {"queue": next(iter(self.snapshot.cluster_queues), ""), "node": next(iter(self.snapshot.nodes), "")}
         text = f"{{type: {kind}, {OTHERS[kind].format(**things)}}}"
         lines = ("A command, as in a scenario step.",)
@@ -136,12 +136,12 @@ class ChangeScreen(ConsoleScreen):
         return same[0] if len(same) == 1 else None
 
     def ask_priority(self, workload: Workload) -> None:
-        """Ask for a priority to try."""
+        """Ask for a priority."""
         wanted = Field(f"Priority of {workload.key}", str(workload.priority), check=whole_number(-(2**31), 2**31 - 1))
         self.prompt(wanted, lambda text: self.add(plan.priority(workload, int(text.replace(",", "")))))
 
     def ask_quota(self, name: str) -> None:
-        """Ask for a nominal quota to try."""
+        """Ask for a nominal quota."""
         queue = self.snapshot.cluster_queues.get(name)
         if queue is None:
             return

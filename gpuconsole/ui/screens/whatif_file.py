@@ -1,4 +1,4 @@
-"""Writing the changes of a what-if to a file that a command and another what-if can read."""
+"""Writing the changes of a what-if to a file, for `gpuconsole whatif -f` and other what-ifs."""
 
 from collections.abc import Iterator, Sequence
 from itertools import count
@@ -15,17 +15,17 @@ from gpuconsole.ui.names import called
 
 
 def is_there(path: str) -> str:
-    """What is wrong with a path to write to: nothing is written over."""
+    """The error of an output path: existing files are not overwritten."""
     try:
         there = Path(path).expanduser().exists()
     except (OSError, RuntimeError, ValueError):
-        # Writing says what is wrong with it.
+        # Writing reports the error.
         return ""
     return f"{path} already exists; choose another name" if there else ""
 
 
 def free_file(stem: str) -> str:
-    """A name in the current folder that no file has yet."""
+    """An unused file name in the current folder."""
     return next(name for name in _names(stem) if not is_there(name))
 
 
@@ -35,7 +35,7 @@ def _names(stem: str) -> Iterator[str]:
 
 
 def write_changes(commands: Sequence[Command], horizon: Span, path: str) -> str:
-    """Write them there; why not, in words, or nothing if they are written."""
+    """Write the changes to `path`; the error message, empty on success."""
     try:
         document = as_changes(commands, horizon, _manifest)
     except LookupError as error:
@@ -53,5 +53,5 @@ def write_changes(commands: Sequence[Command], horizon: Span, path: str) -> str:
 
 
 def _manifest(thing: Object) -> dict[str, Any]:
-    """What the console makes up itself has no manifest. Raises LookupError."""
+    """Raises LookupError: objects that the console generates have no manifest."""
     raise LookupError(f"{called(thing.key)} has no manifest to write; submit it from the form or a file")

@@ -1,4 +1,4 @@
-"""What can be done with workloads, wherever they are listed: stop, resume, requeue, priority, move, what-if, copy."""
+"""Actions on workloads: stop, resume, requeue, priority, move, admission checks, what-if, duplicate."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, cast
@@ -35,14 +35,14 @@ ANSWERS = {
     "Retry": ("pending", "the workload is evicted and requeued"),
     "Rejected": ("fault", "the workload is evicted and deactivated"),
 }
-"""What a check's controller can say: the colour's role, and what comes of it."""
+"""State of an admission check → its colour role and its consequence."""
 
 
 class WorkloadScreen(ObjectScreen):
-    """A screen with workloads under its cursor."""
+    """A screen with workload rows."""
 
     def targets(self) -> list[Workload]:
-        """The workloads that an action is meant for, as the newest Snapshot has them."""
+        """The selected workloads, from the newest Snapshot."""
         found = (self.snapshot.workloads.get(subject.key) for subject in self.subjects())
         return [workload for workload in found if workload is not None]
 
@@ -51,7 +51,7 @@ class WorkloadScreen(ObjectScreen):
         return self.snapshot.workloads.get(subject.key) if subject is not None else None
 
     def unmanaged(self) -> list[Job]:
-        """The jobs under the cursor that no Workload stands for, and that a live cluster can suspend."""
+        """The selected jobs without a Workload that a live cluster can suspend."""
         if self.console.desk is None or self.targets():
             return []
         found = (self.snapshot.jobs.get(subject.key) for subject in self.subjects() if subject.table == "jobs")
@@ -76,7 +76,7 @@ class WorkloadScreen(ObjectScreen):
         }
 
     def _of_unqueued(self) -> Handlers:
-        """What can be done with a job or a pod that no Workload stands for, or why not."""
+        """Handlers for a job or pod without a Workload."""
         subject = self.subject()
         if subject is None or subject.table == "workloads":
             return {}
@@ -164,7 +164,7 @@ class WorkloadScreen(ObjectScreen):
         self.send(commands, f"Moving {name_all([command.workload for command in commands])} to {queue}")
 
     def _ask_check(self) -> None:
-        """Which check, and what its controller would say; what takes quota away asks once more."""
+        """Ask for a check and its new state; a state that evicts asks for confirmation."""
         targets = [workload for workload in self.targets() if workload.reserved]
         names = dict.fromkeys(check.name for workload in targets for check in open_checks(workload))
         options = [
@@ -251,7 +251,7 @@ def _suspension(jobs: Sequence[Job]) -> Question | None:
 
 
 def whole(text: str) -> int:
-    """A number that a prompt has checked."""
+    """The number in a validated text."""
     return int(text.replace(",", "").replace("_", ""))
 
 
@@ -264,7 +264,7 @@ def _holds(snapshot: Snapshot, workload: Workload) -> str:
 
 
 def loss_line(snapshot: Snapshot, workload: Workload) -> Cell:
-    """What an eviction of a workload that holds quota would lose now."""
+    """Devices and work that an eviction of a workload would lose now."""
     lost = fmt.not_saved(unsaved_gpu_time(snapshot, workload))
     return (
         ("✖ ", "victim"),
@@ -274,7 +274,7 @@ def loss_line(snapshot: Snapshot, workload: Workload) -> Cell:
 
 
 def refusal(action: Action, targets: list[Workload]) -> str:
-    """Why an action on workloads makes no sense now."""
+    """Why an action does not apply to these workloads; empty if it does."""
     words = {phase(workload) for workload in targets}
     match action.id:
         case "workload.stop" | "workload.priority" if words and words <= set(ENDED):

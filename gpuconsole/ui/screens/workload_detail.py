@@ -1,4 +1,4 @@
-"""The screen of one workload: what is known of it, and what is tried and foretold meanwhile."""
+"""Screen of one workload: state, pending reason, simulated suggestions and forecast."""
 
 from collections.abc import Iterator, Sequence
 
@@ -41,7 +41,7 @@ from gpuconsole.ui.workload_rows import make_row
 from gpuconsole.ui.workload_text import Facts, pod_lines, state, title, why_lines
 
 AHEAD_SHARE = 20.0
-"""Runs forward are followed by so many times their own duration of rest."""
+"""Pause after forecast runs, as a multiple of their duration."""
 _NOT_TRIED = (
     *(Code.NOT_WAITING, Code.CHECKS, Code.RESOURCE_QUOTA, Code.GANG, Code.NODES),
     *(Code.IMAGE, Code.POD_FAILURE),
@@ -49,7 +49,7 @@ _NOT_TRIED = (
 
 
 class WorkloadDetailScreen(WorkloadScreen):
-    """Everything about one workload; on a narrow screen `tab` turns the page."""
+    """All about one workload; on a narrow screen `tab` switches between the pages."""
 
     AUTO_FOCUS = "TextPane"
 
@@ -61,7 +61,7 @@ class WorkloadDetailScreen(WorkloadScreen):
         self._ahead: Trials[Ahead] = Trials(self, key, _ahead, self._draw, share=AHEAD_SHARE)
         self._facts: Facts | None = None
         self._offers = False
-        """Whether the footer names the key that suggestions have."""
+        """Whether the footer shows the key for suggestions."""
 
     def crumb(self) -> str:
         return called(self._key)
@@ -81,7 +81,7 @@ class WorkloadDetailScreen(WorkloadScreen):
         try:
             history = self.console.history(self._key)
         except ConsoleError:
-            # The header says why the history is not kept; the newest lines are here all the same.
+            # The header shows why there is no history; the newest events are available nevertheless.
             history = tuple(row for row in snapshot.recent if self._key in (row.workload, row.by))
         life = timeline(snapshot, self._key, history)
         queued = self._key in snapshot.workloads
@@ -99,7 +99,7 @@ class WorkloadDetailScreen(WorkloadScreen):
         return Facts(workload, found, pods, history, life, snapshot.time, *told_of)
 
     def _waits(self, facts: Facts) -> bool:
-        """True for what the engine can be asked about."""
+        """Whether the engine can evaluate why the workload is pending."""
         code = facts.explanation.code
         if facts.queued and not facts.workload.reserved:
             return code not in _NOT_TRIED
@@ -174,13 +174,13 @@ class WorkloadDetailScreen(WorkloadScreen):
 
     @property
     def _suggested(self) -> Sequence[Suggestion]:
-        """What would unblock it, as far as that was found."""
+        """The suggestions found that would admit it."""
         answer = self._trials.answer
         return answer.suggestions.found if answer is not None and answer.suggestions is not None else ()
 
     @property
     def _suggestion(self) -> Suggestion | None:
-        """The one under the cursor."""
+        """The selected suggestion."""
         picked = self.query_one("#why", TextPane).picked
         return next((one for one in self._suggested if pick_of(one) == picked), None)
 
@@ -198,5 +198,5 @@ class WorkloadDetailScreen(WorkloadScreen):
 
 
 def _ahead(answers: Answers, key: str) -> Iterator[Ahead]:
-    """Only the whole answer: of half of the runs there is nothing to show."""
+    """Only the complete forecast; partial runs have nothing to show."""
     return (piece for piece in answers.ahead(key) if piece.whole)

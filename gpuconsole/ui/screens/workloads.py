@@ -1,4 +1,4 @@
-"""The workloads: what waits and where in its queue, what runs and on whose quota."""
+"""Workloads screen: pending workloads with their position, running ones with their quota."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ NO_OUTLOOK = Outlook()
 
 
 class WorkloadsScreen(WorkloadScreen):
-    """All workloads in one table: pending ones first, by their position."""
+    """All workloads in one table, pending ones first, by position."""
 
     view = "workloads"
     reads = frozenset({"workloads"})
@@ -47,13 +47,13 @@ class WorkloadsScreen(WorkloadScreen):
         )
 
     def _foretold(self) -> tuple[Column[WorkloadRow], ...]:
-        """When what waits should start, where there is a process to run the cluster forward."""
+        """The column of estimated starts, if a worker process can run forecasts."""
         if not self.console.answers.foretells:
             return ()
         return (starts_column(lambda: self._outlooks.answer or NO_OUTLOOK, lambda: self._listing.time),)
 
     def _foreseen(self) -> tuple[Column[WorkloadRow], ...]:
-        """What Kueue does next, where it is not the simulator that decides."""
+        """The column of Kueue's next decision, for clusters that the simulator does not drive."""
         return (forecast_column(lambda: self.console.forecast),) if self.console.foresees else ()
 
     def show(self, snapshot: Snapshot) -> None:
@@ -96,7 +96,7 @@ def _outlook(answers: Answers, _: str) -> Iterator[Outlook]:
 
 
 def subject_of(row: WorkloadRow) -> Subject:
-    """The object that a row is about: a Workload, else the job or the pod itself."""
+    """The object of a row: a Workload, else the job or the pod itself."""
     if not row.stands_in:
         return Subject("workloads", row.key)
     return Subject("jobs" if row.stands_in.count("/") > 1 else "pods", row.stands_in)
