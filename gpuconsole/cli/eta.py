@@ -32,7 +32,7 @@ VERSION = 3
     "--runs", type=click.IntRange(1, 1000), default=RUNS, show_default=True, help="Number of simulation runs."
 )
 @click.option("--horizon", type=Duration(least=MINUTE), default="3d", show_default=True, help="How far to look ahead.")
-@click.option("--chance", type=int, default=0, show_default=True, help="Random seed.")
+@click.option("--chance", type=int, default=0, show_default=True, help="Random seed of the runs.")
 @answering
 def command(asked: Asked, workload: str, runs: int, horizon: Span, chance: int) -> Answer:
     """Estimate when a pending workload starts (80% interval), and show its position in the queues.
@@ -88,7 +88,7 @@ def as_text(answer: Eta, *, known: bool = True) -> Iterator[str]:
         rank = f"position {place.in_cluster_queue} of {place.of_cluster_queue}"
         yield f"  {rank} in ClusterQueue {place.cluster_queue}{ahead}"
     if answer.cohort is not None:
-        rank = f"position {answer.cohort.place} of {answer.cohort.of}"
+        rank = f"rank {answer.cohort.place} of {answer.cohort.of}"
         yield f"  {rank} in cohort {answer.cohort.cohort}, by priority and age only"
     start = answer.start
     if start is None:

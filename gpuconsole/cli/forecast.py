@@ -54,9 +54,7 @@ class Moments(NamedTuple):
 
 @click.command()
 @clustered
-@click.option(
-    "--until", type=Duration(), default="0s", show_default=True, help="Run the simulation for this long first."
-)
+@click.option("--until", type=Duration(), default="0s", show_default=True, help="Simulate this long first.")
 @click.option("--check", is_flag=True, help="Compare forecasts with Kueue's decisions.")
 @click.option("--for", "lasting", type=Duration(), default="1m", show_default=True, help="Duration of the check.")
 @click.option("--every", type=Duration(), default="2s", show_default=True, help="Polling interval of the check.")

@@ -27,7 +27,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "wanted",
     type=_FILE,
     required=True,
-    help="The workloads to plan for: manifests, or changes that create them.",
+    help="The workloads: manifests, or changes that create them.",
 )
 @click.option("--wait", type=Duration(), default="10m", show_default=True, help="Target wait (p95).")
 @click.option("--horizon", type=Duration(), default="1h", show_default=True, help="Simulated time per option.")

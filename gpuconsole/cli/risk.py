@@ -31,7 +31,7 @@ LEAST = 1.5
     help=f"Number of full simulation runs. Default: {RUNS}, fewer on a busy cluster.",
 )
 @click.option("--horizon", type=Duration(least=MINUTE), default="6h", show_default=True, help="How far to look ahead.")
-@click.option("--chance", type=int, default=0, show_default=True, help="Random seed.")
+@click.option("--chance", type=int, default=0, show_default=True, help="Random seed of the runs.")
 @answering
 def command(asked: Asked, runs: int | None, horizon: Span, chance: int) -> Answer:
     """Show the preemption risk of running workloads: probability, cause, lost work, preemption order.

@@ -36,7 +36,7 @@ SPANS: tuple[Span, ...] = (HOUR, 6 * HOUR, 24 * HOUR)
 """How probable a start within these is."""
 
 UNCORRECTED = "uncalibrated: not enough past estimates"
-CORRECTED = "calibrated on {} past estimates"
+CORRECTED = "calibrated with {} past estimates"
 WIDTH = "{}; the interval is {:.1f} times as wide as in the runs"
 TOO_YOUNG = "only {} of history: with less than {}, estimates were far too early on a real trace"
 TAIL = "half of the starts beyond the horizon come within 1.4 times the horizon (Pareto tail)"

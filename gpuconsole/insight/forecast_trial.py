@@ -72,7 +72,7 @@ class Trial:
     def explain(self, fact: Fact, *, deep: bool) -> Explanation:
         """Why this decision was not foreseen; only with `deep` all that may explain it is tried."""
         if self._right(self.everything, fact):
-            return Explanation(Cause.TIMING, "the cluster had changed by the time of the decision")
+            return Explanation(Cause.TIMING, "the cluster had changed before the decision")
         if deep and self._right(self._forecast(fact.time), fact):
             return Explanation(Cause.TIMING, "other changes came after the decision")
         if deep and self._right(self._foreseer.forecast(self._last(fact), self._policy, supposed=True), fact):

@@ -59,8 +59,8 @@ _LOOK_STEPS = 500
 _RECORDED: Span = 10 * MINUTE
 """Arrivals recorded for so long are drawn again."""
 STREAM_RUN_TIMES = (
-    "run times of a stream's jobs are drawn from that stream, others from past jobs of the same namespace, queue and size; "
-    "running and preempted jobs last longer than they have run so far"
+    "run times of a stream's jobs are drawn from that stream, others from past jobs of the same namespace, queue and "
+    "size; running and preempted jobs last longer than they have run so far"
 )
 _REASONS = {SPOT_INTERRUPTION: "spot interruption", NODE_LOST: "node lost"}
 """Reasons of evictions that no scheduler decided, in words."""

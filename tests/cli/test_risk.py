@@ -12,7 +12,7 @@ def test_risk_for_people(gpuconsole: Line) -> None:
     told = gpuconsole("risk", "--until", "1h0.5s", "--runs", "1", "--horizon", "10m").lines
     assert told[0].endswith("workloads may be evicted within 10m")
     assert told[2].split()[:6] == ["WORKLOAD", "QUEUE", "GPUS", "BORROWED", "PRIORITY", "RISK"]
-    assert told[-6].startswith("1 run of the cluster from 2026-01-05T09:00:00Z on; assumed:")
+    assert told[-6].startswith("1 simulation run from 2026-01-05T09:00:00Z; assumptions:")
 
 
 def test_risk_for_programs(gpuconsole: Line) -> None:
@@ -46,7 +46,7 @@ def test_where_much_happens_fewer_runs_are_told_one_by_one_and_the_answer_says_s
     result = gpuconsole("risk", "--until", "31m")
     *progress, provenance = result.err.splitlines()
     said = re.fullmatch(
-        r"The cluster is busy: only (\d+) of 20 runs, (\w+) of 6h ahead. gpuconsole risk --runs 20 runs all in full.",
+        r"Stopped early: (\d+) of 20 runs, (\w+) of the 6h horizon. For all of it, run gpuconsole risk --runs 20.",
         result.lines[-1],
     )
     assert said is not None

@@ -247,7 +247,7 @@ def test_earlier_estimates_and_how_good_they_were_are_named() -> None:
         replace(answer, start=replace(answer.start, past=7 * DAY)), Experience(0.5, 9, 200), Record(143, 116)
     )
     assert taught.trust == (
-        "calibrated on 200 past estimates; the interval is 0.7 times as wide as in the runs",
+        "calibrated with 200 past estimates; the interval is 0.7 times as wide as in the runs",
         "coverage of 143 past intervals: 81% (target: 80%)",
     )
     assert taught.start is not None

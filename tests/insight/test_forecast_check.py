@@ -83,7 +83,7 @@ def test_a_change_that_came_between_is_timing() -> None:
     assert (said.decisions, said.agreed, said.agreement) == (1, 0, 1.0)
     assert (difference.cause, difference.detail) == (
         Cause.TIMING,
-        "the cluster had changed by the time of the decision",
+        "the cluster had changed before the decision",
     )
     assert difference.foreseen.startswith("pending: couldn't assign flavors")
     assert difference.fact == "admitted: main×1 nvidia.com/gpu=a100"

@@ -65,7 +65,7 @@ PROBLEMS: dict[str, tuple[list[Object], str]] = {
             cluster_queue("q", "", Quota(8), namespace_selector=LabelSelector({"team": "a"})),
             Namespace(name="ns", labels={"team": "b"}),
         ],
-        "q does not accept namespace ns",
+        "the namespaceSelector of q does not match namespace ns",
     ),
     "the namespace is selected": (
         [

@@ -255,7 +255,7 @@ def test_a_job_that_does_not_fit_says_why() -> None:
     outcome = ask(Submit((big,))).outcomes[0]
 
     assert (outcome.admitted, outcome.code, outcome.nodes) == (None, Code.EXCEEDS_MAX, ())
-    assert outcome.why.endswith("asks for 24 GPUs, and cq-prod could never have more than 16 GPUs of a100.")
+    assert outcome.why.endswith("requests 24 GPUs; the maximum capacity of cq-prod is 16 GPUs of a100.")
     assert "maximum capacity (16)" in outcome.text
 
 
@@ -266,7 +266,7 @@ def test_with_a_smaller_borrowing_limit_the_same_submission_waits() -> None:
 
     assert (free.admitted, free.why) == (NOW, FEASIBLE)
     assert (cut.admitted, cut.code) == (None, Code.QUOTA)
-    assert cut.why == "cq-research may take 0 GPUs of a100 more within its borrowing limit, and rlhf-2 needs 4 GPUs."
+    assert cut.why == "rlhf-2 needs 4 GPUs; cq-research has 0 GPUs of a100 available within its borrowing limit."
 
 
 @pytest.mark.parametrize("name", ["research/job-late-0a1b2", "Job/research/late", "research/late"])
@@ -294,7 +294,7 @@ def test_who_is_let_in_without_a_node_for_each_pod_has_not_started() -> None:
     found = ask(SetQuota("cq-prod", "a100", GPU, 40), Submit((batch,)), horizon=2 * MINUTE)
     (one,) = found.outcomes
     assert (one.admitted, one.started, one.code) == (NOW, None, Code.NODES)
-    assert one.lacking == "1 of 3 pods have no node: 3 Insufficient nvidia.com/gpu"
+    assert one.lacking == "1 of 3 pods unschedulable: 3 Insufficient nvidia.com/gpu"
 
 
 def test_who_runs_already_is_admitted_since_it_was() -> None:
