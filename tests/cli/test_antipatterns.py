@@ -7,10 +7,10 @@ from tests.cli.line import Line
 
 def test_antipatterns_for_people(gpuconsole: Line) -> None:
     assert gpuconsole("antipatterns", "two-jobs-without", "--until", "1h").lines == [
-        "1 anti-pattern, about 720.00 $ a day",
+        "1 anti-pattern, about $720.00 per day",
         "",
         "gang-deadlock: 2 partially scheduled gangs hold 8 GPUs and wait for each other",
-        "  cost      720.00 $ a day (8.0 GPUs)",
+        "  cost      $720.00 per day (8.0 GPUs)",
         "  evidence  PyTorchJob/default/blue: holds 4 GPUs, needs 2 more, PyTorchJob/default/green: holds 4 GPUs,"
         " needs 2 more",
         "  fix       evict one gang; use gang scheduling (Kueue's waitForPodsReady, a PodGroup, or a gang scheduler)",
@@ -35,7 +35,7 @@ def test_antipatterns_for_programs(gpuconsole: Line) -> None:
 def test_nothing_is_found(gpuconsole: Line) -> None:
     """But how well the GPUs are used on average is told."""
     assert gpuconsole("antipatterns", "org-cohort").lines == [
-        "nothing was found",
+        "no findings",
         "",
         "TEAM      GPUS  MEASURED  UTILIZATION  SM ACTIVITY",
         "cluster      6         6  9%           8%",

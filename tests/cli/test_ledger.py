@@ -12,14 +12,14 @@ from tests.cli.line import Line
 def test_the_ledger_for_people(gpuconsole: Line) -> None:
     """Names have lines of their own: a terminal of 80 columns would cut a last column of them."""
     assert gpuconsole("ledger", "org-cohort", "--until", "30m").lines == [
-        "4 GPUs borrowed, 1 loan",
+        "4 GPUs borrowed in 1 loan",
         "",
         "LENDER   BORROWER     FLAVOR  GPUS  SINCE",
         "cq-prod  cq-research  a100       4  10m ago",
-        "  workloads on it: research/rlhf",
+        "  workloads: research/rlhf",
         "",
-        "IF IT RETURNS  FLAVOR  WANTS  EVICTED  GPUS  LOST GPU-H  COST $",
-        "cq-prod        a100        8  1        6     1.0         2.21",
+        "IF RECLAIMED BY  FLAVOR  RECLAIMS  EVICTED  GPUS  LOST GPU-H  COST $",
+        "cq-prod          a100           8  1        6     1.0         2.21",
         "  evicts research/rlhf",
     ]
 
@@ -42,15 +42,15 @@ def test_the_ledger_for_programs(gpuconsole: Line) -> None:
 
 
 def test_nobody_borrows(gpuconsole: Line) -> None:
-    assert gpuconsole("ledger", "org-cohort").lines == ["nobody borrows GPUs"]
+    assert gpuconsole("ledger", "org-cohort").lines == ["no GPUs are borrowed"]
 
 
 def test_without_kueue_there_is_no_quota_to_lend(gpuconsole: Line) -> None:
     result = gpuconsole("ledger", "reclaim-volcano")
     assert (result.status, result.err) == (
         2,
-        "gpuconsole: there is no Kueue here, so no quota is lent; "
-        "shares tell what the queues of Volcano or KAI have and deserve\n",
+        "gpuconsole: Kueue is not installed in this cluster, so no quota is lent; "
+        "see shares for the queues of Volcano or KAI\n",
     )
 
 
@@ -66,11 +66,11 @@ def test_who_would_go_for_one_that_starves_is_called_by_the_name_of_its_job() ->
         text="it can reclaim them by preempting a/job-theirs-3c4d5",
     )
     assert ledger_lines(Ledger(starving=(starves,)), 0)[-1] == (
-        "b starves: b/mine wants 3 of the 4 GPUs of a100 that it owns and does not use, while a borrows 4; "
+        "b is starved: b/mine requests 3 of the 4 unused GPUs of its nominal quota of a100, while a borrows 4; "
         "it can reclaim them by preempting a/theirs"
     )
 
 
 def test_where_nothing_queues_no_other_queues_are_promised(gpuconsole: Line) -> None:
     result = gpuconsole("ledger", "three-nodes")
-    assert (result.status, result.err) == (2, "gpuconsole: there is no Kueue here, so no quota is lent\n")
+    assert (result.status, result.err) == (2, "gpuconsole: Kueue is not installed in this cluster, so no quota is lent\n")

@@ -10,12 +10,12 @@ def test_shares_for_people(gpuconsole: Line) -> None:
     assert lines[:6] == [
         "Kueue, fair sharing on",
         "",
-        "NODE      WEIGHT  SHARE  ARITHMETIC",
-        "shared    1       0 ‰    borrows nothing",
-        "  team-a  1       800 ‰  8 nvidia.com/gpu borrowed of 10 lendable = 800 ‰",
-        "  team-b  1       0 ‰    borrows nothing",
+        "COHORT / QUEUE  WEIGHT  SHARE  CALCULATION",
+        "shared          1       0 ‰    borrows nothing",
+        "  team-a        1       800 ‰  8 nvidia.com/gpu borrowed of 10 lendable = 800 ‰",
+        "  team-b        1       0 ‰    borrows nothing",
     ]
-    assert lines[-1] == "nobody waits"
+    assert lines[-1] == "no pending workloads"
 
 
 def test_shares_for_programs(gpuconsole: Line) -> None:
@@ -29,11 +29,11 @@ def test_shares_for_programs(gpuconsole: Line) -> None:
 def test_the_queues_of_other_engines(gpuconsole: Line) -> None:
     lines = gpuconsole("shares", "proportion-volcano", "--until", "10m").lines
     assert lines[2:] == [
-        "QUEUE     GPUS  DESERVED  SHARE  WAITING  TURN  RULES",
-        "product      2         2  100 %        6  1     weight 1 · reclaimable",
-        "research     6         6  100 %        2  2     weight 3 · reclaimable",
+        "QUEUE     GPUS  DESERVED  SHARE  PENDING  ORDER  RULES",
+        "product      2         2  100%         6  1      weight 1 · reclaimable",
+        "research     6         6  100%         2  2      weight 3 · reclaimable",
     ]
 
 
 def test_a_cluster_without_queues(gpuconsole: Line) -> None:
-    assert gpuconsole("shares", "three-nodes").lines == ["there are no queues that share anything"]
+    assert gpuconsole("shares", "three-nodes").lines == ["no queues with fair shares"]

@@ -42,10 +42,10 @@ def test_slots_for_people(gpuconsole: Line, cluster: Path) -> None:
         "FLAVOR   NODES  GPUS  IDLE  LARGEST POD  LARGEST GANG   1  2  4  8  16  64",
         "cluster      2    16    13            8  3 × 4         13  6  3  1   0   0",
         "",
-        "TYPICAL POD  CPU  MODEL  PERCENT  NODES THAT TAKE IT",
-        "3 GPUs       4.0  any        100                   2",
+        "TYPICAL POD  CPU  MODEL  PERCENT  FITTING NODES",
+        "3 GPUs       4.0  any        100              2",
         "",
-        "0.0 of 13 idle GPUs are fragments (0 %)",
+        "0.0 of 13 idle GPUs are fragmented (0%)",
     ]
 
 
@@ -98,7 +98,7 @@ def test_slots_after_a_while(gpuconsole: Line) -> None:
 def test_a_cluster_without_pods_has_no_typical_ones(gpuconsole: Line, tmp_path: Path) -> None:
     path = tmp_path / "nodes.yaml"
     path.write_text(CLUSTER.rpartition("---")[0])
-    assert gpuconsole("slots", path).lines[-1] == "no pods, so nothing is typical: fragmentation is not known"
+    assert gpuconsole("slots", path).lines[-1] == "no pods, so no typical pod: fragmentation unknown"
 
 
 @pytest.mark.parametrize(("table", "bound"), [("nodes", "at least"), ("pods", "at most")])

@@ -33,14 +33,14 @@ def saved(folder: Path, objects: tuple[Object, ...]) -> Path:
 
 
 CASES: dict[str, tuple[tuple[str, ...], tuple[Object, ...], str]] = {
-    "the ledger": (("ledger",), LENT, "8 GPUs borrowed, 1 loan"),
-    "shares": (("shares",), LENT, "  borrower  1       1000 ‰  8 nvidia.com/gpu borrowed of 8 lendable = 1000 ‰"),
+    "the ledger": (("ledger",), LENT, "8 GPUs borrowed in 1 loan"),
+    "shares": (("shares",), LENT, "  borrower      1       1000 ‰  8 nvidia.com/gpu borrowed of 8 lendable = 1000 ‰"),
     "slots": (("slots",), FREE, "a100         1     8     8            8  2 × 4         8  4  2  1   0   0"),
-    "risk of what waits": (("risk", "--runs", "2"), FREE, "nothing runs"),
+    "risk of what waits": (("risk", "--runs", "2"), FREE, "no running workloads"),
     "anti-patterns": (
         ("antipatterns",),
         LENT,
-        "no GPU is measured here, so nobody can say who has GPUs and does not use them",
+        "no GPU telemetry: idle and underutilized allocations are unknown",
     ),
 }
 
@@ -53,5 +53,5 @@ def test_it_tells_what_is(gpuconsole: Line, tmp_path: Path, name: str) -> None:
 
 def test_the_eviction_of_the_very_next_cycle_is_the_risk_of_a_workload(gpuconsole: Line, tmp_path: Path) -> None:
     lines = gpuconsole("risk", "--runs", "2", "--snapshot", saved(tmp_path, LENT)).lines
-    guest = "borrower/guest borrower 8 8 0 100% 0s reclaim in cohort 100% lender as no. 1 0.0 0.00"
+    guest = "borrower/guest borrower 8 8 0 100% 0s reclaim in cohort 100% lender (rank 1) 0.0 0.00"
     assert lines[3].split() == guest.split()

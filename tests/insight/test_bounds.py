@@ -82,7 +82,7 @@ def test_people_see_the_marks_and_no_reason_that_rests_on_what_is_not_seen(clust
     key = next(row.key for row in getattr(cluster, table).all() if table == "nodes" or row.gpus)
     bound, mark = SIDES[table], {"nodes": "≥ ", "pods": "≤ "}[table]
     first, *lines = slots_lines(*slots(unread(cluster, table, key), bound), bound)
-    assert first == f"numbers with {mark} are {bound} so great: not every {table[:-1]} is seen"
+    assert first == f"{mark}means {bound}: some {table} are not visible"
     assert mark in next(line for line in lines if line.startswith("cluster"))
     assert not [line for line in lines if "are spread over" in line or "fragments" in line or "idle GPUs" in line]
 
@@ -106,7 +106,7 @@ def test_of_risk_that_is_said_which_does_not_rest_on_nodes_and_pods(cluster: Sna
     assert found.dangers
     assert {(one.probability, one.median, one.cost, one.causes) for one in found.dangers} == {(None, None, None, ())}
     assert [one for one in found.dangers if one.turns]
-    assert risk_lines(found)[0] == f"{len(found.dangers)} Workloads run; how probable evictions are is not known"
+    assert risk_lines(found)[0] == f"{len(found.dangers)} running workloads; preemption risk unknown"
 
 
 def test_where_more_is_not_seen_nothing_is_said_of_risk(cluster: Snapshot) -> None:

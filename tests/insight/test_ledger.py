@@ -107,11 +107,11 @@ def test_nobody_borrows() -> None:
 
 def test_of_a_queue_that_is_not_there_nobody_says_that_it_borrows_nothing() -> None:
     hidden = ledger_lines(asked(*(thing for thing in ORG if not isinstance(thing, ClusterQueue))), START)
-    assert hidden == ["ClusterQueues cq-prod, cq-research are not there: what they lend and borrow is not known"]
+    assert hidden == ["ClusterQueues cq-prod, cq-research do not exist: their loans are unknown"]
     one = asked(*(thing for thing in ORG if not (isinstance(thing, ClusterQueue) and thing.name == "cq-prod")))
     assert one.unseen == ("cq-prod",)
-    assert ledger_lines(one, START)[-1] == "ClusterQueue cq-prod is not there: what it lends and borrows is not known"
-    assert ledger_lines(asked(*ORG[:-1]), START) == ["nobody borrows GPUs"]
+    assert ledger_lines(one, START)[-1] == "ClusterQueue cq-prod does not exist: its loans are unknown"
+    assert ledger_lines(asked(*ORG[:-1]), START) == ["no GPUs are borrowed"]
 
 
 def test_a_borrower_is_lent_to_by_its_own_cohort_first() -> None:

@@ -159,9 +159,9 @@ def test_what_lets_one_in_for_a_while_is_enough_where_nothing_else_is_and_said_t
     assert (found.best.kind, found.best.p95_wait, found.best.evicted_again, found.best.victims) == ("quota", 0, 1, 0)
     assert [(option.soon, option.holds) for option in found.options] == [(True, False)]
     lines = plan_lines(found)
-    assert lines[3].startswith("not for long  1/1")
+    assert lines[3].startswith("evicted later  1/1")
     assert lines[-1] == (
-        "nothing that was tried lets them keep their places; the cheapest that lets them in: "
+        "no option avoids later eviction; the cheapest that starts them: "
         "quota team +8 GPUs of a100; 1 evicted again; feasible, not a reservation"
     )
 
@@ -268,9 +268,9 @@ def test_what_no_candidate_can_mend_is_named_with_what_helps() -> None:
     assert found.best is None
     assert obstacle(found) == ("nowhere/a", Code.QUEUE_MISSING, what, (helps,))
     assert plan_lines(found)[-3:] == [
-        "nothing that was tried is enough",
+        "no option meets the target",
         f"  nowhere/a: {what}",
-        f"    what helps: {helps}",
+        f"    fix: {helps}",
     ]
 
 

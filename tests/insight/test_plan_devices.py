@@ -34,7 +34,7 @@ def test_the_least_quota_is_found_in_the_unit_of_the_devices(name: str) -> None:
     assert found.best is not None
     assert (found.best.kind, found.best.words, found.best.hourly) == ("quota", f"quota cq +1 {kind.unit} of a100", 0.0)
     assert found.best.commands == (SetQuota("cq", "a100", kind.resource, 2),)
-    assert f"the cheapest that is enough: quota cq +1 {kind.unit} of a100" in "\n".join(plan_lines(found))
+    assert f"cheapest option that meets the target: quota cq +1 {kind.unit} of a100" in "\n".join(plan_lines(found))
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -71,7 +71,7 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
             node("n1"),
         ),
         {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
-        "blocked: its namespaceSelector takes none of the namespaces of its LocalQueues (r)",
+        "blocked: its namespaceSelector matches none of its LocalQueues' namespaces (r)",
     ),
     "quota of its own that another one borrows": (
         (
@@ -97,7 +97,7 @@ REASONS: dict[str, tuple[tuple[Object, ...], dict[int, int], str]] = {
             waiting("big", "r/lq", 16),
         ),
         {1: 0, 2: 0, 4: 0, 8: 0, 16: 0, 64: 0},
-        "blocked: it is StrictFIFO, and r/big at its head blocks it",
+        "blocked: it is StrictFIFO and blocked by its head, r/big",
     ),
     "a StrictFIFO in which nobody waits": (
         (cluster_queue("cq", quota=Quota(8), queueing_strategy=QueueingStrategy.STRICT_FIFO), node("n1")),
@@ -206,9 +206,9 @@ def test_a_flavor_s_own_topology_is_the_one_that_counts() -> None:
 def test_where_no_node_can_be_seen_nobody_says_what_would_start() -> None:
     snapshot = world(ORG)
     assert slots_lines(usefulness(snapshot), starts(snapshot)) == [
-        "no node is seen here, and without one nothing starts",
-        "cq-prod, a100: quota gives 4 GPUs",
-        "cq-research, a100: quota gives 4 GPUs",
+        "no nodes are visible, so nothing can start",
+        "cq-prod, a100: available quota 4 GPUs",
+        "cq-research, a100: available quota 4 GPUs",
     ]
 
 

@@ -135,7 +135,7 @@ def trying(nodes: int, pods: int, workloads: int, rounds: int, line: Line) -> No
 
 def _answers(console: PtyConsole, rounds: int) -> list[float]:
     """From the key that runs a what-if until it is painted who has to go; the next run gives it up."""
-    console.latency("7", "FORK")
+    console.latency("7", "WHAT-IF")
     console.latency("a", "drain node")
     console.latency("d", "node-0000")
     console.latency("\r", "drain node node-0000")

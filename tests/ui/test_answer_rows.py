@@ -127,14 +127,14 @@ async def test_a_row_about_nothing_says_so_and_enter_changes_nothing() -> None:
         screen = await at(stage, "F", "tab", "tab", "enter")
         assert stage.app.screen is screen
         (said,) = stage.app._notifications
-        assert said.message == "open: there is nothing to open under the cursor"
+        assert said.message == "open: nothing to open for this row"
 
 
 async def test_what_has_no_room_in_a_row_stands_below_the_tables() -> None:
     async with staged(waiting_org(), (80, 24)) as stage:
         await at(stage, "K")
         assert "COST $" not in stage.line("WORKLOAD")
-        assert "GOES FOR cq-prod as no. 1 · LOSES GPU-H 0.1 · COST $ 0.26" in stage.text
+        assert "RECLAIMED BY cq-prod (rank 1) · LOST GPU-H 0.1 · COST $ 0.26" in stage.text
 
 
 async def test_the_table_in_front_has_the_most_lines_where_not_all_have_room() -> None:
@@ -164,7 +164,7 @@ async def test_with_a_node_that_makes_no_sense_slots_and_risk_tell_what_does_not
     async with staged(console) as stage:
         await at(stage, "F")
         assert stage.line("cluster").split()[:8] == ["cluster", "≥", "3", "≥", "24", "≥", "4", "≥"]
-        assert stage.line("not known").strip() == f"not known: {WHY}"
+        assert stage.line("unknown: ").strip() == f"unknown: {WHY}"
         await stage.press("escape", "K")
-        assert stage.line("Workloads run").strip() == "4 Workloads run; how probable evictions are is not known"
+        assert stage.line("running workloads").strip() == "4 running workloads; preemption risk unknown"
         assert stage.line("research/rlhf").split()[5:9] == ["500", "unknown", "unknown", "unknown"]

@@ -81,8 +81,8 @@ async def test_what_a_simulation_measures_is_known_to_the_anti_patterns() -> Non
         await stage.tick(times=3)
         await stage.press("2", "L")
         await stage.settle()
-        assert stage.line("nothing was found")
-        assert "no GPU is measured" not in stage.text
+        assert stage.line("no findings")
+        assert "no GPU telemetry" not in stage.text
 
 
 @pytest.mark.parametrize(("size", "shown"), [((80, 24), ""), ((160, 50), "bFf")], ids=str)

@@ -76,7 +76,7 @@ async def test_jobs_without_kueue_are_listed_and_say_in_volcanos_words_why_they_
         assert "0/1 nodes are unavailable: 1 Insufficient cpu." in why
         pods = detail.query_one("#pods", TextPane).text
         assert "POD GROUP" in pods
-        assert "team/g · Pending · at least 1 pods · queue research" in pods
+        assert "team/g · Pending · minMember 1 · queue research" in pods
         assert "CONDITIONS" not in pods
         assert detail.subject() == ("jobs", "VolcanoJob/team/train")
 
@@ -97,14 +97,14 @@ async def test_what_no_workload_stands_for_says_why_it_cannot_be_tried_and_finds
         await stage.press("w")
         await stage.tick()
         assert stage.app.view == "preemptions"
-        assert "was never preempted, nor did it preempt" in stage.text
+        assert "was neither victim nor preemptor" in stage.text
 
 
 async def test_they_cannot_be_held() -> None:
     async with staged(recorded(volcano())) as stage:
         await stage.press("2", "s")
         said = [notice.message for notice in stage.app._notifications]
-        assert said == ["hold or resume: only Kueue's queues can be held"]
+        assert said == ["hold or resume: only Kueue queues can be held"]
         await stage.press("d")
         assert "Reclaimable" in stage.text
 

@@ -55,16 +55,16 @@ def test_the_parts_of_who_waits_add_up_to_the_number_above_them() -> None:
     )
     lines = ["".join(text for text, _ in painted(cell)) for cell in waiting_lines(found, 0)]
     assert lines == [
-        "◐ 16 workloads for 40 GPUs",
-        "⏸ 3 hold 3 MIG 1g.10gb instances, checks open",
-        "10 by quota, 1 by nodes, 3 by checks, 2 otherwise",
+        "◐ 16 workloads, 40 GPUs",
+        "⏸ 3 in admission checks: 3 MIG 1g.10gb instances",
+        "10 for quota, 1 for nodes, 3 for admission checks, 2 other",
     ]
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 async def test_the_dashboard_shows_who_holds_quota_without_running(size: tuple[int, int]) -> None:
     async with staged(checked_org(), size) as stage:
-        assert "⏸ 1 hold 4 GPUs, checks open" in stage.text
+        assert "⏸ 1 in admission checks: 4 GPUs" in stage.text
         assert "4 GPUs reserved, waiting for budget for 1s" in stage.text
 
 
@@ -72,7 +72,7 @@ async def test_a_check_is_answered_with_ready_and_the_job_runs() -> None:
     async with staged(checked_org()) as stage:
         await stage.press("3", "m", "c")
         stage.screen(Choice)
-        assert [line.split("│")[1].split() for line in stage.lines if "budget" in line and "loses" in line] != []
+        assert [line.split("│")[1].split() for line in stage.lines if "budget" in line and "requeued" in line] != []
         await stage.press("enter")
         await stage.tick(times=2)
         assert admitted(stage) == [True]

@@ -107,12 +107,12 @@ def test_a_workload_tells_its_checks_its_cluster_and_where_it_is() -> None:
     assert "Cluster          west" in told
     assert told[told.index("Admission") + 2 : told.index("Admission checks") - 1] == [
         *(f"    2 in rack-{number} / node-1" for number in range(20)),
-        "    and 2 domains more",
+        "    and 2 more domains",
     ]
     checks = told.index("Admission checks")
     assert told[checks + 1].split()[:2] == ["budget", "Retry"]
     assert told[checks + 2] == "    no money"
-    assert "Offered to       east, west" in [plain(row) for row in describe(snapshot, "workloads", "lab/offered") or ()]
+    assert "Nominated        east, west" in [plain(row) for row in describe(snapshot, "workloads", "lab/offered") or ()]
 
 
 def test_events_are_told_as_kueue_tells_them_without_repeating_a_text() -> None:
@@ -164,7 +164,7 @@ def test_a_node_tells_who_owns_its_gpus() -> None:
         "  embed-0  Running  node-2 GPU 4,5",
         "",
         "Events",
-        "  none that the console remembers",
+        "  none recorded",
     ]
 
 

@@ -175,7 +175,7 @@ async def test_an_answer_that_cannot_be_drawn_is_said_and_ends_nothing(caplog: p
         await stage.settle()
         await stage.pause()
         (said,) = stage.app._notifications
-        assert said.message.startswith("This screen failed, the log says where: ")
+        assert said.message.startswith("This screen failed, see the log: ")
         await stage.press("q")
         assert [screen.crumb() for screen in trail(stage)] == ["dashboard"]
     assert "The screen shares failed" in caplog.text

@@ -72,9 +72,10 @@ async def test_a_drill_is_played_from_its_first_step_to_its_score(size: tuple[in
         assert "2 of 2 right" in stage.text
 
         await stage.press("enter", "enter")
-        assert "SCORE\n  3 of 3 steps predicted correctly\n  1 of 1 victim predicted\n  7 of 7 expectations" in story(stage)
+        score = "SCORE\n  3 of 3 steps predicted correctly\n  1 of 1 victim predicted\n  7 of 7 expectations"
+        assert score in story(stage)
         await stage.press("enter")
-        assert "the drill is over; R plays it again" in said(stage)
+        assert "the drill is over; press R to restart" in said(stage)
         await stage.press("R")
         assert "STEP 1 OF 3" in story(stage)
 
@@ -114,7 +115,7 @@ async def test_a_name_that_nothing_running_has_is_not_taken() -> None:
         await open_drill(stage, PLATFORM)
         await mark(stage, "nobody-knows")
         assert isinstance(stage.app.screen, Prompt)
-        assert "nothing that runs has this name" in stage.text
+        assert "no running workload has this name" in stage.text
 
 
 async def test_the_cluster_behind_the_console_is_not_touched() -> None:

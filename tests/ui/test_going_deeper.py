@@ -102,7 +102,7 @@ async def test_what_comes_late_opens_nothing_over_something_else(key: str, gone:
         cluster.answers.set()
         await stage.settle()
         assert stage.app.screen_stack == before
-        assert said(stage) == ["events research/rlhf-2 · not opened: you had gone on"]
+        assert said(stage) == ["events research/rlhf-2 · not opened: another screen is active"]
 
 
 async def test_a_question_that_comes_late_is_not_asked_over_something_else() -> None:
@@ -112,7 +112,7 @@ async def test_a_question_that_comes_late_is_not_asked_over_something_else() -> 
         below.choose("Context", (), lambda id: None)
         await stage.settle()
         assert isinstance(stage.app.screen, HelpScreen)
-        assert said(stage) == ["Context · not opened: you had gone on"]
+        assert said(stage) == ["Context · not opened: another screen is active"]
 
 
 async def test_what_was_picked_in_help_is_not_done_beneath_a_question_that_came_first() -> None:
@@ -126,4 +126,4 @@ async def test_what_was_picked_in_help_is_not_done_beneath_a_question_that_came_
         below.choose("Context", (), lambda id: None)
         await stage.settle()
         assert isinstance(stage.app.screen, Choice)
-        assert said(stage) == [f"{picked.action.label} · not opened: you had gone on"]
+        assert said(stage) == [f"{picked.action.label} · not opened: another screen is active"]

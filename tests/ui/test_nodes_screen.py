@@ -46,7 +46,7 @@ def test_where_not_every_pod_is_seen_no_table_calls_a_gpu_idle() -> None:
     assert text(painted(totals(rows))) == " 1 node · at least 1 of 4 GPUs in use"
     in_use, states, fits = (text(painted(line)) for line in gpu_lines(gpu_totals(snapshot)))
     assert in_use.startswith("at least 1 of 4 in use")
-    assert (states.split()[:2], fits) == (["?", "3"], "largest gang: not known")
+    assert (states.split()[:2], fits) == (["?", "3"], "largest gang: unknown")
 
 
 def text(line: Painted) -> str:
@@ -267,7 +267,7 @@ async def test_marked_nodes_are_tainted_together_also_by_the_command_line() -> N
 async def test_a_node_without_a_taint_has_none_to_remove() -> None:
     async with staged(recorded([replace(node("bare"), taints=())])) as stage:
         await stage.press("4")
-        assert stage.screen(NodesScreen).refusal(BY_ID["node.untaint"]) == "it has no taint"
+        assert stage.screen(NodesScreen).refusal(BY_ID["node.untaint"]) == "no taints"
 
 
 async def test_a_node_fails_and_comes_back() -> None:

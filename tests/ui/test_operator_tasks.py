@@ -310,7 +310,7 @@ async def test_fragmentation_and_the_largest_gang(org: Org) -> None:
         if org is WHOLE:
             pods = [count for _, count, _, _ in org.jobs]
             fragments = sum(room for room in free for pod in pods if pod > room) / len(pods)
-            assert f"{fragments:.1f} of {sum(free)} idle GPUs are fragments" in stage.text
+            assert f"{fragments:.1f} of {sum(free)} idle GPUs are fragmented" in stage.text
 
 
 async def test_the_mig_layout_of_the_node_of_a_workload() -> None:

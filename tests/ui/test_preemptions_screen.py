@@ -59,9 +59,9 @@ async def test_counts_sum_up_and_name_who_was_hit_most_often() -> None:
             "  listed: preemptions in the newest events",
             "",
             "LISTED",
-            "  3 preemptions, 3.0 GPU-h lost, 6.63 $",
+            "  3 preemptions, 3.0 GPU-h lost, $6.63",
         ]
-        assert counts[counts.index("MOST OFTEN EVICTED") + 1] == "    2×  research/rlhf  2.9 GPU-h, 6.41 $"
+        assert counts[counts.index("VICTIMS") + 1] == "    2×  research/rlhf  2.9 GPU-h, $6.41"
         assert "⟲2" in stage.line("prod/serve-3")
 
 
@@ -71,7 +71,7 @@ async def test_only_a_victim_goes_in_circles_and_not_who_gained_from_it_once() -
         await stage.press("6")
         counts = stage.screen(PreemptionsScreen).query_one("#counts", TextPane).text.splitlines()
         assert [line for line in counts if "in circles" in line] == [
-            "    3×  research/rlhf  0.0 GPU-h, 0.00 $ ✖ in circles"
+            "    3×  research/rlhf  0.0 GPU-h, $0.00 ✖ in circles"
         ]
 
 
@@ -85,8 +85,8 @@ async def test_who_else_was_considered_stands_below_with_the_shares_of_that_time
     async with staged(recorded(org_cohort(), [*history(), line])) as stage:
         await stage.press("6")
         story = stage.screen(PreemptionsScreen).query_one("#story", TextPane).text.splitlines()
-        assert story[story.index("CONSIDERED, IN ORDER   share ~166 ‰ ← 0 ‰") + 1 :] == [
-            "  · research/embed  cq-research, priority 400: put back: the others make room enough",
+        assert story[story.index("CANDIDATES, IN ORDER   share ~166 ‰ ← 0 ‰") + 1 :] == [
+            "  · research/embed  cq-research, priority 400: restored (fill-back): the other victims free enough",
             "  ✖ research/rlhf  cq-research, priority 500: evicted",
             "  and 3 more",
         ]
@@ -115,7 +115,7 @@ async def test_w_on_a_workload_that_was_never_preempted_says_so_in_words() -> No
         await stage.tick()
         first = next(n for n, line in enumerate(stage.lines) if "○" in line)
         assert stage.lines[first : first + 2] == [
-            "  ○ research/embed was never preempted, nor did it preempt: none of 2 rows names",
+            "  ○ research/embed was neither victim nor preemptor: none of 2 rows names",
             "    it (Esc shows them all).",
         ]
         await stage.press("escape")
@@ -125,8 +125,8 @@ async def test_w_on_a_workload_that_was_never_preempted_says_so_in_words() -> No
 def test_sums_of_losses_some_of_which_nobody_knows_are_at_least_so_much() -> None:
     known = Who(preemptions=3, lost_gpu_hours=2.0, cost=4.0)
     for found, said in (
-        (known, "  3 preemptions, 2.0 GPU-h lost, 4.00 $"),
-        (replace(known, unknown=1, unpriced=1), "  3 preemptions, at least 2.0 GPU-h lost, at least 4.00 $"),
+        (known, "  3 preemptions, 2.0 GPU-h lost, $4.00"),
+        (replace(known, unknown=1, unpriced=1), "  3 preemptions, at least 2.0 GPU-h lost, at least $4.00"),
         (replace(known, unknown=3, unpriced=3), "  3 preemptions, unknown GPU-h lost, cost unknown"),
     ):
         assert "".join(text for text, _ in painted(count_lines(found)[1])) == said
@@ -135,7 +135,7 @@ def test_sums_of_losses_some_of_which_nobody_knows_are_at_least_so_much() -> Non
 async def test_without_preemptions_it_says_so() -> None:
     async with staged(recorded(org_cohort())) as stage:
         await stage.press("6")
-        assert "Nobody was preempted" in stage.text
+        assert "No preemptions" in stage.text
 
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if name])
@@ -157,7 +157,7 @@ def test_a_loop_of_25_workloads_is_told_by_its_most_frequent_pairs() -> None:
     told = [plain(one).rstrip() for one in count_lines(who(rows(lines)))]
     first = told.index("PREEMPTION LOOPS") + 1
     assert told[first : first + 12] == [
-        "  25 workloads  28 preemptions, 0.0 GPU-h, 0.00 $",
+        "  25 workloads  28 preemptions, 0.0 GPU-h, $0.00",
         "    3×  dev/w07 ← dev/w08",
         "    2×  dev/w03 ← dev/w04",
         *(f"    1×  dev/w{number:02} ← dev/w{number + 1:02}" for number in (0, 1, 2, 4, 5, 6, 8, 9)),

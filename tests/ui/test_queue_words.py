@@ -114,7 +114,7 @@ async def test_nothing_of_the_lines_on_a_queue_or_of_a_question_is_cut(size: tup
         await stage.press("s")
         dialog = " ".join(line.partition("│")[2].partition("│")[0].strip() for line in stage.lines)
         assert (
-            "What it runs goes on (0 running and 0 admitted or reserved); 0 pending wait until it is resumed." in dialog
+            "Workloads with quota continue (0 running, 0 reserved or admitted); 0 stay pending until it is resumed." in dialog
         )
 
 

@@ -87,7 +87,7 @@ async def test_the_key_is_in_the_footer_once_there_is_a_suggestion_and_asks_for_
         assert "u try in what-if" in stage.lines[-1]
         await stage.press("u")
         (said,) = stage.app._notifications
-        assert said.message == "try in what-if: j and k choose a suggestion first"
+        assert said.message == "try in what-if: select a suggestion with j and k first"
         stage.screen(WorkloadDetailScreen)
 
 
@@ -142,7 +142,7 @@ async def test_who_is_gone_meanwhile_is_said_to_be_gone() -> None:
         screen.set_reactive(WorkloadDetailScreen.snapshot, snapshot_of([]))
         await stage.press("u")
         stage.screen(WorkloadDetailScreen)
-        assert list(stage.app._notifications)[-1].message == "cq-research is gone; x tries again what would help"
+        assert list(stage.app._notifications)[-1].message == "cq-research no longer exists; press x to search again"
 
 
 async def planned(stage: Stage) -> PlanScreen:
@@ -185,4 +185,4 @@ async def test_no_change_is_no_change_to_be_tried() -> None:
         await planned(stage)
         await stage.press("G", "u")
         stage.screen(PlanScreen)
-        assert list(stage.app._notifications)[-1].message == "try in what-if: it changes nothing"
+        assert list(stage.app._notifications)[-1].message == "try in what-if: this option changes nothing"

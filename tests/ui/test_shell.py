@@ -377,7 +377,7 @@ async def test_draining_a_queue_asks_and_enter_alone_does_nothing() -> None:
         await press(pilot, "2", "j", "m", "d")
         assert isinstance(app.screen, Confirm)
         assert app.focused is app.screen.query_one("#no", Button)
-        assert "1 running and 0 admitted or reserved workloads are evicted" in "\n".join(painted(app))
+        assert "evicts workloads with quota (1 running, 0 reserved or admitted)" in "\n".join(painted(app))
         await press(pilot, "enter")
         assert console.sent == []
         await press(pilot, "m", "d", "right", "enter")

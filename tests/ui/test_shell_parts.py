@@ -308,7 +308,8 @@ def test_an_empty_line_is_nothing() -> None:
 
 
 def test_a_filter_that_is_no_regular_expression_says_where() -> None:
-    with pytest.raises(FilterError, match=r"invalid regular expression: missing \), unterminated subpattern at column 3"):
+    problem = r"invalid regular expression: missing \), unterminated subpattern at column 3"
+    with pytest.raises(FilterError, match=problem):
         parse_filter("ab(")
 
 
@@ -443,7 +444,7 @@ def test_the_menu_gives_each_action_a_key_and_a_refused_one_its_reason() -> None
 
 
 RANGE = "between 1 and 10,000"
-SPEEDS = [("60", ""), ("×1,000", ""), ("0", RANGE), ("nan", RANGE), ("fast", "a number is needed")]
+SPEEDS = [("60", ""), ("×1,000", ""), ("0", RANGE), ("nan", RANGE), ("fast", "enter a number")]
 
 
 @pytest.mark.parametrize(("text", "wrong"), SPEEDS)

@@ -94,7 +94,8 @@ def test_the_prospects_count_the_devices_that_are_requested(name: str) -> None:
 
     flavor = "  a100: 1 available (1 nominal), max 2"
     assert said(1, 1) == [f"✓ 1 {kind.unit} fits available quota now", flavor]
-    assert said(1, 2) == [f"◐ 2 {kind.unit}s do not fit available quota: pending, or preempts (ctrl+o: what-if)", flavor]
+    words = f"◐ 2 {kind.unit}s do not fit available quota: pending, or preempts (ctrl+o: what-if)"
+    assert said(1, 2) == [words, flavor]
     assert said(3, 1) == [
         f"⚠ no node has 3 {kind.unit}s: the largest has 2",
         f"⚠ requests 3 {kind.unit}s; cq can use at most 2",
@@ -177,7 +178,7 @@ async def test_device_and_queue_follow_each_other_where_there_are_several_kinds(
             return values(stage)["namespace"], values(stage)["queue"], values(stage)["device"]
 
         assert chosen() == ("both", "gpus", "nvidia.com/gpu")
-        assert "GPUs a pod" in stage.text
+        assert "GPUs per pod" in stage.text
         assert "nvidia.com/gpu  8 GPUs" in stage.line(" Device ")
         await stage.press("down", "down", "right")
         assert chosen() == ("both", "slices", "nvidia.com/mig-1g.10gb")
@@ -201,7 +202,7 @@ async def test_a_cluster_with_whole_gpus_only_offers_no_choice_of_devices() -> N
         await stage.press("8")
         assert "device" not in values(stage)
         assert " Device " not in stage.text
-        assert "GPUs a pod" in stage.text
+        assert "GPUs per pod" in stage.text
 
 
 def test_devices_without_a_node_are_offered_last_where_there_is_quota_of_them() -> None:
@@ -257,4 +258,4 @@ async def test_a_job_whose_device_nobody_offers_is_duplicated_with_a_warning() -
         await stage.press("3", "D")
         await stage.wait(DEBOUNCE)
         said = [notice.message for notice in stage.app._notifications]
-        assert said == ["no node offers nvidia.com/mig-7g.80gb; choose another device"]
+        assert said == ["No node has nvidia.com/mig-7g.80gb; choose another device"]

@@ -55,9 +55,9 @@ async def test_a_node_tells_what_each_gpu_measures_and_who_said_so_when() -> Non
         assert first[-8:] == ["2h00m", "97%", "81%", "60.0Gi", "640", "91", "–", "0"]
         assert second[-8:] == ["2h00m", "50%", "50%", "500Mi", "300", "60", "79", "0"]
         assert last[-8:] == ["2h00m", "–", "–", "500Mi", "300", "60", "–", "0"]
-        assert stage.line("GPU 0 was busy: last hour").endswith("█")
+        assert stage.line("GPU 0 utilization: last hour").endswith("█")
         await stage.press("j")
-        assert stage.line("GPU 1 was busy: last hour").endswith("▅")
+        assert stage.line("GPU 1 utilization: last hour").endswith("▅")
 
 
 async def test_a_wide_table_has_the_last_hour_of_each_gpu() -> None:

@@ -31,13 +31,13 @@ def described(queue: LocalQueue) -> list[str]:
 
 def test_a_local_queue_that_takes_turns_tells_what_it_used_lately() -> None:
     lines = described(USED)
-    assert "Usage            2.5: that of least usage comes first" in lines
-    assert "Used lately      nvidia.com/gpu 2.34, cpu 0.50, memory 3.00Gi" in lines
+    assert "Usage            2.5 (the LocalQueue with the lowest usage is admitted first)" in lines
+    assert "Recent usage     nvidia.com/gpu 2.34, cpu 0.50, memory 3.00Gi" in lines
 
 
 def test_one_that_used_nothing_says_so_and_one_that_takes_no_turns_is_silent() -> None:
-    assert "Used lately      nothing" in described(replace(QUIET, usage=0.0))
-    assert not [line for line in described(replace(USED, usage=None)) if "lately" in line]
+    assert "Recent usage     none" in described(replace(QUIET, usage=0.0))
+    assert not [line for line in described(replace(USED, usage=None)) if "Recent usage" in line]
 
 
 def test_it_is_written_as_the_api_writes_it_and_read_back() -> None:

@@ -179,10 +179,10 @@ async def test_a_run_shows_that_it_computes_and_can_be_given_up() -> None:
         await stage.settle()
         stage.screen(WhatIfScreen).start()
         await stage.pause()
-        assert "running two forks to +1h" in stage.text
+        assert "simulating baseline and what-if to +1h" in stage.text
         stage.screen(WhatIfScreen).escape()
         await stage.pause()
-        assert "Given up." in stage.text
+        assert "Cancelled." in stage.text
         SlowAnswers.released.set()
         await stage.settle()
         assert stage.screen(WhatIfScreen).result is None
@@ -256,7 +256,7 @@ async def test_a_file_that_is_there_is_not_written_over(tmp_path: Path, monkeypa
         assert "change-2.yaml" in stage.text
         await stage.press("ctrl+u")
         await stage.write("change.yaml")
-        assert "change.yaml is there already; give another name" in stage.text
+        assert "change.yaml already exists; choose another name" in stage.text
         await stage.press("enter", "ctrl+u")
         await stage.write("other.yaml")
         await stage.press("enter")
@@ -403,18 +403,18 @@ async def test_what_the_next_cycle_brings_is_there_before_the_rest() -> None:
         screen.start()
         for _ in range(100):
             await stage.pause()
-            if "What the next cycle brings" in stage.text:
+            if "Outcome of the next scheduling cycle" in stage.text:
                 break
-        assert "What the next cycle brings" in stage.text
+        assert "Outcome of the next scheduling cycle" in stage.text
         assert "✖ research/rlhf" in stage.text
         assert "◐ prod/huge, 64 GPUs: not admitted in the next cycle" in stage.text
         assert "the horizon" not in stage.text
-        assert "gives it up" in stage.text
+        assert "Esc cancels" in stage.text
         FirstLook.released.set()
         await stage.settle()
         assert "✓ prod/serve-2, 8 GPUs: admitted at +1s" in stage.text
         assert "◐ prod/huge, 64 GPUs: not admitted before the horizon" in stage.text
-        assert "gives it up" not in stage.text
+        assert "Esc cancels" not in stage.text
 
 
 async def test_what_depends_on_latencies_is_a_range_that_comes_after_the_answer() -> None:
@@ -454,7 +454,7 @@ async def test_who_gives_up_the_other_runs_keeps_the_answer() -> None:
         UpToOtherRuns.released.set()
         await stage.settle()
         assert "✓ prod/serve-2, 8 GPUs: admitted at +1s from a100-80gb on node-3" in stage.text
-        assert not any(words in stage.text for words in ("Given up", "additional runs for ranges", "5 runs"))
+        assert not any(words in stage.text for words in ("Cancelled", "additional runs for ranges", "5 runs"))
 
 
 async def _added(stage: Stage, *changes: plan.Change) -> WhatIfScreen:
@@ -471,7 +471,7 @@ async def test_a_plan_is_made_for_the_jobs_of_the_what_if_and_needs_one() -> Non
         await _added(stage, plan.submit([SERVE_2], "prod/serve-2"))
         await stage.press("p", "enter")
         screen = stage.screen(LongAnswerScreen)
-        assert (screen.crumb(), "1 asked for, to run within 10m (p95)" in stage.text) == ("plan", True)
+        assert (screen.crumb(), "1 workload to start within 10m (p95 wait)" in stage.text) == ("plan", True)
         assert "kinds done" not in stage.text
         await stage.press("escape")
         assert isinstance(stage.app.screen, WhatIfScreen)
@@ -485,5 +485,5 @@ async def test_a_plan_is_made_for_a_copy_too_and_for_what_comes_later() -> None:
         ):
             await _added(stage, change)
             await stage.press("p")
-            assert "How soon they have to run" in stage.text
+            assert "Target wait (p95)" in stage.text
             await stage.press("escape", "u")

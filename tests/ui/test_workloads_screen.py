@@ -141,7 +141,7 @@ async def test_what_makes_no_sense_is_refused_with_the_reason() -> None:
         await stage.press("3", "m")
         stage.screen(Choice)
         assert "only a pending workload can move" in stage.line("move to queue")
-        assert "resume" in stage.line("it is not stopped")
+        assert "resume" in stage.line("not stopped")
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -150,7 +150,7 @@ async def test_the_detail_explains_a_pending_workload_beside_kueues_words(size: 
         await stage.press("3", "enter")
         detail = stage.screen(WorkloadDetailScreen)
         why = detail.query_one("#why", TextPane).text
-        assert "The cohort org-cohort has 4 GPUs of a100-80gb free, and rlhf-2 needs 6 GPUs." in why
+        assert "rlhf-2 needs 6 GPUs; cohort org-cohort has 4 GPUs of a100-80gb available." in why
         assert "Kueue condition (≤ 12m old): couldn't assign flavors to pod set main" in why
         assert "research/rlhf 6 GPUs ▲4" in why
         assert "TIMELINE" in why
@@ -179,7 +179,7 @@ def test_a_search_that_is_under_way_says_how_far_it_is_and_what_was_found_so_far
     told = [[plain(row) for row in unblocking_lines(piece, snapshot, snapshot.time)] for piece in pieces]
     first_end = next(lines for lines in told if lines[2].startswith("  ✓"))
     assert first_end[2] == "  ✓ research/embed ends (2 GPUs)"
-    assert first_end[3].startswith("  … trying end of other workloads: 1 of 9 kinds done, ")
+    assert first_end[3].startswith("  … testing end of other workloads: 1 of 9 kinds done, ")
     assert told[0][2] == "  … testing stopped objects and namespaces: 0 of 9 kinds done, 1 changes tested"
     assert "no change that was tried" not in "".join(told[0])
     assert told[-1][-1].endswith("changes tested, 0s ago")
@@ -221,7 +221,7 @@ async def test_deleting_takes_the_name_and_its_screens_say_that_it_is_gone() -> 
         await stage.press("enter", "enter")
         await stage.tick(times=40)
         stage.screen(WorkloadDetailScreen)
-        assert "prod/job-serve-fd090 is gone" in stage.text
+        assert "prod/job-serve-fd090 no longer exists" in stage.text
         await stage.press("escape")
         assert "prod/serve" not in stage.text
 

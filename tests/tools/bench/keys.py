@@ -71,9 +71,9 @@ def latencies(
         taken: dict[str, list[float]] = {kind: [] for kind, _, _ in PRESSES}
         for _ in range(ROUNDS // 3 if report.quick else ROUNDS):
             if ahead:
-                console.latency("7", "FORK")
+                console.latency("7", "WHAT-IF")
                 console.write("\r")
-                console.wait("gives it up")
+                console.wait("Esc cancels")
             for kind, key, painted in PRESSES:
                 console.settle(random.uniform(0.05, 0.4))
                 taken[kind].append(console.latency(key, painted))
@@ -93,7 +93,7 @@ def latencies(
 
 def _prepare_what_if(console: PtyConsole) -> None:
     """One more of the first workload, to be tried."""
-    for keys, painted in (("3", "pending|running|finished"), ("i", "submit it once more"), ("\r", "runs it")):
+    for keys, painted in (("3", "pending|running|finished"), ("i", "resubmit"), ("\r", "to run")):
         console.write(keys)
         console.wait(painted)
         console.settle(1)
