@@ -1,4 +1,4 @@
-"""`gpuconsole why`: the one thing that keeps a workload waiting, the arithmetic, and what would let it in."""
+"""`gpuconsole why`: why a workload is pending, the quota arithmetic, and what would unblock it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,14 +22,14 @@ from gpuconsole.ui.names import called, named
 
 @click.command()
 @click.argument("workload")
-@click.option("--quick", is_flag=True, help="Do not look for what would unblock it.")
+@click.option("--quick", is_flag=True, help="Skip the search for changes that would unblock it.")
 @answering
 def command(asked: Asked, workload: str, quick: bool) -> Answer:
     """Explain why a workload is pending and what would admit it.
 
-    WORKLOAD is namespace/name of a Workload, a job or a pod, or Kind/namespace/name of a job; the name alone will do
-    where only one has it. FILES are manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. The
-    engine tries the workload on the cluster as it is now; each suggestion was tried before it is shown.
+    WORKLOAD is namespace/name of a Workload, a job or a pod, Kind/namespace/name of a job, or a unique name. FILES are
+    manifests, folders, a scenario, or the name of a bundled fixture; - is stdin. The engine tries to admit the workload
+    on the current cluster; each suggestion was tried in a fork before it is shown.
     """
     kueue = asked.simulation.policy.kueue
     snapshot = asked.found or asked.simulation.snapshot()
@@ -44,7 +44,7 @@ def command(asked: Asked, workload: str, quick: bool) -> Answer:
         body=_body(answer, found, snapshot),
         lines=list(_text(answer, found, snapshot)),
         version=3,
-        unknown=tuple(f"what the engine decides: {text}" for text in undecidable(snapshot)) if waits else (),
+        unknown=tuple(f"the engine's decision: {text}" for text in undecidable(snapshot)) if waits else (),
     )
 
 
@@ -54,7 +54,7 @@ def _text(answer: Why, found: Suggestions | None, snapshot: Snapshot) -> Iterato
     yield f"  {named(told.headline)}"
     if told.position is not None:
         place = told.position
-        yield f"  number {place.in_cluster_queue} of {place.of_cluster_queue} in {place.cluster_queue}"
+        yield f"  position {place.in_cluster_queue} of {place.of_cluster_queue} in {place.cluster_queue}"
     for title, lines in _sections(answer, found, snapshot):
         if lines:
             yield ""

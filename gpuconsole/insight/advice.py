@@ -1,4 +1,4 @@
-"""A plain sentence, the arithmetic and the next step for each reason why a workload waits in its queue."""
+"""Headline, arithmetic and next step for each reason why a workload is pending."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,7 +18,7 @@ from gpuconsole.scheduling.kueue.readiness import readiness
 
 
 class Advice(Struct, frozen=True):
-    """What to say; `remedies` are those that need no arithmetic (see `shortage.remedies` for the others)."""
+    """The text of an answer; `remedies` are those that need no arithmetic (see `shortage.remedies` for the others)."""
 
     headline: str
     lines: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ def advise(
     reasons: Sequence[Reason],
     gaps: Sequence[Shortage],
 ) -> Advice:
-    """Put a code into words for one waiting workload."""
+    """Return the text for a pending workload with this reason code."""
     name = queue.name if queue is not None else "its ClusterQueue"
     match code:
         case Code.QUOTA:
@@ -43,12 +43,12 @@ def advise(
         case Code.FLAVOR_MISMATCH:
             return _mismatch(name, reasons, gaps)
         case Code.TOPOLOGY:
-            headline = "There is quota, but no place in the topology that is close enough."
+            headline = "There is quota, but no topology domain fits its pods."
             return Advice(headline, tuple(_lines(reasons, gaps)))
         case Code.WAITING_FOR_VICTIMS:
             return _victims(snapshot, workload, reasons)
         case Code.CONTENTION:
-            return Advice("Another workload was quicker in the same cycle; it is tried again at once.")
+            return Advice("Another workload was processed earlier in the same scheduling cycle; Kueue retries at once.")
         case Code.NAMESPACE:
             return _namespace(workload, queue)
         case Code.QUEUE_STOPPED | Code.QUEUE_INACTIVE | Code.QUEUE_MISSING:
@@ -60,29 +60,29 @@ def advise(
         case Code.EVICTED:
             return _evicted(snapshot, reasons, name)
         case Code.PARKED:
-            headline = "It is parked with its look-alikes, which did not fit, until something in its tree changes."
+            headline = "Inadmissible, like equivalent workloads, until something in its cohort tree changes."
             return Advice(headline)
         case Code.QUEUED:
-            return Advice(f"It waits for its turn in {name} and was not tried yet.")
+            return Advice(f"Queued in {name}; Kueue has not tried to admit it yet.")
         case Code.GATED:
-            return Advice("Its admission is held by a gate.", (), (Remedy(True, "remove the gate that is named"),))
+            return Advice("Its admission is gated.", (), (Remedy(True, "remove the gate that Kueue's message names"),))
         case Code.PODS_READY:
-            return Advice("Kueue admits nothing more until all admitted workloads are ready.")
+            return Advice("Kueue admits no other workload until all admitted workloads are ready (blockAdmission).")
         case Code.INVALID:
-            return Advice("What it asks for is not allowed: waiting does not help.", (), (_RESUBMIT,))
+            return Advice("Its resource requests are invalid: waiting does not help.", (), (_RESUBMIT,))
         case _:
-            return Advice(f"It waits in {name}; Kueue's own words say why.")
+            return Advice(f"Pending in {name}; see Kueue's message for the reason.")
 
 
-_RESUBMIT = Remedy(True, "correct its resources and submit it again")
+_RESUBMIT = Remedy(True, "correct its resource requests and submit it again")
 
 
 def _deactivated(workload: Workload) -> Advice:
-    """Who deactivated it says so when it evicts; somebody who sets spec.active by hand says nothing."""
+    """Only Kueue gives a cause for the deactivation, in condition Evicted; a user who sets spec.active gives none."""
     said = workload.condition("Evicted")
     cause = said.message if said is not None and said.status and said.reason.startswith("Deactivated") else ""
     told = cause.partition(" due to ")[2]
-    headline = f"It was stopped (spec.active is false): {told}." if told else "It was stopped (spec.active is false)."
+    headline = f"Deactivated (spec.active is false): {told}." if told else "Deactivated (spec.active is false)."
     return Advice(headline, (), (Remedy(True, "resume it"),))
 
 
@@ -91,31 +91,31 @@ def _quota_headline(
 ) -> str:
     if queue is None or not gaps:
         first = next(reason for reason in reasons if reason.code is Code.QUOTA)
-        return f"{workload.name} is {show(first.resource, first.short)} short in {first.flavor}."
+        return f"Insufficient unused quota in flavor {first.flavor}: {show(first.resource, first.short)} more needed."
     gap = gaps[0]
     # Where several flavors are short, the numbers are those of the nearest; the lines below name each.
     of = f" of {gap.flavor}" if {one.flavor for one in gaps} == {gap.flavor} else ""
     free, needs = f"{show(gap.resource, gap.available)}{of}", _needs(workload, gap)
     if not gap.short:
-        return f"There is room by now: {free} free, and {workload.name} needs {needs}."
+        return f"{workload.name} needs {needs}; available now: {free}."
     if gap.limited_by == "limit":
-        return f"{queue.name} may take {free} more within its borrowing limit, and {workload.name} needs {needs}."
+        return f"{workload.name} needs {needs}; {queue.name} has {free} available within its borrowing limit."
     if gap.limited_by == "cohort" and gap.own_left:
-        lent = f"{gap.borrowable} of them" if gap.borrowable else "nothing"
+        borrowed = format_quantity(gap.resource, gap.borrowable) if gap.borrowable else "none"
         return (
-            f"{queue.name} may take {free}, {lent} from the cohort {queue.cohort}, and {workload.name} needs {needs}."
+            f"{workload.name} needs {needs}; {queue.name} has {free} available ({borrowed} from cohort {queue.cohort})."
         )
-    who = f"The cohort {queue.cohort}" if gap.limited_by == "cohort" else queue.name
-    return f"{who} has {free} free, and {workload.name} needs {needs}."
+    where = f"cohort {queue.cohort}" if gap.limited_by == "cohort" else queue.name
+    return f"{workload.name} needs {needs}; {where} has {free} available."
 
 
 def _needs(workload: Workload, gap: Shortage) -> str:
-    """What is needed, and of which pod set, if that is not all."""
+    """The amount needed, and up to which pod set if that leaves some out."""
     needs = show(gap.resource, gap.needed)
     if not gap.up_to:
         return needs
     whole = sum(pod_set.requests.get(gap.resource, 0) for pod_set in workload.pod_sets)
-    return f"{needs} up to its pod set {gap.up_to}, {show(gap.resource, whole)} in all"
+    return f"{needs} for its pod sets up to {gap.up_to} ({show(gap.resource, whole)} in total)"
 
 
 def _lines(reasons: Sequence[Reason], gaps: Sequence[Shortage]) -> Iterator[str]:
@@ -124,10 +124,10 @@ def _lines(reasons: Sequence[Reason], gaps: Sequence[Shortage]) -> Iterator[str]
     known = {(gap.flavor, gap.resource) for gap in gaps}
     for reason in reasons:
         if reason.code is Code.QUOTA and (reason.flavor, reason.resource) not in known:
-            yield f"{reason.flavor}  {show(reason.resource, reason.short)} short"
+            yield f"{reason.flavor}  {show(reason.resource, reason.short)} more needed"
         elif reason.code is Code.EXCEEDS_MAX:
             wants, most = reason.assumed + reason.request, show(reason.resource, reason.capacity)
-            yield f"{reason.flavor}  needs {show(reason.resource, wants)} · could never have more than {most}"
+            yield f"{reason.flavor}  needs {show(reason.resource, wants)} · maximum capacity {most}"
         elif reason.code in (Code.FLAVOR_MISMATCH, Code.TOPOLOGY):
             yield f"{reason.flavor or reason.resource or reason.name}  {reason.text}"
 
@@ -136,13 +136,13 @@ def _gap_line(gap: Shortage) -> str:
     def plain(amount: int) -> str:
         return format_quantity(gap.resource, amount)
 
-    limit = "no limit" if gap.borrowing_limit is None else f"limit {plain(gap.borrowing_limit)}"
-    borrowable = f" · borrowable {plain(gap.borrowable)} ({limit}, used {plain(gap.borrowed)})"
+    limit = "no borrowing limit" if gap.borrowing_limit is None else f"borrowing limit {plain(gap.borrowing_limit)}"
+    borrowable = f" · borrowable {plain(gap.borrowable)} ({limit}, borrowed {plain(gap.borrowed)})"
     parts = (
         f"{gap.flavor}  needs {show(gap.resource, gap.needed)}",
-        f" · own quota left {plain(gap.own_left)}",
+        f" · unused nominal quota {plain(gap.own_left)}",
         borrowable if gap.limited_by != "queue" else "",
-        f" · {plain(gap.short)} short" if gap.short else " · fits by now",
+        f" · {plain(gap.short)} more needed" if gap.short else " · fits now",
     )
     return "".join(parts)
 
@@ -151,12 +151,12 @@ def _exceeds(workload: Workload, name: str, reasons: Sequence[Reason], gaps: Seq
     most = max((r for r in reasons if r.code is Code.EXCEEDS_MAX), key=lambda reason: reason.capacity)
     wants, cap = most.assumed + most.request, most.capacity
     headline = (
-        f"{workload.name} asks for {show(most.resource, wants)}, and {name} could never have more than "
+        f"{workload.name} requests {show(most.resource, wants)}; the maximum capacity of {name} is "
         f"{show(most.resource, cap)} of {most.flavor}."
     )
     fixes = [Remedy(False, "waiting: it never fits")]
     if cap:
-        fixes.append(Remedy(True, f"ask for at most {show(most.resource, cap)}"))
+        fixes.append(Remedy(True, f"request at most {show(most.resource, cap)}"))
     fixes.append(Remedy(True, f"raise the quota or the borrowing limit by {show(most.resource, wants - cap)}"))
     return Advice(headline, tuple(_lines(reasons, gaps)), tuple(fixes))
 
@@ -167,10 +167,10 @@ def _mismatch(name: str, reasons: Sequence[Reason], gaps: Sequence[Shortage]) ->
         if reason.text.startswith("untolerated taint"):
             fixes.append(Remedy(True, f"add a toleration for {reason.name} (flavor {reason.flavor})"))
         elif "node affinity" in reason.text:
-            fixes.append(Remedy(True, f"a node selector or affinity that {reason.flavor} meets"))
+            fixes.append(Remedy(True, f"a node selector or affinity that matches flavor {reason.flavor}"))
         elif reason.resource and not reason.flavor:
-            fixes.append(Remedy(True, f"give {name} a quota of {reason.resource}, or do not ask for it"))
-    return Advice(f"No flavor of {name} suits its pods.", tuple(_lines(reasons, gaps)), tuple(dict.fromkeys(fixes)))
+            fixes.append(Remedy(True, f"add quota of {reason.resource} to {name}, or do not request it"))
+    return Advice(f"No flavor of {name} matches its pods.", tuple(_lines(reasons, gaps)), tuple(dict.fromkeys(fixes)))
 
 
 def _victims(snapshot: Snapshot, workload: Workload, reasons: Sequence[Reason]) -> Advice:
@@ -183,16 +183,16 @@ def _victims(snapshot: Snapshot, workload: Workload, reasons: Sequence[Reason]) 
     count = len(leaving) or next((reason.count for reason in reasons if reason.count), 0)
     names = ", ".join(other.key for other in leaving[:4])
     who = f": {names}" if names else ""
-    headline = f"Room is being made: {count} victim{'s have' if count != 1 else ' has'} to end first{who}."
-    return Advice(headline, tuple(f"{other.key} leaves {counted(*amount_of(snapshot, other))}" for other in leaving))
+    headline = f"Waiting for {counted(count, 'preempted workload')} to terminate{who}."
+    return Advice(headline, tuple(f"{other.key} frees {counted(*amount_of(snapshot, other))}" for other in leaving))
 
 
 def _namespace(workload: Workload, queue: ClusterQueue | None) -> Advice:
     name = queue.name if queue is not None else "its ClusterQueue"
     if queue is not None and queue.namespace_selector is None:
-        headline = f"{name} admits nobody: it has no namespaceSelector."
-        return Advice(headline, (), (Remedy(True, f"set namespaceSelector: {{}} on {name} to open it to all"),))
-    headline = f"{name} does not accept workloads of namespace {workload.namespace}."
+        headline = f"{name} has no namespaceSelector, so it matches no namespace."
+        return Advice(headline, (), (Remedy(True, f"set namespaceSelector: {{}} on {name} to match all namespaces"),))
+    headline = f"The namespaceSelector of {name} does not match namespace {workload.namespace}."
     fix = Remedy(True, f"label the namespace so that the namespaceSelector of {name} matches it")
     return Advice(headline, (), (fix,))
 
@@ -212,33 +212,33 @@ def _queue(snapshot: Snapshot, workload: Workload, code: Code) -> Advice:
         return Advice(f"{name} is stopped ({policy}).", (), (Remedy(True, f"resume {name}"),))
     ready = readiness(queue, snapshot, seen=snapshot.seen)
     if ready.active and (why := circle(snapshot, queue.cohort)):
-        fix = Remedy(True, "give one of the cohorts in the circle another parent, or none")
-        return Advice(f"{queue.name} admits nobody: {why}. Waiting does not help.", (), (fix,))
+        fix = Remedy(True, "change or remove the parent of one cohort in the cycle")
+        return Advice(f"{queue.name} admits no workload: {why}. Waiting does not help.", (), (fix,))
     if ready.active:
-        return Advice(f"{queue.name} was inactive; it can admit again.")
+        return Advice(f"{queue.name} was inactive and is active again.")
     return Advice(f"{queue.name} is inactive ({ready.reason}): {ready.message}", (), (_ACTIVATE[ready.reason],))
 
 
-_CREATE = Remedy(True, "create what is missing, or take it out of the ClusterQueue")
-_FEWER_CHECKS = Remedy(True, "take the admission checks that exclude one another out of the ClusterQueue")
+_CREATE = Remedy(True, "create the missing object, or remove it from the ClusterQueue")
+_FEWER_CHECKS = Remedy(True, "remove the admission checks that cannot be combined from the ClusterQueue")
 _ACTIVATE = {
     "FlavorNotFound": _CREATE,
     "AdmissionCheckNotFound": _CREATE,
     "TopologyNotFound": _CREATE,
-    "AdmissionCheckInactive": Remedy(True, "see why the controller of the admission check holds it inactive"),
+    "AdmissionCheckInactive": Remedy(True, "see in the AdmissionCheck's status why its controller reports it inactive"),
     "MultipleMultiKueueAdmissionChecks": _FEWER_CHECKS,
-    "MultiKueueAdmissionCheckAppliedPerFlavor": Remedy(True, "name no flavors for the MultiKueue check"),
+    "MultiKueueAdmissionCheckAppliedPerFlavor": Remedy(True, "remove onFlavors from the MultiKueue admission check"),
     "MultiKueueWithProvisioningRequest": _FEWER_CHECKS,
     "Terminating": Remedy(True, "move the workload to another queue"),
 }
-"""What makes a ClusterQueue active again, by the reason of its condition."""
+"""Remedy for an inactive ClusterQueue, by the reason of its condition Active."""
 
 
 def _evicted(snapshot: Snapshot, reasons: Sequence[Reason], name: str) -> Advice:
     uid = reasons[0].name
     by = next((other.key for other in snapshot.workloads.all() if uid and other.uid == uid), "")
-    why = f"was preempted for {by}" if by else "was preempted" if uid else "was evicted"
-    return Advice(f"It {why}, and waits for its turn in {name} again.")
+    what = f"Preempted by {by}" if by else "Preempted" if uid else "Evicted"
+    return Advice(f"{what}; requeued in {name}.")
 
 
 def _backoff(snapshot: Snapshot, workload: Workload) -> Advice:
@@ -246,4 +246,4 @@ def _backoff(snapshot: Snapshot, workload: Workload) -> Advice:
     left = format_span(max(0, at - snapshot.time))
     often = workload.evictions or workload.requeue.count
     times = "once" if often == 1 else f"{often} times"
-    return Advice(f"It was evicted {times} and is tried again in {left}.")
+    return Advice(f"Evicted {times}; requeued in {left} (backoff).")

@@ -1,4 +1,4 @@
-"""What of that which decides is not seen: where anything lacks, what the engine makes of the rest says nothing."""
+"""Objects that an answer depends on and that are not visible: without all of them the engine cannot decide."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
 
 QUOTA = (Workload, ClusterQueue, Cohort)
-"""Who holds how much of what there is."""
+"""Kinds that decide how much quota is used."""
 TURNS = (*QUOTA, LocalQueue, VolcanoQueue, KaiQueue)
-"""Whose turn is next in each queue."""
+"""Kinds that decide the admission order of each queue."""
 PLACES = (Node, Pod)
-"""Who has which GPUs."""
+"""Kinds that decide which GPUs are allocated."""
 
 
 _DRAWS = 2000
-"""Of the time from eviction to quota release, for its quantiles in words."""
+"""Samples of the time from eviction to quota release, for its median and p99."""
 _ROOMS = tuple(TABLES[kind] for kind in PLACES)
 
 
 class Bound(StrEnum):
-    """What numbers of idle GPUs are worth where some nodes or pods make no sense."""
+    """Accuracy of counts of idle GPUs where some nodes or pods could not be parsed."""
 
     EXACT = "exact"
     AT_LEAST = "at least"
-    """Not every node is seen: others may have idle GPUs, too."""
+    """Some nodes are unknown: they may have idle GPUs, too."""
     AT_MOST = "at most"
-    """Not every pod is seen: it may have any GPU that nobody is seen to have."""
+    """Some pods are unknown: they may use GPUs that look idle."""
 
 
 def bound_of_idle(snapshot: Snapshot) -> Bound | None:
-    """Which it is; None where it is neither, or nobody knows how much is not seen."""
+    """Return the accuracy; None where counts are neither bound, or whole lists are missing."""
     if not _partly(snapshot):
         return None
     match sorted({gap.table for gap in snapshot.seen.gaps if gap.table in _ROOMS}):
@@ -60,23 +60,23 @@ def bound_of_idle(snapshot: Snapshot) -> Bound | None:
 
 
 def undecidable(snapshot: Snapshot, *besides: type) -> tuple[str, ...]:
-    """Why nobody here can say what Kueue decides next, by what is missing; nothing where all of that is seen.
+    """Return the missing objects without which Kueue's next decision is unknown; empty if all are visible.
 
-    `besides` are kinds that the answer rests on as well.
+    `besides` are further kinds that the answer depends on.
     """
     seen = snapshot.seen
     return seen.lacking(*besides, *_decisive(snapshot)) if seen.gaps else ()
 
 
 def unforeseeable(snapshot: Snapshot, *besides: type) -> tuple[str, ...]:
-    """Why nobody here can say what comes, where other schedulers than Kueue have queues, too; see `undecidable`."""
+    """Return the same as `undecidable`, with the queues of Volcano and KAI where they have work."""
     return undecidable(snapshot, *besides, *_others(snapshot)) if snapshot.seen.gaps else ()
 
 
 def unplaceable(snapshot: Snapshot) -> tuple[str, ...]:
-    """What is not seen where that is some nodes or pods that make no sense, and nothing that quota depends on.
+    """Return the nodes or pods that could not be parsed, where nothing that quota depends on is missing.
 
-    Nothing where all are seen, and where more is missing.
+    Empty where all are visible, and where more than that is missing.
     """
     if unforeseeable(snapshot) or not _partly(snapshot):
         return ()
@@ -84,7 +84,7 @@ def unplaceable(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _partly(snapshot: Snapshot) -> bool:
-    """Whether all nodes and pods are seen but some that make no sense."""
+    """True if all nodes and pods are visible except some that could not be parsed."""
     return all(gap.partly for gap in snapshot.seen.gaps if gap.table in _ROOMS)
 
 
@@ -96,7 +96,7 @@ def _others(snapshot: Snapshot) -> tuple[type, ...]:
 
 @once("cluster_queues", "flavors")
 def _decisive(snapshot: Snapshot) -> tuple[type, ...]:
-    """Those of DECISIVE that Kueue's decisions depend on here, as far as the queues and flavors that are seen tell."""
+    """The kinds that Kueue's decisions depend on in this cluster, by the queues and flavors that are visible."""
     queues, flavors = snapshot.cluster_queues, snapshot.flavors
     wanted = [*ALWAYS]
     if any(queue.cohort for queue in queues.all()):
@@ -111,27 +111,27 @@ def _decisive(snapshot: Snapshot) -> tuple[type, ...]:
 
 
 def run_times(policy: SimPolicy) -> tuple[str, ...]:
-    """What a future takes for granted about how long work of a cluster lasts that others run."""
+    """Describe the run times that a forecast of a live cluster assumes."""
     if policy.run_times is not None:
         return ()
     about = "about " if policy.durations.sigma else ""
     lasts = format_span(policy.durations.median)
-    told = f"work lasts {about}{lasts} from its start where nothing says how long, twice that if it runs longer"
-    return (f"{told}: nothing of the past is asked",)
+    known = "run times are not estimated from history"
+    return (f"{known}: a workload without a known duration runs {about}{lasts}, twice that if it already ran longer",)
 
 
 def queue_assumptions(simulation: "Simulation") -> tuple[str, ...]:
-    """What a future assumes of Kueue's queues in the live cluster that it goes on from, in sentences."""
+    """Describe what a forecast assumes of Kueue's internal queues, which the API does not show."""
     return in_sentences(simulation.session.assumptions) if simulation.session is not None else ()
 
 
 def in_sentences(assumptions: QueueAssumptions) -> tuple[str, ...]:
-    """What is assumed of workloads that Kueue refused; nothing where there are none."""
-    told = (
+    """Describe the assumptions about workloads that Kueue did not admit; empty where there are none."""
+    counts = (
         (assumptions.inadmissible, "inadmissible: nothing"),
         (assumptions.tried_again, "requeued: something"),
     )
-    return tuple(_assumed(count, what) for count, what in told if count)
+    return tuple(_assumed(count, what) for count, what in counts if count)
 
 
 def _assumed(count: int, what: str) -> str:
@@ -158,5 +158,5 @@ def _tenths(span: Span) -> str:
 
 
 def not_known(lacking: tuple[str, ...]) -> str:
-    """The end of a sentence on what nobody here can know."""
-    return f"not known: {'; '.join(lacking)}"
+    """Return the end of a sentence that names the missing objects."""
+    return f"unknown: {'; '.join(lacking)}"

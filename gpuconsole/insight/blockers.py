@@ -1,6 +1,6 @@
-"""What stands in a workload's way, as the admission engine finds it: by its rules, not by anybody's words.
+"""Reason why the admission engine does not admit a workload, by Kueue's rules rather than by its messages.
 
-The engine tries the workload on the cluster as it is (`Session.examine`), and its entry says how far it got.
+The engine tries the workload on the current cluster (`Session.examine`); its entry has the result.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ _STATUSES = {
 
 
 def blocker(entry: Entry) -> Code:
-    """The one code that says what the engine made of an entry; `not-waiting` if it would be admitted."""
+    """Return the dominant reason code of an engine entry; `not-waiting` if it would be admitted."""
     if entry.status in _STATUSES:
         return _STATUSES[entry.status]
     if entry.requeue in (Requeue.PENDING_PREEMPTION, Requeue.PENDING_MIGRATION):
@@ -43,7 +43,7 @@ def blocker(entry: Entry) -> Code:
 
 
 def _unfit(entry: Entry) -> Code:
-    """Why no quota was looked for at all."""
+    """Return the code of a workload whose flavors were not evaluated at all."""
     if entry.message == messages.FAILED_CHECKS:
         return Code.CHECKS
     if entry.cause is Reason.SUSPENDED:
@@ -55,7 +55,7 @@ def _unfit(entry: Entry) -> Code:
 
 
 def _obstacles(result: PodSetResult) -> Iterator[Code]:
-    """What a pod set lacks, resource group by resource group; each group is as bad as its best flavor."""
+    """Yield the code of each resource group of a pod set; a group is as bad as its best flavor."""
     if result.mode == Mode.FIT:
         return
     if result.failure:
@@ -66,12 +66,12 @@ def _obstacles(result: PodSetResult) -> Iterator[Code]:
         searched = [search for search in result.searches if not _fits(result, search)]
         yield from (_least(search.noted) for search in searched)
         if not searched:
-            # There is quota for everything, so that only the places of its pods are left.
+            # There is quota for everything, so only topology can be the reason.
             yield Code.TOPOLOGY
 
 
 def _unanswered(result: PodSetResult) -> Code:
-    """No flavor at all: the last search found none, or nobody gives out the resource that comes after it."""
+    """Return the code where no flavor was found, or no resource group covers the next resource."""
     last = result.searches[-1].noted if result.searches else ()
     covered = bool(last) and all(noted.mode == Mode.NO_FIT for noted in last)
     return _least(last) if covered else Code.FLAVOR_MISMATCH
@@ -83,13 +83,13 @@ def _fits(result: PodSetResult, search: Searched) -> bool:
 
 
 def _least(noted: Iterable[Noted]) -> Code:
-    """Of the flavors that do not just fit, the one that is nearest to it."""
+    """Of the flavors that do not fit, the one closest to fitting."""
     codes = [cause(one) for one in noted if one.reasons]
     return min(codes, key=lambda code: SEVERITY[code], default=Code.QUOTA)
 
 
 def cause(noted: Noted) -> Code:
-    """Why a flavor does not just fit; `not-waiting` if it does."""
+    """Return why a flavor does not fit; `not-waiting` if it does."""
     return Code.NOT_WAITING if noted.mode == Mode.FIT else _CAUSES.get(noted.cause, Code.QUOTA)
 
 

@@ -1,4 +1,4 @@
-"""Who holds quota and does not run: workloads whose admission checks, or whose places, are still open."""
+"""Workloads with reserved quota that are not admitted: admission checks or topology assignment are pending."""
 
 from msgspec import Struct
 
@@ -14,31 +14,31 @@ READY = "Ready"
 
 
 class Checking(Struct, frozen=True, kw_only=True):
-    """A workload that has its quota and is not admitted."""
+    """A workload that has reserved quota and is not admitted."""
 
     workload: str
     gpus: int
-    """That its quota is of, and that do no work."""
+    """Accelerators that it reserves and does not use yet."""
     units: Units
-    """The same by their units."""
+    """The same by unit."""
     since: Time
     open: tuple[CheckState, ...]
-    """Its checks that are not ready; none where it waits for its place in a topology."""
+    """Its checks that are not ready; empty while it waits for its topology assignment."""
 
     @property
     def names(self) -> str:
-        """What it waits for."""
-        return ", ".join(check.name for check in self.open) or "its place in a topology"
+        """The checks that it waits for, or its topology assignment."""
+        return ", ".join(check.name for check in self.open) or "topology assignment"
 
 
 def open_checks(workload: Workload) -> tuple[CheckState, ...]:
-    """The checks that somebody has yet to answer."""
+    """The admission checks that are not Ready."""
     return tuple(check for check in workload.checks if check.state != READY)
 
 
 @once("workloads", "local_queues", "cluster_queues", "cohorts", "nodes", "device_classes", "resource_claim_templates")
 def checking(snapshot: Snapshot) -> tuple[Checking, ...]:
-    """Everybody who holds quota without being admitted, who waits longest first."""
+    """All workloads with reserved quota that are not admitted, the longest wait first."""
     found = []
     for book in books(snapshot).by_queue.values():
         if book.count.reserved > book.count.admitted:

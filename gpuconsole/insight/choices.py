@@ -1,21 +1,21 @@
-"""How a victim was chosen, in words."""
+"""Text for how Kueue chose preemption victims: chosen, skipped, or not a candidate."""
 
 from gpuconsole.model.choices import Choice, Verdict
 
 WORDS = {
     Verdict.CHOSEN: "evicted",
-    Verdict.PUT_BACK: "put back: the others make room enough",
-    Verdict.NOT_NEEDED: "not needed: there was room before its turn came",
-    Verdict.NOT_BORROWING: "spared: its queue uses no more than its own quota",
-    Verdict.NOT_WHILE_BORROWING: "spared: it goes only for a workload that does not borrow",
-    Verdict.FAIR_SHARE: "spared: its queue's share would not stay above the preemptor's",
-    Verdict.PRIORITY: "no candidate: the policy wants a lower priority",
-    Verdict.POLICY_NEVER: "no candidate: the policy takes nobody from there",
+    Verdict.PUT_BACK: "restored (fill-back): the other victims free enough",
+    Verdict.NOT_NEEDED: "skipped: enough capacity without it",
+    Verdict.NOT_BORROWING: "skipped: its ClusterQueue is within nominal quota",
+    Verdict.NOT_WHILE_BORROWING: "skipped: the preemptor would have to borrow",
+    Verdict.FAIR_SHARE: "skipped: its share would not stay above the preemptor's",
+    Verdict.PRIORITY: "not a candidate: the policy requires a lower priority",
+    Verdict.POLICY_NEVER: "not a candidate: the policy excludes its ClusterQueue",
 }
 
 
 def shares(choice: Choice) -> str:
-    """How the queues' shares stood: of the victim's, and of the preemptor's."""
+    """The weighted shares of the victim's and the preemptor's ClusterQueues."""
     return f"share {_short(choice.share)} ‰ ← {_short(choice.by_share)} ‰"
 
 
@@ -25,9 +25,9 @@ def _short(share: str) -> str:
 
 
 def whose(choice: Choice, moment: str) -> str:
-    """Who says so, where the one who decided does not; nothing where that one did. `moment` is its `as_of`."""
+    """Describe a decision that was reconstructed, not recorded; empty if it was recorded. `moment` is its `as_of`."""
     if not moment:
         return ""
     if choice.differs:
-        return f"our engine, on the state at {moment}, would not have chosen it: who was considered is unknown"
-    return f"reconstructed by our engine on the state at {moment}"
+        return f"not reproduced from the state at {moment}: the candidates are unknown"
+    return f"reconstructed from the state at {moment}"

@@ -1,4 +1,4 @@
-"""The flavors that were tried for a waiting workload, with what came of each: from the engine's entry."""
+"""Flavors that were tried for a pending workload, with the result of each, from the engine's entry."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from gpuconsole.scheduling.kueue.modes import Mode
 
 _MODES = {
     Mode.NO_FIT: "no fit",
-    Mode.NO_CANDIDATES: "nobody to preempt",
+    Mode.NO_CANDIDATES: "no preemption candidates",
     Mode.PREEMPT: "by preemption",
     Mode.RECLAIM: "by reclaim",
     Mode.FIT: "fits",
@@ -20,19 +20,19 @@ _MODES = {
 
 
 class Considered(Struct, frozen=True, kw_only=True):
-    """A flavor that was tried for a pod set, and what came of it; the worst over its resources."""
+    """A flavor that was tried for a pod set, and the worst result over its resources."""
 
     pod_set: str
     flavor: str
     mode: str
     borrows: int = 0
-    """The height of the cohort that it would borrow from; 0 = it does not."""
+    """Borrowing level: levels up to the cohort that it would borrow from; 0 = it does not borrow."""
     code: Code = Code.NOT_WAITING
     reasons: tuple[str, ...] = ()
 
 
 def considered(entry: Entry) -> Iterator[Considered]:
-    """Pod set by pod set, in the order in which they were tried."""
+    """Yield the flavors pod set by pod set, in the order in which they were tried."""
     for result in entry.assignment.pod_sets:
         seen: dict[str, Considered] = {}
         for search in result.searches:

@@ -1,4 +1,4 @@
-"""What workloads ask for and what they hold, as plain numbers; quick enough for a hundred thousand of them."""
+"""Requests and held quota of workloads as plain numbers, fast enough for 100,000 workloads."""
 
 from collections.abc import Iterator
 
@@ -12,13 +12,13 @@ from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.requests import admitted_usage
 
 CONFIG = KueueConfig()
-"""Kueue's defaults: a Snapshot does not say with which configuration its cluster runs."""
+"""Kueue's defaults: a Snapshot does not contain Kueue's configuration."""
 FlavorResource = tuple[str, str]
 """(flavor, resource)"""
 
 
 def pod_gpus(template: PodTemplate) -> int:
-    """Whole GPUs that one pod asks for; the same number as `gpus(template.requests)`, without adding up the rest."""
+    """Whole GPUs that one pod requests; the same as `gpus(template.requests)`, but faster."""
     if template.init_containers or template.overhead:
         return gpus(template.requests)
     total = 0
@@ -30,7 +30,7 @@ def pod_gpus(template: PodTemplate) -> int:
 
 
 def pod_accelerators(template: PodTemplate) -> dict[str, int]:
-    """Whole GPUs, replicas of GPUs and MIG instances that one pod asks for, by resource."""
+    """Whole GPUs, time-slicing replicas and MIG instances that one pod requests, by resource."""
     if template.init_containers or template.overhead:
         return {name: amount for name, amount in template.requests.items() if amount and is_counted(name)}
     total: dict[str, int] = {}
@@ -42,7 +42,7 @@ def pod_accelerators(template: PodTemplate) -> dict[str, int]:
 
 
 def wanted_accelerators(workload: Workload) -> dict[str, int]:
-    """The same of all its pods together."""
+    """The same for all its pods together."""
     total: dict[str, int] = {}
     for pod_set in workload.pod_sets:
         for name, amount in pod_accelerators(pod_set.template).items():
@@ -51,14 +51,14 @@ def wanted_accelerators(workload: Workload) -> dict[str, int]:
 
 
 def wanted_gpus(workload: Workload) -> int:
-    """Whole GPUs that all its pods ask for together."""
+    """Whole GPUs that all its pods request together."""
     return sum(pod_gpus(pod_set.template) * pod_set.count for pod_set in workload.pod_sets)
 
 
 def held(workload: Workload) -> Iterator[tuple[FlavorResource, int]]:
-    """Quota that it holds by (flavor, resource); a pair may come more than once. Nothing without an admission.
+    """Quota that it holds by (flavor, resource); a pair may come more than once. Empty without an admission.
 
-    Pods that are done (reclaimablePods) hold nothing any more; how that is counted is the scheduler's rule.
+    Reclaimable pods hold no quota; they are counted by Kueue's rule.
     """
     if workload.admission is None:
         return
@@ -79,7 +79,7 @@ def held_gpus(workload: Workload) -> int:
 
 
 def waiting_since(workload: Workload) -> Time:
-    """When its present wait began: its creation, or the last eviction."""
+    """Start of its current wait: its creation, or the last eviction."""
     for condition in workload.conditions:
         if condition.type == "Evicted":
             return max(workload.created, condition.since) if condition.status else workload.created
@@ -87,13 +87,13 @@ def waiting_since(workload: Workload) -> Time:
 
 
 def admitted_since(workload: Workload) -> Time | None:
-    """When it was admitted; None while it is not."""
+    """Time of admission; None while it is not admitted."""
     admitted = workload.condition("Admitted")
     return admitted.since if admitted is not None and admitted.status else None
 
 
 def work_since(workload: Workload, job: Job | None) -> Time | None:
-    """When the work that is under way began, as far as is known; None while it holds no quota."""
+    """Start of its current run, as far as known; None while it holds no quota."""
     since = admitted_since(workload)
     if since is None:
         return None
@@ -104,7 +104,7 @@ def work_since(workload: Workload, job: Job | None) -> Time | None:
 
 
 def ends_at(workload: Workload, job: Job | None, now: Time) -> Time | None:
-    """When its work should be done, by its own word; None if it does not say, or should be done by now."""
+    """Estimated end by its declared duration; None if it declares none, or that time is past."""
     since = work_since(workload, job)
     duration = job.duration if job is not None else annotated(workload, "gpuconsole.io/duration")
     if since is None or duration is None:
@@ -114,7 +114,7 @@ def ends_at(workload: Workload, job: Job | None, now: Time) -> Time | None:
 
 
 def annotated(workload: Workload, name: str) -> Span | None:
-    """A span from an annotation of a bare Workload; None if there is none that can be read."""
+    """Parse a duration from an annotation of a Workload; None if there is none or it is invalid."""
     try:
         return parse_span(workload.annotations[name]) or None
     except (KeyError, ValueError):

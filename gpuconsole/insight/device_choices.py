@@ -19,9 +19,9 @@ class DeviceChoice(Struct, frozen=True):
     device_class: str = ""
     unit: DeviceUnit = WHOLE_GPU
     total: int = 0
-    """How many all nodes offer; of device classes all DRA devices, since a class selects any of them."""
+    """Number that all nodes offer; for a DeviceClass all DRA devices, as it may select any of them."""
     largest: int = 0
-    """How many the node with the most offers."""
+    """Number on the node with most of them."""
 
     @property
     def key(self) -> str:
@@ -29,13 +29,13 @@ class DeviceChoice(Struct, frozen=True):
         return f"DeviceClass {self.device_class}" if self.device_class else self.resource
 
     def counts(self, resource: str) -> bool:
-        """True if quota of this resource counts such devices; CLAIMED ones may be named as the cluster likes."""
+        """True if quota of this resource counts such devices; the resource name of DRA devices is configurable."""
         return counted_as(resource) == CLAIMED if self.device_class else resource == self.resource
 
 
 @once("nodes", "cluster_queues", "cohorts", "device_classes", "resource_claim_templates", "resource_slices")
 def device_choices(snapshot: Snapshot) -> tuple[DeviceChoice, ...]:
-    """What nodes offer, whole GPUs first, then what there is only quota of; `nvidia.com/gpu` where there is nothing."""
+    """Return what nodes offer, whole GPUs first, then what only quotas name; `nvidia.com/gpu` if there is nothing."""
     amounts: dict[str, list[int]] = {name: [] for name in quota_accelerators(snapshot) if is_counted(name)}
     for node in snapshot.nodes.all():
         for name, amount in node.allocatable.items():
@@ -54,7 +54,7 @@ def device_choices(snapshot: Snapshot) -> tuple[DeviceChoice, ...]:
 
 
 def choice_of(snapshot: Snapshot, resource: str, device_class: str = "") -> DeviceChoice:
-    """The choice that requests this; one that no node offers where the cluster has none of it."""
+    """Return the choice for this resource or DeviceClass, also if no node offers it."""
     wanted = DeviceChoice("", device_class, DRA_DEVICE) if device_class else DeviceChoice(resource)
     known = {one.key: one for one in device_choices(snapshot)}
     return known.get(wanted.key) or DeviceChoice(

@@ -24,8 +24,8 @@ _offered = [NOTHING_OFFERED]
 
 
 def resource_units(snapshot: Snapshot) -> Mapping[str, DeviceUnit]:
-    """Resource → its unit, as all nodes that offer it say; whole GPUs where they differ or none offers it."""
-    # Replaced as a whole: threads may at worst look at the same nodes twice.
+    """Map each resource to its unit on the nodes that offer it; whole GPUs if they differ or none offers it."""
+    # Replaced as a whole: threads may at worst do the same work twice.
     found = _offered[0].updated(snapshot.nodes.rows)
     _offered[:] = [found]
     return found.units
@@ -54,7 +54,7 @@ def quota_accelerators(snapshot: Snapshot) -> frozenset[str]:
 
 @once("cluster_queues", "cohorts")
 def _covered(snapshot: Snapshot) -> frozenset[str]:
-    """Every resource that some quota is of."""
+    """All resources with quota."""
     quotas = chain((q.quotas() for q in snapshot.cluster_queues.all()), (c.quotas() for c in snapshot.cohorts.all()))
     return frozenset(resource for part in quotas for _, resource in part)
 
@@ -83,7 +83,7 @@ def quota_unit(snapshot: Snapshot, resource: str) -> DeviceUnit:
 
 
 def template_units(snapshot: Snapshot, namespace: str, template: PodTemplate) -> dict[DeviceUnit, int]:
-    """What one pod requests; of alternatives the best, and of a claim that pods share all of it."""
+    """Request of one pod; of alternatives the best, and all of a claim that pods share."""
     found = in_units(snapshot, template.requests)
     if not template.resource_claims:
         return found
@@ -92,12 +92,12 @@ def template_units(snapshot: Snapshot, namespace: str, template: PodTemplate) ->
 
 
 def pod_units(snapshot: Snapshot, pod: Pod) -> dict[DeviceUnit, int]:
-    """What a pod requests."""
+    """Request of a pod."""
     return template_units(snapshot, pod.namespace, pod.template)
 
 
 def wanted_units(snapshot: Snapshot, workload: Workload) -> dict[DeviceUnit, int]:
-    """What all pods of a workload request together; a claim that they share counts once."""
+    """Request of all pods of a workload; a claim that they share counts once."""
     total: dict[DeviceUnit, int] = {}
     for pod_set in workload.pod_sets:
         units = template_units(snapshot, workload.namespace, pod_set.template)
@@ -117,7 +117,7 @@ def claimed(snapshot: Snapshot, workloads: Iterable[Workload]) -> int:
 
 
 def held_units(snapshot: Snapshot, workload: Workload) -> dict[DeviceUnit, int]:
-    """The quota of accelerators that a workload holds."""
+    """Quota of accelerators that a workload holds."""
     counted = quota_accelerators(snapshot)
     return added(
         *(
@@ -129,7 +129,7 @@ def held_units(snapshot: Snapshot, workload: Workload) -> dict[DeviceUnit, int]:
 
 
 def units_of(snapshot: Snapshot, workload: Workload) -> Units:
-    """What a workload holds, or requests while it holds nothing."""
+    """Accelerators that a workload holds, or requests while it holds none."""
     return held_units(snapshot, workload) or wanted_units(snapshot, workload)
 
 

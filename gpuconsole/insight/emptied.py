@@ -1,4 +1,4 @@
-"""What Kueue's engine says of work where nothing else holds anything: what it refuses there, it never admits."""
+"""Trial admission on the empty cluster: Kueue never admits a workload that it refuses there."""
 
 from collections.abc import Iterable, Sequence
 
@@ -19,32 +19,32 @@ from gpuconsole.sim.autoscaling.policy import Capacity, FixedCapacity
 from gpuconsole.sim.rehearsal import Rehearsal
 
 FOR_GOOD = (Code.EXCEEDS_MAX, Code.QUOTA, Code.FLAVOR_MISMATCH, Code.TOPOLOGY)
-"""What waiting for others does not help against, where there are no others."""
+"""Reasons that are permanent if they occur on the empty cluster."""
 Refusal = tuple[Code, str]
 _PASSING = "node.kubernetes.io/"
-"""The node controller's taints go when what is wrong with the node does."""
+"""Prefix of the node controller's taints, which are temporary."""
 
 
 def in_order(node: Node) -> Node:
-    """The node with nothing wrong with it: ready, not cordoned, without the taints that come of that."""
+    """Return the node as healthy: ready, not cordoned, without the node controller's taints."""
     taints = tuple(taint for taint in node.taints if not taint.key.startswith(_PASSING))
     return replace(node, ready=True, unschedulable=False, taints=taints)
 
 
 def all_nodes(snapshot: Snapshot, capacity: Capacity) -> tuple[Node, ...]:
-    """The nodes, in order, where these are all that there will ever be; none where more may come, or none are known."""
+    """Return all nodes as healthy if no more can be added; empty if nodes can be provisioned or none are known."""
     fixed = isinstance(capacity, FixedCapacity) and not len(snapshot.node_pools)
     return tuple(map(in_order, snapshot.nodes.all())) if fixed else ()
 
 
 class Emptied:
-    """The queues and nodes of a cluster, all nodes in order, and no work but what is asked about. Mutates nothing."""
+    """The queues of a cluster and its nodes, all healthy, without any work. Mutates nothing."""
 
     def __init__(self, snapshot: Snapshot, config: KueueConfig, capacity: Capacity, namespaces: Iterable[str]) -> None:
-        """`namespaces` are those of the work that is asked about: manifests hardly ever hold them."""
+        """`namespaces` are those of the work to try: manifests rarely contain them."""
         self._cluster = Rehearsal(Session(config), 0)
         self._topologies = bool(all_nodes(snapshot, capacity))
-        """Where more nodes may come, or nobody knows any, these domains are not all that there will be."""
+        """False if nodes can be provisioned or none are known: topology domains may be added."""
         self._known: dict[tuple[str, bytes], Refusal | None] = {}
         for name in sorted(set(namespaces)):
             self._cluster.apply(Namespace(name=name))
@@ -56,11 +56,11 @@ class Emptied:
                     self._cluster.apply(in_order(thing))
                 case _:
                     self._cluster.apply(thing)
-        # Compiles what was applied, once for all forks.
+        # Compiles the applied objects once for all forks.
         self._cluster.wake()
 
     def refusal(self, namespace: str, queue: str, pod_sets: Sequence[PodSet]) -> Refusal | None:
-        """Why Kueue would never admit it, as a code and in Kueue's words; None if it would, or leaves it open."""
+        """Return why Kueue would never admit it, as code and message; None if it would, or if that is unknown."""
         key = f"{namespace}/{queue}", msgspec.msgpack.encode(pod_sets)
         if key not in self._known:
             self._known[key] = self._asked(namespace, queue, tuple(pod_sets))

@@ -1,8 +1,8 @@
-"""The queues of clusters that Kueue does not rule: Volcano's and KAI's with what they deserve, else the namespaces.
+"""Quota trees of clusters without Kueue: queues of Volcano and KAI with what they deserve, else namespaces.
 
-Accelerators of all kinds are counted. What a queue of Volcano deserves is what its manifest says, else its part by
-weight, divided as the plugin proportion does; of KAI it is the quota, of which a MIG instance takes as many GPUs as it
-has compute slices, and a DRA device one (KAI 0.13 `GetGpusQuota`).
+Accelerators of all kinds are counted. A Volcano queue deserves what its manifest says, else its share by weight as
+in the plugin proportion. A KAI queue deserves its quota; a MIG instance counts as many GPUs as it has compute slices,
+and a DRA device one (KAI 0.13 `GetGpusQuota`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,13 +30,13 @@ from gpuconsole.scheduling.volcano.plugins.queue_books import QueueBook
 ROOT = "root"
 """Volcano's own queue above all others."""
 DRA_DEVICES = "DRA devices"
-"""What a use of these is called: they have no resource."""
+"""Resource name shown for DRA devices, which have none."""
 SLICES, GPUS_AND_SLICES = "compute slice", "GPU or compute slice"
-"""What KAI counts where a MIG instance is more than one."""
+"""Unit of KAI's quota where a MIG instance counts as more than one."""
 
 
 class _Offer(Struct, frozen=True):
-    """One kind of accelerators of a cluster."""
+    """One kind of accelerator of a cluster."""
 
     counted: str
     """Counted resource, as in `engine_uses`."""
@@ -49,7 +49,7 @@ class _Offer(Struct, frozen=True):
 
     @property
     def slices(self) -> int:
-        """GPUs of KAI's quota that one takes; 0 for MIG instances whose name KAI cannot read."""
+        """GPUs of KAI's quota that one device counts as; 0 for MIG instances whose name KAI cannot parse."""
         if not self.counted or self.counted == CLAIMED:
             return 1
         profile = mig_profile(self.counted)
@@ -57,7 +57,7 @@ class _Offer(Struct, frozen=True):
 
 
 def _offers(snapshot: Snapshot, used: Iterable[str]) -> list[_Offer]:
-    """What nodes offer, and what else is used or limited; GPUs where there is nothing. GPUs come first."""
+    """The accelerators that nodes offer or queues use or limit; GPUs if there are none. GPUs come first."""
     totals: dict[str, dict[DeviceUnit, int]] = {name: {} for name in used}
     for row in gpu_rows(snapshot):
         for unit, amount in row.units.items():
@@ -74,13 +74,13 @@ def _counted(unit: DeviceUnit) -> str:
 
 
 def _noun(offers: Iterable[_Offer]) -> str:
-    """What is counted; `device` where it is of several units."""
+    """The unit that is counted; `device` if there are several."""
     one = common(offer.unit for offer in offers)
     return one.noun if one is not None else "device"
 
 
 def queues(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
-    """The roots of all queues: Kueue's tree, Volcano's and KAI's; the namespaces where there is none of these."""
+    """Return the roots of the trees of Kueue, Volcano and KAI; the namespaces if there are none of these."""
     found = quota_tree(snapshot)
     if len(snapshot.volcano_queues) or len(snapshot.kai_queues) or not found:
         found += _volcano(snapshot) + _kai(snapshot)
@@ -101,7 +101,7 @@ def _volcano(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
     deserved = _deserved(known, parents, summed, offers)
 
     def use_of(queue: VolcanoQueue, counted: Use, offer: _Offer) -> QuotaUse:
-        # Volcano's queues limit no DRA devices: each may have all.
+        # Volcano's queues do not limit DRA devices: each may use all.
         nominal = offer.total if offer.counted == CLAIMED else deserved[queue.name].get(offer.counted, 0)
         most = counted_amounts(queue.capability).get(offer.counted) or offer.total
         used = counted.used(offer.counted)
@@ -132,7 +132,7 @@ def _volcano(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
 def _deserved(
     known: Mapping[str, VolcanoQueue], parents: Mapping[str, str], summed: Mapping[str, Use], offers: Sequence[_Offer]
 ) -> dict[str, dict[str, int]]:
-    """What the manifests say, else the division by weight among those at the top (the plugin proportion)."""
+    """Deserved amounts from the manifests, else by weight among the top-level queues (the plugin proportion)."""
     counted = [offer for offer in offers if offer.counted != CLAIMED]
     whole = Resource.of({offer.resource: offer.total for offer in counted})
     books = {name: QueueBook(QueueInfo(queue)) for name, queue in known.items() if not parents[name]}
@@ -204,7 +204,7 @@ def _kai_use(resource: str, used: int, quota: int, limit: int) -> QuotaUse:
 
 
 def _kai_part(offer: _Offer, used: int, whole: QuotaUse) -> QuotaUse:
-    """One kind of devices: what of them the quota and the limit, which count all kinds together, could still give."""
+    """One kind of device: how many of them the quota and the limit, which count all kinds together, still allow."""
     others, slices = whole.used - used * offer.slices, offer.slices
     quota, limit = max(0, whole.nominal - others) // slices, max(0, whole.used + whole.available - others) // slices
     return _kai_use(offer.resource, used, quota, limit)
@@ -218,7 +218,7 @@ def _kai_words(queue: KaiQueue) -> str:
 
 
 def _namespaces(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
-    """Every namespace with pods that ask for accelerators, with its ResourceQuotas as quota, else all there are."""
+    """Namespaces with pods that request accelerators; their quota is the ResourceQuota, else the whole cluster."""
     units = added(*(row.units for row in gpu_rows(snapshot)))
     total, unit = sum(units.values()), common(units)
     noun = unit.noun if unit is not None else "device" if units else WHOLE_GPU.noun
@@ -242,7 +242,7 @@ def _namespaces(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
 
 
 def _rolled_up(own: Mapping[str, Use], parents: Mapping[str, str]) -> dict[str, Use]:
-    """What each queue and those below it have together."""
+    """Sum the use of each queue and its descendants."""
     summed = {name: Use() for name in parents}
     for name, use in own.items():
         for above in _way_up(name, parents):
@@ -259,7 +259,7 @@ def _way_up(name: str, parents: Mapping[str, str]) -> Iterable[str]:
 
 
 def _tree(parents: Mapping[str, str], make: Callable[[str, tuple[QuotaNode, ...]], QuotaNode]) -> tuple[QuotaNode, ...]:
-    """The roots, children made before their parents; queues that are their own ancestors are in no tree."""
+    """Return the roots, with children built before their parents; queues in a cycle are in no tree."""
     below: dict[str, list[str]] = {}
     for name, parent in sorted(parents.items()):
         below.setdefault(parent, []).append(name)

@@ -1,7 +1,7 @@
-"""What Volcano and KAI write about pods and pod groups that wait, read back: whose words, what kind, in plain words.
+"""Parser for the messages of Volcano and KAI about pending pods and pod groups: source, kind, headline, remedy.
 
 The texts are those of Volcano 1.8 to 1.15 (conditions of PodGroups, FailedScheduling of pods) and of KAI 0.13. A text
-that is not known gives None, never a guess.
+that is not recognized gives None, never a guess.
 """
 
 import re
@@ -14,7 +14,7 @@ VOLCANO, KAI = "Volcano", "KAI"
 
 
 class Kind(StrEnum):
-    """What holds a pod up; the first of several says why, for who is not let in needs no node."""
+    """What blocks a pod; of several the first wins, as a group that is not enqueued needs no node yet."""
 
     QUEUE_MISSING = "queue-missing"
     OVERUSED = "overused"
@@ -27,12 +27,12 @@ _RANK = {kind: rank for rank, kind in enumerate(Kind)}
 
 
 class Told(Struct, frozen=True, kw_only=True):
-    """A text that was understood."""
+    """A message that was recognized."""
 
     source: str
     kind: Kind
     headline: str
-    """One plain sentence."""
+    """One sentence."""
     remedy: str = ""
     """What would unblock it."""
 
@@ -54,106 +54,106 @@ _FORMS: tuple[_Form, ...] = (
         VOLCANO,
         Kind.OVERUSED,
         r"resource in cluster is overused(?:: (?:overused )?(?P<what>.*))?",
-        "Volcano has not let it in: what was let in already asks for all {what} (the plugin overcommit).",
-        "earlier jobs end, or the overcommit factor is raised",
+        "Not enqueued by Volcano: enqueued jobs already request all {what} (plugin overcommit).",
+        "other jobs end, or the overcommit-factor is raised",
     ),
     _form(
         VOLCANO,
         Kind.OVERUSED,
         r"queue resource quota insufficient(?:: (?:insufficient )?(?P<what>.*))?",
-        "Volcano has not let it in: with it its queue would have more {what} than it may.",
-        "jobs of its queue end, or the queue's capability is raised",
+        "Not enqueued by Volcano: its queue would exceed its capability for {what}.",
+        "jobs in its queue end, or the queue's capability is raised",
     ),
     _form(
         VOLCANO,
         Kind.OVERUSED,
         r"(?:Queue|queue) <?(?P<what>[^<>\s]+)>? is overused.*",
-        "Its queue {what} has what it deserves, so others come first.",
-        "jobs of its queue end, or its weight or deserved amount is raised",
+        "Its queue {what} is overused: it has its deserved share, so other queues come first.",
+        "jobs in its queue end, or the queue's weight or deserved amount is raised",
     ),
     _form(
         VOLCANO,
         Kind.OVERUSED,
         r"resource quota insufficient, (?P<what>.*)",
-        "Volcano has not let it in: the ResourceQuota of its namespace is used up ({what}).",
-        "pods of its namespace end, or the ResourceQuota is raised",
+        "Not enqueued by Volcano: the ResourceQuota of its namespace would be exceeded ({what}).",
+        "pods in its namespace end, or the ResourceQuota is raised",
     ),
     _form(
         VOLCANO,
         Kind.GANG,
         r"Not enough valid tasks for gang-scheduling, (?P<what>.*)",
-        "Its gang has too few pods to start: {what}.",
-        "as many pods as minAvailable asks for",
+        "Gang not scheduled, too few pods exist: {what}.",
+        "at least minAvailable pods exist",
     ),
     _form(
         VOLCANO,
         Kind.GANG,
         r"[Pp]od \S+ can possibly be assigned to (?P<what>[^\s,]+)(?:, once minAvailable is satisfied)?",
-        "One pod has a place on {what}, and waits for the others of its gang.",
-        "room for minAvailable of its pods at once",
+        "A pod fits on {what} and waits for the rest of its gang.",
+        "free capacity for minAvailable pods at once",
     ),
     _form(
         VOLCANO,
         Kind.VICTIMS,
         r"[Pp]od \S+ can possibly be assigned to (?P<what>[^\s,]+), "
         r"once resource is released(?: and minAvailable is satisfied)?",
-        "It has a place on {what} as soon as what runs there has left.",
-        "the evicted pods on {what} end",
+        "It fits on {what} once the evicted pods there have terminated.",
+        "the evicted pods on {what} terminate",
     ),
     _form(
         VOLCANO,
         Kind.GANG,
         r"(?:In hyperNode \S+: )?(?:(?P<part>\d+/\d+) tasks in gang unschedulable: )?"
         r"pod group is not ready, (?P<what>.*?)(?:;.*)?\.?",
-        "Its gang is not complete: {what}.",
-        "room for minAvailable of its pods at once",
+        "Gang not scheduled: {what}.",
+        "free capacity for minAvailable pods at once",
     ),
     _form(
         VOLCANO,
         Kind.NODES,
         r"pod group is ready, (?P<what>.*?)(?:;.*)?\.?",
-        "Its gang runs with fewer pods than it asks for: {what}.",
-        "room for the others",
+        "Partially scheduled gang: it has its minimum of pods, {what}.",
+        "free capacity for the remaining pods",
     ),
     _form(
         KAI,
         Kind.OVERUSED,
         r"(?:OverLimit: )(?P<what>.*)",
         "Its queue would exceed its limit: {what}",
-        "jobs of its queue end, or the queue's limit is raised",
+        "jobs in its queue end, or the queue's limit is raised",
     ),
     _form(
         KAI,
         Kind.OVERUSED,
         r"(?:NonPreemptibleOverQuota: )(?P<what>.*)",
-        "It cannot be preempted, so it has to fit into its queue's quota: {what}",
-        "it is made preemptible, or the quota is raised",
+        "Non-preemptible work must fit into its queue's quota: {what}",
+        "make it preemptible, or raise the queue's quota",
     ),
     _form(
         KAI,
         Kind.QUEUE_MISSING,
         r"(?:QueueDoesNotExist: )(?P<what>.*)",
         "Its queue does not exist: {what}",
-        "a queue of that name, or the label kai.scheduler/queue with another one",
+        "create the queue, or set label kai.scheduler/queue to another one",
     ),
     _form(
         KAI,
         Kind.NODES,
         r"(?:PodSchedulingErrors: )?(?:Resources were not found for pod (?P<pod>\S+) due to: )?"
         r"no nodes with enough resources were found: (?P<what>.*?)\.*",
-        "No node has room for its pods: {what}.",
-        "room on one node for each of its pods",
+        "No node fits its pods: {what}.",
+        "a node with enough free resources for each of its pods",
     ),
     _form(
         KAI,
         Kind.GANG,
         r"(?:PodSchedulingErrors: )?Resources were found for (?P<part>\d+) pods while (?P<what>\d+) are required"
         r" for gang scheduling\b.*",
-        "Its pods start together: {part} of {what} find a node.",
-        "room for all of them at once, or a smaller minMember",
+        "Gang not scheduled: {part} of {what} pods fit on nodes.",
+        "free capacity for all of them at once, or a smaller minMember",
     ),
-    _form(KAI, Kind.NODES, r"PodSchedulingErrors: (?P<what>.*)", "Its pods do not all find a node: {what}"),
-    _form(KAI, Kind.NODES, r"Unable to schedule podgroup", "KAI found no way to run its pods."),
+    _form(KAI, Kind.NODES, r"PodSchedulingErrors: (?P<what>.*)", "Not all of its pods fit on nodes: {what}"),
+    _form(KAI, Kind.NODES, r"Unable to schedule podgroup", "KAI could not schedule its pod group."),
 )
 
 
@@ -161,12 +161,12 @@ _SKIPPED = re.compile(r"Task \S+ with role spec \S+ has already predicated faile
 
 
 def skipped(text: str) -> bool:
-    """True for what Volcano writes on a pod that it did not try, since another one of its role found no node."""
+    """True for Volcano's message on a pod that it skipped because another pod of the same role did not fit."""
     return _SKIPPED.fullmatch(text) is not None
 
 
 def read_engine(text: str) -> Told | None:
-    """What a text says, if Volcano or KAI wrote it."""
+    """Parse a message of Volcano or KAI; None if it is neither's."""
     for form in _FORMS:
         match = form.pattern.fullmatch(text)
         if match is not None:
@@ -181,7 +181,7 @@ def read_engine(text: str) -> Told | None:
 
 
 def writer(text: str) -> str:
-    """Who wrote what a pod's condition says: Volcano and kube-scheduler differ in a word."""
+    """Return the scheduler that wrote a pod's condition: Volcano and kube-scheduler differ in one word."""
     told = read_engine(text)
     if told is not None:
         return told.source
@@ -189,6 +189,6 @@ def writer(text: str) -> str:
 
 
 def dominant_told(texts: Iterable[str]) -> tuple[str, Told] | None:
-    """The text that says why, out of those of a group and its pods; None if none is understood."""
+    """Return the dominant message of a group and its pods; None if none is recognized."""
     found = [(text, told) for text in texts if text and (told := read_engine(text)) is not None]
     return min(found, key=lambda pair: _RANK[pair[1].kind], default=None)

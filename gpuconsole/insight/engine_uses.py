@@ -1,4 +1,4 @@
-"""What the queues of Volcano and KAI use, wait for and are promised, counted pod by pod.
+"""Used, pending and enqueued accelerators of the queues of Volcano and KAI, counted pod by pod.
 
 Amounts are by counted resource: ``""`` for GPUs (and replicas of them), the resource of MIG instances, CLAIMED for DRA
 devices.
@@ -25,30 +25,30 @@ Amounts = Mapping[str, float]
 
 
 class Use(Struct):
-    """What one queue has. Filled while it is counted."""
+    """The accelerators of one queue. Mutable: filled while pods are counted."""
 
     held: Counter[str] = field(default_factory=Counter)
-    """GPUs that are shared count in parts."""
+    """Accelerators of pods with a node; shared GPUs count as fractions."""
     wanted: Counter[str] = field(default_factory=Counter)
-    """What pods without a node request."""
+    """Requests of pods without a node."""
     held_back: Counter[str] = field(default_factory=Counter)
-    """What jobs request whose pods are missing: Volcano has not let their PodGroups in, or a ResourceQuota refuses."""
+    """Requests of jobs without pods: Volcano has not enqueued their PodGroups, or a ResourceQuota refuses them."""
     promised: Counter[str] = field(default_factory=Counter)
-    """What Volcano has let in and has no nodes yet: nobody else is let in on that."""
+    """Requests that Volcano has enqueued and that have no nodes yet: they count as used when it enqueues others."""
     placed: set[str] = field(default_factory=set)
-    """Owners of pods that have their nodes."""
+    """Owners of scheduled pods."""
     starting: set[str] = field(default_factory=set)
-    """Those of them some of whose pods do not run yet."""
+    """Owners of scheduled pods that are not running yet."""
     waiting: set[str] = field(default_factory=set)
-    """Owners some of whose pods have no node, or are not made yet."""
+    """Owners of pods that have no node or do not exist yet."""
 
     def used(self, resource: str = "") -> int:
-        """Devices; a GPU of which it has a part only counts with its other parts, rounded up."""
+        """Used devices; fractions of shared GPUs are added up, then rounded up."""
         return _whole(self.held[resource])
 
     @property
     def pending(self) -> Amounts:
-        """What is requested and not held, pods that are not made yet included."""
+        """Requests that are not scheduled, including those of pods that do not exist yet."""
         found: Counter[str] = Counter()
         for amounts in (self.wanted, self.held_back):
             found.update(amounts)
@@ -56,7 +56,7 @@ class Use(Struct):
 
     @property
     def resources(self) -> set[str]:
-        """What it holds or waits for some of."""
+        """Resources that it uses or requests."""
         return {name for amounts in (self.held, self.pending) for name, amount in amounts.items() if amount}
 
     def add(self, other: "Use") -> None:
@@ -87,7 +87,7 @@ def _amounts(one: Holding) -> Amounts:
 
 
 def uses(snapshot: Snapshot, by_namespace: bool = False) -> dict[str, Use]:
-    """What each queue uses and waits for by counted resource, or each namespace in units of any kind together."""
+    """Used and pending amounts of each queue by counted resource, or of each namespace over all kinds of devices."""
     found: dict[str, Use] = {}
     for node, held in holdings(snapshot).items():
         for one in held:
@@ -116,7 +116,7 @@ def _name(snapshot: Snapshot, one: Holding, by_namespace: bool) -> str:
 
 
 def volcano_uses(snapshot: Snapshot) -> dict[str, Use]:
-    """The same for Volcano, with what waits to be let in, and what was let in and has no nodes yet."""
+    """The same for Volcano, with requests that are not enqueued, and enqueued requests without nodes."""
     found = uses(snapshot)
     _hold_back(snapshot, found)
     _promise(snapshot, found)
@@ -124,7 +124,7 @@ def volcano_uses(snapshot: Snapshot) -> dict[str, Use]:
 
 
 def _hold_back(snapshot: Snapshot, own: dict[str, Use]) -> None:
-    """Count in what waits to be let in (enqueued): it asks for nothing yet, so that no queue deserves more for it."""
+    """Count requests that are not enqueued: they do not raise what a queue deserves."""
     outside = {group.key: group for group in snapshot.pod_groups.all() if group.phase in ("", "Pending")}
     if outside:
         for held in holdings(snapshot).values():
@@ -151,7 +151,7 @@ def _promise(snapshot: Snapshot, own: dict[str, Use]) -> None:
 
 
 def let_in(snapshot: Snapshot) -> Iterator[tuple[PodGroup, Mapping[str, int], Mapping[str, int]]]:
-    """The PodGroups that were let in, what their pods hold, and what their minResources name beyond that."""
+    """Yield enqueued PodGroups, what their pods use, and what their minResources reserve beyond that."""
     groups = {group.key: group for group in snapshot.pod_groups.all() if group.phase in ("Inqueue", "Running")}
     held: dict[str, Counter[str]] = {}
     for node, pods in holdings(snapshot).items() if groups else ():

@@ -1,4 +1,4 @@
-"""The engines in force: who admits, who places, who provides nodes, and how GPUs are shared, each in a word or two."""
+"""The engines of a cluster: admission, scheduling, node autoscaling and GPU sharing, each in a word or two."""
 
 from typing import assert_never
 
@@ -19,7 +19,7 @@ KUEUE = "Kueue 0.19"
 
 
 class Engine(Struct, frozen=True):
-    """What decides one thing, in full and in short; two empty texts where nothing does."""
+    """The name of an engine, in full and abbreviated; both empty where there is none."""
 
     name: str = ""
     short: str = ""
@@ -38,12 +38,12 @@ class Engines(Struct, frozen=True, kw_only=True):
 
     @property
     def parts(self) -> tuple[Engine, ...]:
-        """Those that there are, in the order in which a job meets them."""
+        """The engines that exist, in the order in which they handle a job."""
         return tuple(part for part in (self.admission, self.placement, self.capacity, self.sharing) if part.name)
 
 
 def engines(policy: SimPolicy) -> Engines:
-    """What a simulation's policy chooses; how GPUs are shared is read from the nodes, see `sharing`."""
+    """Return the engines of a simulation's policy; GPU sharing is read from the nodes, see `sharing`."""
     return Engines(
         admission=NONE if policy.kueue is None else Engine(KUEUE, "Kueue"),
         placement=_beside(_placement(policy.placement), policy.beside),
@@ -85,7 +85,7 @@ def _capacity(capacity: Capacity) -> Engine:
 
 @once("nodes", "resource_slices")
 def sharing(snapshot: Snapshot) -> Engine:
-    """How the nodes' GPUs are shared; nothing where all are given away whole, by the device plugin."""
+    """Return how the nodes' GPUs are shared; none where the device plugin only allocates whole GPUs."""
     found: dict[Engine, None] = {}
     for node in snapshot.nodes.all():
         kind = node.labels.get(STRATEGY, "")

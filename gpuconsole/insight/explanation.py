@@ -1,4 +1,4 @@
-"""One answer to why something waits, as data."""
+"""The explanation of why a workload, job or pod is pending, as data."""
 
 from msgspec import Struct
 
@@ -19,24 +19,24 @@ class Explanation(Struct, frozen=True, kw_only=True):
     subject: str
     code: Code
     headline: str
-    """One plain sentence."""
+    """One sentence."""
     text: str = ""
-    """The scheduler's own words, verbatim; empty if it wrote none."""
+    """The scheduler's message, verbatim; empty if it wrote none."""
     source: str = ""
-    """Who wrote `text`: Kueue or a scheduler; empty if the answer was read from the objects themselves."""
+    """The component that wrote `text`: Kueue or a scheduler; empty if the answer comes from the objects themselves."""
     queue: str = ""
     """ClusterQueue."""
     since: Time | None = None
-    """Since when the reason is what it is: the age of the evidence."""
+    """Start of the condition that gives the reason."""
     position: Position | None = None
     parked: bool = False
     lines: tuple[str, ...] = ()
     """The arithmetic, a line for each flavor or node reason."""
     holders: tuple[Holder, ...] = ()
-    """Who holds what it wants, the largest first."""
+    """Workloads that hold the quota it needs, the largest first."""
     remedies: tuple[Remedy, ...] = ()
 
 
 def fine(key: str, headline: str) -> Explanation:
-    """What does not wait."""
+    """Return an explanation for work that is not pending."""
     return Explanation(subject=key, code=Code.NOT_WAITING, headline=headline)

@@ -1,4 +1,4 @@
-"""The queue picker: how much each LocalQueue could still take, flavor by flavor."""
+"""Available quota of each LocalQueue, flavor by flavor, for the queue picker."""
 
 from msgspec import Struct
 
@@ -12,29 +12,29 @@ from gpuconsole.model.snapshot import Snapshot
 
 
 class FlavorHeadroom(Struct, frozen=True):
-    """One kind of accelerator in one flavor, as a new workload would see it."""
+    """Available quota of one kind of accelerator in one flavor, for a new workload."""
 
     flavor: str
     available: int
-    """Could be admitted now, by own quota and borrowing, without evicting anybody."""
+    """Could be admitted now, by nominal quota and borrowing, without preemption."""
     own_left: int
-    """Of these, inside the queue's own quota: nobody may reclaim them."""
+    """Of these, within nominal quota: not reclaimable by other queues."""
     potential: int
-    """The most that the queue could ever have: a larger request never fits."""
+    """Maximum capacity of the queue: a larger request never fits."""
     resource: str = GPU
 
 
 class Headroom(Struct, frozen=True, kw_only=True):
-    """One LocalQueue to choose."""
+    """A LocalQueue in the queue picker."""
 
     namespace: str
     name: str
     cluster_queue: str
     flavors: tuple[FlavorHeadroom, ...]
     pending: int
-    """How many wait in its ClusterQueue."""
+    """Pending workloads in its ClusterQueue."""
     problem: str
-    """Why it admits nothing; empty if it does."""
+    """Why it admits no workload; empty if it does."""
 
     @property
     def key(self) -> str:
@@ -45,12 +45,12 @@ class Headroom(Struct, frozen=True, kw_only=True):
         return tuple(flavor for flavor in self.flavors if device.counts(flavor.resource))
 
     def best(self, device: DeviceChoice) -> int:
-        """Devices that the roomiest flavor could give now."""
+        """Devices available now in the flavor with most."""
         return max((flavor.available for flavor in self.of(device)), default=0)
 
 
 def headroom(snapshot: Snapshot) -> tuple[Headroom, ...]:
-    """All LocalQueues by name, with what they could still take."""
+    """Return all LocalQueues by name, with their available quota."""
     found = []
     for queue in queues_below(quota_tree(snapshot)):
         if queue.kind is NodeKind.LOCAL_QUEUE:
@@ -92,5 +92,5 @@ def _problem(snapshot: Snapshot, door: QuotaNode, queue: QuotaNode | None, names
     selector = snapshot.cluster_queues[queue.name].namespace_selector if queue is not None else None
     known = snapshot.namespaces.get(namespace)
     if selector is not None and known is not None and not selector.matches(known.labels) and queue is not None:
-        return f"{queue.name} does not accept namespace {namespace}"
+        return f"the namespaceSelector of {queue.name} does not match namespace {namespace}"
     return ""

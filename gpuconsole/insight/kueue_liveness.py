@@ -14,18 +14,18 @@ from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Workload
 
 PATIENCE = 30.0
-"""Seconds that an admissible workload may stay pending, or a job without a Workload, while nothing tells of Kueue."""
+"""Seconds that an admissible workload may stay pending, or a job without a Workload, without any sign of Kueue."""
 UNWATCHED = 60.0
-"""Seconds between two looks after which nobody knows what happened in between: the console was stopped."""
+"""Seconds between two observations after which the state in between is unknown: the console was suspended."""
 
 
 class KueueProblem(Struct, frozen=True):
-    """A sign that Kueue does not work."""
+    """A symptom of Kueue not working."""
 
     mark: str
-    """In a few words, for the header."""
+    """Short text for the header."""
     text: str
-    """In a sentence."""
+    """The whole sentence."""
 
 
 class KueueWatch:
@@ -41,10 +41,10 @@ class KueueWatch:
         """Admissible workload → since when it is pending."""
         self._jobs = UnqueuedJobs()
         self._observed: float | None = None
-        """When it was looked at last; None while nobody can know what is admissible."""
+        """Time of the last observation; None while it is unknown which workloads are admissible."""
 
     def observe(self, snapshot: Snapshot, admissible: Collection[str] | None, now: float) -> None:
-        """Take in the workloads that the engine would admit now; None if they are unknown."""
+        """Observe a Snapshot and the workloads that the engine would admit now; None if they are unknown."""
         if self._observed is not None and now - self._observed > UNWATCHED:
             self._forget()
         if admissible is None:
@@ -63,7 +63,7 @@ class KueueWatch:
 
     @property
     def problem(self) -> KueueProblem | None:
-        """What was wrong at the last look, if anything was."""
+        """The problem as of the last observation; None if there was none."""
         at = self._observed
         if at is None or at - self._changed < PATIENCE:
             return None
@@ -73,8 +73,8 @@ class KueueWatch:
         span = format_span(int(at - max(min(stuck), self._changed)) * SECOND)
         them = counted(len(stuck), "admissible workload")
         return KueueProblem(
-            f"Kueue admits nothing for {span}",
-            f"Kueue does not admit: {them} pending for {span}, and no Workload's status changed; is its controller up?",
+            f"Kueue: no admissions for {span}",
+            f"{them} pending for {span}, and no Workload status changed: check that Kueue's controller is running.",
         )
 
     def _no_workloads(self, at: float) -> KueueProblem | None:
@@ -85,8 +85,8 @@ class KueueWatch:
             return None
         span = format_span(int(at - max(min(waiting), quiet_since)) * SECOND)
         return KueueProblem(
-            f"Kueue creates no Workloads for {span}",
-            f"Kueue has not created a Workload for {counted(len(waiting), 'job')} for {span}; is its controller up?",
+            f"Kueue: no Workloads created for {span}",
+            f"{counted(len(waiting), 'job')} without a Workload for {span}: check that Kueue's controller is running.",
         )
 
     def _status_changed(self, snapshot: Snapshot) -> bool:
@@ -98,7 +98,7 @@ class KueueWatch:
 
 
 class UnqueuedJobs:
-    """Jobs that Kueue should have made a Workload for, and has not. Stateful; times are seconds of any one clock."""
+    """Jobs that should have a Workload and have none. Stateful; times are seconds of any one clock."""
 
     def __init__(self) -> None:
         self._seen = EMPTY
@@ -114,7 +114,7 @@ class UnqueuedJobs:
         """Key of a job → since when it is known to have no Workload."""
 
     def observe(self, snapshot: Snapshot, now: float) -> None:
-        """Take in a new look."""
+        """Observe a Snapshot."""
         gone, come = changes(self._seen.workloads.rows, snapshot.workloads.rows)
         for workload in gone:
             _drop(self._made, _maker(workload))
@@ -133,7 +133,7 @@ class UnqueuedJobs:
         self.since = {key: self.since.get(key, now) for key in waiting}
 
     def _lacks_workload(self, job: Job, snapshot: Snapshot) -> bool:
-        """True for a job that nothing but Kueue itself keeps from a Workload."""
+        """True for a job that has no Workload for no other reason than Kueue itself."""
         return (
             not self._made[job.uid or job.key]
             and not self._made[job.key]
@@ -144,7 +144,7 @@ class UnqueuedJobs:
 
 
 def _is_for_kueue(job: Job) -> bool:
-    """True for a job of its own that waits for Kueue; who brings a Workload along needs none."""
+    """True for a top-level job that waits for Kueue; a job with a prebuilt Workload needs none."""
     brought = PREBUILT in job.labels or PREBUILT in job.annotations
     return bool(job.queue) and job.suspended and not job.ended and not job.owner and not brought
 
@@ -168,7 +168,7 @@ def _is_pending(workload: Workload | None) -> bool:
 
 
 def _status(workload: Workload | None) -> tuple[object, ...]:
-    """What Kueue writes into a Workload; a missing one has the status of a new one."""
+    """Return what Kueue writes into a Workload's status; that of a new one for a missing one."""
     if workload is None:
         return _UNTOUCHED
     return (

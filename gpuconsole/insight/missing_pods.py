@@ -1,4 +1,4 @@
-"""Pods that a workload or a job should have and that a ResourceQuota of their namespace keeps from being created."""
+"""Pods that are missing because a ResourceQuota of their namespace prevents them from being created."""
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -24,12 +24,12 @@ class RefusedPods(Struct, frozen=True):
 
     templates: tuple[PodTemplate, ...]
     there: int
-    """How many pods it has that are not done."""
+    """Number of existing pods that have not ended."""
     refusal: QuotaRefusal
 
     @property
     def text(self) -> str:
-        """The same in words, without a full stop."""
+        """One sentence, without a full stop."""
         count, quota = len(self.templates), self.refusal.quota
         what = f"ResourceQuota {quota.name} of namespace {quota.namespace}"
         why = (
@@ -79,7 +79,7 @@ def all_refused_pods(snapshot: Snapshot) -> Mapping[str, RefusedPods]:
 
 
 def _owners(snapshot: Snapshot, namespaces: Container[str]) -> Iterator[Workload | Job]:
-    """Who makes pods in these namespaces and may lack some."""
+    """Yield the workloads and jobs in these namespaces whose pods may be missing."""
     queued = set[str]()
     for workload in snapshot.workloads.all():
         queued.add(workload.owner)
@@ -93,7 +93,7 @@ def _owners(snapshot: Snapshot, namespaces: Container[str]) -> Iterator[Workload
 
 
 def _line(snapshot: Snapshot, job: Job) -> Iterator[str]:
-    """A job and those that it is a part of."""
+    """A job and its owners."""
     known = set[str]()
     above: Job | None = job
     while above is not None and above.key not in known:
@@ -109,7 +109,7 @@ def quotas_of(snapshot: Snapshot, namespace: str) -> list[ResourceQuota]:
 
 
 def _missing(snapshot: Snapshot, owner: Workload | Job, pods: Sequence[Pod]) -> list[tuple[str, PodTemplate]]:
-    """Names and templates of the pods that should be there and are not, in the order in which they are created."""
+    """Names and templates of missing pods, in the order in which they are created."""
     job = snapshot.jobs.get(owner.owner) if isinstance(owner, Workload) else owner
     parts = _parts(owner)
     if job is None:
@@ -131,7 +131,7 @@ def _missing(snapshot: Snapshot, owner: Workload | Job, pods: Sequence[Pod]) -> 
 
 
 def _parts(owner: Workload | Job) -> list[PodSet]:
-    """The pod sets in the sizes in which they are admitted, or are wanted."""
+    """The pod sets with their admitted counts, or requested counts if not admitted."""
     if isinstance(owner, Job) or owner.admission is None:
         return list(owner.pod_sets)
     sizes = {assigned.name: assigned.count for assigned in owner.admission.pod_sets}

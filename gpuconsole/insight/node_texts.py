@@ -1,4 +1,4 @@
-"""What kube-scheduler (1.18 and later) and Volcano write about nodes, read back: how many each reason rules out."""
+"""Parser for the messages of kube-scheduler (1.18 and later) and Volcano about nodes: nodes excluded by each reason."""
 
 import re
 
@@ -6,7 +6,7 @@ from gpuconsole.insight.codes import Code
 from gpuconsole.insight.reasons import Reason
 
 _HEAD = re.compile(r"(?P<fit>\d+)/(?P<all>\d+) nodes are (?:un)?available")
-"""Volcano says how many of all nodes are left, and calls them unavailable."""
+"""Volcano counts the nodes that are left, and calls them unavailable."""
 _NODE_REASONS = tuple(
     re.compile(rf"(?P<count>\d+) {pattern}")
     for pattern in (
@@ -31,9 +31,9 @@ _NODE_REASONS = tuple(
 
 
 def read_nodes(text: str) -> tuple[Reason, ...]:
-    """Read kube-scheduler's FailedScheduling text; `count` is how many nodes each reason rules out, most first.
+    """Parse a FailedScheduling message; `count` is the number of nodes that each reason excludes, most first.
 
-    Nodes that the pod does not select come last: they are no matter to it, however many there are.
+    Nodes that the pod does not select come last: more capacity there would not help.
     """
     head = _HEAD.search(text)
     if head is None:

@@ -1,4 +1,4 @@
-"""Why does it wait: the scheduler's own text beside a plain sentence, the arithmetic, and what would help."""
+"""Explanation of why a workload, job or pod is pending: headline, scheduler's message, arithmetic and remedies."""
 
 from collections.abc import Sequence
 
@@ -38,13 +38,13 @@ _JUDGED = (
     *(Code.EXCEEDS_MAX, Code.QUOTA, Code.FLAVOR_MISMATCH, Code.TOPOLOGY, Code.NAMESPACE),
     *(Code.WAITING_FOR_VICTIMS, Code.CONTENTION),
 )
-"""What only a look at the queue can tell."""
+"""Reasons that only an admission attempt shows."""
 _UNTOLD = (Code.QUEUED, Code.PARKED)
-"""Kueue wrote no reason."""
+"""Kueue's message gives no reason."""
 
 
 class Verdict(Struct, frozen=True):
-    """What the engine makes of a workload on the cluster as it is now: a code, and the text that Kueue would write."""
+    """The engine's decision about a workload on the current cluster: a code, and the message that Kueue would write."""
 
     code: Code
     text: str = ""
@@ -53,8 +53,8 @@ class Verdict(Struct, frozen=True):
 def explain(snapshot: Snapshot, key: str, verdict: Verdict | None = None) -> Explanation:
     """Explain a workload (`ns/name`), a job (`Kind/ns/name`) or a pod (`ns/name`).
 
-    What the objects show now comes before what a scheduler wrote earlier: a queue that was stopped since outranks a
-    text about quota; a `verdict` takes the place of what Kueue wrote. An unknown key gives `other`.
+    The current state of the objects outranks older messages of a scheduler: a queue that was stopped since outranks a
+    message about quota. A `verdict` replaces Kueue's message. An unknown key gives `other`.
     """
     workload = workload_of(snapshot, key)
     if workload is not None:
@@ -69,18 +69,18 @@ def explain(snapshot: Snapshot, key: str, verdict: Verdict | None = None) -> Exp
         return refused
     if pods:
         found = explain_pods(snapshot, key, pods) or explain_failing(key, pods)
-        return found or fine(key, "It runs: every pod has its node.")
+        return found or fine(key, "Running: all pods are scheduled.")
     if job is not None:
         return _unqueued(snapshot, job) or explain_podless(snapshot, job)
-    return Explanation(subject=key, code=Code.OTHER, headline=f"{key} is not known: it may be gone by now.")
+    return Explanation(subject=key, code=Code.OTHER, headline=f"{key} not found: it may have been deleted.")
 
 
 def _unqueued(snapshot: Snapshot, job: Job) -> Explanation | None:
-    """Of a job whose Workload may not be seen, that it is not known why it waits."""
+    """Return code `unseen` for a queued job whose Workload is not visible."""
     lacking = snapshot.seen.lacking(Workload, within=job.namespace)
     if job.ended or not job.queue or not lacking:
         return None
-    return Explanation(subject=job.key, code=Code.UNSEEN, headline=f"Why it waits is {not_known(lacking)}.")
+    return Explanation(subject=job.key, code=Code.UNSEEN, headline=f"Pending; the reason is {not_known(lacking)}.")
 
 
 def workload_of(snapshot: Snapshot, key: str) -> Workload | None:
@@ -104,7 +104,7 @@ def _explain_finished(workload: Workload) -> Explanation:
     return Explanation(
         subject=workload.key,
         code=Code.NOT_WAITING,
-        headline="It is finished.",
+        headline="Finished.",
         text=said.message if said is not None else "",
         source=KUEUE if said is not None and said.message else "",
         since=said.since if said is not None else None,
@@ -115,7 +115,7 @@ def _explain_reserved(snapshot: Snapshot, workload: Workload) -> Explanation:
     queue = workload.cluster_queue
     evicted = workload.condition("Evicted")
     if evicted is not None and evicted.status:
-        headline = "It was evicted and holds its quota until its pods are gone."
+        headline = "Evicted; its quota is released when its pods terminate."
         return Explanation(
             subject=workload.key,
             code=Code.NOT_WAITING,
@@ -129,11 +129,12 @@ def _explain_reserved(snapshot: Snapshot, workload: Workload) -> Explanation:
         open_checks = [check for check in workload.checks if check.state != "Ready"]
         why = conditions.unadmitted(workload)
         late = why is not None and why.reason == conditions.TOPOLOGY_PENDING
-        names = "a place in its topology" if late else ", ".join(check.name for check in open_checks) or "its checks"
+        checks = ", ".join(check.name for check in open_checks) or "its admission checks"
+        names = "its topology assignment" if late else checks
         return Explanation(
             subject=workload.key,
             code=Code.CHECKS,
-            headline=f"It has its quota in {queue} and waits for {names}.",
+            headline=f"Quota reserved in {queue}; waiting for {names}.",
             text="; ".join(check.message for check in open_checks if check.message),
             source=KUEUE,
             queue=queue,
@@ -143,7 +144,7 @@ def _explain_reserved(snapshot: Snapshot, workload: Workload) -> Explanation:
 
 
 def explain_admitted(snapshot: Snapshot, workload: Workload) -> Explanation:
-    """Why the pods of an admitted workload do not all run, or that they do."""
+    """Explain why not all pods of an admitted workload run, or that they do."""
     queue = workload.cluster_queue
     pods = list(whereabouts(snapshot).of(workload.key).values())
     runs = pods_run(snapshot, workload)
@@ -159,21 +160,21 @@ def explain_admitted(snapshot: Snapshot, workload: Workload) -> Explanation:
     where = f" in cluster {workload.cluster}" if workload.cluster else ""
     if runs or (runs is None and workload.is_true(PODS_READY)):
         unseen = snapshot.seen.lacking(Pod, within=workload.namespace) if not (pods or where) else ()
-        by = f" (Kueue's PodsReady; its pods are {not_known(unseen)})" if unseen else ""
-        return fine(workload.key, f"It runs{where}, admitted by {queue}{by}.")
+        by = f" (by condition PodsReady; its pods are {not_known(unseen)})" if unseen else ""
+        return fine(workload.key, f"Running{where}, admitted by {queue}{by}.")
     code, why = _not_running(snapshot, workload, pods)
     admitted = workload.condition("Admitted")
     return Explanation(
         subject=workload.key,
         code=code,
-        headline=f"It is admitted by {queue}{where}{why}",
+        headline=f"Admitted by {queue}{where}{why}",
         queue=queue,
         since=admitted.since if admitted is not None and code is not Code.NOT_WAITING else None,
     )
 
 
 def _refused(snapshot: Snapshot, workload: Workload) -> Explanation | None:
-    """That ResourceQuotas keep its pods from being created; those that have ended are not missing."""
+    """Explain that ResourceQuotas prevent its pods from being created; pods that have ended are not missing."""
     if not any(quota.namespace == workload.namespace for quota in snapshot.resource_quotas.all()):
         return None
     pods = [pod for pod in snapshot.pods.all() if pod.workload == workload.key]
@@ -181,24 +182,24 @@ def _refused(snapshot: Snapshot, workload: Workload) -> Explanation | None:
 
 
 def _not_running(snapshot: Snapshot, workload: Workload, pods: Sequence[Pod]) -> tuple[Code, str]:
-    """Why a workload is not running although all its visible pods are scheduled: a code, and the end of a sentence."""
+    """Return why a workload whose visible pods are all scheduled is not running: a code and the end of a sentence."""
     count = pods_of_gang(workload)
     late = sum(pod.phase is not PodPhase.RUNNING and not pod.deleted for pod in pods)
     if late:
         return Code.STARTING, f"; {late} of {max(count, len(pods))} pods are starting."
     unseen = snapshot.seen.lacking(Pod, within=workload.namespace)
     if unseen and not workload.cluster:
-        return Code.NOT_WAITING, f"; whether its pods run is {not_known(unseen)}."
+        return Code.NOT_WAITING, f"; the state of its pods is {not_known(unseen)}."
     if workload.cluster:
-        return Code.NOT_WAITING, "; whether its pods run there is not known."
+        return Code.NOT_WAITING, "; the state of its pods there is unknown."
     there = whereabouts(snapshot).succeeded.get(workload.key, 0) + sum(not pod.deleted for pod in pods)
     if not there and workload.owner and workload.owner not in snapshot.jobs:
-        return Code.NOT_WAITING, "; whether its pods run is not known: no pod is known to be its own."
-    return Code.NO_PODS, f"; {there} of its {count} pods exist." if there else ", and has no pods."
+        return Code.NOT_WAITING, "; the state of its pods is unknown: none is known to belong to it."
+    return Code.NO_PODS, f"; {there} of its {count} pods exist." if there else "; it has no pods."
 
 
 def _part_placed(workload: Workload, gated: Explanation) -> Explanation | None:
-    """That Kueue chose places for some of its pods only (kueue#15277), so that the gate of the others never opens."""
+    """Explain that Kueue's topology assignment covers only some pods, so that the others stay gated (kueue#15277)."""
     parts = {part.name: part for part in workload.pod_sets}
     for assignment in workload.admission.pod_sets if workload.admission is not None else ():
         placed = sum(domain.count for domain in assignment.topology)
@@ -206,13 +207,13 @@ def _part_placed(workload: Workload, gated: Explanation) -> Explanation | None:
             continue
         part, count = parts.get(assignment.name), assignment.count
         odd = undivided(part, count) if part is not None else None
-        why = f": its slices of {odd.size} do not divide {count}" if odd is not None else ""
-        headline = f"Kueue gave places to {placed} of {count} pods of {assignment.name}{why}. The others never start."
+        why = f": {count} is not a multiple of its slice size {odd.size}" if odd is not None else ""
+        assigned = f"Kueue assigned topology domains to {placed} of {count} pods of {assignment.name}{why}"
         return replace(
             gated,
             code=Code.TOPOLOGY,
-            headline=headline,
-            lines=(f"{odd.helps}, each of which gets a place",) if odd is not None else (),
+            headline=f"{assigned}. The others stay gated.",
+            lines=(f"{odd.helps}, each of which is assigned a topology domain",) if odd is not None else (),
             remedies=(Remedy(True, odd.helps),) if odd is not None else (),
         )
     return None
@@ -230,10 +231,10 @@ def _explain_waiting(snapshot: Snapshot, workload: Workload, verdict: Verdict | 
     if code is None:
         code = verdict.code if verdict is not None else _code(workload, reasons, queue)
         code = Code.UNSEEN if lacking and code in _UNTOLD else code
-    # Numbers of what is seen say nothing where others hold quota unseen.
+    # Usage is wrong where workloads that hold quota are not visible.
     compared = queue if not lacking else None
     gaps = shortages(snapshot, workload, compared, reasons) if compared is not None and code is Code.QUOTA else ()
-    unseen = Advice(f"Why it waits is {not_known(lacking)}.")
+    unseen = Advice(f"Pending; the reason is {not_known(lacking)}.")
     advice = unseen if code is Code.UNSEEN else advise(snapshot, workload, queue, code, reasons, gaps)
     base = Explanation(
         subject=workload.key,
@@ -270,7 +271,7 @@ def _holds(workload: Workload, gap: Shortage) -> bool:
 
 
 def _obstacle(snapshot: Snapshot, workload: Workload) -> Code | None:
-    """What the objects show now: it cannot even be tried. A queue that may only not be seen is no obstacle."""
+    """Return the code of what prevents an admission attempt. A queue that may just not be visible does not."""
     if not workload.active:
         return Code.DEACTIVATED
     door = snapshot.local_queues.get(workload.local_queue)
@@ -291,7 +292,7 @@ def _obstacle(snapshot: Snapshot, workload: Workload) -> Code | None:
 
 
 def _kueues_word(lacking: Sequence[str]) -> str:
-    return f"That is Kueue's word, and nothing was compared or tried: {'; '.join(lacking)}."
+    return f"From Kueue's message only; not verified: {'; '.join(lacking)}."
 
 
 def _code(workload: Workload, reasons: Sequence[Reason], queue: ClusterQueue | None) -> Code:
@@ -301,5 +302,5 @@ def _code(workload: Workload, reasons: Sequence[Reason], queue: ClusterQueue | N
 
 
 def resource_groups(queue: ClusterQueue) -> dict[str, str]:
-    """Flavor → a name for its resource group."""
+    """Map each flavor to a name for its resource group."""
     return {flavor.name: str(number) for number, group in enumerate(queue.resource_groups) for flavor in group.flavors}

@@ -1,4 +1,4 @@
-"""Why pods have no node: their gang, the scheduler's words about nodes, or that nobody let them in."""
+"""Explanation of why pods are not scheduled: their gang, the nodes, or a queue that does not admit them."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.queue_names import VOLCANO_DEFAULT, group_key
 
 MOST_TEXTS = 4
-"""So many different texts of its pods are shown beside the one that says why."""
+"""Number of further messages of pods that are shown beside the dominant one."""
 
 
 _CODES = {
@@ -30,18 +30,18 @@ _CODES = {
     Kind.VICTIMS: Code.WAITING_FOR_VICTIMS,
     Kind.GANG: Code.GANG,
 }
-"""What Volcano and KAI say of queues and victims means what Kueue means by it."""
+"""Messages of Volcano and KAI about queues and victims mean the same as Kueue's."""
 
 
 def _code(told: Told, gang: Gang | None) -> Code:
-    """What was said, in a code; a gang that is short of pods waits for more than the victims on one node."""
+    """Return the code of a message; an incomplete gang waits for more than the victims on one node."""
     if gang is not None and told.kind not in (Kind.QUEUE_MISSING, Kind.OVERUSED):
         return Code.GANG
     return _CODES.get(told.kind, Code.NODES)
 
 
 def explain_pods(snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str = "") -> Explanation | None:
-    """Why pods have no node; None if all have one."""
+    """Explain why pods are not scheduled; None if all are."""
     waiting = [pod for pod in pods if not pod.node and not pod.done]
     if not waiting:
         return None
@@ -52,18 +52,15 @@ def explain_pods(snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str =
     if told is not None:
         return _told(key, told, gang, waiting, queue)
     if gang is not None:
-        holds = (
-            f"; those hold {counted(gang.held_gpus, gang.unit)} and do no work"
-            if gang.held_gpus
-            else "; none holds anything"
-        )
-        headline = f"Its pods start together: {gang.placed} of {gang.needed} have a node{holds}."
-        remedy = Remedy(True, f"{gang.missing_gpus} more {gang.unit}s become free at once")
+        holds = f"; they hold {counted(gang.held_gpus, gang.unit)} without running" if gang.held_gpus else ""
+        state = "Partially scheduled gang" if gang.placed else "Gang not scheduled"
+        headline = f"{state}: {gang.placed} of {gang.needed} pods placed{holds}."
+        remedy = Remedy(True, f"{counted(gang.missing_gpus, f'more {gang.unit}')} free at the same time")
     elif first.gates:
-        headline, remedy = f"Its pods are held by a scheduling gate: {', '.join(first.gates)}.", None
+        headline, remedy = f"Its pods have scheduling gates: {', '.join(first.gates)}.", None
     else:
         worst = f": {reasons[0].text}" if reasons and reasons[0].count else ""
-        headline = f"{len(waiting)} of {len(pods)} pods have no node{worst}."
+        headline = f"{len(waiting)} of {len(pods)} pods unschedulable{worst}."
         remedy = _node_remedy(reasons)
     return Explanation(
         subject=key,
@@ -79,7 +76,7 @@ def explain_pods(snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str =
 
 
 def _decisive_first(snapshot: Snapshot, reasons: Sequence[Reason]) -> tuple[Reason, ...]:
-    """The reasons, first a resource that is short on every node that has it: what rules out the others is no matter."""
+    """Sort the reasons: first a resource that is insufficient on every node that has it, as other nodes cannot help."""
 
     def decides(reason: Reason) -> bool:
         having = sum(1 for node in snapshot.nodes.all() if node.allocatable.get(reason.resource))
@@ -96,7 +93,7 @@ _BROKEN = (
 
 
 def explain_failing(key: str, pods: Sequence[Pod], queue: str = "") -> Explanation | None:
-    """Why pods that have their nodes do no work: images, or containers that fail; None if they do."""
+    """Explain why scheduled pods do not run: an image or a container fails; None if they run."""
     failing = [pod for pod in pods if pod.node and not pod.deleted and pod.reason in (*_IMAGE, *_BROKEN)]
     if not failing:
         return None
@@ -104,7 +101,7 @@ def explain_failing(key: str, pods: Sequence[Pod], queue: str = "") -> Explanati
     image = first.reason in _IMAGE
     what = "its image cannot be pulled" if image else "its container fails"
     headline = f"{len(failing)} of {len(pods)} pods do not start: {what} ({first.reason})."
-    remedy = "an image that the node may pull: its name, its tag, imagePullSecrets" if image else "see its logs"
+    remedy = "check the image name, its tag and imagePullSecrets" if image else "see the container's logs"
     return Explanation(
         subject=key,
         code=Code.IMAGE if image else Code.POD_FAILURE,
@@ -119,13 +116,11 @@ def explain_failing(key: str, pods: Sequence[Pod], queue: str = "") -> Explanati
 
 
 def _told(key: str, found: tuple[str, Told], gang: Gang | None, pods: Sequence[Pod], queue: str) -> Explanation:
-    """What Volcano or KAI says, with what its pods say of nodes."""
+    """Explain by the message of Volcano or KAI, with the messages of its pods about nodes."""
     text, told = found
     others = dict.fromkeys(pod.message for pod in pods if pod.message and pod.message != text)
     if gang is not None and gang.held_gpus:
-        others[f"{gang.placed} of {gang.needed} pods have a node; those hold {counted(gang.held_gpus, gang.unit)}"] = (
-            None
-        )
+        others[f"{gang.placed} of {gang.needed} pods placed; they hold {counted(gang.held_gpus, gang.unit)}"] = None
     nodes = next((reason for other in others for reason in read_nodes(other) if reason.count), None)
     remedies = [Remedy(True, told.remedy)] if told.remedy else []
     about_nodes = _node_remedy((nodes,)) if nodes is not None else None
@@ -143,17 +138,15 @@ def _told(key: str, found: tuple[str, Told], gang: Gang | None, pods: Sequence[P
 
 
 def explain_podless(snapshot: Snapshot, job: Job) -> Explanation:
-    """A job without pods: ended, held by Kueue, or its PodGroup was not let in yet."""
+    """Explain a job without pods: ended, suspended by Kueue, or its PodGroup is not enqueued yet."""
     if job.ended:
-        return fine(job.key, "It is finished." if job.phase is JobPhase.SUCCEEDED else "It failed.")
+        return fine(job.key, "Finished." if job.phase is JobPhase.SUCCEEDED else "Failed.")
     if isinstance(job.rules, CronRules):
-        return fine(job.key, f"It waits for nothing: it makes a Job at each time of {job.rules.schedule}.")
+        return fine(job.key, f"Not pending: it creates a Job on the schedule {job.rules.schedule}.")
     if isinstance(job.rules, TemplateRules):
-        return fine(job.key, "It is a template: JobFlows create Jobs from it.")
+        return fine(job.key, "Template: JobFlows create Jobs from it.")
     if isinstance(job.rules, FlowRules):
-        return fine(
-            job.key, "It has no pods of its own: it creates Jobs, each when the Jobs that it depends on are completed."
-        )
+        return fine(job.key, "No pods of its own: it creates each Job once the Jobs that it depends on are completed.")
     names = (f"{job.namespace}/{name}" for name in (f"{job.name}-{job.uid}", job.name))
     groups = [snapshot.pod_groups.get(name) for name in names]
     refusal = refused(snapshot, job, next((group.queue for group in groups if group is not None), ""))
@@ -169,15 +162,15 @@ def explain_podless(snapshot: Snapshot, job: Job) -> Explanation:
             return _by_limits(snapshot, group, answer) if group is not None else answer
         if group is not None and group.phase in ("", "Pending"):
             never = beyond(snapshot, group)
-            headline = never or "Volcano has not let its PodGroup in, so it has no pods yet."
+            headline = never or "Volcano has not enqueued its PodGroup, so it has no pods yet."
             code = Code.EXCEEDS_MAX if never else Code.GANG
             return Explanation(subject=job.key, code=code, headline=headline, since=group.created)
-    headline = "It is suspended." if job.suspended else "It has no pods yet."
+    headline = "Suspended." if job.suspended else "No pods exist yet."
     return Explanation(subject=job.key, code=Code.QUEUED, headline=headline, since=job.created)
 
 
 def _by_limits(snapshot: Snapshot, group: PodGroup, answer: Explanation) -> Explanation:
-    """What the limits of a queue of Volcano say to an answer about quota: that they never allow it, or who has them."""
+    """Refine an answer about quota of a Volcano queue: its limits never allow it, or which jobs use them."""
     if answer.code is not Code.QUOTA:
         return answer
     if never := beyond(snapshot, group):
@@ -186,7 +179,7 @@ def _by_limits(snapshot: Snapshot, group: PodGroup, answer: Explanation) -> Expl
 
 
 def group_texts(snapshot: Snapshot, pod: Pod) -> tuple[str, ...]:
-    """What the scheduler says of the pod's whole group, where it has one."""
+    """Return the scheduler's messages about the pod's group, if it has one."""
     group = group_key(pod)
     volcano, kai = snapshot.pod_groups.get(group), snapshot.kai_pod_groups.get(group)
     texts = [condition.message for condition in volcano.conditions if condition.status] if volcano is not None else []
@@ -201,28 +194,28 @@ def _node_remedy(reasons: Sequence[Reason]) -> Remedy | None:
         return None
     first = reasons[0]
     if first.resource:
-        return Remedy(True, f"a node with enough free {first.resource}: see the GPU map for where it is used")
+        return Remedy(True, f"a node with enough free {first.resource} (the GPU map shows where it is used)")
     if first.name:
         return Remedy(True, f"add a toleration for the taint {{{first.name}}} to its pods")
     if "unschedulable" in first.text:
         return Remedy(True, "uncordon a node")
     if "affinity" in first.text:
-        return Remedy(True, "a node with the labels that it selects, or another selector")
+        return Remedy(True, "a node with the selected labels, or another selector")
     return None
 
 
 def group_lines(snapshot: Snapshot, pod: Pod) -> tuple[str, ...]:
-    """What there is to say of the pod group that a pod is in, for people."""
+    """Return lines of text about a pod's group."""
     key = group_key(pod)
     volcano, kai = snapshot.pod_groups.get(key), snapshot.kai_pod_groups.get(key)
     lines: list[str] = []
     if volcano is not None:
         queue = f" · queue {volcano.queue}" if volcano.queue else ""
-        lines.append(f"{volcano.key} · {volcano.phase or 'Pending'} · at least {volcano.min_member} pods{queue}")
+        lines.append(f"{volcano.key} · {volcano.phase or 'Pending'} · minMember {volcano.min_member}{queue}")
         lines += [f"{one.type} {one.reason}: {one.message}" for one in volcano.conditions if one.status]
     if kai is not None:
         queue = f" · queue {kai.queue}" if kai.queue else ""
-        lines.append(f"{kai.key} · at least {kai.min_member} pods{queue}")
+        lines.append(f"{kai.key} · minMember {kai.min_member}{queue}")
         for condition in kai.conditions:
             lines += [f"{reason}: {message}" for reason, message in condition.reasons] or [condition.message]
     return tuple(lines)

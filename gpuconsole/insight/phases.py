@@ -1,4 +1,4 @@
-"""The phase of workloads by Kueue's conditions and their pods, and how many run in each queue."""
+"""Phase of workloads by Kueue's conditions and their pods, and the number of running ones per queue."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,13 +28,13 @@ def pods_run(snapshot: Snapshot, workload: Workload) -> bool | None:
 
 
 def pods_of_gang(workload: Workload) -> int:
-    """How many pods were admitted and are still wanted: those that a job reclaims succeeded."""
+    """Number of admitted pods that are still needed: reclaimable ones have succeeded."""
     parts = workload.admission.pod_sets if workload.admission is not None else workload.pod_sets
     return max(1, sum(part.count for part in parts) - sum(workload.reclaimable.values()))
 
 
 def _run(workload: Workload, where: Whereabouts, seen: Seen) -> bool | None:
-    """As Kueue's Job.PodsReady: as many pods as were admitted run or have succeeded; and none is starting."""
+    """As Kueue's Job.PodsReady: all admitted pods run or have succeeded, and none is starting."""
     key = workload.key
     pods, succeeded = where.of(key), where.succeeded.get(key, 0)
     if not pods and not succeeded:
@@ -51,7 +51,7 @@ def _run(workload: Workload, where: Whereabouts, seen: Seen) -> bool | None:
 
 
 class RunningIndex:
-    """Which admitted workloads run. Never changed after it was made."""
+    """The admitted workloads that run. Immutable."""
 
     def __init__(
         self, rows: Sequence[Workload | None], where: Whereabouts, seen: Seen, queues: Mapping[str, Queues]
@@ -60,16 +60,16 @@ class RunningIndex:
         self.where = where
         self.seen = seen
         self.queues = queues
-        """Workload that runs → the queues that it is in."""
+        """Running workload → its queues."""
         self.count = Counter(queues.values())
-        """How many run."""
+        """Number of running workloads per queue."""
 
 
 _kept: list[RunningIndex] = [RunningIndex((), NOWHERE, EVERYTHING, {})]
 
 
 def running(snapshot: Snapshot) -> RunningIndex:
-    """Which workloads of a Snapshot run; only those are looked at that changed since the last call, or their pods."""
+    """Return the running workloads; only workloads that changed since the last call, or their pods, are checked."""
     # Replaced as one object: threads may at worst do the same work twice.
     known = _kept[0]
     rows, where, seen = snapshot.workloads.rows, whereabouts(snapshot), snapshot.seen

@@ -1,4 +1,4 @@
-"""Where a workload stands in its queues, by Kueue's own order (§3.1), from a Snapshot alone."""
+"""Position of a workload in its queues, by Kueue's order (§3.1), from a Snapshot alone."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ STRICT = QueueingStrategy.STRICT_FIFO
 
 
 class Position(Struct, frozen=True):
-    """Places count from 1, parked workloads included, as Kueue's visibility API counts them."""
+    """Positions count from 1 and include inadmissible workloads, as in Kueue's visibility API."""
 
     workload: str
     cluster_queue: str
@@ -27,16 +27,16 @@ class Position(Struct, frozen=True):
     in_local_queue: int
     of_local_queue: int
     gpus_ahead: int
-    """GPUs, or what `unit` names, that those before it in the ClusterQueue wait for."""
+    """GPUs, or what `unit` names, that workloads ahead of it in the ClusterQueue request."""
     unit: str = WHOLE_GPU.noun
 
 
 def pending(
     snapshot: Snapshot, cluster_queue: str, *, local_queue: str = "", offset: int = 0, limit: int | None = None
 ) -> list[Pending]:
-    """Everything that waits for a ClusterQueue, or one LocalQueue's share of it; in queue order, positions from 1.
+    """Return the pending workloads of a ClusterQueue, or of one of its LocalQueues, in queue order.
 
-    `offset` are left out, and no more than `limit` follow; numbers below zero count as zero.
+    Positions start at 1. `offset` are skipped, then at most `limit` follow; negative numbers count as 0.
     """
     waiting = _in_order(snapshot, cluster_queue)
     listed = [Pending(workload, place, workload.parked) for place, workload in enumerate(waiting, start=1)]
@@ -47,9 +47,9 @@ def pending(
 
 
 def _in_order(snapshot: Snapshot, cluster_queue: str) -> list[Workload]:
-    """Who waits for a ClusterQueue; where its LocalQueues take turns, those of the one that used least come first.
+    """Pending workloads of a ClusterQueue; with admission fair sharing, the LocalQueue that used least comes first.
 
-    Who waits in a LocalQueue that is stopped is in no queue of Kueue's.
+    Workloads of a stopped LocalQueue are in none of Kueue's queues.
     """
     book = books(snapshot).book(cluster_queue)
     waiting = _preemptor_first(snapshot, cluster_queue, book)
@@ -62,7 +62,7 @@ def _in_order(snapshot: Snapshot, cluster_queue: str) -> list[Workload]:
 
 
 def _preemptor_first(snapshot: Snapshot, cluster_queue: str, book: Book) -> list[Workload]:
-    """BestEffortFIFO keeps who waits for its victims in front (Kueue 0.19 cluster_queue.go); its message tells who."""
+    """BestEffortFIFO keeps a preemptor that waits for its victims at the head (Kueue 0.19 cluster_queue.go)."""
     queue = snapshot.cluster_queues.get(cluster_queue)
     if not book.codes[Code.WAITING_FOR_VICTIMS] or queue is None or queue.queueing_strategy is STRICT:
         return book.queue
@@ -76,7 +76,7 @@ def _awaits_victims(workload: Workload) -> bool:
 
 @once("workloads", "local_queues", "cluster_queues")
 def positions(snapshot: Snapshot) -> Mapping[str, int]:
-    """Waiting workload → its place in its ClusterQueue, from 1."""
+    """Pending workload → its position in its ClusterQueue, from 1."""
     return {
         workload.key: place
         for name in books(snapshot).by_queue
@@ -86,9 +86,9 @@ def positions(snapshot: Snapshot) -> Mapping[str, int]:
 
 
 def position(snapshot: Snapshot, workload: str) -> Position | None:
-    """Where a workload stands; None if it does not wait, or in a queue that is stopped or has no ClusterQueue.
+    """Position of a workload; None if it is not pending, or its queue is stopped or has no ClusterQueue.
 
-    None as well where others may wait unseen.
+    None as well if not all workloads are visible.
     """
     if not snapshot.seen.all_of(Workload, LocalQueue):
         return None

@@ -1,4 +1,4 @@
-"""The quota tree of a Snapshot: cohorts → ClusterQueues → LocalQueues, each with what is below it."""
+"""Quota tree of a Snapshot: cohorts → ClusterQueues → LocalQueues, each with the sum of its members."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -33,16 +33,16 @@ NOWHERE = QuotaNode(kind=NodeKind.CLUSTER_QUEUE, name="")
     *("nodes", "device_classes", "resource_claim_templates", "resource_claims"),
 )
 def quota_tree(snapshot: Snapshot) -> tuple[QuotaNode, ...]:
-    """The roots of the tree: cohorts without a parent, then ClusterQueues without a cohort, then what hangs nowhere.
+    """The roots of the tree: cohorts without a parent, ClusterQueues without a cohort, then what has no valid parent.
 
-    Everything is added up from the workloads, no status is trusted. What cannot be in the tree is a root of its own
-    and says why: a cohort that is its own ancestor, a LocalQueue whose ClusterQueue does not exist.
+    Usage is summed up from workloads, not read from status. What cannot be in the tree is a root of its own with a
+    problem: a cohort in a cycle, a LocalQueue whose ClusterQueue does not exist.
     """
     return _Builder(snapshot).roots()
 
 
 class _Builder:
-    """Holds what the nodes are made from while they are made, children first."""
+    """Builds the nodes of the tree, children first."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -80,10 +80,10 @@ class _Builder:
         return nodes
 
     def homeless(self) -> list[QuotaNode]:
-        """LocalQueues whose ClusterQueue does not exist, or may not be seen."""
+        """LocalQueues whose ClusterQueue does not exist or is not visible."""
         lost = sorted(name for name in self.doors if name not in self.snapshot.cluster_queues)
         unseen = "; ".join(self.snapshot.seen.lacking(ClusterQueue))
-        why = f"its ClusterQueue is unseen: {unseen}" if unseen else ""
+        why = f"its ClusterQueue is not visible: {unseen}" if unseen else ""
         return [
             self.local_queue(door, NOWHERE, self.books.book(name), why or f"ClusterQueue {name} doesn't exist")
             for name in lost
@@ -112,13 +112,13 @@ class _Builder:
         return {**fields, "pending_gpus": count.pending_gpus + devices} if devices else fields
 
     def unit(self, flavors: Iterable[QuotaUse]) -> str:
-        """What the accelerators of these flavors are counted in; SEVERAL_UNITS where they are of several."""
+        """The unit of the accelerators of these flavors; SEVERAL_UNITS if there are several."""
         found = {self.units[use.resource] for use in flavors if use.resource in self.units}
         one = common(found)
         return SEVERAL_UNITS if one is None and found else (one or WHOLE_GPU).noun
 
     def _pool(self, node: int, pair: tuple[str, str], quota: Quota, uses: Sequence[QuotaUse]) -> QuotaUse:
-        """What a cohort has of one (flavor, resource): its members' parts and its own pool."""
+        """A cohort's quota of one (flavor, resource): that of its members and its own."""
         reach = self.capacity.reach(node, pair)
         return QuotaUse(
             flavor=pair[0],
@@ -176,7 +176,7 @@ class _Builder:
         )
 
     def local_queue(self, door: LocalQueue, above: QuotaNode, book: Book, problem: str = "") -> QuotaNode:
-        """A LocalQueue owns nothing: it shows its own usage against what its ClusterQueue could have."""
+        """A LocalQueue has no quota: it shows its usage against the maximum capacity of its ClusterQueue."""
         page = book.page(door.key)
         flavors = tuple(
             QuotaUse(
@@ -212,7 +212,7 @@ class _Builder:
 
 
 def policy_text(queue: ClusterQueue) -> str:
-    """Say a ClusterQueue's preemption policies and strategy in a few words."""
+    """Format a ClusterQueue's preemption policies and queueing strategy."""
     preemption = queue.preemption
     words = []
     if preemption.reclaim_within_cohort != PreemptionPolicy.NEVER:
@@ -226,12 +226,12 @@ def policy_text(queue: ClusterQueue) -> str:
 
 
 def _queue_problem(queue: ClusterQueue, snapshot: Snapshot) -> str:
-    """Why a ClusterQueue admits nobody, if it does not; that it is stopped is said beside it."""
+    """Return why a ClusterQueue admits no workload, or empty; that it is stopped is shown separately."""
     ready = readiness(replace(queue, stop_policy=StopPolicy.NONE), snapshot, seen=snapshot.seen)
     if not ready.active:
         return ready.message
     if queue.namespace_selector is None:
-        return "admits nobody: it has no namespaceSelector, which matches no namespace ({} matches all)"
+        return "admits no workload: without a namespaceSelector it matches no namespace ({} matches all)"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""The nodes of the quota tree as data: what each cohort and queue owns, uses, borrows, lends and could still take."""
+"""Nodes of the quota tree as data: nominal, used, borrowed, lent and available quota of each cohort and queue."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
@@ -12,7 +12,7 @@ from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.queues import StopPolicy
 
 SEVERAL_UNITS = "device"
-"""The unit of a node whose accelerators are of several units."""
+"""The unit of a node with accelerators of several units."""
 
 
 class NodeKind(StrEnum):
@@ -22,7 +22,7 @@ class NodeKind(StrEnum):
     VOLCANO_QUEUE = "volcano_queue"
     KAI_QUEUE = "kai_queue"
     NAMESPACE = "namespace"
-    """Stands for a queue where nothing queues."""
+    """A namespace in place of a queue, in a cluster without queues."""
 
 
 class QuotaUse(Struct, frozen=True, kw_only=True):
@@ -32,15 +32,15 @@ class QuotaUse(Struct, frozen=True, kw_only=True):
     """Empty in a roll-up."""
     resource: str = ""
     nominal: int = 0
-    """Own quota; at a cohort that of all below it, with the Cohort's own pool."""
+    """Nominal quota; at a cohort the sum of its members and the Cohort's own."""
     used: int = 0
-    """Quota held, by admitted workloads and by those that only have a reservation."""
+    """Quota reserved by workloads, admitted or not."""
     admitted: int = 0
-    """What of `used` admitted workloads hold (Kueue's flavorsUsage); the rest is only reserved."""
+    """Part of `used` that admitted workloads hold (Kueue's flavorsUsage); the rest is only reserved."""
     borrowed: int = 0
     """max(0, used − nominal) of a ClusterQueue in a cohort; at a cohort the sum of those below."""
     lent: int = 0
-    """What others use of its unused quota (`insight.lending.lent` says how that is attributed); at a cohort the sum."""
+    """Quota of it that others use (attributed by `insight.lending.lent`); at a cohort the sum."""
     borrowing_limit: int | None = None
     """None = no limit."""
     lending_limit: int | None = None
@@ -48,7 +48,7 @@ class QuotaUse(Struct, frozen=True, kw_only=True):
     available: int = 0
     """What could be admitted now without preemption (Kueue's available, never below 0)."""
     potential: int = 0
-    """The most that could ever be used here: Kueue's potentialAvailable; the end of the bar."""
+    """Maximum capacity: Kueue's potentialAvailable; the end of the bar."""
 
     @property
     def share_percent(self) -> float:
@@ -61,7 +61,7 @@ class QuotaNode(Struct, frozen=True, kw_only=True):
 
     kind: NodeKind
     name: str
-    """Of a LocalQueue its key, `namespace/name`."""
+    """The key `namespace/name` for a LocalQueue."""
     children: tuple["QuotaNode", ...] = ()
     flavors: tuple[QuotaUse, ...] = ()
     """By (flavor, resource), in the order of the manifest. A LocalQueue has those that it uses."""
@@ -75,38 +75,38 @@ class QuotaNode(Struct, frozen=True, kw_only=True):
     """Kueue's weightedShare (dominant resource share, ‰, rounded up); 9223372036854775807 for weight 0 that borrows."""
     pending: int = 0
     running: int = 0
-    """All their pods run."""
+    """Workloads of which all pods run."""
     admitted: int = 0
     """Running ones included; of Volcano and KAI: those with pods on nodes."""
     reserved: int = 0
-    """Hold quota: the admitted ones and those that wait for checks or for their pods to end."""
+    """Workloads with reserved quota: admitted, waiting for checks, or terminating after an eviction."""
     parked: int = 0
-    """Of the pending ones: those that wait as inadmissible until something in their tree changes."""
+    """Pending workloads that are inadmissible until something in their cohort tree changes."""
     pending_gpus: int = 0
     oldest: Time | None = None
-    """When the one that waits longest began to wait."""
+    """Start of the longest current wait."""
     policy: str = ""
-    """The preemption policies and the queueing strategy in a few words."""
+    """The preemption policies and the queueing strategy, abbreviated."""
     stop: StopPolicy = StopPolicy.NONE
     declared: bool = True
-    """False for a cohort that exists only because something names it."""
+    """False for an implicit cohort, which has no Cohort object."""
     starved: StarvedQueue | None = None
     """How the ClusterQueue is starved, if it is."""
     problem: str = ""
-    """What keeps it from admitting anything, in plain words."""
+    """Why it admits no workload."""
 
     @property
     def shut(self) -> str:
-        """Why it admits nobody, its problem or that somebody stopped it; nothing where it does."""
+        """Why it admits no workload: its problem, or that it is stopped; empty if it does."""
         if self.problem or self.stop is StopPolicy.NONE:
             return self.problem
         return "it is closed" if self.kind is NodeKind.VOLCANO_QUEUE else f"it is stopped ({self.stop})"
 
 
 def every(roots: Iterable[QuotaNode]) -> Iterator[tuple[QuotaNode, int]]:
-    """Every node from each root down, and how many are above it.
+    """Yield every node from each root down, with its depth.
 
-    Without a call for each level: a chain of queues or cohorts may be deeper than the stack.
+    Not recursive: a chain of queues or cohorts may be deeper than the stack.
     """
     waiting = [(root, 0) for root in reversed(tuple(roots))]
     while waiting:
@@ -127,7 +127,7 @@ def queues_below(roots: Iterable[QuotaNode]) -> Iterator[QuotaNode]:
 
 
 def leaves(queue: QuotaNode) -> Iterator[QuotaNode]:
-    """The queues of Volcano or KAI at and below one that take jobs: no other is below them."""
+    """The leaf queues of Volcano or KAI at and below one: only they accept jobs."""
     waiting = [queue]
     while waiting:
         node = waiting.pop()
@@ -137,7 +137,7 @@ def leaves(queue: QuotaNode) -> Iterator[QuotaNode]:
 
 
 def leaves_available(queue: QuotaNode) -> Iterator[tuple[QuotaNode, QuotaUse]]:
-    """The queues of Volcano or KAI that take jobs, with each resource as far as those above them could have it."""
+    """The leaf queues of Volcano or KAI, with each resource limited to what the queues above them allow."""
     waiting = [(queue, {use.resource: use.available for use in queue.flavors})]
     while waiting:
         node, most = waiting.pop()
@@ -149,7 +149,7 @@ def leaves_available(queue: QuotaNode) -> Iterator[tuple[QuotaNode, QuotaUse]]:
 
 
 def sum_up(uses: Iterable[QuotaUse], resource: str = "") -> QuotaUse:
-    """Roll several (flavor, resource) up into one; a limit is only known where all have one."""
+    """Sum several (flavor, resource) into one; a limit is only set if all have one."""
     parts: Sequence[QuotaUse] = tuple(uses)
     if not parts:
         return QuotaUse(resource=resource)

@@ -1,4 +1,4 @@
-"""Kueue's own texts, read back as codes: why a workload waits. An unknown text gives `Code.OTHER`, no guess."""
+"""Parser for Kueue's messages about pending workloads. An unknown message gives `Code.OTHER`, no guess."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,28 +16,28 @@ NO_GROUPS: Mapping[str, str] = {}
 
 
 class Reason(Struct, frozen=True, kw_only=True):
-    """One reason out of a text, with whatever arguments that kind has; amounts are in base units."""
+    """One reason from a message, with the arguments of its kind; amounts are in base units."""
 
     code: Code
     text: str
-    """The words that were read."""
+    """The part of the message that was parsed."""
     pod_set: str = ""
     flavor: str = ""
     resource: str = ""
     short: int = 0
-    """How much more is needed."""
+    """Amount that is missing."""
     assumed: int = 0
-    """What earlier pod sets of the same workload take."""
+    """Request of earlier pod sets of the same workload."""
     request: int = 0
     capacity: int = 0
     count: int = 0
-    """Victims, or nodes that this reason rules out."""
+    """Number of victims, or of nodes that this reason excludes."""
     name: str = ""
-    """Of the queue or the taint."""
+    """Name of the queue or the taint."""
 
 
 def read_kueue(text: str) -> tuple[Reason, ...]:
-    """Read the message of a QuotaReserved=False condition (or of a Pending event); the order is that of the text.
+    """Parse the message of a QuotaReserved=False condition (or of a Pending event), in the order of the text.
 
     A suffix about preemption is a reason of its own and comes last.
     """
@@ -96,7 +96,7 @@ SEVERITY = {Code.FLAVOR_MISMATCH: 3, Code.EXCEEDS_MAX: 2, Code.QUOTA: 1, Code.TO
 
 
 def dominant(reasons: Iterable[Reason], group_of: Mapping[str, str] = NO_GROUPS) -> Code:
-    """The one code that says why, out of all reasons of a text.
+    """Return the dominant code of all reasons of a message.
 
     Preemption under way comes first. Else Kueue's rule for its granular reasons (§5.9): a flavor is as bad as its worst
     resource, a resource group as bad as its best flavor, a workload as bad as its worst group and pod set. `group_of`
@@ -122,5 +122,5 @@ def dominant(reasons: Iterable[Reason], group_of: Mapping[str, str] = NO_GROUPS)
 
 @lru_cache(maxsize=1 << 15)
 def code_of(text: str) -> Code:
-    """The dominant code of Kueue's text; quick, because a text is asked for again by each who counts or shows it."""
+    """Return the dominant code of a message of Kueue; cached, as the same message is parsed for many screens."""
     return dominant(read_kueue(text))

@@ -42,7 +42,7 @@ def explain_refused(
 
 
 def explain_refused_group(snapshot: Snapshot, job: Job) -> Explanation | None:
-    """Why pods of a job's groups or replicas are not there, by the first of these that lacks some."""
+    """Explain why pods of a job's groups or replicas are missing, by the first of these that lacks some."""
     if not job.makes_jobs or not quotas_of(snapshot, job.namespace):
         return None
     for child in sorted((one for one in snapshot.jobs.all() if one.owner == job.key), key=lambda one: one.key):
@@ -53,14 +53,15 @@ def explain_refused_group(snapshot: Snapshot, job: Job) -> Explanation | None:
 
 
 def explain_refused_claims(snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str = "") -> Explanation | None:
-    """Why claims for devices of some of these pods are not there; None if no ResourceQuota refuses them."""
+    """Explain why ResourceClaims of some of these pods are missing; None if no ResourceQuota refuses them."""
     quotas = quotas_of(snapshot, pods[0].namespace) if pods else []
     refused = [found for pod in pods if (found := _refused_claim(snapshot, quotas, pod)) is not None] if quotas else []
     if not refused:
         return None
     quota, resource = refused[0].quota, refused[0].resource
     enough = written(resource, quota.used.get(resource, 0) + len(refused))
-    more = f"raise {resource} of ResourceQuota {quota.key} to {enough} or more, or let pods of {quota.namespace} end"
+    wait = f"wait for pods of {quota.namespace} to end"
+    more = f"raise {resource} of ResourceQuota {quota.key} to {enough} or more, or {wait}"
     return Explanation(
         subject=key,
         code=Code.RESOURCE_QUOTA,
@@ -74,7 +75,7 @@ def explain_refused_claims(snapshot: Snapshot, key: str, pods: Sequence[Pod], qu
 
 
 def explain_refused_workload(snapshot: Snapshot, job: Job) -> Explanation | None:
-    """Why Kueue made no Workload for a queued job; None if no ResourceQuota refuses it."""
+    """Explain why a queued job has no Workload; None if no ResourceQuota refuses it."""
     if not job.queue or not job.suspended or job.ended or job.makes_jobs or not snapshot.seen.all_of(Workload):
         return None
     refusal = object_refusal(quotas_of(snapshot, job.namespace), workload_of(job, now=snapshot.time))

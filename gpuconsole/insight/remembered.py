@@ -1,7 +1,7 @@
-"""What only Kueue remembers, as far as it matters for one workload: who is parked, and which flavor it tries next.
+"""Kueue state that the API does not show: which workloads are inadmissible, and which flavor is tried next.
 
-Nobody can read either. So a decision that the engine would not have taken is tried again as if all that were refused
-before were parked, but for this workload, and from each place in the lists of flavors at which its search may go on.
+To reproduce a decision that the engine does not take on the visible state, it is tried again as if all workloads that
+were refused before were inadmissible, except this one, and from each flavor at which its search may continue.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -19,14 +19,14 @@ from gpuconsole.scheduling.kueue.session import Session
 from gpuconsole.scheduling.kueue.state import Progress
 
 MOST_PLACES = 16
-"""So many places to go on from are tried, of what many pod sets and flavors would make possible."""
+"""Limit on the flavor positions that are tried, as their number grows with pod sets and flavors."""
 _FROM_THE_START = -1
 
 
 def memories(session: Session, snapshot: Snapshot, workload: str, beside: str = "") -> Iterator[Session]:
-    """The session as it might be, were only this workload woken, and that `beside` it, of which nothing is supposed.
+    """Yield possible states of the session in which only this workload and `beside` are active.
 
-    Once for each place that the workload's search may go on from.
+    One for each flavor position at which the workload's search may continue.
     """
     subject = snapshot.workloads.get(workload)
     door = snapshot.local_queues.get(subject.local_queue) if subject is not None else None
@@ -38,7 +38,7 @@ def memories(session: Session, snapshot: Snapshot, workload: str, beside: str = 
     parked = {name: QueueMemory(parked=_refused(session, snapshot, name, awake)) for name in kept.queues}
     alone = replace(kept, due=(), queues=parked, progress={})
     generation = kept.generations.get(queue.name, 0)
-    # Nobody's search stopped anywhere who was never looked at.
+    # A workload that was never tried has no flavor position to continue from.
     most = MOST_PLACES if subject is not None and _looked_at(subject) else 1
     for resume in islice(_places(queue, session.requested(workload)), most):
         fork = session.fork()
@@ -47,7 +47,7 @@ def memories(session: Session, snapshot: Snapshot, workload: str, beside: str = 
 
 
 def _refused(session: Session, snapshot: Snapshot, queue: str, awake: Collection[str]) -> tuple[str, ...]:
-    """Who may be parked, but for these: whom Kueue has looked at and refused. A StrictFIFO queue keeps its head."""
+    """Workloads, except these, that Kueue refused and that may be inadmissible. StrictFIFO keeps its head active."""
     known = snapshot.cluster_queues.get(queue)
     if known is None or known.queueing_strategy is QueueingStrategy.STRICT_FIFO:
         return ()
@@ -60,7 +60,7 @@ def _looked_at(workload: Workload) -> bool:
 
 
 def _places(queue: ClusterQueue, requested: Mapping[str, Mapping[str, int]]) -> Iterator[Resume]:
-    """Where the search may go on in each pod set: at the start, or after any flavor but the last."""
+    """Flavor positions at which each pod set's search may continue: at the start, or after any flavor but the last."""
     last = {resource: len(group.flavors) - 1 for group in queue.resource_groups for resource in group.covered_resources}
     choices = [
         [

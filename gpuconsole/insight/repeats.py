@@ -1,4 +1,4 @@
-"""Repeated lines of history, folded into one with a count."""
+"""Repeated history events, folded into one line with a count."""
 
 from collections.abc import Iterable
 
@@ -8,17 +8,17 @@ from gpuconsole.model.clock import MINUTE, Span, Time
 from gpuconsole.model.events import Happened, What
 
 WITHIN: Span = 10 * MINUTE
-"""Between two lines that count as one (client-go's EventAggregator: defaultAggregateIntervalInSeconds)."""
+"""Longest time between two repeated lines (client-go's EventAggregator: defaultAggregateIntervalInSeconds)."""
 
 
 class Repeated(Struct, frozen=True):
-    """A line of history, and how often it was said."""
+    """A history line and its number of occurrences."""
 
     line: Happened
-    """The newest one."""
+    """The newest occurrence."""
     count: int = 1
     first: Time = 0
-    """When it was said first."""
+    """Time of the first occurrence."""
 
     @property
     def span(self) -> Span:
@@ -30,15 +30,15 @@ _Said = tuple[What, str, str, str, str, str, str, str]
 
 
 def _said(line: Happened) -> _Said:
-    """All that a line says but when, and how much was lost or waited for."""
+    """Everything in a line except its time, its lost work and its wait."""
     about = line.what, line.workload, line.pod, line.node, line.queue
     return *about, line.by, line.reason, line.message
 
 
 def folded(lines: Iterable[Happened]) -> list[Repeated]:
-    """Fold lines (oldest first) that say the same within ten minutes of each other; each stands where it was said last.
+    """Fold equal lines (oldest first) within ten minutes of each other; each keeps the position of its last occurrence.
 
-    Lines about one workload may alternate: each of them is folded with its like.
+    Lines about one workload may alternate: each is folded with its equals.
     """
     found: dict[int, Repeated] = {}
     newest: dict[_Said, int] = {}

@@ -1,4 +1,4 @@
-"""The arithmetic of a flavor and a resource: needed, unused here, what each level above still gives, who uses it."""
+"""Quota arithmetic of a flavor and a resource: needed, unused, available at each cohort level, used by whom."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -21,32 +21,32 @@ class Level(Struct, frozen=True, kw_only=True):
     name: str
     nominal: int
     quota: int
-    """Its own and what those below share with it."""
+    """Its nominal quota and what its members lend to it."""
     used: int
     unused: int
-    """Of that quota."""
+    """Usage of that quota."""
     withheld: int
-    """Of its unused quota, what lending limits keep from those above."""
+    """Part of its unused quota that lending limits keep from the levels above."""
     borrowing_limit: int | None
     available: int
-    """What it still gives to those below (a ClusterQueue: to its workloads), by its own quota and by borrowing."""
+    """Available to the level below (of a ClusterQueue: to its workloads), by its own quota and by borrowing."""
 
 
 class Keeper(Struct, frozen=True, kw_only=True):
-    """A member of a cohort on the way up whose lending limit withholds idle quota; amounts in base units."""
+    """A member of a cohort on the path whose lending limit withholds unused quota; amounts in base units."""
 
     kind: str
     name: str
     nominal: int
     quota: int
-    """Its own and what those below share with it."""
+    """Its nominal quota and what its members lend to it."""
     lending_limit: int
     withheld: int
-    """Idle, and never lent."""
+    """Unused quota that is never lent."""
 
 
 class User(Struct, frozen=True):
-    """A workload that uses some of it."""
+    """A workload that uses the resource."""
 
     workload: str
     queue: str
@@ -54,20 +54,20 @@ class User(Struct, frozen=True):
 
 
 class Room(Struct, frozen=True, kw_only=True):
-    """What is needed of one flavor and resource against what is there."""
+    """Needed against available quota of one flavor and resource."""
 
     flavor: str
     resource: str
     needed: int
     available: int
     ceiling: int
-    """Most that its ClusterQueue could ever have: its own quota and all that it may borrow."""
+    """Maximum capacity of its ClusterQueue: nominal quota and all that it may borrow."""
     levels: tuple[Level, ...]
-    """From its ClusterQueue up to the root."""
+    """The levels from its ClusterQueue up to the root cohort."""
     blocked_at: str
-    """Where in the path it ends: `borrowingLimit of ClusterQueue q`, or the name of the level that has no more."""
+    """What limits it: `borrowingLimit of ClusterQueue q`, or the level that has no more quota."""
     keepers: tuple[Keeper, ...]
-    """Where no borrowing limit ends it: who could lend more than it does, the most first."""
+    """If no borrowing limit does: members that could lend more than they do, the most first."""
     users: tuple[User, ...]
 
     @property
@@ -76,7 +76,7 @@ class Room(Struct, frozen=True, kw_only=True):
 
 
 def room(snapshot: Snapshot, session: Session, entry: Entry) -> tuple[Room, ...]:
-    """The arithmetic of everything that the workload lacks; of what exceeds all that there is as well."""
+    """Return the arithmetic of every flavor and resource of which the workload lacks quota or exceeds the capacity."""
     return tuple(
         _room(snapshot, session.tree, entry, gap.flavor, resource, gap.wanted[resource])
         for gap in gaps(session, entry)
@@ -103,7 +103,7 @@ def _room(snapshot: Snapshot, usage: UsageTree, entry: Entry, flavor: str, resou
 
 
 def _blocked_at(usage: UsageTree, path: tuple[int, ...], column: int, limited: int | None) -> str:
-    """What would have to give: a borrowing limit, or the root; both where a limit gives even less than the root."""
+    """Name what limits it: a borrowing limit, or the root; both if a limit allows even less than the root."""
     if limited is not None:
         return f"borrowingLimit of {_called(usage, limited)}"
     tree, root = usage.tree, _called(usage, path[-1])
@@ -140,7 +140,7 @@ def _level(usage: UsageTree, node: int, column: int) -> Level:
 
 
 def _limited(usage: UsageTree, path: tuple[int, ...], column: int, needed: int) -> int | None:
-    """The first level from below that does not give enough though the one above it would; None if it is the root."""
+    """The lowest level with too little available although the one above it has enough; None if it is the root."""
     for node, above in pairwise(path):
         unlent = usage.unlent(node, column)
         if max(0, usage.available(above, column)) + unlent >= needed:
@@ -150,7 +150,7 @@ def _limited(usage: UsageTree, path: tuple[int, ...], column: int, needed: int) 
 
 
 def _keepers(usage: UsageTree, path: tuple[int, ...], column: int) -> list[Keeper]:
-    """The members of the tree beside the path with idle quota that nobody above them ever sees."""
+    """Members of the tree outside the path with unused quota that their lending limits withhold."""
     tree = usage.tree
     found = [
         _keeper(usage, member, column)

@@ -1,4 +1,4 @@
-"""The arithmetic behind a refusal: what is needed, what is left, who holds the rest, and what would unblock it."""
+"""Quota shortage behind a refusal: needed, available, the workloads that hold the rest, and remedies."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -25,21 +25,21 @@ MOST_TRIALS = 50
 
 
 class Shortage(Struct, frozen=True, kw_only=True):
-    """One (flavor, resource) that a workload could not get, in base units."""
+    """One (flavor, resource) of which a workload could not get enough, in base units."""
 
     flavor: str
     resource: str
     needed: int
     own_left: int
-    """Unused own quota of its ClusterQueue."""
+    """Unused nominal quota of its ClusterQueue."""
     borrowable: int
-    """What it could get beyond that."""
+    """What it could borrow beyond that."""
     borrowed: int
     borrowing_limit: int | None
     up_to: str = ""
-    """The pod set that was refused, where `needed` leaves out others that come after it; else empty."""
+    """The pod set that was refused, if `needed` leaves out pod sets after it; else empty."""
     limited_by: str
-    """What stops it: `limit` (its borrowing limit), `cohort` (nothing left to borrow) or `queue` (it has no cohort)."""
+    """`limit` (its borrowing limit), `cohort` (nothing left to borrow) or `queue` (it is in no cohort)."""
 
     @property
     def available(self) -> int:
@@ -47,12 +47,12 @@ class Shortage(Struct, frozen=True, kw_only=True):
 
     @property
     def short(self) -> int:
-        """How much more is needed; 0 if it would fit by now."""
+        """How much more is needed; 0 if it fits now."""
         return max(0, self.needed - self.available)
 
 
 class Holder(Struct, frozen=True, kw_only=True):
-    """A workload that holds what another one wants."""
+    """A workload that holds quota which a pending one needs."""
 
     workload: str
     queue: str
@@ -61,41 +61,41 @@ class Holder(Struct, frozen=True, kw_only=True):
     """GPUs, or what `unit` names."""
     unit: str = WHOLE_GPU.noun
     borrowed: int
-    """Of these."""
+    """How many of these are borrowed."""
     ends: Time | None
-    """When its work should be done, where that is known (an estimate)."""
+    """Estimated end; None if unknown."""
 
 
 class Remedy(Struct, frozen=True):
-    """Something that would unblock a workload (✓), or that one might think of and that would not (✗)."""
+    """A change that would unblock a workload (✓), or an obvious one that would not (✗)."""
 
     works: bool
     text: str
 
 
 def show(resource: str, amount: int) -> str:
-    """An amount for people: `6 GPUs`, `512Gi memory`, `1500m cpu`."""
+    """Format an amount: `6 GPUs`, `512Gi memory`, `1500m cpu`."""
     if is_gpu(resource):
         return f"{amount} GPU" if amount == 1 else f"{amount} GPUs"
     return f"{format_quantity(resource, amount)} {resource}"
 
 
 def freed(workload: Workload, short: Iterable[str]) -> str:
-    """What its end frees of the resources that are short; where it has none of them, its accelerators, else all."""
+    """Format what its end frees of the resources that are short; if it has none of them, its accelerators, else all."""
     amounts: dict[str, int] = {}
     for (_, resource), amount in held(workload):
         amounts[resource] = amounts.get(resource, 0) + amount
     had = [resource for resource, amount in amounts.items() if amount]
-    told = [r for r in dict.fromkeys(short) if r in had] or [r for r in had if is_counted(r)] or had
-    return ", ".join(show(resource, amounts[resource]) for resource in told)
+    shown = [r for r in dict.fromkeys(short) if r in had] or [r for r in had if is_counted(r)] or had
+    return ", ".join(show(resource, amounts[resource]) for resource in shown)
 
 
 def shortages(
     snapshot: Snapshot, workload: Workload, queue: ClusterQueue, reasons: Iterable[Reason]
 ) -> tuple[Shortage, ...]:
-    """The quota reasons of a refusal with today's numbers, the smallest gap first.
+    """Return the quota reasons of a refusal with current numbers, the smallest shortage first.
 
-    Each (flavor, resource) comes once, with what the workload needs of it up to the last pod set that was refused it.
+    Each (flavor, resource) comes once, with the need of all pod sets up to the last one that was refused.
     """
     state = capacity(snapshot)
     node = state.tree.queues.get(queue.name)
@@ -112,7 +112,7 @@ def shortages(
 
 
 def _needed(workload: Workload, reason: Reason) -> int:
-    """What its pod sets up to the one that was refused take of the resource."""
+    """Total request of its pod sets up to the one that was refused."""
     total = 0
     for pod_set in workload.pod_sets:
         total += pod_set.requests.get(reason.resource, 0)
@@ -183,22 +183,22 @@ def describe_holder(snapshot: Snapshot, workload: Workload) -> Holder:
 def remedies(
     snapshot: Snapshot, workload: Workload, queue: ClusterQueue, gap: Shortage, held_by: Sequence[Workload]
 ) -> Iterator[Remedy]:
-    """What would make room for it, tried with the scheduler's own arithmetic where that is possible."""
+    """Yield remedies for a shortage, computed with the scheduler's own quota arithmetic where possible."""
     if not gap.short:
-        yield Remedy(True, "there is room by now: it is tried again with the next wake-up of its tree")
+        yield Remedy(True, "quota is available now: Kueue retries it when something in its cohort tree changes")
         return
     yield from _endings(snapshot, queue, gap, held_by)
     if gap.available:
-        yield Remedy(True, f"ask for {show(gap.resource, gap.available)}")
+        yield Remedy(True, f"request {show(gap.resource, gap.available)}")
     if gap.limited_by == "limit":
         yield Remedy(True, f"raise the borrowingLimit of {queue.name} by {show(gap.resource, gap.short)}")
     elif gap.limited_by == "cohort":
-        yield Remedy(False, "more borrowing: the cohort is empty, not the limit")
+        yield Remedy(False, "a higher borrowing limit: the cohort has no unused quota")
     yield from _priority(snapshot, workload, queue, gap, held_by)
 
 
 def _endings(snapshot: Snapshot, queue: ClusterQueue, gap: Shortage, held_by: Sequence[Workload]) -> Iterator[Remedy]:
-    """Workloads whose end alone would be enough, the smallest first."""
+    """Yield workloads of which one alone would free enough, the smallest first."""
     state = capacity(snapshot)
     node = state.tree.queues[queue.name]
     column = state.tree.numbers[gap.flavor, gap.resource]
@@ -214,15 +214,15 @@ def _endings(snapshot: Snapshot, queue: ClusterQueue, gap: Shortage, held_by: Se
         when = f", ~{format_time(end)[11:16]}" if end is not None else ""
         yield Remedy(True, f"{holder.key} ends ({freed(holder, [gap.resource])}{when})")
     if held_by and not enough:
-        yield Remedy(False, "one workload's end: none holds enough alone")
+        yield Remedy(False, "the end of one workload: none holds enough alone")
 
 
 def _priority(
     snapshot: Snapshot, workload: Workload, queue: ClusterQueue, gap: Shortage, held_by: Sequence[Workload]
 ) -> Iterator[Remedy]:
-    """The lowest priority at which victims in its own queue would be enough."""
+    """Yield the lowest priority at which preemption within its ClusterQueue would free enough."""
     if queue.preemption.within_cluster_queue is PreemptionPolicy.NEVER:
-        yield Remedy(False, f"more priority: {queue.name} preempts nobody of its own (withinClusterQueue: Never)")
+        yield Remedy(False, f"a higher priority: {queue.name} does not preempt its own workloads (withinClusterQueue: Never)")
         return
     freed, victims = 0, []
     for candidate in sorted((w for w in held_by if w.cluster_queue == queue.name), key=victim_order):
@@ -236,4 +236,4 @@ def _priority(
     losses = [unsaved_gpu_time(snapshot, victim) for victim in victims]
     lost = summed([None if one is None else one / HOUR for one in losses], ".1f")
     names = ", ".join(victim.key for victim in victims[:3]) + (" …" if len(victims) > 3 else "")
-    yield Remedy(True, f"priority ≥ {priority}: evicts {names} (lost {lost} GPU-h)")
+    yield Remedy(True, f"priority ≥ {priority}: preempts {names} ({lost} GPU-hours lost)")

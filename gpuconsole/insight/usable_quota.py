@@ -1,4 +1,4 @@
-"""The available quota of a ClusterQueue per flavor, and what its pending workloads could really use of it.
+"""Available quota of a ClusterQueue per flavor, and how much of it its pending workloads could use.
 
 Amounts of different flavors are never added up: a workload gets one flavor for each resource.
 """
@@ -23,7 +23,7 @@ from gpuconsole.scheduling.kueue.matching import mismatch
 from gpuconsole.scheduling.kueue.usage import UsageTree
 
 MOST_PENDING = 500
-"""So many pending workloads are looked at, from the head of the queue on."""
+"""Limit on the pending workloads that are tried, from the head of the queue on."""
 
 
 class UsableQuota(Struct, frozen=True):
@@ -34,9 +34,9 @@ class UsableQuota(Struct, frozen=True):
     available: int
     """What could be admitted now without preemption."""
     usable: int
-    """What of it the pending workloads would use that fit, in queue order."""
+    """How much of it the pending workloads that fit would use, in queue order."""
     potential: int
-    """The most that the queue could ever have."""
+    """Maximum capacity of the queue."""
 
 
 def usable_quota(snapshot: Snapshot, queue: str) -> tuple[UsableQuota, ...]:
@@ -69,7 +69,7 @@ def usable_quota(snapshot: Snapshot, queue: str) -> tuple[UsableQuota, ...]:
 def _fit(
     snapshot: Snapshot, queue: ClusterQueue, usage: UsageTree, node: int, workload: Workload
 ) -> Mapping[FlavorResource, int] | None:
-    """What the workload would be given; None where it does not fit as a whole."""
+    """Return the quota that the workload would get; None if it does not fit as a whole."""
     taken: dict[FlavorResource, int] = {}
     for pod_set in workload.pod_sets:
         requests = scale(pod_set.template.requests, pod_set.count) | {PODS: pod_set.count}
@@ -99,7 +99,7 @@ def _fit(
 
 
 def _claimed(snapshot: Snapshot, queue: ClusterQueue, workload: Workload, pod_set: PodSet) -> Mapping[str, int]:
-    """The devices that a pod set claims (DRA), if the queue has one resource that counts such."""
+    """Return the devices that a pod set claims (DRA), if the queue has one resource for them."""
     if not pod_set.template.resource_claims:
         return {}
     names = {name for _, name in queue.quotas() if name in quota_accelerators(snapshot)}

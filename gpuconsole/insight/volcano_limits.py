@@ -1,4 +1,4 @@
-"""Volcano's queues when they let nobody in: whose gang asks for more than they ever may, and who has their room."""
+"""Limits of Volcano queues that block a job: its gang exceeds the capability, or other jobs use it."""
 
 from collections.abc import Iterator
 
@@ -15,14 +15,14 @@ from gpuconsole.scheduling.volcano.jobs.group import group_name
 
 
 def beyond(snapshot: Snapshot, group: PodGroup) -> str:
-    """In words, that a gang asks for more than its queue, or one above it, may ever have; empty if it does not."""
+    """Describe that a gang exceeds the capability of its queue or of one above it; empty if it does not."""
     for queue in _way_up(snapshot, group.queue or VOLCANO_DEFAULT):
         for resource, asked in (group.min_resources or EMPTY).items():
             limit = queue.capability.get(resource)
             if limit is not None and asked > limit:
-                asks = f"Its gang asks for {show(resource, asked)}"
+                asks = f"Its gang requests {show(resource, asked)}"
                 return (
-                    f"{asks}, and queue {queue.name} may have {show(resource, limit)} at most: waiting does not help."
+                    f"{asks}; the capability of queue {queue.name} is {show(resource, limit)}: waiting does not help."
                 )
     return ""
 
@@ -36,7 +36,7 @@ def _way_up(snapshot: Snapshot, name: str) -> Iterator[VolcanoQueue]:
 
 
 def takers(snapshot: Snapshot, queue: str) -> tuple[str, ...]:
-    """Who has the accelerators of a queue, those that have most first; also what was let in, and has no nodes yet."""
+    """Name the jobs that use a queue's accelerators, most first; with enqueued requests that have no nodes yet."""
     jobs = {f"{job.namespace}/{group_name(job)}": job.key for job in snapshot.jobs.all() if job.volcano}
     found = []
     for group, held, promised in let_in(snapshot):
@@ -45,8 +45,8 @@ def takers(snapshot: Snapshot, queue: str) -> tuple[str, ...]:
             found.append((taken, jobs.get(group.key, group.key), sum(promised.values())))
     found.sort(key=lambda one: (-sum(one[0].values()), one[1]))
     return tuple(
-        f"{name} has {described(taken)} of queue {queue}"
-        + (f", {promised} of them without nodes yet" if promised else "")
+        f"{name} uses {described(taken)} of queue {queue}"
+        + (f", {promised} of them not scheduled yet" if promised else "")
         for taken, name, promised in found[:MOST_HOLDERS]
     )
 

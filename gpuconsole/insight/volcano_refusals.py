@@ -1,4 +1,4 @@
-"""Volcano Jobs that Volcano refuses: their queue is not there or not open, or their pods cannot be made."""
+"""Volcano Jobs that Volcano refuses: their queue does not exist or is not open, or pods cannot be created."""
 
 from gpuconsole.insight.codes import Code
 from gpuconsole.insight.explanation import Explanation
@@ -13,21 +13,21 @@ OPEN = "Open"
 
 
 def refused(snapshot: Snapshot, job: Job, queue: str = "") -> Explanation | None:
-    """Why a job gets no pods whatever becomes free; `queue` is what its PodGroup says. None where it only waits."""
+    """Explain why a job gets no pods whatever becomes free; None if it only waits. `queue` is that of its PodGroup."""
     if job.volcano is None:
         return None
     name = queue or job.volcano.queue or VOLCANO_DEFAULT
     found = snapshot.volcano_queues.get(name)
     if found is None and name != VOLCANO_DEFAULT and snapshot.seen.all_of(VolcanoQueue):
-        remedy = Remedy(True, f"create queue {name}, or name another one")
+        remedy = Remedy(True, f"create queue {name}, or use another one")
         return _refusal(job, Code.QUEUE_MISSING, f"Queue {name} does not exist.", remedy)
     if found is not None and found.state != OPEN:
-        headline = f"Queue {name} is {found.state}: it takes no new jobs."
-        return _refusal(job, Code.QUEUE_STOPPED, headline, Remedy(True, f"open queue {name}, or name another one"))
+        headline = f"Queue {name} is {found.state}: it accepts no new jobs."
+        return _refusal(job, Code.QUEUE_STOPPED, headline, Remedy(True, f"open queue {name}, or use another one"))
     said = next((line for line in reversed(snapshot.recent) if line.workload == job.key), None)
     if said is not None and said.what is What.PENDING and said.message:
-        # Its controller tells this of a job, never of its pods: it could not make what the job asks for.
-        headline = f"Its pods cannot be made: {said.message}"
+        # The controller reports this for a job, never for its pods: it could not create what the job requests.
+        headline = f"Its pods cannot be created: {said.message}"
         return _refusal(job, Code.INVALID, headline)
     return None
 

@@ -1,7 +1,7 @@
-"""Why a workload waits: the one dominant blocker, what was tried, the arithmetic, the evidence.
+"""Answer to why a workload is pending: the dominant reason, the flavors that were tried, arithmetic and evidence.
 
-The engine tries the workload on the cluster as it is, as if it were the head of its queue; what Kueue wrote stands
-beside that, with its age. What would unblock it is another question (`insight.unblock`): it takes longer.
+The engine tries to admit the workload on the current cluster as if it were the head of its queue. Kueue's message is
+kept beside that, with its age. `insight.unblock` finds what would unblock it, as that takes longer.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,47 +36,47 @@ if TYPE_CHECKING:
 ENGINE = "engine"
 OBJECTS = "objects"
 Simulating = Callable[[], "Simulation"]
-"""Gives the cluster going on by our rules, to be forked; that may have to be made first."""
+"""Returns a simulation of the cluster to fork; it is made at the first call where there is none."""
 PLACES = (Code.GANG, Code.NODES, Code.DISRUPTION_BUDGET)
-"""Pods wait for nodes: what would help is tried in the simulation."""
+"""Pods wait for nodes: changes are tried in the simulation."""
 _OF_PODS = (*PLACES, Code.QUOTA, Code.EXCEEDS_MAX, Code.WAITING_FOR_VICTIMS)
-"""The same of work that no Workload stands for, where a scheduler of pods has queues, too."""
+"""The same for work without a Workload, as pod schedulers have queues, too."""
 _RUNS = (Code.NOT_WAITING, Code.CHECKS, Code.RESOURCE_QUOTA, *PLACES, Code.IMAGE, Code.POD_FAILURE, *UNDER_WAY)
 _HELPLESS = (*_RUNS, Code.BACKOFF)
 _FOR_GOOD = (Code.TOPOLOGY, Code.FLAVOR_MISMATCH, Code.EXCEEDS_MAX)
-"""What may be so for ever; a quota that the queue could have is used by somebody who ends."""
+"""Reasons that may be permanent; quota within the queue's maximum capacity is freed when other workloads end."""
 _OUTSIDE = (*_HELPLESS, Code.DEACTIVATED, Code.QUEUE_STOPPED, Code.QUEUE_INACTIVE, Code.QUEUE_MISSING, Code.UNSEEN)
-"""What the objects themselves show, so that no trial is needed."""
+"""Reasons that the objects themselves show, so that no admission attempt is needed."""
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
-    """Something that the answer rests on: who says it, what, and since when."""
+    """A fact that the answer is based on: source, text and start."""
 
     source: str
-    """`Kueue` or another scheduler (what it wrote), `engine` (tried just now), `objects` (what they show)."""
+    """`Kueue` or another scheduler (its message), `engine` (admission attempt just now), `objects` (their state)."""
     code: Code
     text: str
     since: Time | None
 
 
 class Why(Struct, frozen=True, kw_only=True):
-    """The whole answer but for the suggestions."""
+    """The whole answer except the suggestions."""
 
     explanation: Explanation
-    """The dominant blocker, in a code and in words."""
+    """The dominant reason, as a code and as text."""
     never: bool = False
-    """Nothing that ends lets it in: Kueue would refuse it on the emptied cluster, too."""
+    """True if Kueue would refuse it on an empty cluster, too: waiting does not help."""
     head: str = ""
-    """Who is tried before it, if its queue is strict and it is not first."""
+    """The head of its queue, if it is another workload."""
     considered: tuple[Considered, ...] = ()
-    """In the order in which they were tried."""
+    """Flavors in the order in which they were tried."""
     rooms: tuple[Room, ...] = ()
-    """The arithmetic of what is short, the flavors that lack least first."""
+    """The arithmetic of each shortage, the smallest first."""
     evidence: tuple[Evidence, ...] = ()
 
     @property
     def subject(self) -> str:
-        """Key of the Workload, where there is one, else of what was asked for."""
+        """Key of the Workload if there is one, else of the requested object."""
         return self.explanation.subject
 
     @property
@@ -85,24 +85,24 @@ class Why(Struct, frozen=True, kw_only=True):
 
     @property
     def short(self) -> tuple[str, ...]:
-        """The resources that it lacks, in whatever flavor."""
+        """The resources of which it lacks quota in some flavor."""
         return tuple(dict.fromkeys(room.resource for room in self.rooms))
 
 
 class Tried(Struct, frozen=True, kw_only=True):
-    """The answer with what would unblock it, as of one moment."""
+    """The answer with the suggestions found so far."""
 
     time: Time
     why: Why
     suggestions: Suggestions | None = None
     under_way: UnderWay | None = None
-    """How far the search for suggestions is; None once it is over."""
+    """Progress of the search for suggestions; None once it is over."""
 
 
 def trying(
     snapshot: Snapshot, rehearsal: Rehearsal | None, key: str, simulating: Simulating | None = None
 ) -> Iterator[Tried]:
-    """Answer, and try what would unblock it, piece by piece: who stops asking gives up. The last one is whole."""
+    """Yield the answer while suggestions are searched; the last is complete. Closing the iterator ends the search."""
     answer = why(snapshot, rehearsal, key, simulating)
     searched = False
     for look in _searches(snapshot, rehearsal, answer, simulating):
@@ -113,39 +113,37 @@ def trying(
 
 
 def tried(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str, simulating: Simulating | None = None) -> Tried:
-    """Answer, and try what would unblock it; this may take seconds on a large cluster."""
+    """Return the answer with all suggestions; this may take seconds on a large cluster."""
     *_, last = trying(snapshot, rehearsal, key, simulating)
     return last
 
 
 def rehearsal_of(simulation: "Simulation", snapshot: Snapshot) -> Rehearsal | None:
-    """The admission of a simulation as it stands, to try things on; None without Kueue."""
+    """Return a copy of a simulation's admission state to try changes on; None without Kueue."""
     session = simulation.session
     return Rehearsal(session.fork(), simulation.now, snapshot.workloads.all()) if session is not None else None
 
 
 def rehearsal_on(snapshot: Snapshot, config: KueueConfig | None) -> Rehearsal | None:
-    """The admission of a cluster that others run; None without Kueue."""
+    """Return the admission state of a Snapshot to try changes on; None without Kueue."""
     return Rehearsal.from_snapshot(snapshot, config) if config is not None else None
 
 
 def why(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str, simulating: Simulating | None = None) -> Why:
-    """Answer for a workload, a job or a pod (see `explain`). Nothing changes."""
+    """Return the answer for a workload, a job or a pod (see `explain`). Mutates nothing."""
     told = explain(snapshot, key)
     workload = workload_of(snapshot, key)
     if told.code in PLACES and simulating is not None and len(snapshot.pod_disruption_budgets):
         kept = kept_by_budget(simulating(), told)
         if kept is not None:
-            said = (
-                f"as it is its pods find no place within a minute; they do if one changes this: {kept.remedies[0].text}"
-            )
+            said = f"within 1m its pods are not scheduled as it is, and are with this change: {kept.remedies[0].text}"
             engine = Evidence(source=ENGINE, code=kept.code, text=said, since=snapshot.time)
             return Why(explanation=kept, evidence=(engine, _shown(snapshot, told)))
     if told.code is Code.NOT_WAITING and len(snapshot.pod_disruption_budgets):
         told = replace(told, lines=(*told.lines, *keeping_drained(snapshot, told.subject)))
     untried = told.code in _OUTSIDE or undecidable(snapshot)
     if workload is None or rehearsal is None or untried or workload.reserved:
-        # Of a job that no Workload stands for it is said by the limits of its queue, not by an old text.
+        # For a job without a Workload the limits of its queue decide, not an old message.
         never = workload is None and told.code is Code.EXCEEDS_MAX
         return Why(explanation=told, never=never, evidence=(_shown(snapshot, told),))
     entry = examined(rehearsal, workload.key)
@@ -167,7 +165,7 @@ def why(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str, simulating: S
 def unblocking(
     snapshot: Snapshot, rehearsal: Rehearsal | None, answer: Why, simulating: Simulating | None = None
 ) -> Suggestions | None:
-    """What would let it in; None for what no change of quotas, queues, nodes or the workload itself helps with."""
+    """Return what would unblock it; None if no change of quotas, queues, nodes or the workload itself can help."""
     last = None
     for look in _searches(snapshot, rehearsal, answer, simulating):
         last = look.so_far
@@ -175,20 +173,20 @@ def unblocking(
 
 
 def waits_for_places(code: Code, *, queued: bool) -> bool:
-    """True for what pods wait for that a change of nodes, gangs or other pods may bring; `queued` by Kueue or not."""
+    """True if pods wait for nodes, so that changes of nodes, gangs or other pods may help; `queued` = by Kueue."""
     return code in (PLACES if queued else _OF_PODS)
 
 
 def _searches(
     snapshot: Snapshot, rehearsal: Rehearsal | None, answer: Why, simulating: Simulating | None
 ) -> Iterator[Search]:
-    """The search in the admission for what waits for quota, in the simulation for what waits for nodes."""
+    """Search in the admission state for a workload that needs quota, in the simulation for one that needs nodes."""
     queued = rehearsal is not None and answer.subject in rehearsal.workloads
     known = snapshot.workloads.get(answer.subject)
     if known is not None and known.reserved and answer.code not in PLACES:
-        return  # It was let in: no change of admission is what it lacks.
+        return  # It has its quota: no change of admission helps.
     if queued and answer.code not in PLACES and undecidable(snapshot):
-        return  # What a trial says of what is seen may be otherwise with what is not.
+        return  # Objects that are not visible could change the result of a trial.
     if rehearsal is not None and queued and answer.code not in _HELPLESS:
         land = landing(simulating, answer.subject)
         yield from searching(rehearsal, answer.subject, snapshot.workload_priority_classes.all(), land)
@@ -197,43 +195,43 @@ def _searches(
 
 
 def _verdict(entry: Entry, head: str) -> Verdict:
-    """Who would get in, or preempt, as its queue's head waits for its turn."""
+    """Return code `queued` for a workload that the engine would admit, or that another head goes before."""
     code = blocker(entry)
     turn = code is Code.NOT_WAITING or (bool(head) and code in (Code.WAITING_FOR_VICTIMS, Code.CONTENTION))
     return Verdict(Code.QUEUED) if turn else Verdict(code, entry.message)
 
 
 def _head(rehearsal: Rehearsal, entry: Entry) -> str:
-    """Who is tried instead of it in the next cycle; nothing if it is the head itself, or nobody is tried."""
+    """Return the head of its queue in the next cycle; empty if that is the workload itself or there is none."""
     waiting = rehearsal.session.pending(entry.rules.name)
     first = next((place.workload.key for place in waiting if not place.parked), "")
     return "" if first == entry.request.workload.key else first
 
 
 def _asleep(rehearsal: Rehearsal, key: str) -> bool:
-    """True if it is parked, and nothing has happened yet for which parked work is looked at again."""
+    """True if it is inadmissible and no event has happened that requeues inadmissible workloads."""
     return rehearsal.session.parked(key) and not rehearsal.session.wake_due
 
 
 def _behind(judged: Explanation, head: str, *, asleep: bool) -> Explanation:
-    """Position, in words: what waits for its turn is told behind whom."""
+    """Add the position in the queue and the head to the headline of a queued workload."""
     if judged.code is not Code.QUEUED:
         return judged
     if asleep:
-        # As when work of another cohort left nodes that both may use (Kueue wakes the tree of what ended).
-        when = "until work of that queue or its cohorts ends, or a queue, flavor or node changes"
-        return replace(judged, headline=f"It would fit now, but {judged.queue} has parked it {when}.")
+        # For example, work of another cohort left nodes that both use: Kueue requeues only the tree of what ended.
+        when = "until a workload of its cohort tree ends, or a queue, flavor or node changes"
+        return replace(judged, headline=f"Fits now, but is inadmissible in {judged.queue} {when}.")
     if not head:
-        return replace(judged, headline=f"It fits, and is admitted when {judged.queue} is looked at next.")
+        return replace(judged, headline=f"Fits: {judged.queue} admits it in its next scheduling cycle.")
     place = judged.position
     where = (
-        f"number {place.in_cluster_queue} of {place.of_cluster_queue} in" if place is not None else "behind others in"
+        f"position {place.in_cluster_queue} of {place.of_cluster_queue} in" if place is not None else "behind others in"
     )
-    return replace(judged, headline=f"It would get in, and waits for its turn: {where} {judged.queue}, after {head}.")
+    return replace(judged, headline=f"Queued, {where} {judged.queue}; the head of the queue is {head}.")
 
 
 def _never(snapshot: Snapshot, rehearsal: Rehearsal, workload: Workload, simulating: Simulating | None) -> bool:
-    """True if the engine refuses it on the emptied cluster; the simulation knows whether nodes may come."""
+    """True if the engine refuses it on an empty cluster; the simulation tells whether nodes may be added."""
     if simulating is None:
         return False
     config, capacity = rehearsal.session.config, simulating().policy.capacity
@@ -242,10 +240,10 @@ def _never(snapshot: Snapshot, rehearsal: Rehearsal, workload: Workload, simulat
 
 
 def _for_good(judged: Explanation) -> Explanation:
-    """In words: waiting does not help. What is more than its queue could ever have says so by itself."""
+    """Add to the headline that waiting does not help, except where the headline says so itself."""
     match judged.code:
         case Code.TOPOLOGY:
-            headline = "No place in the topology is close enough, even if every node were empty"
+            headline = "No topology domain fits its pods, even if every node were empty"
         case Code.EXCEEDS_MAX:
             return judged
         case _:
@@ -254,7 +252,7 @@ def _for_good(judged: Explanation) -> Explanation:
 
 
 def _evidence(snapshot: Snapshot, entry: Entry, told: Explanation) -> Iterator[Evidence]:
-    text = entry.message or "it fits"
+    text = entry.message or "fits"
     yield Evidence(source=ENGINE, code=blocker(entry), text=text, since=snapshot.time)
     if told.text:
         queue = entry.rules.queue
@@ -263,9 +261,9 @@ def _evidence(snapshot: Snapshot, entry: Entry, told: Explanation) -> Iterator[E
 
 
 def _shown(snapshot: Snapshot, told: Explanation) -> Evidence:
-    """What was read, where nothing was tried."""
+    """Return the evidence from messages or objects, where the engine was not asked."""
     if told.text:
-        # Its text may be of before what the objects show now.
+        # The message may be older than the state of the objects.
         read = code_of(told.text) if told.source == KUEUE else Code.OTHER
         code = read if read is not Code.OTHER else told.code
         return Evidence(source=told.source, code=code, text=told.text, since=told.since)

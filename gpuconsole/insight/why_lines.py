@@ -1,4 +1,4 @@
-"""The answer to why, as plain lines: the same for the command and the pane."""
+"""Text lines of the answer to why a workload is pending, shared by the command and the console."""
 
 from collections.abc import Iterator
 from typing import Literal, assert_never
@@ -15,17 +15,17 @@ from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.snapshot import Snapshot
 
 Mark = Literal["✓", "⚠", ""]
-"""It works; it works, and more is missing; only said."""
+"""Works; works, but more is missing; remark."""
 MOST_USERS = 4
 MOST_KEEPERS = 4
 
 
 def flavor_lines(answer: Why) -> Iterator[str]:
-    """The flavors in the order in which they were tried; the pod set only where there are several."""
+    """Yield the flavors in the order in which they were tried, with the pod set if there are several."""
     several = len({one.pod_set for one in answer.considered}) > 1
     width = max((len(_of(one, several)) for one in answer.considered), default=0)
     for one in answer.considered:
-        borrows = f", borrowing at height {one.borrows}" if one.borrows else ""
+        borrows = f", borrowing level {one.borrows}" if one.borrows else ""
         why = f": {'; '.join(one.reasons)}" if one.reasons else ""
         yield f"{_of(one, several):<{width}}  {one.mode}{borrows}{why}"
 
@@ -35,15 +35,15 @@ def _of(one: Considered, several: bool) -> str:
 
 
 def room_lines(room: Room) -> Iterator[str]:
-    """What is needed and what is left, then level by level, then who keeps some back, and who uses it."""
+    """Yield needed and available quota, each level, members that withhold quota, and the workloads that use it."""
 
     def plain(amount: int) -> str:
         return format_quantity(room.resource, amount)
 
-    never = f", never more than {plain(room.ceiling)}" if room.needed > room.ceiling else ""
+    never = f", maximum capacity {plain(room.ceiling)}" if room.needed > room.ceiling else ""
     yield (
-        f"{room.flavor} {room.resource}: needs {plain(room.needed)}, gets {plain(room.available)}{never}"
-        f" · {plain(room.short)} short at {room.blocked_at}"
+        f"{room.flavor} {room.resource}: needs {plain(room.needed)}, available {plain(room.available)}{never}"
+        f" · {plain(room.short)} more needed, limited by {room.blocked_at}"
     )
     for level in room.levels:
         yield f"  {_level(level, room.resource)}"
@@ -51,7 +51,7 @@ def room_lines(room: Room) -> Iterator[str]:
         yield f"  {_keeper(keeper, room.resource)}"
     others = room.keepers[MOST_KEEPERS:]
     if others:
-        yield f"  {len(others)} more keep {plain(sum(keeper.withheld for keeper in others))}"
+        yield f"  {len(others)} more withhold {plain(sum(keeper.withheld for keeper in others))}"
     users = [f"{user.workload} {plain(user.amount)}" for user in room.users[:MOST_USERS]]
     more = len(room.users) - MOST_USERS
     if users:
@@ -63,10 +63,10 @@ def _level(level: Level, resource: str) -> str:
         return format_quantity(resource, amount)
 
     limit = f", borrowing limit {plain(level.borrowing_limit)}" if level.borrowing_limit is not None else ""
-    withheld = f", {plain(level.withheld)} of them never lent" if level.withheld else ""
+    withheld = f" ({plain(level.withheld)} withheld by lending limits)" if level.withheld else ""
     return (
         f"{level.kind} {level.name}: quota {plain(level.quota)}, used {plain(level.used)},"
-        f" unused {plain(level.unused)}{withheld}{limit} → gives {plain(level.available)}"
+        f" unused {plain(level.unused)}{withheld}{limit} → available {plain(level.available)}"
     )
 
 
@@ -75,35 +75,35 @@ def _keeper(keeper: Keeper, resource: str) -> str:
         return format_quantity(resource, amount)
 
     return (
-        f"{keeper.kind} {keeper.name} keeps {plain(keeper.withheld)} unused:"
+        f"{keeper.kind} {keeper.name} withholds {plain(keeper.withheld)} unused:"
         f" quota {plain(keeper.quota)}, lending limit {plain(keeper.lending_limit)}"
     )
 
 
 def suggestion_texts(answer: Why, found: Suggestions, snapshot: Snapshot) -> Iterator[tuple[Mark, str]]:
-    """What would unblock it, each of which was tried; below it, where its pods are not seen to find nodes then."""
+    """Yield the suggestions, each with a warning below it if its pods were not scheduled in the trial."""
     if found.admitted_anyway:
-        yield "", "nothing is needed: it gets in as it is"
+        yield "", "no change needed: it is admitted as it is"
         yield from _landing(found.landing)
     for suggestion in found.found:
         yield "✓", in_words(suggestion.steps, snapshot, answer.short)
         yield from _landing(suggestion.landing)
     if not found.found and not found.admitted_anyway:
-        yield "", "no change that was tried lets it in"
+        yield "", "no change that was tried admits it"
     if not found.complete:
-        yield "", f"not everything was tried: {found.tried} tries are the bound"
+        yield "", f"search limit reached after {found.tried} trials: other changes may work"
 
 
 def _landing(landing: Landing) -> Iterator[tuple[Mark, str]]:
     match landing.nodes:
         case Nodes.NONE:
-            yield "⚠", f"admitted, but a minute later {landing.text}"
+            yield "⚠", f"admitted, but after 1m {landing.text}"
         case Nodes.EVICTED:
             yield "⚠", f"admitted, and {landing.text}"
         case Nodes.CHECKS:
-            yield "⚠", f"it gets its quota, and a minute later {landing.text}"
+            yield "⚠", f"reserves quota, but after 1m {landing.text}"
         case Nodes.UNSEEN:
-            yield "⚠", "whether its pods find nodes then is not seen within a minute"
+            yield "⚠", "no pods after 1m: whether they find nodes is unknown"
         case Nodes.FOUND | Nodes.UNTRIED:
             pass
         case _:
@@ -111,19 +111,19 @@ def _landing(landing: Landing) -> Iterator[tuple[Mark, str]]:
 
 
 def evidence_lines(answer: Why, now: Time) -> Iterator[str]:
-    """Who says so, and how old that is; who say the same share a line, and what the cluster has overtaken is marked."""
+    """Yield each piece of evidence with its sources and their age; messages that are out of date are marked."""
     codes = {one.code for one in answer.evidence if one.code is not Code.NOT_WAITING}
     said: dict[tuple[Code, str], list[str]] = {}
     for one in answer.evidence:
         said.setdefault((one.code, one.text), []).append(f"{one.source}{_age(one, now)}")
     for (code, text), sources in said.items():
-        # A gang, or a pod, that finds no node is what a budget that keeps others looks like to its scheduler.
-        differs = " (overtaken)" if len(codes) > 1 and code is not answer.code and code not in PLACES else ""
+        # A disruption budget that protects victims looks to the scheduler like a gang or pod without a node.
+        differs = " (out of date)" if len(codes) > 1 and code is not answer.code and code not in PLACES else ""
         yield f"{' and '.join(sources)}: {code}{differs}: {text}"
 
 
 def _age(one: Evidence, now: Time) -> str:
-    """A condition tells since when it is so; its words may be newer."""
+    """Format an age; a condition has the time of its last transition, and its message may be newer."""
     if one.since is None:
         return ""
     return f", {'' if one.source == ENGINE else 'at most '}{format_span(max(0, now - one.since))} old"

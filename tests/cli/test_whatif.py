@@ -395,8 +395,8 @@ def test_a_job_without_a_workload_that_runs_already_is_not_called_not_admitted(
         [
             "refused: steps[0].commands[0] (set-priority VolcanoJob/default/sweep): no Workload of Kueue stands for"
             " VolcanoJob/default/sweep: this is done to Workloads only",
-            "VolcanoJob/default/sweep, 8 GPUs: already admitted since 2026-01-05T08:00:00Z; Its gang runs with fewer"
-            " pods than it asks for: 3 minAvailable, 4 Pending, 4 Running",
+            "VolcanoJob/default/sweep, 8 GPUs: already admitted since 2026-01-05T08:00:00Z; Partially scheduled"
+            " gang: it has its minimum of pods, 3 minAvailable, 4 Pending, 4 Running",
         ],
     )
 

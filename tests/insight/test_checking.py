@@ -28,7 +28,7 @@ def test_quota_that_waits_for_checks_is_counted_apart() -> None:
     ]
     snapshot = world(things)
     assert [(one.workload, one.gpus, one.names) for one in checking(snapshot)] == [
-        ("team/b", 4, "its place in a topology"),
+        ("team/b", 4, "topology assignment"),
         ("team/a", 4, "budget"),
     ]
     numbers = waiting(snapshot)

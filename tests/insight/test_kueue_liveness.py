@@ -28,9 +28,9 @@ BOTH = (FIRST, SECOND)
 def test_admissible_workloads_that_stay_pending_for_half_a_minute_are_a_problem() -> None:
     assert watched((0, BOTH, STUCK), (29, BOTH, STUCK)) is None
     assert watched((0, BOTH, STUCK), (10, BOTH, STUCK), (45, BOTH, STUCK)) == KueueProblem(
-        "Kueue admits nothing for 45s",
-        "Kueue does not admit: 2 admissible workloads pending for 45s, and no Workload's status changed; "
-        "is its controller up?",
+        "Kueue: no admissions for 45s",
+        "2 admissible workloads pending for 45s, and no Workload status changed: "
+        "check that Kueue's controller is running.",
     )
 
 
@@ -38,7 +38,7 @@ def test_a_workload_that_came_later_is_given_its_own_half_minute() -> None:
     assert watched((0, (), set()), (40, BOTH, STUCK), (69, BOTH, STUCK)) is None
     found = watched((0, (), set()), (40, BOTH, STUCK), (70, BOTH, STUCK))
     assert found is not None
-    assert found.mark == "Kueue admits nothing for 30s"
+    assert found.mark == "Kueue: no admissions for 30s"
 
 
 def test_new_workloads_are_no_sign_of_life_but_any_changed_status_is() -> None:
@@ -94,8 +94,8 @@ THREE = (a_job("a"), a_job("b"), a_job("c"))
 def test_jobs_for_which_kueue_makes_no_workload_are_a_problem_after_half_a_minute() -> None:
     assert watched((0, THREE, set()), (29, THREE, set())) is None
     assert watched((0, THREE, set()), (20, THREE, set()), (40, THREE, set())) == KueueProblem(
-        "Kueue creates no Workloads for 40s",
-        "Kueue has not created a Workload for 3 jobs for 40s; is its controller up?",
+        "Kueue: no Workloads created for 40s",
+        "3 jobs without a Workload for 40s: check that Kueue's controller is running.",
     )
 
 
@@ -103,8 +103,8 @@ def test_jobs_that_come_later_are_given_their_own_half_minute() -> None:
     assert watched((0, (), set()), (40, THREE, set()), (69, THREE, set())) is None
     found = watched((0, (), set()), (40, THREE[:1], set()), (60, THREE, set()), (80, THREE, set()))
     assert found == KueueProblem(
-        "Kueue creates no Workloads for 40s",
-        "Kueue has not created a Workload for 1 job for 40s; is its controller up?",
+        "Kueue: no Workloads created for 40s",
+        "1 job without a Workload for 40s: check that Kueue's controller is running.",
     )
 
 

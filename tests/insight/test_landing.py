@@ -29,7 +29,7 @@ from tests.insight.world import waiting, world
 from tests.sim.engines import GPU
 
 FLAVOR = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "f"}}
-FULL = "1 of 1 pods have no node: 1 Insufficient nvidia.com/gpu"
+FULL = "1 of 1 pods unschedulable: 1 Insufficient nvidia.com/gpu"
 MORE = RaiseLimit(kind="ClusterQueue", name="q", limit="nominalQuota", flavor="f", resource=GPU, by=4)
 
 
@@ -112,8 +112,8 @@ def test_who_gets_in_anyway_may_find_no_node_either() -> None:
     answer = tried(snapshot, rehearsal_on(snapshot, DEFAULT), new, simulating)
     assert answer.suggestions == Suggestions(admitted_anyway=True, landing=Landing(Nodes.NONE, FULL), tried=1)
     assert list(suggestion_texts(answer.why, answer.suggestions, snapshot)) == [
-        ("", "nothing is needed: it gets in as it is"),
-        ("⚠", f"admitted, but a minute later {FULL}"),
+        ("", "no change needed: it is admitted as it is"),
+        ("⚠", f"admitted, but after 1m {FULL}"),
     ]
 
 
@@ -145,7 +145,7 @@ def test_pods_that_each_go_their_way_are_not_placed_as_a_gang() -> None:
     less = AskLess(pod_set="main", resource=GPU, amount=4, was=8)
     more = RaiseLimit(kind="ClusterQueue", name="q", limit="nominalQuota", flavor="f", resource=GPU, by=8)
     found = landed(simulation, "new", less, more)
-    assert found == Landing(Nodes.NONE, "1 of 3 pods have no node: 2 Insufficient nvidia.com/gpu")
+    assert found == Landing(Nodes.NONE, "1 of 3 pods unschedulable: 2 Insufficient nvidia.com/gpu")
 
 
 def test_changes_of_one_object_are_built_upon_each_other() -> None:
@@ -166,7 +166,7 @@ def test_checks_that_stay_open_are_named() -> None:
     answer = tried(snapshot, rehearsal_of(simulation, snapshot), new, lambda: simulation)
     assert answer.suggestions is not None
     texts = list(suggestion_texts(answer.why, answer.suggestions, snapshot))
-    assert ("⚠", "it gets its quota, and a minute later budget is Pending") in texts
+    assert ("⚠", "reserves quota, but after 1m budget is Pending") in texts
 
 
 def test_it_comes_piece_by_piece() -> None:
@@ -181,7 +181,7 @@ def test_who_loses_its_place_again_within_the_minute_is_said_to() -> None:
     high = replace(waiting("high", "team/q", 4, priority=9), created=simulation.now)
     simulation.schedule(simulation.now + 30 * SECOND, Submit((high,)))
     found = landed(simulation, "new", End(key(simulation, "first")))
-    assert found == Landing(Nodes.EVICTED, "evicted again at +30s for team/high")
+    assert found == Landing(Nodes.EVICTED, "evicted again at +30s by team/high")
 
 
 def test_a_preemptor_of_a_pod_group_that_terminates_for_longer_is_not_seen_to_start() -> None:

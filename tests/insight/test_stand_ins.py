@@ -33,5 +33,5 @@ def test_a_cron_job_waits_for_nothing() -> None:
     told = explain(world([NIGHTLY]), NIGHTLY.key)
     assert (told.code, told.headline) == (
         Code.NOT_WAITING,
-        "It waits for nothing: it makes a Job at each time of 30 3 * * *.",
+        "Not pending: it creates a Job on the schedule 30 3 * * *.",
     )

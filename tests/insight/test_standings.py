@@ -16,18 +16,18 @@ def ours(cluster: int, local: int) -> Position:
 @pytest.mark.parametrize(
     ("standings", "position", "want"),
     [
-        (SAID, ours(3, 1), "by Kueue place 3 (1 of its LocalQueue): visibility API v1beta2, 4s ago"),
+        (SAID, ours(3, 1), "position by Kueue 3 (1 in its LocalQueue): visibility API v1beta2, 4s ago"),
         (
             SAID,
             ours(2, 1),
-            "by Kueue place 3 (1 of its LocalQueue): visibility API v1beta2, 4s ago; by us 2 (1)",
+            "position by Kueue 3 (1 in its LocalQueue): visibility API v1beta2, 4s ago; ours 2 (1)",
         ),
         (
             Standings(queue="cq", source="visibility API v1beta2", time=14 * SECOND),
             ours(2, 1),
-            "Kueue does not list it as waiting: visibility API v1beta2",
+            "not listed as pending by Kueue: visibility API v1beta2",
         ),
-        (Standings(queue="cq", trouble="forbidden"), ours(2, 1), "Kueue names no place: forbidden"),
+        (Standings(queue="cq", trouble="forbidden"), ours(2, 1), "no position from Kueue: forbidden"),
         (Standings(queue="cq"), ours(2, 1), ""),
     ],
     ids=["the same", "another", "not listed", "nobody told", "nobody asked"],

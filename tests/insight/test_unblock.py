@@ -228,9 +228,9 @@ def test_one_change_that_suits_several_flavors_is_one_suggestion() -> None:
 
 def test_less_is_told_in_units_that_people_write() -> None:
     asked = AskLess(pod_set="main", resource="memory", amount=357_913_941, was=400 * 2**20)
-    assert in_words((asked,), EMPTY) == "ask for 341Mi memory a pod instead of 400Mi memory"
-    assert in_words((replace(asked, amount=0),), EMPTY) == "do not ask for memory"
-    assert in_words((replace(asked, amount=1000),), EMPTY) == "ask for 1k memory a pod instead of 400Mi memory"
+    assert in_words((asked,), EMPTY) == "request 341Mi memory per pod instead of 400Mi memory"
+    assert in_words((replace(asked, amount=0),), EMPTY) == "do not request memory"
+    assert in_words((replace(asked, amount=1000),), EMPTY) == "request 1k memory per pod instead of 400Mi memory"
 
 
 RED_TAPE: dict[str, tuple[list[Object], Workload, tuple[Step, ...], str]] = {
@@ -241,13 +241,13 @@ RED_TAPE: dict[str, tuple[list[Object], Workload, tuple[Step, ...], str]] = {
             Tolerate(pod_set="main", key="gpu", value="yes", effect="NoSchedule"),
             DropSelector(pod_set="main", label="model"),
         ),
-        "tolerate gpu=yes:NoSchedule (main), and do not select nodes by model (main)",
+        "add a toleration for gpu=yes:NoSchedule to main, and remove label model from the node selector of main",
     ),
     "a namespace that is not let in": (
         [CLOSED],
         workload("new", "q", 1),
         (AdmitNamespace(cluster_queue="q", namespace="team"),),
-        "let namespace team into ClusterQueue q",
+        "let the namespaceSelector of ClusterQueue q match namespace team",
     ),
     "it and its queue were stopped": (
         [queue("q", 4), HELD],
@@ -259,7 +259,7 @@ RED_TAPE: dict[str, tuple[list[Object], Workload, tuple[Step, ...], str]] = {
         [queue("q", 4)],
         workload("new", "q", pod_sets=(pods(1, 1, cpu=500),)),
         (AskLess(pod_set="main", resource="cpu", amount=0, was=500),),
-        "do not ask for cpu",
+        "do not request cpu",
     ),
     "another door leads to a queue with room": (
         [queue("q", 0), queue("p", 4)],
@@ -345,7 +345,7 @@ def test_who_takes_fewer_pods_may_begin_with_fewer_still() -> None:
     )
     step = LowerGang(gang="main", field="minCount", count=2, was=4)
     assert answers(rehearsal, "new", LowerGang) == [(step,)]
-    assert in_words((step,), EMPTY) == "let main start with 2 pods instead of 4 (minCount)"
+    assert in_words((step,), EMPTY) == "lower minCount of main from 4 to 2"
     assert answers(rehearsal, "new", FewerPods) == [], "its count is no minimum"
 
 

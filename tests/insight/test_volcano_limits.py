@@ -41,16 +41,16 @@ def test_who_has_the_room_of_the_queue_is_named_and_what_of_it_has_no_nodes_yet(
     assert told(refused(8)) == (
         Code.QUOTA,
         False,
-        "Volcano has not let it in: with it its queue would have more nvidia.com/gpu than it may.",
-        ("team/six has 6 GPUs of queue q, 2 of them without nodes yet", "team/two has 2 GPUs of queue q"),
+        "Not enqueued by Volcano: its queue would exceed its capability for nvidia.com/gpu.",
+        ("team/six uses 6 GPUs of queue q, 2 of them not scheduled yet", "team/two uses 2 GPUs of queue q"),
     )
 
 
 def test_a_gang_that_asks_for_more_than_its_queue_may_ever_have_waits_for_good() -> None:
-    headline = "Its gang asks for 9 GPUs, and queue q may have 8 GPUs at most: waiting does not help."
+    headline = "Its gang requests 9 GPUs; the capability of queue q is 8 GPUs: waiting does not help."
     assert told(refused(9)) == (Code.EXCEEDS_MAX, True, headline, ())
 
 
 def test_so_does_one_that_asks_for_more_than_a_queue_above_its_own_may_have() -> None:
-    headline = "Its gang asks for 9 GPUs, and queue top may have 4 GPUs at most: waiting does not help."
+    headline = "Its gang requests 9 GPUs; the capability of queue top is 4 GPUs: waiting does not help."
     assert told(refused(9, capability=20, above=4)) == (Code.EXCEEDS_MAX, True, headline, ())

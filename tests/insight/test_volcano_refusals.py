@@ -26,19 +26,19 @@ CASES: dict[str, tuple[list[Object], list[Happened], Seen, tuple[Code, str]]] = 
         [],
         [],
         unseen(VolcanoQueue),
-        (Code.QUEUED, "It has no pods yet."),
+        (Code.QUEUED, "No pods exist yet."),
     ),
     "its queue is closed": (
         [VolcanoQueue(name="q", state="Closed"), GROUP],
         [],
         EVERYTHING,
-        (Code.QUEUE_STOPPED, "Queue q is Closed: it takes no new jobs."),
+        (Code.QUEUE_STOPPED, "Queue q is Closed: it accepts no new jobs."),
     ),
     "its pods cannot be made": (
         [VolcanoQueue(name="q")],
         [FAILED],
         EVERYTHING,
-        (Code.INVALID, "Its pods cannot be made: plugin sla is not known"),
+        (Code.INVALID, "Its pods cannot be created: plugin sla is not known"),
     ),
     "its gang is larger than its queue may be": (
         [VolcanoQueue(name="q", capability={GPU: 4}), replace(GROUP, min_resources={GPU: 8})],
@@ -46,14 +46,14 @@ CASES: dict[str, tuple[list[Object], list[Happened], Seen, tuple[Code, str]]] = 
         EVERYTHING,
         (
             Code.EXCEEDS_MAX,
-            "Its gang asks for 8 GPUs, and queue q may have 4 GPUs at most: waiting does not help.",
+            "Its gang requests 8 GPUs; the capability of queue q is 4 GPUs: waiting does not help.",
         ),
     ),
     "it waits": (
         [VolcanoQueue(name="q"), GROUP],
         [],
         EVERYTHING,
-        (Code.GANG, "Volcano has not let its PodGroup in, so it has no pods yet."),
+        (Code.GANG, "Volcano has not enqueued its PodGroup, so it has no pods yet."),
     ),
 }
 

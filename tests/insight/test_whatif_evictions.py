@@ -180,9 +180,9 @@ def test_the_verdict_of_a_quota_tells_work_that_is_no_longer_admitted_from_work_
 def test_the_reason_of_work_that_is_not_admitted_goes_on_in_the_sentence() -> None:
     answer = what_if(looks(shared(), (owner(),), HOUR))
     (one,) = answer.outcomes
-    waits = replace(one, admitted=None, started=None, code=Code.CHECKS, why="It has its quota in q and waits for c.")
+    waits = replace(one, admitted=None, started=None, code=Code.CHECKS, why="Quota reserved in q; waiting for c.")
     found: WhatIf = replace(answer, outcomes=(waits,), evictions=())
-    assert verdict(found) == ("lender/owner is not admitted before the horizon: it has its quota in q and waits for c.")
+    assert verdict(found) == ("lender/owner is not admitted before the horizon: Quota reserved in q; waiting for c.")
 
 
 def test_what_is_drained_and_preempted_at_one_moment_is_evicted_by_both_and_counts_its_gpus_once() -> None:

@@ -256,5 +256,5 @@ class TestReplica:
         _, desk = self.desk()
         desk.reply(Ask(QUESTION, HOUR, number=1))
         desk.reply(Ask(QUESTION, HOUR, number=2))
-        assert desk.reply(GoOn(1)) == Failed("another question took the place of this one")
+        assert desk.reply(GoOn(1)) == Failed("replaced by another request")
         assert isinstance(desk.reply(GoOn(2)), Looked)

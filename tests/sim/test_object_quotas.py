@@ -96,7 +96,7 @@ def test_a_quota_of_devices_refuses_claims_and_their_pods_wait_until_others_end(
     assert (answer.code, answer.headline, [remedy.text for remedy in answer.remedies]) == (
         Code.RESOURCE_QUOTA,
         "1 of 1 pods have no ResourceClaim: ResourceQuota q of namespace default would be exceeded.",
-        [f"raise {DEVICES} of ResourceQuota default/q to 3 or more, or let pods of default end"],
+        [f"raise {DEVICES} of ResourceQuota default/q to 3 or more, or wait for pods of default to end"],
     )
     simulation.submit(Delete("pods", "default/a"))
     simulation.advance(START + 2 * MINUTE)

@@ -23,6 +23,6 @@ def test_each_flavor_that_lacks_something_has_its_arithmetic() -> None:
     (first, *_) = trying(snapshot, rehearsal_on(snapshot, DEFAULT), "ns/new")
     told = [plain(row).strip() for row in tried_lines(first)]
     assert [text for text in told if "needs" in text] == [
-        "h100 nvidia.com/gpu: needs 4, gets 3, never more than 3 · 1 short at ClusterQueue q",
-        "a100 nvidia.com/gpu: needs 4, gets 2, never more than 2 · 2 short at ClusterQueue q",
+        "h100 nvidia.com/gpu: needs 4, available 3, maximum capacity 3 · 1 more needed, limited by ClusterQueue q",
+        "a100 nvidia.com/gpu: needs 4, available 2, maximum capacity 2 · 2 more needed, limited by ClusterQueue q",
     ]

@@ -1,1 +1,1 @@
-"""What would let a waiting workload in: single changes, each tried in a fork before anybody is told of it."""
+"""Suggestions that would unblock a pending workload: changes, each tried in a fork before it is shown."""

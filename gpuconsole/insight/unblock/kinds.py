@@ -1,6 +1,6 @@
-"""Changes of a workload itself, of where it may run, and of what was stopped: the smallest one of each kind.
+"""Smallest change of each kind to a pending workload, its placement rules, or the objects that stop it.
 
-Nothing where none of that kind lets it in. `quotas` has those that give it more quota.
+Empty if no change of a kind works. `quotas` has the changes that give it more quota.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ MOST_NODES = 16
 
 
 def smaller(trial: Trial, entry: Entry, found: Sequence[Gap]) -> Iterator[Steps]:
-    """A smaller request: fewer pods of the pod set that asks for most, at least or at all, or less for each of them."""
+    """Smaller requests: fewer pods (or a lower minCount) of the largest pod set, or a smaller request of each pod."""
     pod_sets = trial.rehearsal.workloads[trial.key].pod_sets
     if not pod_sets:
         return
@@ -56,7 +56,7 @@ def smaller(trial: Trial, entry: Entry, found: Sequence[Gap]) -> Iterator[Steps]
 
 
 def priorities(trial: Trial) -> Iterator[Steps]:
-    """The lowest priority that is enough, and the lowest class that has it."""
+    """The lowest priority that is enough, and the lowest PriorityClass with at least that."""
     step = _first_of_all(trial)
     least = trial.least((step,)) if step is not None else ()
     for found in least:
@@ -72,14 +72,14 @@ def _classed(trial: Trial, step: UsePriority) -> UsePriority:
 
 
 def _first_of_all(trial: Trial) -> UsePriority | None:
-    """A priority above everybody's; None where it has that."""
+    """A priority above all others; None if it has that."""
     was = trial.rehearsal.workloads[trial.key].priority
     highest = max(workload.priority for workload in trial.rehearsal.workloads.values()) + 1
     return UsePriority(priority=highest, was=was) if highest > was else None
 
 
 def nodes(trial: Trial, entry: Entry) -> Iterator[Steps]:
-    """The fewest nodes of a flavor, beside one that is there, that give its pods a place, in whatever part of it."""
+    """The fewest additional nodes of a flavor, like an existing one and in its topology domain, that fit its pods."""
     setup = trial.rehearsal.session.setup
     for flavor in (f for group in entry.rules.groups for f in group.flavors if f in setup.topologies):
         domains = setup.topologies[flavor]
@@ -96,13 +96,13 @@ def nodes(trial: Trial, entry: Entry) -> Iterator[Steps]:
 
 
 def _growing(flavor: str, like: str, most: int) -> Iterator[Steps]:
-    """Ever more nodes: with too many others may take the place that is close enough."""
+    """Increasing numbers of nodes: with too many, other workloads may use them first."""
     counts = [*takewhile(lambda count: count < most, (2, 4, 8)), most] if most else []
     yield from ((AddNodes(flavor=flavor, like=like, count=count),) for count in counts)
 
 
 def doors(trial: Trial) -> Iterator[Steps]:
-    """What keeps it out before quota is asked for: it, or a queue, was stopped, or its namespace is not let in."""
+    """Changes for what blocks it before quota matters: it or a queue is stopped, or its namespace is not selected."""
     steps = _doors(trial)
     if steps:
         yield trial.least(steps)
@@ -126,7 +126,7 @@ def _doors(trial: Trial) -> list[Step]:
 
 
 def several(trial: Trial, entry: Entry | None, found: Sequence[Gap]) -> Iterator[Steps]:
-    """Changes of more than one kind, for what more than one thing keeps out: open the doors, go first, get quota."""
+    """Changes of several kinds together, for a workload with several blockers: resume, priority, quota."""
     opened = _doors(trial)
     if entry is None:
         yield from _behind_doors(trial, opened)
@@ -145,7 +145,7 @@ def several(trial: Trial, entry: Entry | None, found: Sequence[Gap]) -> Iterator
 
 
 def _behind_doors(trial: Trial, opened: Sequence[Step]) -> Iterator[Steps]:
-    """What else has to change once what is stopped goes on: somebody ends, or more quota."""
+    """Further changes that are needed once stopped objects are resumed: other workloads end, or more quota."""
     if not opened:
         return
     beyond = Trial(trial.changed(opened), trial.key, trial.classes)
@@ -160,7 +160,7 @@ def _behind_doors(trial: Trial, opened: Sequence[Step]) -> Iterator[Steps]:
 
 
 def moves(trial: Trial) -> Iterator[Steps]:
-    """Another LocalQueue of its namespace that lets it in."""
+    """Another LocalQueue of its namespace that admits it."""
     workload = trial.rehearsal.workloads[trial.key]
     queues = trial.rehearsal.session.setup.objects.local_queues.values()
     near = [q.name for q in queues if q.namespace == workload.namespace and q.name != workload.queue]

@@ -1,6 +1,6 @@
-"""Whether the pods of a workload find nodes once a change has let it in: admission alone does not look at nodes.
+"""Trial of whether a workload's pods are scheduled after a change admits it, as admission does not check nodes.
 
-The change is made in a fork of the simulation, which goes on a minute, as for pods that wait for nodes (`placing`).
+The change is made in a fork of the simulation, which runs for one minute, as for pods that wait for nodes (`placing`).
 """
 
 from collections.abc import Callable, Generator
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 
 class Nodes(StrEnum):
-    """What becomes of the pods of a workload that a change lets in."""
+    """Outcome for the pods of a workload that a change admits."""
 
     FOUND = "found"
-    """All of them have a node, or had one and are done."""
+    """All pods are scheduled, or have ended."""
     NONE = "none"
-    """It is admitted, and some of its pods have no node."""
+    """It is admitted, but some of its pods are not scheduled."""
     EVICTED = "evicted"
-    """It is admitted, and loses its place again within that minute."""
+    """It is admitted, and evicted again within that minute."""
     CHECKS = "checks"
-    """It gets its quota, and its admission checks, or its place in a topology, are still open."""
+    """It has reserved quota, but its admission checks or its topology assignment are pending."""
     UNSEEN = "unseen"
-    """It has no pods within that minute: others leave more slowly, or it runs elsewhere."""
+    """It has no pods within that minute: victims terminate more slowly, or it runs in another cluster."""
     UNTRIED = "untried"
-    """No simulation, or no node, is known."""
+    """There is no simulation, or no node is known."""
 
 
 class Landing(Struct, frozen=True):
-    """What was seen, and in words what the pods lack, or what is open."""
+    """The outcome, with a text of what the pods lack or what is pending."""
 
     nodes: Nodes
     text: str = ""
@@ -49,18 +49,18 @@ class Landing(Struct, frozen=True):
 
 UNTRIED = Landing(Nodes.UNTRIED)
 Trying = Generator[None, None, Landing]
-"""Comes piece by piece: who stops asking gives up."""
+"""Runs in steps: closing it ends the trial."""
 Land = Callable[[Steps], Trying]
 
 
 def untried(_: Steps) -> Trying:
-    """Where nobody can tell."""
+    """Return the outcome where nothing can be tried."""
     yield from ()
     return UNTRIED
 
 
 def landing(simulating: "Callable[[], Simulation] | None", key: str) -> Land:
-    """How changes that let the workload `key` in are tried; the simulation is asked for when the first one is."""
+    """Return the trial for changes that admit the workload `key`; the simulation is made at the first trial."""
     base: list[Simulation] = []
 
     def land(steps: Steps) -> Trying:
@@ -79,7 +79,7 @@ def _landed(fork: "Simulation", key: str, steps: Steps) -> Trying:
     workload = before.workloads.get(key)
     if not len(before.nodes) or workload is None:
         return UNTRIED
-    # All at once: nobody else gets in between one of them and the next.
+    # All at once: no other workload is admitted between one change and the next.
     fork.schedule(fork.now, *orders(before, key, steps))
     end = fork.now + HORIZON
     while (due := fork.next_time) is not None and due <= end:
@@ -90,12 +90,12 @@ def _landed(fork: "Simulation", key: str, steps: Steps) -> Trying:
 
 
 def _evicted(fork: "Simulation", key: str, start: Time) -> Landing | None:
-    """That it was let in and has lost its place again by now; None where that is not so."""
+    """Return the outcome of a workload that was evicted again; None if it was not."""
     now = fork.workload(key)
     lost = [e for e in fork.drain() if isinstance(e, Happened) and e.what is What.EVICTED and e.workload == key]
     if not lost or (now is not None and now.reserved and not now.is_true("Evicted")):
         return None
-    by = f" for {lost[-1].by}" if lost[-1].by else ""
+    by = f" by {lost[-1].by}" if lost[-1].by else ""
     return Landing(Nodes.EVICTED, f"evicted again at +{format_seconds(lost[-1].time - start)}{by}")
 
 
@@ -113,10 +113,10 @@ def _seen(later: Snapshot, key: str) -> Landing:
         return Landing(Nodes.FOUND)
     short = sum(not pod.node and not pod.done for pod in pods)
     why = f": {told.lines[0]}" if told.lines else ""
-    return Landing(Nodes.NONE, f"{short} of {len(pods)} pods have no node{why}")
+    return Landing(Nodes.NONE, f"{short} of {len(pods)} pods unschedulable{why}")
 
 
 def _open(workload: Workload) -> str:
-    """What it waits for with quota in hand."""
+    """Describe what it waits for after it reserved quota."""
     names = [f"{check.name} is {check.state}" for check in open_checks(workload)]
-    return ", ".join(names) or "its place in the topology is open"
+    return ", ".join(names) or "its topology assignment is pending"

@@ -1,6 +1,6 @@
-"""How a change that may let work in is made: to the work itself, and to the objects around it.
+"""Application of suggested changes to the work itself and to the objects around it.
 
-One rule for both places where changes are tried: admission alone (`take`), and the simulation (`placing`, `landing`).
+The same code serves both kinds of trial: admission alone (`take`), and the simulation (`placing`, `landing`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,13 +39,13 @@ from gpuconsole.sim.rehearsal import Rehearsal
 
 Reshape = AskLess | FewerPods | UseTopology | Tolerate | DropSelector
 OfWork = Reshape | LowerGang | UsePriority | MoveTo
-"""What changes the work itself, beside resuming it."""
+"""Steps that change the work itself, besides resuming it."""
 Around = RaiseLimit | AdmitNamespace | Resume
-"""What changes the objects around it."""
+"""Steps that change the objects around it."""
 
 
 class Surroundings(Protocol):
-    """The objects around work, by key: a Snapshot has them, and so has an admission session."""
+    """Queues, nodes and other objects by key, as a Snapshot and an admission session have them."""
 
     @property
     def cluster_queues(self) -> Mapping[str, ClusterQueue]: ...
@@ -60,7 +60,7 @@ class Surroundings(Protocol):
 
 
 def take(rehearsal: Rehearsal, key: str, step: Step) -> None:
-    """Make a change in admission alone, for the workload `key`."""
+    """Apply a change for the workload `key` in the admission state alone."""
     objects = rehearsal.session.setup.objects
     match step:
         case End(other):
@@ -74,13 +74,13 @@ def take(rehearsal: Rehearsal, key: str, step: Step) -> None:
             for thing in around(objects, step):
                 rehearsal.apply(thing)
         case LoosenBudget():
-            pass  # Kueue asks no budget.
+            pass  # Kueue does not check disruption budgets.
         case _:
             rehearsal.apply(changed(rehearsal.workloads[key], step))
 
 
 class _After(Struct, frozen=True):
-    """The objects around work, some of which were changed already."""
+    """The objects around the work, some of them already changed."""
 
     cluster_queues: dict[str, ClusterQueue]
     local_queues: dict[str, LocalQueue]
@@ -90,7 +90,7 @@ class _After(Struct, frozen=True):
 
 
 def all_around(objects: Surroundings, steps: Iterable[Around]) -> tuple[Object, ...]:
-    """The objects around the work, as they are after all of these changes: each is built upon those before it."""
+    """Return the objects around the work after all of these changes, each on top of those before it."""
     after = _After(
         dict(objects.cluster_queues),
         dict(objects.local_queues),
@@ -117,7 +117,7 @@ def all_around(objects: Surroundings, steps: Iterable[Around]) -> tuple[Object, 
 
 
 def around(objects: Surroundings, step: Around) -> tuple[Object, ...]:
-    """The objects around the work, as they are after this change."""
+    """Return the objects around the work after this change."""
     match step:
         case RaiseLimit(kind="ClusterQueue"):
             return (_raised(objects.cluster_queues[step.name], step),)
@@ -138,7 +138,7 @@ def around(objects: Surroundings, step: Around) -> tuple[Object, ...]:
 
 
 def changed(workload: Workload, step: OfWork) -> Workload:
-    """The workload as it would have been submitted with this change."""
+    """Return the workload as if it had been submitted with this change."""
     match step:
         case MoveTo(queue):
             return replace(workload, queue=queue)
@@ -154,7 +154,7 @@ def changed(workload: Workload, step: OfWork) -> Workload:
 
 
 def changed_job(job: Job, step: Reshape | LowerGang) -> Job:
-    """The job as it would have been submitted with this change; a Volcano Job never starts with more than it has."""
+    """Return the job as if submitted with this change; a Volcano Job's minAvailable never exceeds its pods."""
     match step:
         case LowerGang():
             volcano = replace(job.volcano, min_available=step.count) if job.volcano is not None else None
@@ -167,7 +167,7 @@ def changed_job(job: Job, step: Reshape | LowerGang) -> Job:
 
 
 def _within(spec: VolcanoSpec, pod_sets: tuple[PodSet, ...]) -> VolcanoSpec:
-    """What its webhook asks for: no minAvailable above the number of pods, of a task and in all."""
+    """Meet Volcano's webhook: minAvailable never exceeds the number of pods, per task and in total."""
     tasks = tuple(
         task if task.min_available is None else replace(task, min_available=min(task.min_available, pods.count))
         for task, pods in zip(spec.tasks, pod_sets, strict=False)
@@ -177,7 +177,7 @@ def _within(spec: VolcanoSpec, pod_sets: tuple[PodSet, ...]) -> VolcanoSpec:
 
 
 def _reshaped(pod_sets: tuple[PodSet, ...], step: Reshape) -> tuple[PodSet, ...]:
-    """The pod sets with this change of one of them."""
+    """Return the pod sets with this change applied to one of them."""
     return tuple(_changed(p, step) if p.name == step.pod_set else p for p in pod_sets)
 
 
@@ -204,7 +204,7 @@ def _changed(pod_set: PodSet, step: Reshape) -> PodSet:
 
 
 def _asking(template: PodTemplate, resource: str, amount: int) -> PodTemplate:
-    """The template with so much less in the containers that ask for the resource, the last one first."""
+    """Return the template with the request reduced in the containers that have it, the last one first."""
     surplus = template.requests.get(resource, 0) - amount
     containers: list[Container] = []
     for container in reversed(template.containers):
@@ -222,7 +222,7 @@ def _cut(container: Container, resource: str, amount: int) -> Container:
 
 
 def _raised(owner: ClusterQueue | Cohort, step: RaiseLimit) -> ClusterQueue | Cohort:
-    """The owner with a greater quota or limit; where it has no quota for it, it gets one."""
+    """Return the ClusterQueue or Cohort with a greater quota or limit; a quota is added if it has none."""
     pair = (step.flavor, step.resource)
     old = owner.quotas().get(pair, Quota())
     match step.limit:
@@ -246,7 +246,7 @@ def _with(flavor: FlavorQuotas, pair: tuple[str, str], quota: Quota) -> FlavorQu
 
 
 def _opened(objects: Surroundings, queue: ClusterQueue, namespace: str) -> tuple[Object, ...]:
-    """The queue and the namespace that it selects then."""
+    """Return the queue and the namespace, changed so that the queue selects it."""
     known = objects.namespaces.get(namespace) or Namespace(name=namespace)
     selector = queue.namespace_selector
     if selector is None:

@@ -1,4 +1,4 @@
-"""What a workload needs, flavor by flavor, against what is there: the numbers that suggestions start from."""
+"""Quota that a workload lacks, flavor by flavor: the numbers that suggestions start from."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
@@ -12,13 +12,13 @@ from gpuconsole.scheduling.kueue.modes import Mode
 from gpuconsole.scheduling.kueue.session import Session
 
 MOST_AHEAD = 50
-"""Of each queue so many that wait are counted."""
+"""Limit on the pending workloads that are counted per queue."""
 Pair = tuple[str, str]
 """(flavor, resource)"""
 
 
 class Gap(Struct, frozen=True, kw_only=True):
-    """One flavor that does not have enough: how much each resource lacks, of what is wanted of it in all."""
+    """A flavor without enough quota: the shortage of each resource, and its total request."""
 
     flavor: str
     short: Mapping[str, int]
@@ -26,21 +26,21 @@ class Gap(Struct, frozen=True, kw_only=True):
 
 
 def gaps(session: Session, entry: Entry) -> list[Gap]:
-    """The flavors that suit the pods and do not have enough, those that lack least first."""
+    """Flavors that match the pods and have too little quota, the smallest shortage first."""
     return _gaps(session, entry, ())
 
 
 def gaps_in_turn(session: Session, entry: Entry) -> list[Gap]:
-    """The same; where there is enough for it alone, what is missing once those before it have got theirs.
+    """The same; if there is enough for it alone, the shortage after the workloads before it in its queue.
 
-    Where that is enough, too, those count who wait in the other queues of its tree.
+    If that is enough, too, the pending workloads in other queues of its cohort tree count as well.
     """
     before, others = _rivals(session, entry)
     return gaps(session, entry) or _gaps(session, entry, before) or _gaps(session, entry, (*before, *others))
 
 
 def _gaps(session: Session, entry: Entry, first: Sequence[Workload]) -> list[Gap]:
-    """What each flavor lacks once these have got theirs."""
+    """The shortage of each flavor after these workloads got their quota."""
     tree, node = session.tree, entry.rules.node
     wanted = dict(_wanted(entry))
     found = []
@@ -58,10 +58,10 @@ def _gaps(session: Session, entry: Entry, first: Sequence[Workload]) -> list[Gap
 
 
 def amounts(session: Session, entry: Entry, gap: Gap) -> list[Mapping[str, int]]:
-    """By how much more of each resource that is short a try is worth it, ever more; nothing twice.
+    """Yield amounts to try of each resource that is short, increasing and without duplicates.
 
-    What is missing; all that is wanted; that with what those want who are before it in its queue, and then with what
-    everybody wants who waits in its tree: they may take first what is given.
+    The shortage; the total request; that plus the requests before it in its queue; that plus all pending requests of
+    its cohort tree: the other workloads may be admitted first.
     """
     before, others = _rivals(session, entry)
     taking_first = ((), before, (*before, *others))
@@ -76,7 +76,7 @@ def amounts(session: Session, entry: Entry, gap: Gap) -> list[Mapping[str, int]]
 
 
 def _rivals(session: Session, entry: Entry) -> tuple[Sequence[Workload], Sequence[Workload]]:
-    """Who waits before it in its queue, and who waits in the other queues of its tree."""
+    """Pending workloads before it in its queue, and in the other queues of its cohort tree."""
     tree, own = session.tree.tree, entry.rules.name
     before = tuple(takewhile(lambda one: one.key != entry.request.workload.key, _waiting(session, own)))
     names = [tree.names[one] for one in tree.subtree_queues(tree.root(entry.rules.node))]
@@ -84,17 +84,17 @@ def _rivals(session: Session, entry: Entry) -> tuple[Sequence[Workload], Sequenc
 
 
 def _asked(workloads: Iterable[Workload], resource: str) -> int:
-    """What all of their pods ask for."""
+    """Total request of all their pods."""
     return sum(pod_set.requests.get(resource, 0) for one in workloads for pod_set in one.pod_sets)
 
 
 def _waiting(session: Session, queue: str) -> list[Workload]:
-    """Who waits first in a queue."""
+    """The first pending workloads of a queue."""
     return [place.workload for place in session.pending(queue)[:MOST_AHEAD]]
 
 
 def _wanted(entry: Entry) -> Iterator[tuple[Pair, int]]:
-    """What all pod sets would take of each flavor that suits them, if they all got that one."""
+    """Total request of all pod sets in each flavor that matches them."""
     total: dict[Pair, int] = {}
     unsuited: set[str] = set()
     for request in entry.request.pod_sets:
@@ -112,5 +112,5 @@ def _wanted(entry: Entry) -> Iterator[tuple[Pair, int]]:
 
 
 def flavors_of(queue: ClusterQueue) -> set[Pair]:
-    """Everything that a ClusterQueue gives out."""
+    """All resources that a ClusterQueue covers."""
     return set(queue.quotas())

@@ -1,4 +1,4 @@
-"""Changes that may let work in, as commands: the same ones are tried in forks and can be taken into a what-if."""
+"""Suggested changes as commands, for trials in forks and for what-ifs."""
 
 from collections.abc import Iterator, Sequence
 
@@ -29,15 +29,15 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.autoscaling.evictions import covers
 
 Asked = Reshape | LowerGang
-"""What can only be asked for when work is submitted."""
+"""Steps that only take effect when the work is submitted again."""
 GROUP = "PodGroup/"
-"""What the gang of a LowerGang begins with, where a PodGroup has the number."""
+"""Prefix of the gang of a LowerGang if a PodGroup has the number."""
 
 
 def orders(before: Snapshot, key: str, steps: Sequence[Step]) -> tuple[Command, ...]:
-    """The changes for the workload, the job or the pod `key`, to be carried out together.
+    """Return the commands for the workload, the job or the pod `key`, to be carried out together.
 
-    Work that is asked for otherwise keeps its name, its age and so its place. Raises LookupError for what is gone.
+    Work that is submitted again keeps its name, its age and so its queue position. Raises LookupError if it is gone.
     """
     return tuple(_orders(before, key, steps))
 
@@ -75,7 +75,7 @@ def _orders(before: Snapshot, key: str, steps: Sequence[Step]) -> Iterator[Comma
 
 
 def _around(before: Snapshot, thing: Object) -> Iterator[Command]:
-    """What makes an object around the work as it is then: by the least there is a command for, else as a whole."""
+    """Return the commands that change an object: the most specific one, else the whole object."""
     match thing:
         case ClusterQueue() if _only_resized(before.cluster_queues[thing.name], thing):
             old = before.cluster_queues[thing.name]
@@ -101,13 +101,13 @@ def _around(before: Snapshot, thing: Object) -> Iterator[Command]:
 
 
 def _only_resized(old: ClusterQueue, new: ClusterQueue) -> bool:
-    """Whether nothing but amounts of quotas that there are, and what stops the queue, is different."""
+    """True if only amounts of existing quotas and the stop policy differ."""
     same = replace(new, resource_groups=old.resource_groups, stop_policy=old.stop_policy) == old
     return same and old.quotas().keys() == new.quotas().keys()
 
 
 def _asked_otherwise(before: Snapshot, key: str, steps: Sequence[Asked]) -> Iterator[Command]:
-    """The job, or the Workload, as if it had been submitted so, when it was."""
+    """Return the job, or the Workload, as if it had been submitted with the change at its original time."""
     job = before.jobs.get(key)
     if job is not None:
         for step in steps:
@@ -127,7 +127,7 @@ def _again(job: Job) -> Job:
 
 
 def _anew(before: Snapshot, workload: Workload) -> Object:
-    """What is submitted in the place of a workload; its job, where that has pods each of which goes its own way."""
+    """Return what replaces a workload: the Workload, or its job if that is a group of independent pods."""
     job = before.jobs.get(workload.owner)
     if job is None or job.owner or not job.solo or sum(part.count for part in workload.pod_sets) == 1:
         return replace(workload, owner="", parked=False, conditions=())
@@ -135,12 +135,12 @@ def _anew(before: Snapshot, workload: Workload) -> Object:
 
 
 def covered(snapshot: Snapshot, budget: PodDisruptionBudget) -> list[Pod]:
-    """The pods that a budget counts."""
+    """The pods that a disruption budget selects."""
     return [pod for pod in snapshot.pods.all() if covers(budget, pod)]
 
 
 def loosened(snapshot: Snapshot, budget: PodDisruptionBudget, by: int) -> PodDisruptionBudget:
-    """The budget that lets so many more of its pods go."""
+    """Return the budget with so many more disruptions allowed."""
     expected = len(covered(snapshot, budget))
     away = budget.allowed(expected, expected)
     return replace(budget, min_available="", max_unavailable=str(away + by))

@@ -1,7 +1,7 @@
-"""Whether a change lets pods start that wait for nodes: it is made in a fork of the simulation, which goes on a minute.
+"""Trial of whether a change gets pending pods scheduled, in a fork of the simulation that runs for one minute.
 
-A minute lets what is evicted leave and a scheduler look again; whose pods would start in it without any change needs
-none. How much is tried is bounded by a number, so that the same question has the same answer on every machine.
+A minute is enough for evicted pods to terminate and for another scheduling attempt. Pods that start within it without
+a change need none. The number of trials is limited, not their time, so that results are the same on every machine.
 """
 
 from collections.abc import Sequence
@@ -28,21 +28,21 @@ MOST_TRIES = 150
 
 
 class Stand(Struct, frozen=True):
-    """How many pods of a job, a gang or a lone pod have a node."""
+    """Number of scheduled pods of a job, a gang or a lone pod."""
 
     placed: int
     needed: int
-    """That have to start at once; 0 where each starts for itself."""
+    """How many have to start together; 0 if each starts independently."""
     total: int
 
     @property
     def started(self) -> bool:
-        """True if as many have a node as have to start at once; without a gang all of them."""
+        """True if as many are scheduled as have to start together; without a gang all of them."""
         return self.total > 0 and self.placed >= (self.needed or self.total)
 
 
 class Placing:
-    """One job, gang or pod that waits for nodes, and what was tried for it so far. Mutates; its simulation does not."""
+    """A job, gang or pod that waits for nodes, and its trials so far. Mutable; its simulation is not changed."""
 
     def __init__(self, simulation: "Simulation", key: str, most_tries: int = MOST_TRIES) -> None:
         self.key = key
@@ -56,7 +56,7 @@ class Placing:
         self.stand = _stand(self.snapshot, key)
 
     def works(self, steps: Sequence[Step]) -> bool:
-        """True if, with all these changes, it has started a minute later. Raises TriedEnough."""
+        """True if, with all these changes, it has started after a minute. Raises TriedEnough."""
         if self.tries >= self._most_tries:
             raise TriedEnough
         self.tries += 1
@@ -67,15 +67,15 @@ class Placing:
         return self._has_started(fork.snapshot())
 
     def fails(self, steps: Sequence[Step]) -> bool:
-        """True if it has not."""
+        """True if it has not started."""
         return not self.works(steps)
 
     def least(self, steps: Sequence[Step]) -> Steps:
-        """The changes, each made as small as is still enough; see `least`."""
+        """Return the changes, each as small as is still enough; see `least`."""
         return least(self, steps)
 
     def _has_started(self, later: Snapshot) -> bool:
-        """As far as it did not before: the gang, else all of its pods. What is over by then has run."""
+        """True if the gang, else all of its pods, started since; ended pods count as started."""
         job = later.jobs.get(self.key)
         if job is None and self.job is not None:
             return False
@@ -86,7 +86,7 @@ class Placing:
 
 
 def pods_of(snapshot: Snapshot, key: str) -> list[Pod]:
-    """The pods of a workload, a job or a lone pod, and those that start together with them."""
+    """The pods of a workload, a job or a lone pod, and the rest of their gang."""
     own = [pod for pod in snapshot.pods.all() if key in (pod.workload, pod.job, pod.key) and not pod.deleted]
     groups = {group_key(pod) for pod in own} - {""}
     if not groups:

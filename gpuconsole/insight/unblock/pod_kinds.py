@@ -1,4 +1,4 @@
-"""Changes that may let pods start which wait for nodes: the smallest one of each kind, each tried in a fork."""
+"""Smallest change of each kind that gets pending pods scheduled, each tried in a fork."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -31,15 +31,15 @@ MOST_TOGETHER = 6
 SHOWN_ENDS = 3
 MOST_NODES = 8
 MOST_KINDS = 4
-"""Kinds of machine that are tried."""
+"""Limit on the instance types that are tried."""
 MOST_CORDONED = 8
 _GANG_FIELDS = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob", "VolcanoJob")
-"""Kinds whose jobs say themselves how many pods have to start."""
+"""Job kinds that have their own minimum of pods."""
 HOSTNAME = "kubernetes.io/hostname"
 
 
 def ends(trial: Placing) -> Iterator[Steps]:
-    """Work whose end makes room: up to three that do alone, the smallest first; else a few together."""
+    """Work whose end frees enough nodes: up to three alone, the smallest first; else a few together."""
     candidates = list(islice(_candidates(trial), MOST_ENDS))
     alone = 0
     for other in candidates:
@@ -61,7 +61,7 @@ def ends(trial: Placing) -> Iterator[Steps]:
 
 
 def _candidates(trial: Placing) -> Iterator[str]:
-    """Who holds nodes, by their GPUs and names; not the subject itself."""
+    """Work that runs on nodes, by GPUs and name, except the subject itself."""
     held: dict[str, int] = {}
     own = {pod.key for pod in trial.pods}
     for pod in trial.snapshot.pods.all():
@@ -74,7 +74,7 @@ def _candidates(trial: Placing) -> Iterator[str]:
 
 
 def gangs(trial: Placing) -> Iterator[Steps]:
-    """A gang that starts with fewer pods, where something says how many it starts with."""
+    """A lower minimum of a gang, if an object has that number."""
     needed = trial.stand.needed
     if needed < 2 or trial.stand.started:
         return
@@ -89,7 +89,7 @@ def gangs(trial: Placing) -> Iterator[Steps]:
 
 
 def smaller(trial: Placing) -> Iterator[Steps]:
-    """Fewer pods of the pod set that asks for most, or less for each of them; of jobs that nothing has let in."""
+    """Fewer pods of the largest pod set, or a smaller request of each pod; for jobs without a Workload."""
     if not _free(trial) or trial.job is None:
         return
     largest = max(trial.job.pod_sets, key=lambda p: (accelerators(p.requests), sum(p.requests.values())))
@@ -101,15 +101,15 @@ def smaller(trial: Placing) -> Iterator[Steps]:
 
 
 def _partitioned(job: Job, pod_set: str) -> bool:
-    """True for a task of a Volcano Job whose replicas have to be as many as its partitions hold."""
+    """True for a task of a Volcano Job whose replicas are fixed by its partitions."""
     return any(task.name == pod_set and task.partition is not None for task in tasks_of(job))
 
 
 def nodes(trial: Placing) -> Iterator[Steps]:
-    """The fewest nodes, like one that is there, of the kind of which fewest are enough."""
+    """The fewest additional nodes, like an existing one of the instance type that needs fewest."""
     shapes: dict[object, str] = {}
     for node in trial.snapshot.nodes.all():
-        # One that is cordoned would join uncordoned.
+        # A copy of a cordoned node would join uncordoned.
         if node.ready:
             shapes.setdefault(_shape(node), node.name)
     best: Steps = ()
@@ -126,7 +126,7 @@ def _shape(node: Node) -> object:
 
 
 def cordoned(trial: Placing) -> Iterator[Steps]:
-    """A node that is uncordoned."""
+    """A cordoned node to uncordon."""
     shut = (node.name for node in trial.snapshot.nodes.all() if node.unschedulable and node.ready)
     for name in islice(shut, MOST_CORDONED):
         steps = (Resume(kind="Node", name=name),)
@@ -137,7 +137,7 @@ def cordoned(trial: Placing) -> Iterator[Steps]:
 
 
 def suiting(trial: Placing) -> Iterator[Steps]:
-    """Tolerations and selectors that keep its pods from nodes, one kind of machine after the other."""
+    """Changes of tolerations and node selectors that match its pods to nodes, one instance type at a time."""
     if not _free(trial) or trial.job is None:
         return
     seen: set[Steps] = set()
@@ -162,7 +162,7 @@ def suiting(trial: Placing) -> Iterator[Steps]:
 
 
 def budgets(trial: Placing) -> Iterator[Steps]:
-    """A disruption budget that lets more of its pods go, for schedulers that ask budgets before they evict."""
+    """A looser disruption budget, for schedulers that respect budgets when they preempt."""
     for budget in trial.snapshot.pod_disruption_budgets.all():
         pods = covered(trial.snapshot, budget)
         if any(pod.node for pod in pods):
@@ -170,7 +170,7 @@ def budgets(trial: Placing) -> Iterator[Steps]:
 
 
 def protected(trial: Placing) -> Steps:
-    """The budget without which it would start, loosened as little as is enough; nothing where it is none."""
+    """The budget that blocks it, loosened as little as is enough; empty if none does."""
     try:
         if not any(True for _ in trial.snapshot.pod_disruption_budgets.all()) or trial.works(()):
             return ()
@@ -180,5 +180,5 @@ def protected(trial: Placing) -> Steps:
 
 
 def _free(trial: Placing) -> bool:
-    """True for a job that may be submitted otherwise: nothing of it runs, and no Workload stands for it."""
+    """True for a job that may be changed: none of its pods runs, and it has no Workload."""
     return trial.stand.placed == 0 and not any(pod.workload for pod in trial.pods)

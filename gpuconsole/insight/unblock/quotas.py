@@ -1,4 +1,4 @@
-"""More quota for a workload: others end, or a quota or limit grows; the smallest change of each kind."""
+"""Smallest changes that give a workload more quota: other workloads end, or a quota or limit is raised."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -11,14 +11,14 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.entry import Entry
 
 MOST_ENDS = 40
-"""So many workloads are tried one by one."""
+"""Limit on workloads that are tried one by one."""
 MOST_TOGETHER = 12
-"""So many are ended together at most."""
+"""Limit on workloads that are ended together."""
 SHOWN_ENDS = 3
 
 
 def ends(trial: Trial, entry: Entry) -> Iterator[Steps]:
-    """Workloads whose end lets it in: up to three that do alone, the smallest first; else a few together."""
+    """Workloads whose end admits it: up to three alone, the smallest first; else a few together."""
     candidates = list(islice(_candidates(trial, entry), MOST_ENDS))
     alone = 0
     for other in candidates:
@@ -28,14 +28,14 @@ def ends(trial: Trial, entry: Entry) -> Iterator[Steps]:
             if alone == SHOWN_ENDS:
                 return
         else:
-            # Whoever asks may do something else in between, or give up.
+            # The caller may do other work in between, or end the search.
             yield ()
     if not alone:
         yield from _together(trial, candidates)
 
 
 def _candidates(trial: Trial, entry: Entry) -> Iterator[Workload]:
-    """Who holds what it could use, anywhere in its tree, the smallest first; then who is before it in its queue."""
+    """Workloads in its cohort tree that hold quota it could use, smallest first; then those before it in its queue."""
     session, rules = trial.rehearsal.session, entry.rules
     pairs = flavors_of(rules.queue)
     tree = session.tree.tree
@@ -56,7 +56,7 @@ def _candidates(trial: Trial, entry: Entry) -> Iterator[Workload]:
 
 
 def _together(trial: Trial, candidates: Sequence[Workload]) -> Iterator[Steps]:
-    """Ends of several, the largest first, until that is enough; then those that are not needed are left out."""
+    """End several workloads, the largest first, until that is enough; then leave out those that are not needed."""
     chosen: list[Step] = []
     for other in sorted(candidates, key=lambda w: -w.gpus)[:MOST_TOGETHER]:
         chosen.append(End(other.key))
@@ -66,14 +66,14 @@ def _together(trial: Trial, candidates: Sequence[Workload]) -> Iterator[Steps]:
 
 
 def raises(trial: Trial, entry: Entry, found: Sequence[Gap]) -> Iterator[Steps]:
-    """A greater quota or limit, of its queue, of a cohort above it, or of who lends; each by as little as is enough."""
+    """Higher quotas or limits of its queue, its cohorts or its lenders, each raised as little as is enough."""
     for kind, name, limit in _limits(trial, entry):
         tried = (trial.least(steps) for gap in found for steps in raised(trial, entry, kind, name, limit, gap))
         yield next((steps for steps in tried if steps), ())
 
 
 def raised(trial: Trial, entry: Entry, kind: Owner, name: str, limit: Limit, gap: Gap) -> Iterator[list[Step]]:
-    """By ever more of what is missing, until that is enough."""
+    """Raise by increasing amounts until that is enough."""
     for more in amounts(trial.rehearsal.session, entry, gap):
         steps: list[Step] = [
             RaiseLimit(kind=kind, name=name, limit=limit, flavor=gap.flavor, resource=resource, by=amount)
@@ -85,7 +85,7 @@ def raised(trial: Trial, entry: Entry, kind: Owner, name: str, limit: Limit, gap
 
 
 def _limits(trial: Trial, entry: Entry) -> Iterator[tuple[Owner, str, Limit]]:
-    """Whose limits may be in the way, from its own queue upwards, then those of who lends to it."""
+    """Owners of limits that may block it: from its own queue upwards, then its lenders."""
     tree = trial.rehearsal.session.tree.tree
     yield "ClusterQueue", entry.rules.name, "borrowingLimit"
     yield "ClusterQueue", entry.rules.name, "nominalQuota"
@@ -102,7 +102,7 @@ def _limits(trial: Trial, entry: Entry) -> Iterator[tuple[Owner, str, Limit]]:
 
 
 def _limited(trial: Trial, kind: Owner, name: str, limit: Limit, flavor: str, resource: str) -> bool:
-    """True if there is such a limit; a quota can always be given."""
+    """True if there is such a limit; a quota can always be added."""
     objects = trial.rehearsal.session.setup.objects
     owner = objects.cluster_queues.get(name) if kind == "ClusterQueue" else objects.cohorts.get(name)
     quota = owner.quotas().get((flavor, resource)) if owner is not None else None

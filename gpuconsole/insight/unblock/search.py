@@ -1,4 +1,4 @@
-"""All suggestions for one workload: kind by kind, each tried before it is given."""
+"""Search for all suggestions that unblock a workload, kind by kind, each tried before it is shown."""
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -20,35 +20,35 @@ from gpuconsole.sim.rehearsal import Rehearsal
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
 
-ON_NODES = "whether its pods find nodes then"
-"""What is tried of each change that lets it in."""
+ON_NODES = "scheduling of its pods after the change"
+"""Progress text for the trial of each change that admits it."""
 _Kind = tuple[str, Iterator[tuple[Step, ...]]]
-"""A kind of change in words, and the search for it, which begins when it is asked."""
+"""The name of a kind of change, and a lazy search for it."""
 
 
 class Suggestion(Struct, frozen=True):
-    """Changes that together let the workload in; none of them can be left out or made smaller."""
+    """Changes that together unblock the workload; none can be left out or made smaller."""
 
     steps: tuple[Step, ...]
     landing: Landing = UNTRIED
-    """Whether its pods find nodes then."""
+    """Outcome for its pods."""
 
 
 class Suggestions(Struct, frozen=True, kw_only=True):
-    """What was found, and how much was tried for it."""
+    """Suggestions found so far, and the number of trials."""
 
     found: tuple[Suggestion, ...] = ()
     admitted_anyway: bool = False
-    """It gets in without any change, as soon as its turn comes: there is nothing to suggest."""
+    """It is admitted without any change: there is nothing to suggest."""
     landing: Landing = UNTRIED
-    """Whether its pods find nodes where it gets in anyway."""
+    """Outcome for its pods if it is admitted anyway."""
     tried: int = 0
     complete: bool = True
-    """False if the bound on what is tried was reached before all kinds were."""
+    """False if the limit on trials was reached before all kinds were tried."""
 
 
 class UnderWay(Struct, frozen=True):
-    """How far a search is: the kind that is being tried, and how many of how many are done."""
+    """Progress of a search: the kind that is being tried, and the number of kinds done."""
 
     kind: str
     done: int
@@ -56,14 +56,14 @@ class UnderWay(Struct, frozen=True):
 
 
 class Search(Struct, frozen=True):
-    """What was found so far; `under_way` is None once that is all."""
+    """State of a search; `under_way` is None once it is complete."""
 
     so_far: Suggestions
     under_way: UnderWay | None = None
 
 
 def suggest(rehearsal: Rehearsal, key: str, classes: Iterable[WorkloadPriorityClass] = ()) -> Suggestions:
-    """Find what would let a waiting workload in. Nothing changes."""
+    """Find changes that would admit a pending workload. Mutates nothing."""
     *_, last = searching(rehearsal, key, classes)
     return last.so_far
 
@@ -71,16 +71,16 @@ def suggest(rehearsal: Rehearsal, key: str, classes: Iterable[WorkloadPriorityCl
 def searching(
     rehearsal: Rehearsal, key: str, classes: Iterable[WorkloadPriorityClass] = (), land: Land = untried
 ) -> Iterator[Search]:
-    """The same piece by piece, with every few changes that were tried: who stops asking gives up.
+    """Yield the state of the same search after every few trials; closing the iterator ends it.
 
-    `land` says of each change that lets the workload in whether its pods find nodes then.
+    `land` tries whether the pods are scheduled after each change that admits the workload.
     """
     trial = Trial(rehearsal, key, classes)
     yield from _searching(trial, _all(trial), land)
 
 
 def searching_places(simulation: "Simulation", key: str) -> Iterator[Search]:
-    """What would let pods start that wait for nodes, piece by piece. Nothing changes."""
+    """Yield the state of a search for changes that get pending pods scheduled. Mutates nothing."""
     trial = Placing(simulation, key)
     yield from _searching(trial, _each(_pod_kinds(trial)), untried)
 
@@ -96,7 +96,7 @@ def _searching(
             yield Search(replace(anyway, landing=landed))
             return
         for under_way, steps in tried:
-            # One change may suit pods to several flavors.
+            # The same change may match the pods to several flavors.
             if steps and all(one.steps != steps for one in found):
                 so_far = Suggestions(found=tuple(found), tried=trial.tries)
                 landed = yield from _told(land(steps), Search(so_far, replace(under_way, kind=ON_NODES)))
@@ -109,7 +109,7 @@ def _searching(
 
 
 def _told(trying: Trying, state: Search) -> Generator[Search, None, Landing]:
-    """Tell how far the search is with every piece of a landing; returns what came of that."""
+    """Yield the state of the search during a landing trial; returns its outcome."""
     while True:
         try:
             next(trying)
@@ -120,7 +120,7 @@ def _told(trying: Trying, state: Search) -> Generator[Search, None, Landing]:
 
 
 def _all(trial: Trial) -> Iterator[tuple[UnderWay, tuple[Step, ...]]]:
-    """Kind by kind; where no single kind is enough, several together. No steps where a trial came to nothing."""
+    """Try kind by kind; if no single kind is enough, several together. Yields no steps for a failed trial."""
     entry = examined(trial.rehearsal, trial.key)
     found = gaps_in_turn(trial.rehearsal.session, entry) if entry is not None else []
     every, nothing = _kinds(trial, entry, found), True
@@ -143,31 +143,31 @@ def _each(every: list[_Kind]) -> Iterator[tuple[UnderWay, tuple[Step, ...]]]:
 
 
 def _pod_kinds(trial: Placing) -> list[_Kind]:
-    """What is tried for pods, in words, and how."""
+    """The kinds of changes that are tried for pods."""
     return [
-        ("ends of other work", pod_kinds.ends(trial)),
+        ("end of other workloads", pod_kinds.ends(trial)),
         ("smaller gangs", pod_kinds.gangs(trial)),
         ("smaller requests", pod_kinds.smaller(trial)),
         ("more nodes", pod_kinds.nodes(trial)),
         ("cordoned nodes", pod_kinds.cordoned(trial)),
-        ("tolerations and selectors", pod_kinds.suiting(trial)),
+        ("tolerations and node selectors", pod_kinds.suiting(trial)),
         ("disruption budgets", pod_kinds.budgets(trial)),
     ]
 
 
 def _kinds(trial: Trial, entry: Entry | None, found: Sequence[Gap]) -> list[_Kind]:
-    """What is tried, in words, and how; the searches begin when they are asked."""
-    doors, moves = ("what is stopped or shut", kinds.doors(trial)), ("other queues", kinds.moves(trial))
+    """The kinds of changes that are tried for a workload; the searches are lazy."""
+    doors, moves = ("stopped objects and namespaces", kinds.doors(trial)), ("other LocalQueues", kinds.moves(trial))
     if entry is None:
         return [doors, moves]
     return [
         doors,
-        ("ends of other work", quotas.ends(trial, entry)),
+        ("end of other workloads", quotas.ends(trial, entry)),
         ("smaller requests", kinds.smaller(trial, entry, found)),
         ("quotas and limits", quotas.raises(trial, entry, found)),
         ("priorities", kinds.priorities(trial)),
         ("topology levels", suiting.topologies(trial, entry)),
         ("more nodes", kinds.nodes(trial, entry)),
-        ("tolerations and selectors", suiting.allowing(trial, entry)),
+        ("tolerations and node selectors", suiting.allowing(trial, entry)),
         moves,
     ]

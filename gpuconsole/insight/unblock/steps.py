@@ -1,7 +1,7 @@
-"""The changes that may let a workload in, as data; `making` makes them.
+"""Changes that may unblock a workload, as data; `making` applies them.
 
 A suggestion may have several steps, such as a limit for each of two resources. Steps have a size, in units of what they
-change: where a smaller one is enough, the greater one is no suggestion.
+change: only the smallest size that is enough is suggested.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ Limit = Literal["nominalQuota", "borrowingLimit", "lendingLimit"]
 
 
 class End(Struct, frozen=True, tag="end"):
-    """A workload ends, or is taken out of its queue."""
+    """A workload ends, or is removed from its queue."""
 
     workload: str
 
 
 class RaiseLimit(Struct, frozen=True, kw_only=True, tag="raise-limit"):
-    """A quota, or a limit, of a ClusterQueue or a Cohort grows by so much, in base units."""
+    """A quota, or a limit, of a ClusterQueue or a Cohort is raised by so much, in base units."""
 
     kind: Owner
     name: str
@@ -32,7 +32,7 @@ class RaiseLimit(Struct, frozen=True, kw_only=True, tag="raise-limit"):
 
 
 class AskLess(Struct, frozen=True, kw_only=True, tag="ask-less"):
-    """Each pod of a pod set asks for less of a resource."""
+    """Each pod of a pod set requests less of a resource."""
 
     pod_set: str
     resource: str
@@ -49,18 +49,18 @@ class FewerPods(Struct, frozen=True, kw_only=True, tag="fewer-pods"):
 
 
 class LowerGang(Struct, frozen=True, kw_only=True, tag="lower-gang"):
-    """A gang starts with fewer of its pods at once."""
+    """A gang starts with fewer pods."""
 
     gang: str
     """The pod set (partial admission), the job, or the PodGroup (`PodGroup/namespace/name`)."""
     field: str
-    """Where that stands: minCount, minAvailable or minMember."""
+    """The field: minCount, minAvailable or minMember."""
     count: int
     was: int
 
 
 class LoosenBudget(Struct, frozen=True, kw_only=True, tag="loosen-budget"):
-    """A PodDisruptionBudget lets so many more of its pods go."""
+    """A PodDisruptionBudget allows so many more disruptions."""
 
     budget: str
     """`namespace/name`."""
@@ -68,7 +68,7 @@ class LoosenBudget(Struct, frozen=True, kw_only=True, tag="loosen-budget"):
 
 
 class UsePriority(Struct, frozen=True, kw_only=True, tag="use-priority", omit_defaults=True):
-    """The workload has another priority; the lowest class that was tried and lets it in, too, is named beside it."""
+    """The workload has another priority; with the lowest PriorityClass that was tried and admits it, too."""
 
     priority: int
     was: int
@@ -77,7 +77,7 @@ class UsePriority(Struct, frozen=True, kw_only=True, tag="use-priority", omit_de
 
 
 class AddNodes(Struct, frozen=True, kw_only=True, tag="add-nodes"):
-    """More nodes like one that is there, beside it in the topology."""
+    """More nodes like an existing one, in the same topology domain."""
 
     flavor: str
     like: str
@@ -85,7 +85,7 @@ class AddNodes(Struct, frozen=True, kw_only=True, tag="add-nodes"):
 
 
 class UseTopology(Struct, frozen=True, kw_only=True, tag="use-topology"):
-    """A pod set asks for its pods to be near each other at another level; both empty = anywhere."""
+    """A pod set requests another topology level; both empty = none."""
 
     pod_set: str
     required: str = ""
@@ -102,27 +102,27 @@ class Tolerate(Struct, frozen=True, kw_only=True, tag="tolerate"):
 
 
 class DropSelector(Struct, frozen=True, kw_only=True, tag="drop-selector"):
-    """The pods of a pod set do not select their nodes by a label any more."""
+    """The pods of a pod set lose a label of their node selector."""
 
     pod_set: str
     label: str
 
 
 class MoveTo(Struct, frozen=True, tag="move-to"):
-    """The workload goes to another LocalQueue of its namespace."""
+    """The workload moves to another LocalQueue of its namespace."""
 
     queue: str
 
 
 class Resume(Struct, frozen=True, kw_only=True, tag="resume"):
-    """What was stopped goes on: the workload itself, its LocalQueue or its ClusterQueue; a node is uncordoned."""
+    """The workload, its LocalQueue or its ClusterQueue is resumed; a node is uncordoned."""
 
     kind: Literal["Workload", "LocalQueue", "ClusterQueue", "Node"]
     name: str
 
 
 class AdmitNamespace(Struct, frozen=True, kw_only=True, tag="admit-namespace"):
-    """The namespace gets the labels that the ClusterQueue selects; one without a selector opens to all instead."""
+    """The namespace gets the labels that the ClusterQueue selects; one without a selector selects all instead."""
 
     cluster_queue: str
     namespace: str
@@ -148,7 +148,7 @@ Steps = tuple[Step, ...]
 
 
 def size(step: Step) -> int:
-    """How great a change is; 1 for what can only be done or left."""
+    """Return the size of a change; 1 for a change without an amount."""
     match step:
         case RaiseLimit() | LoosenBudget():
             return step.by
@@ -165,7 +165,7 @@ def size(step: Step) -> int:
 
 
 def sized(step: Step, units: int) -> tuple[Step, ...]:
-    """The same change of another size; of none, where that is nothing."""
+    """Return the same change with another size; empty for size 0."""
     if units <= 0:
         return ()
     match step:
@@ -184,5 +184,5 @@ def sized(step: Step, units: int) -> tuple[Step, ...]:
 
 
 def reductions(steps: Sequence[Step]) -> list[Steps]:
-    """The changes with each of them made smaller by one unit, or left out where it has but one."""
+    """Return the changes with each of them in turn made smaller by one unit, or left out if it has only one."""
     return [(*steps[:place], *sized(step, size(step) - 1), *steps[place + 1 :]) for place, step in enumerate(steps)]

@@ -1,4 +1,4 @@
-"""Changes of where the pods of a workload may run: tolerations, selectors, and how near each other they have to be."""
+"""Changes of a workload's placement rules: tolerations, node selectors and topology levels."""
 
 from collections.abc import Iterator
 
@@ -9,12 +9,12 @@ from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.scheduling.kueue.entry import Entry
 
 KEEPING = ("NoSchedule", "NoExecute")
-"""Effects of taints that keep pods away."""
+"""Taint effects that exclude pods."""
 MOST_TAINTS = 8
 
 
 def topologies(trial: Trial, entry: Entry) -> Iterator[Steps]:
-    """The nearest level at which its pods may be farther apart; for one that no topology has, the widest that is."""
+    """The next wider topology level that works; for a level that no topology has, the widest existing one."""
     setup = trial.rehearsal.session.setup
     for pod_set in trial.rehearsal.workloads[trial.key].pod_sets:
         asked = pod_set.topology
@@ -42,7 +42,7 @@ def topologies(trial: Trial, entry: Entry) -> Iterator[Steps]:
 
 
 def allowing(trial: Trial, entry: Entry) -> Iterator[Steps]:
-    """What makes its pods suit a flavor that they do not suit: tolerations, and selectors that are left out."""
+    """Tolerations to add and node selector labels to drop so that its pods match a flavor."""
     setup = trial.rehearsal.session.setup
     pod_sets = trial.rehearsal.workloads[trial.key].pod_sets
     for name in dict.fromkeys(flavor for group in entry.rules.groups for flavor in group.flavors):
@@ -70,7 +70,7 @@ def allowing(trial: Trial, entry: Entry) -> Iterator[Steps]:
 
 
 def _suiting_nodes(trial: Trial, flavor: ResourceFlavor) -> Iterator[Steps]:
-    """The same for the nodes of a topology, which are looked at before pods are let in: taints, selectors, or both."""
+    """The same for the nodes of a topology, which admission checks: taints, selectors, or both."""
     setup = trial.rehearsal.session.setup
     known_nodes = (setup.objects.nodes.get(name) for name in setup.topologies[flavor.name].leaf_of)
     taints = [taint for node in known_nodes if node is not None for taint in node.taints]

@@ -1,7 +1,7 @@
-"""Whether a change lets a workload in: it is made in a fork, and admission goes on there until it decides nothing more.
+"""Trial of whether a change admits a workload, in a fork where admission runs until it decides nothing more.
 
-Time does not pass: nobody ends, and evictions take effect at once. How much is tried is bounded by numbers, not by a
-clock, so that the same question has the same answer on every machine.
+Time does not pass: no workload ends, and evictions take effect at once. The number of trials is limited, not their
+time, so that results are the same on every machine.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,15 +17,15 @@ from gpuconsole.scheduling.kueue.entry import Entry
 from gpuconsole.sim.rehearsal import Rehearsal
 
 MOST_CYCLES = 200
-"""A workload that so many cycles did not let in counts as kept out."""
+"""A workload that is not admitted within so many cycles counts as not admitted."""
 MOST_CYCLES_IN_ALL = 2000
 PROBATION = 10
-"""Who is let in, and evicted within so many cycles, was not helped."""
+"""A change does not count if the workload is evicted again within so many cycles."""
 _PROMISING = (Code.NOT_WAITING, Code.WAITING_FOR_VICTIMS, Code.CONTENTION, Code.PODS_READY)
 
 
 class Trial:
-    """One workload of a rehearsal, and what was tried for it so far. Mutates; the rehearsal is not touched."""
+    """A workload of a rehearsal, and its trials so far. Mutable; the rehearsal is not changed."""
 
     def __init__(
         self,
@@ -37,26 +37,26 @@ class Trial:
         self.rehearsal = rehearsal
         self.key = key
         self.classes = tuple(classes)
-        """Those that there are to choose from."""
+        """PriorityClasses to choose from."""
         self.tries = self.cycles = 0
-        """How many changes were tried, and how many cycles were run for that."""
+        """Number of trials, and of cycles that were run for them."""
         self._most_cycles = most_cycles
 
     def works(self, steps: Sequence[Step]) -> bool:
-        """True if the workload gets quota once all these changes are made, and keeps it. Raises TriedEnough.
+        """True if the workload reserves quota once all these changes are made, and keeps it. Raises TriedEnough.
 
-        Most changes are refused at a glance: one whose next cycle would refuse the workload even as its queue's head is
-        not played to the end. So a change that works may be missed; one that does not is never taken for one that does.
+        Most changes fail early: if the next cycle refuses the workload even as the head of its queue, the trial ends.
+        So a change that works may be missed, but a change that does not work never passes.
         """
         fork = self.changed(steps)
         return _promises(fork, self.key) and self._gets_in(fork) and self._stays(fork)
 
     def fails(self, steps: Sequence[Step]) -> bool:
-        """True if the workload does not get quota with these changes; this is always played to the end."""
+        """True if the workload does not reserve quota with these changes; such a trial never ends early."""
         return not self._gets_in(self.changed(steps))
 
     def changed(self, steps: Sequence[Step]) -> Rehearsal:
-        """A fork with these changes."""
+        """Return a fork with these changes."""
         self.tries += 1
         fork = self.rehearsal.fork()
         for step in steps:
@@ -101,12 +101,12 @@ class Trial:
 
 
 def _promises(rehearsal: Rehearsal, key: str) -> bool:
-    """True if the next cycle would do something for the workload while others sleep, or leaves it to another cycle."""
+    """True if the next cycle alone would admit the workload, preempt for it, or leave it to a later cycle."""
     entry = examined(rehearsal, key)
     return entry is not None and blocker(entry) in _PROMISING
 
 
 def examined(rehearsal: Rehearsal, key: str) -> Entry | None:
-    """What the next cycle would make of the workload as its queue's head; None if it is in no queue that is open."""
+    """Return the next cycle's entry of the workload as its queue's head; None if it is in no active queue."""
     entries = rehearsal.session.examine(rehearsal.now, key)
     return next((entry for entry in entries if entry.request.workload.key == key), None)

@@ -1,4 +1,4 @@
-"""Changes in words, for people."""
+"""Text of suggested changes."""
 
 from collections.abc import Iterable
 from typing import assert_never
@@ -29,7 +29,7 @@ MEBIBYTE = 2**20
 
 
 def in_words(steps: Iterable[Step], snapshot: Snapshot, short: Iterable[str] = ()) -> str:
-    """One line for changes that are made together; `short` names the resources whose amounts matter where one ends."""
+    """Return one line for changes that are made together; `short` names the resources that are short."""
     return ", and ".join(_in_words(step, snapshot, short) for step in steps)
 
 
@@ -45,11 +45,10 @@ def _in_words(step: Step, snapshot: Snapshot, short: Iterable[str]) -> str:
         case FewerPods():
             return f"run {step.count} pod{'s' if step.count != 1 else ''} of {step.pod_set} instead of {step.was}"
         case LowerGang():
-            pods = f"{step.count} pod{'s' if step.count != 1 else ''}"
-            return f"let {step.gang} start with {pods} instead of {step.was} ({step.field})"
+            return f"lower {step.field} of {step.gang} from {step.was} to {step.count}"
         case LoosenBudget():
-            pods = f"{step.by} more pod{'s' if step.by != 1 else ''}"
-            return f"let PodDisruptionBudget {step.budget} allow {pods} to be away"
+            disruptions = f"{step.by} more disruption{'s' if step.by != 1 else ''}"
+            return f"let PodDisruptionBudget {step.budget} allow {disruptions}"
         case UsePriority():
             named = f" (class {step.priority_class}: {step.class_priority})" if step.priority_class else ""
             return f"priority {step.priority} instead of {step.was}{named}"
@@ -59,12 +58,12 @@ def _in_words(step: Step, snapshot: Snapshot, short: Iterable[str]) -> str:
         case UseTopology():
             near = step.required or step.preferred
             how = "required" if step.required else "preferred"
-            return f"topology of {step.pod_set}: {how} {near}" if near else f"topology of {step.pod_set}: anywhere"
+            return f"{how} topology {near} for {step.pod_set}" if near else f"no topology request for {step.pod_set}"
         case Tolerate():
             taint = f"{step.key}={step.value}:{step.effect}" if step.value else f"{step.key}:{step.effect}"
-            return f"tolerate {taint} ({step.pod_set})"
+            return f"add a toleration for {taint} to {step.pod_set}"
         case DropSelector():
-            return f"do not select nodes by {step.label} ({step.pod_set})"
+            return f"remove label {step.label} from the node selector of {step.pod_set}"
         case MoveTo(queue):
             return f"submit it to LocalQueue {queue}"
         case Resume(kind="Node"):
@@ -72,22 +71,22 @@ def _in_words(step: Step, snapshot: Snapshot, short: Iterable[str]) -> str:
         case Resume():
             return f"resume {step.kind} {step.name}"
         case AdmitNamespace():
-            return f"let namespace {step.namespace} into ClusterQueue {step.cluster_queue}"
+            return f"let the namespaceSelector of ClusterQueue {step.cluster_queue} match namespace {step.namespace}"
         case _:
             assert_never(step)
 
 
 def _ask_less(step: AskLess) -> str:
-    """In units that people write: of memory whole mebibytes, rounded to what is enough as well."""
+    """Format a smaller request; memory in whole mebibytes, rounded down."""
     if not step.amount:
-        return f"do not ask for {step.resource}"
+        return f"do not request {step.resource}"
     unit = MEBIBYTE if is_binary(step.resource) and step.amount >= MEBIBYTE else 1
     amount = step.amount // unit * unit
-    return f"ask for {show(step.resource, amount)} a pod instead of {show(step.resource, step.was)}"
+    return f"request {show(step.resource, amount)} per pod instead of {show(step.resource, step.was)}"
 
 
 def _end(key: str, workload: Workload | None, short: Iterable[str]) -> str:
     if workload is not None and not workload.reserved:
-        return f"{key} is withdrawn, which waits before it"
+        return f"{key}, ahead of it in the queue, is deleted"
     amounts = freed(workload, short) if workload is not None else ""
     return f"{key} ends ({amounts})" if amounts else f"{key} ends"
