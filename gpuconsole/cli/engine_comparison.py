@@ -1,4 +1,4 @@
-"""`gpuconsole whatif --engine`: the same jobs under Kueue and under other schedulers, side by side."""
+"""The option `gpuconsole whatif --engine`: the same jobs under Kueue and other schedulers, side by side."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -38,7 +38,7 @@ NOTHING = "–"
 
 
 def compared(asked: Asked, chosen: Sequence[str], horizon: Span | None, conf: Path | None) -> Answer:
-    """Run the load of a cluster under its own engines and under each of these, and compare."""
+    """Run the jobs of a cluster under its own engines and under each of `chosen`, and compare."""
     if lacking := unforeseeable(asked.simulation.snapshot()):
         return nothing_said(KIND, lacking, VERSION)
     scenario, seed = asked.scenario, asked.simulation.seed
@@ -56,13 +56,13 @@ def _under(scenario: Scenario, name: str, conf: str) -> Scenario:
 
 
 def engine_name(policy: SimPolicy) -> str:
-    """Who admits and who places: `Kueue 0.19, kube-scheduler`."""
+    """Admission and placement engine: `Kueue 0.19, kube-scheduler`."""
     known = engines(policy)
     return ", ".join(engine.name for engine in (known.admission, known.placement) if engine.name)
 
 
 def _conf(file: Path | None) -> str:
-    """The text of a volcano-scheduler.conf; that of the Helm chart where none is named. Raises FindingsError."""
+    """Text of the volcano-scheduler.conf; without a file that of the Helm chart. Raises FindingsError."""
     if file is None:
         return HELM_CONF
     source = read_file(file)
@@ -79,7 +79,7 @@ _MOMENTS = {"time", "horizon", "submitted", "started", "finished"}
 
 
 def as_body(answer: EngineComparison) -> dict[str, Any]:
-    """The comparison as plain values: moments as RFC 3339, spans in seconds."""
+    """The comparison as plain values: times as RFC 3339, durations in seconds."""
     return {
         **_plain(answer),
         "engines": [_with_utilization(totals) for totals in answer.engines],
@@ -111,7 +111,7 @@ def _field(thing: Struct, name: str, value: Any) -> tuple[str, Any]:
 
 
 def as_text(answer: EngineComparison) -> Iterator[str]:
-    """The comparison for people: totals, queues, jobs."""
+    """The comparison as text: totals, queues, jobs."""
     length = format_exactly(answer.horizon - answer.time)
     yield f"{counted(len(answer.jobs), 'job')} from {seconds(answer.time)} to +{length}, seed {answer.seed}"
     yield ""
@@ -158,7 +158,7 @@ def _queues(answer: EngineComparison, names: Sequence[str]) -> list[str]:
 
 
 def _jobs(answer: EngineComparison, names: Sequence[str]) -> list[str]:
-    """The first jobs, with the waits that they had."""
+    """Table of the first jobs with their waits."""
     rows = [
         (job.job, job.queue, job.gpus, _at(job.submitted, answer.time), *_starts(job)) for job in answer.jobs[:MOST]
     ]

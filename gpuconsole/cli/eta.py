@@ -1,4 +1,4 @@
-"""`gpuconsole eta`: where a workload stands, and when it should start."""
+"""The command `gpuconsole eta`: position and estimated start of a workload."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -62,14 +62,14 @@ def command(asked: Asked, workload: str, runs: int, horizon: Span, chance: int) 
 
 
 def _misplaced(snapshot: Snapshot, answer: Eta) -> Iterator[str]:
-    """Why it has no place in a cohort where cohorts lead in a circle."""
+    """The reason why it has no rank in its cohort, if cohorts form a cycle."""
     queue = snapshot.cluster_queues.get(answer.queue)
     if answer.position is not None and queue is not None and (why := circle(snapshot, queue.cohort)):
         yield f"position in its cohort: {why}"
 
 
 def as_recorded(asked: Asked, answer: Eta) -> Eta:
-    """Corrected by what the console recorded where it watched this live cluster. Raises HistoryError."""
+    """Calibrate the estimate with those that the console recorded for this live cluster. Raises HistoryError."""
     if asked.mode != "live":
         return answer
     earlier = _earlier(asked)
@@ -77,7 +77,7 @@ def as_recorded(asked: Asked, answer: Eta) -> Eta:
 
 
 def as_text(answer: Eta, *, known: bool = True) -> Iterator[str]:
-    """The answer for people; `known` is false where nobody can say when it starts."""
+    """The answer as lines of text; `known` is false if the start cannot be estimated."""
     yield f"{called(answer.workload)}  {counted(answer.gpus, answer.unit)}  {answer.phase}" + (
         f"  in {answer.queue}" if answer.queue else ""
     )
@@ -107,7 +107,7 @@ def as_text(answer: Eta, *, known: bool = True) -> Iterator[str]:
 
 
 def _when(answer: Eta, start: Estimate) -> Iterator[str]:
-    """The range, and how probable spans are; of what no run saw start only that, and why it waits."""
+    """The interval and the probabilities; if no run saw a start, the reason why the workload is pending."""
     if start.beyond:
         yield f"no start before {_moment(start, start.horizon)} in any of {counted(start.runs, 'run')}: no estimate"
         if answer.blocker is not None:
@@ -121,7 +121,7 @@ def _when(answer: Eta, start: Estimate) -> Iterator[str]:
 
 
 def _earlier(asked: Asked) -> Sequence[Told]:
-    """What the console foretold on this live cluster, and what became of it. Raises HistoryError."""
+    """The console's earlier estimates for this live cluster, with the actual starts. Raises HistoryError."""
     path = asked.settings.history_file
     if not path.exists():
         return ()

@@ -1,4 +1,4 @@
-"""`gpuconsole forecast`: what Kueue would do next to all that waits, and how often it did what was foreseen."""
+"""The command `gpuconsole forecast`: forecasts of Kueue's decisions, and a check of them."""
 
 import time
 from collections.abc import Iterator
@@ -34,20 +34,20 @@ KEPT = 200
 
 
 class Sight(NamedTuple):
-    """A cluster at one moment, how its Kueue is set up, and its name."""
+    """One observation of a cluster, with Kueue's settings and the cluster's name."""
 
     snapshot: Snapshot
     policy: SimPolicy
     source: str
     lost: str = ""
-    """Why it can no longer be seen, where it could be up to this moment."""
+    """Why the cluster became unreachable after this observation; empty if it did not."""
 
 
 class Moments(NamedTuple):
-    """When a cluster is looked at."""
+    """Times of the observations."""
 
     until: Span
-    """A simulation is run for so long before the first look."""
+    """Simulated time before the first observation."""
     lasting: Span
     every: Span
 
@@ -146,7 +146,7 @@ def _checked(
 def _sights(
     request: Request, settings: Config, against: tuple[Path, ...], moments: Moments
 ) -> Iterator[Iterator[Sight]]:
-    """The cluster that was asked for, at one moment after another."""
+    """Observations of the requested cluster, in order."""
     if request.live and not moments.until:
         from gpuconsole.cli.live import connected
 
@@ -161,7 +161,7 @@ def _sights(
 def _simulated(request: Request, moments: Moments) -> Iterator[Sight]:
     opened = open_simulation(request)
     simulation, source = opened.simulation, opened.about.source
-    # At its first moment nothing is decided yet, and all of it is foreseen.
+    # Before the first cycle nothing is decided: the first observation has to be forecast completely.
     if moments.until:
         simulation.advance(simulation.now + moments.until)
     end = simulation.now + moments.lasting
@@ -180,9 +180,9 @@ def _saved(request: Request, against: tuple[Path, ...]) -> Iterator[Sight]:
 
 
 def _seen(backend: Any, source: str, moments: Moments) -> Iterator[Sight]:
-    """A live cluster from when everything was read; what happens between two looks is taken in all the while.
+    """Observations of a live cluster after its initial lists; watch events are applied between two observations.
 
-    The last look at one that is out of reach at the end says why.
+    If the cluster is unreachable at the end, the last observation says why.
     """
     from gpuconsole.cli.live import look
 

@@ -1,4 +1,4 @@
-"""What is foreseen, and how it compared with what Kueue did: for people, and as JSON."""
+"""Text and JSON of a forecast and of its comparison with Kueue's decisions."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -29,14 +29,14 @@ FATES = {
 
 
 def as_text(foreseen: Forecast | None, said: Differences | None) -> list[str]:
-    """What was asked for: how forecasts compared, else what is foreseen."""
+    """The comparison as text, if there is one, otherwise the forecast."""
     if said is not None:
         return _check_as_text(said, foreseen)
     return _forecast_as_text(foreseen) if foreseen is not None else []
 
 
 def _forecast_as_text(foreseen: Forecast) -> list[str]:
-    """What happens next, first who gets on."""
+    """The forecast as text, admissions first."""
     order = foreseen.in_order()
     counts = [f"{sum(one.fate is fate for one in order)} {words}" for fate, words in FATES.items()]
     lines = [f"At {seconds(foreseen.time)}: {', '.join(counts)}; feasible, not a reservation", ""]
@@ -51,7 +51,7 @@ def _forecast_as_text(foreseen: Forecast) -> list[str]:
 
 
 def _check_as_text(said: Differences, foreseen: Forecast | None) -> list[str]:
-    """How many decisions agreed, by cause where they did not, and each difference."""
+    """Number of agreements, differences by cause, and each difference."""
     lines = [
         _agreement(said),
         *table(
@@ -79,7 +79,7 @@ def _agreement(said: Differences) -> str:
 
 
 def as_json(foreseen: Forecast | None, said: Differences | None) -> dict[str, Any]:
-    """The same facts as a document; what was not asked for is left out."""
+    """The fields of the JSON document; parts that were not requested are omitted."""
     document: dict[str, Any] = {}
     if foreseen is not None:
         document["forecast"] = [_prospect(one) for one in foreseen.in_order()]

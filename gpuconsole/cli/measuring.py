@@ -1,4 +1,4 @@
-"""Where a live cluster's GPUs are measured, from options and settings."""
+"""Telemetry sources of a live cluster, from command-line options and the configuration."""
 
 from gpuconsole.backends.kube.backend import KubeBackend, wall
 from gpuconsole.backends.kube.budget import Budget
@@ -18,9 +18,9 @@ from gpuconsole.errors import UsageError
 
 
 def measure(backend: KubeBackend, request: Request, settings: Telemetry) -> None:
-    """Have a backend ask what was named: for what GPUs measure, and for Kueue's metrics.
+    """Attach the configured sources of GPU telemetry and Kueue metrics to a backend.
 
-    Nothing is sent yet. Raises UsageError.
+    Sends no request yet. Raises UsageError.
     """
     asked = bool(request.prometheus or request.dcgm)
     prometheus = (request.prometheus or "") if asked else settings.prometheus
@@ -44,7 +44,7 @@ def measure(backend: KubeBackend, request: Request, settings: Telemetry) -> None
 
 
 def _manager(address: str, backend: KubeBackend, settings: Telemetry) -> Ask:
-    """How Kueue's manager is asked; a Prometheus knows the same at second hand, so that it goes before one."""
+    """Access to the metrics endpoint of Kueue's manager, which takes precedence over Prometheus."""
     kueue = settings.kueue
     access = Access(
         token_file=kueue.token_file,

@@ -1,4 +1,4 @@
-"""`gpuconsole plan`: what would let workloads in soon enough, at the least cost."""
+"""The command `gpuconsole plan`: the cheapest change that lets workloads run within a target wait."""
 
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def command(asked: Asked, wanted: Path, wait: Span, horizon: Span = HOUR) -> Ans
 
 
 def as_body(answer: Plan) -> dict[str, Any]:
-    """The answer as plain values; the commands of an option as the steps that `gpuconsole whatif -f` reads."""
+    """The plan as plain values; commands of an option as steps of `gpuconsole whatif -f`."""
     return {
         "workloads": answer.workloads,
         "wanted_seconds": answer.wanted / SECOND,

@@ -1,4 +1,4 @@
-"""`gpuconsole risk`: what may evict running work, and how probable that is."""
+"""The command `gpuconsole risk`: preemption risk of running workloads."""
 
 import time
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ from gpuconsole.ui.answers.risk import endangered, risk_lines
 
 VERSION = 6
 PATIENCE = 1.0
-"""Seconds between two lines of progress on stderr; none is printed if the answer takes less."""
+"""Seconds between two progress lines on stderr; a faster answer prints none."""
 WITHIN = 7.0
-"""Seconds that the answer may take from when the cluster began to be read; the runs get what reading left."""
+"""Seconds for the whole answer, from the start of reading the cluster; the runs get the rest."""
 LEAST = 1.5
-"""Seconds that the runs get at least."""
+"""Minimum seconds for the runs."""
 
 
 @click.command()
@@ -62,7 +62,7 @@ def command(asked: Asked, runs: int | None, horizon: Span, chance: int) -> Answe
 
 
 def _told(pieces: Iterator[Foreboding], runs: int, began: float) -> Risk:
-    """The answer of all runs; if they take long, the result so far goes to stderr."""
+    """The result of all runs; slow runs print the result so far to stderr."""
     said, answer = began, None
     for piece in pieces:
         answer = piece.risk or answer

@@ -1,4 +1,4 @@
-"""`gpuconsole whatif`: a list of changes in a fork, and what would come of them."""
+"""The command `gpuconsole whatif`: changes simulated in a fork, compared with the baseline."""
 
 import time
 from functools import partial
@@ -51,7 +51,7 @@ _TIMES = {
 }
 _SPANS = {"median_wait", "median_wait_without", "p95_wait", "p95_wait_without"}
 _INSIDE = {"evictions", "evictions_without", "subjects", "only_work", "latency"}
-"""What the lists of evicted workloads are made from, and what the document has as `assumed`."""
+"""Fields that are not in the answer: sources of the eviction lists, and what the document has as `assumed`."""
 _EVICTED = ("victims", "own_evictions", "knock_on", "spared")
 VERSION = 6
 OF_NODES = (
@@ -59,7 +59,7 @@ OF_NODES = (
     *("gpu_hours_without", "gpu_hours", "capacity_hours_without", "capacity_hours"),
     *("placeless_without", "placeless", "hourly_without", "hourly"),
 )
-"""What nobody knows who does not see all nodes and pods."""
+"""Fields that are null unless all nodes and pods are visible."""
 
 
 @click.command()
@@ -123,7 +123,7 @@ def command(
 
 
 def changes_in(file: Path, now: Time, beside: Snapshot = EMPTY) -> Changes:
-    """Read a list of changes, with manifests that stand in the same file. Raises FindingsError with every problem.
+    """Read a list of changes and the manifests in the same file. Raises FindingsError with every problem.
 
     Objects with a generateName get names that no object of `beside` has.
     """
@@ -139,7 +139,7 @@ def changes_in(file: Path, now: Time, beside: Snapshot = EMPTY) -> Changes:
 
 
 def as_body(answer: WhatIf) -> dict[str, Any]:
-    """The answer as plain values: the verdict first, moments as RFC 3339, spans in seconds; evictions by workload."""
+    """The outcome as plain values: verdict first, times as RFC 3339, durations in seconds, evictions per workload."""
     plain = {name: value for name, value in _plain(answer).items() if name not in _INSIDE}
     evicted = {name: [_plain(one) for one in getattr(answer, name)] for name in _EVICTED}
     return {"verdict": named(verdict(answer)), **plain, **evicted, "empty": answer.empty}

@@ -1,4 +1,4 @@
-"""What a what-if found, for people: what becomes of what was asked for, who pays for it, the numbers side by side."""
+"""Text of a what-if: outcome of the requested work, victims, and baseline and changed numbers side by side."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,13 +12,13 @@ from gpuconsole.ui.names import called, named
 
 NOTHING = "–"
 MOST = 50
-"""So many lines of one kind are for people; more is for programs."""
+"""Maximum lines per table; the JSON document has all."""
 
 
 def as_text(answer: WhatIf, against: str = "", *, of_nodes: bool = True) -> list[str]:
-    """The answer: verdict, work asked for, victims, numbers; `against` names what is compared with, if not nothing.
+    """The outcome: verdict, requested work, victims, numbers; `against` names the changes of the baseline, if any.
 
-    Without `of_nodes` nobody knows what depends on nodes.
+    Without `of_nodes`, numbers that depend on nodes are unknown.
     """
     said = "no change can be applied" if answer.in_vain else FEASIBLE
     head = f"At {seconds(answer.time)}, to +{format_seconds(answer.horizon - answer.time)}; {said}{rests_on(answer)}"
@@ -38,12 +38,12 @@ def as_text(answer: WhatIf, against: str = "", *, of_nodes: bool = True) -> list
 
 
 def _first(lines: Sequence[str], more: str = "") -> list[str]:
-    """The first of many lines, and how many more there are; `more` says what these are."""
+    """The first lines and the number of the others; `more` describes these."""
     return [*lines[:MOST], *_left(len(lines), more)]
 
 
 def _left(count: int, more: str = "") -> list[str]:
-    """How many of so many are not shown; nothing where all are."""
+    """A line with the number of omitted lines; none if all are shown."""
     return [f"… and {count - MOST:,} more{more} (-o json has all)"] if count > MOST else []
 
 
@@ -70,13 +70,13 @@ def _outcome(outcome: Outcome, start: Time) -> str:
 
 
 def _starts(outcome: Outcome, start: Time) -> str:
-    """When it starts, where that is a range."""
+    """The start, if it is a range."""
     runs = in_runs(outcome.started_range, start)
     return f", starts at {_at(outcome.started, start)}{runs}" if runs and outcome.started is not None else ""
 
 
 def _evicted(title: str, workloads: Sequence[EvictedWorkload], start: Time, *, freed: bool = False) -> list[str]:
-    """With `freed` it says when quota and nodes become free."""
+    """A table of evicted workloads; with `freed`, also when their quota and nodes are free."""
     if not workloads:
         return []
     rows = [
@@ -101,7 +101,7 @@ def _evicted(title: str, workloads: Sequence[EvictedWorkload], start: Time, *, f
 
 
 def _and_more(names: Sequence[str]) -> str:
-    """The first name, and how many more there are."""
+    """The first name and the number of the others."""
     if not names:
         return NOTHING
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
@@ -118,7 +118,7 @@ def _shifts(shifts: tuple[Shift, ...], start: Time) -> list[str]:
 
 
 def _table(head: Sequence[str], rows: Sequence[tuple[object, ...]]) -> list[str]:
-    """The first rows, and how many more there are."""
+    """The first rows and the number of the others."""
     return [*table(head, rows[:MOST]), *_left(len(rows))]
 
 
@@ -158,7 +158,7 @@ def _unknown(what: str) -> tuple[object, ...]:
 
 
 def _besides(what: str, without: int, changed: int) -> Iterator[tuple[object, ...]]:
-    """Who waits with quota in hand; nothing where nobody does."""
+    """A row for workloads that hold quota and do not run yet; none if there are none."""
     if without or changed:
         yield f"pending: {what}", NOTHING, without, changed
 

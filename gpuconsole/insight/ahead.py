@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
 
 _EFFORT = EFFORT // 2
-"""Half of what the answer about all workloads may take."""
+"""Half of the simulation steps of the answer about all workloads."""
 
 
 class Ahead(Struct, frozen=True, kw_only=True):
-    """The answer as it was at `time`, until when it looks ahead, and by how many runs."""
+    """The forecast at `time`, with its horizon and the number of runs."""
 
     time: Time
     until: Time
@@ -33,13 +33,13 @@ class Ahead(Struct, frozen=True, kw_only=True):
     eta: Eta | None = None
     danger: Danger | None = None
     whole: bool = True
-    """False as long as the runs go on."""
+    """False until the runs end."""
 
 
 def ahead(simulation: "Simulation", workload: str, *, runs: int = RUNS, seed: int = 0) -> Ahead:
-    """Run the cluster forward for one workload. The simulation is not touched.
+    """Simulate the cluster for one workload. The simulation is not modified.
 
-    Nothing is known of a workload that is not there, or that neither waits nor is admitted.
+    A workload that does not exist, or that is neither pending nor admitted, gets an empty answer.
     """
     *_, last = looking(simulation, workload, runs=runs, seed=seed)
     return last
@@ -48,9 +48,10 @@ def ahead(simulation: "Simulation", workload: str, *, runs: int = RUNS, seed: in
 def looking(
     simulation: "Simulation", workload: str, *, runs: int = RUNS, seed: int = 0, found: Snapshot | None = None
 ) -> Iterator[Ahead]:
-    """The same piece by piece: who stops asking gives up. The simulation has to stand still meanwhile.
+    """`ahead` as an iterator; to cancel, stop iterating. The simulation must not advance in the meantime.
 
-    `found` is the cluster that it went on from, where others run that: there that decides what runs, as for `risk`.
+    `found` is the live or saved cluster that the simulation started from, if any: what runs is read from it, as for
+    `risk`.
     """
     now = simulation.now
     nothing = Ahead(time=now, until=now, runs=0)

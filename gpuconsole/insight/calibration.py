@@ -1,10 +1,10 @@
-"""Estimates made honest by what became of earlier ones: intervals widen, or narrow, by as much as earlier ones missed.
+"""Calibration of 80% intervals by split conformal prediction (Vovk; Romano, Patterson, Candès 2019).
 
-Split conformal prediction (Vovk; Romano, Patterson, Candès 2019): how far a start was off the median counts in half
-widths of the interval that was given for it, and the part of all intervals that should have covered it tells by how
-much they have to be stretched. One factor for all: who waits at one moment is early or late together, and an end alone
-would follow the last burst. For the same reason it is believed by the number of moments that it comes from; the rest is
-a doubt that every estimate begins with. Only what is known by now is gone by.
+The error of each earlier estimate is the distance of the start from the median, in half widths of its interval. The
+quantile of these errors that the coverage asks for is the factor by which intervals are stretched. There is one factor
+for both ends: workloads that are pending at one moment start early or late together, so one end alone would follow the
+last burst. For the same reason the factor's weight grows with the number of moments that it comes from; the rest is the
+initial factor. Only starts that are known at the time of the estimate are used.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,45 +17,45 @@ from msgspec import Struct
 from gpuconsole.model.clock import DAY, MINUTE, Span, Time
 
 ENOUGH, LOOKS = 20, 5
-"""So many earlier estimates, of so many moments, are gone by at least."""
+"""Minimum number of earlier estimates, and of moments at which they were made."""
 PART = 0.8
-"""The part of all waits that an interval is to cover."""
+"""Target coverage of an interval."""
 NARROWEST = 0.1
-"""Half an interval is no narrower than this part of the wait."""
+"""Minimum half width of an interval, as a fraction of the wait."""
 DOUBT, YOUNG_DOUBT = 2.0, 3.0
-"""How many times as wide as the runs say intervals are as long as nothing is known of earlier ones: runs know of no
-chance that all that waits shares. The second holds where less than `YOUNG` of the past is known."""
+"""Initial stretch factors, without earlier estimates: the runs contain no cause of delay that all workloads share. The
+second is for a history shorter than `YOUNG`."""
 YOUNG: Span = 4 * DAY
 DOUBT_WEIGHS = 3
-"""The doubt counts as much as so many moments."""
+"""Weight of the initial factor, in moments."""
 LEAST, MOST = 0.5, 3.0
-"""Intervals are stretched no less and no more than this."""
+"""Bounds of the stretch factor."""
 RETOLD = 50
-"""So many of the last moments are looked at to tell how good estimates were."""
+"""Number of most recent moments whose estimates are judged for the coverage."""
 
 
 class Interval(Struct, frozen=True):
-    """From when to when something should start, with as much chance of an earlier start as of a later one."""
+    """An interval of time with equal probability of an earlier and a later start."""
 
     first: Time
     last: Time
 
 
 class Told(Struct, frozen=True, kw_only=True):
-    """An estimate of earlier, and what became of it."""
+    """An earlier estimate and the actual start."""
 
     workload: str
     asked: Time
     median: Time
     interval: Interval
-    """As it came from the runs."""
+    """The interval of the runs, uncalibrated."""
     started: Time | None = None
-    """None while it waits."""
+    """None while it is pending."""
 
     def known(self, now: Time) -> Time | None:
-        """When it started, as far as that is known at `now`; None if nothing can be said of it yet.
+        """The start as far as it is known at `now`; None if it is still open.
 
-        What waits longer than was said starts now at the earliest.
+        A workload that is pending beyond its interval starts now at the earliest.
         """
         if self.started is not None and self.started <= now:
             return self.started
@@ -63,17 +63,17 @@ class Told(Struct, frozen=True, kw_only=True):
 
 
 class Experience(Struct, frozen=True):
-    """What earlier estimates teach."""
+    """The calibration that earlier estimates give."""
 
     off: float = 1.0
-    """How many times as wide intervals would have had to be."""
+    """Factor with which the intervals would have had the target coverage."""
     looks: int = 0
-    """Of so many moments."""
+    """Number of moments at which the estimates were made."""
     by: int = 0
-    """How many estimates that goes by."""
+    """Number of estimates."""
 
     def stretch(self, known: Span) -> float:
-        """How many times as wide intervals have to be where so much of the past is known."""
+        """The stretch factor, given the length of the known history."""
         doubt = YOUNG_DOUBT if known < YOUNG else DOUBT
         trust = self.looks / (self.looks + DOUBT_WEIGHS)
         believed: float = max(NARROWEST, self.off) ** trust * doubt ** (1 - trust)
@@ -81,15 +81,15 @@ class Experience(Struct, frozen=True):
 
 
 class Record(Struct, frozen=True):
-    """How good earlier estimates were, each corrected by what was known when it was given (of an old enough past)."""
+    """Coverage of earlier estimates, each calibrated with what was known when it was made."""
 
     judged: int = 0
-    """Of so many it is known whether the start lay in the range."""
+    """Number of intervals whose outcome is known."""
     covered: int = 0
 
 
 def experience(earlier: Iterable[Told], now: Time) -> Experience:
-    """What is known at `now` of earlier estimates; nothing as long as they are few."""
+    """The calibration from estimates whose outcome is known at `now`; the default if they are few."""
     known = [(told, start) for told in earlier if (start := told.known(now)) is not None]
     looks = len({told.asked for told, _ in known})
     if len(known) < ENOUGH or looks < LOOKS:
@@ -99,7 +99,7 @@ def experience(earlier: Iterable[Told], now: Time) -> Experience:
 
 
 def record(earlier: Iterable[Told], now: Time) -> Record:
-    """How many starts lay in their ranges, of estimates of the last moments of which that is known at `now`."""
+    """Coverage of the estimates of the last moments, as far as it is known at `now`."""
     verdicts = list(_verdicts(sorted(earlier, key=attrgetter("asked")), now))
     return Record(len(verdicts), sum(verdicts))
 
@@ -117,19 +117,19 @@ def _verdicts(earlier: list[Told], now: Time) -> Iterator[bool]:
 
 
 def stretched(interval: Interval, median: Time, asked: Time, learned: Experience, known: Span) -> Interval:
-    """The interval, made wider or narrower about its median, where so much of the past is known."""
+    """The interval, stretched about its median by the calibration; `known` is the length of the history."""
     stretch = learned.stretch(known)
     early, late = _halves(interval, median, asked)
     return Interval(max(asked, median - round(stretch * early)), median + round(stretch * late))
 
 
 def _off(told: Told, start: Time) -> float:
-    """How many half widths off the median it started."""
+    """Distance of the start from the median, in half widths."""
     early, late = _halves(told.interval, told.median, told.asked)
     return (start - told.median) / late if start >= told.median else (told.median - start) / early
 
 
 def _halves(interval: Interval, median: Time, asked: Time) -> tuple[Span, Span]:
-    """From the median to both ends; below a minute nobody cares."""
+    """Half widths below and above the median, at least a minute."""
     least = max(MINUTE, round(NARROWEST * (median - asked)))
     return max(least, median - interval.first), max(least, interval.last - median)

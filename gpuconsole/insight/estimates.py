@@ -1,6 +1,6 @@
-"""Estimates of starts, corrected by earlier ones of the same cluster, and the memory of these.
+"""Estimates of start times, calibrated with earlier estimates for the same cluster.
 
-An estimate that is remembered is the first of its workload; what became of it is read from later Snapshots.
+The first estimate of each workload is recorded; its actual start is read from later Snapshots.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,46 +15,46 @@ from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.snapshot import Snapshot
 
 KEPT = 2000
-"""So many estimates are remembered."""
+"""Maximum number of recorded estimates."""
 EARLY, LATE = 0.1, 0.9
-"""The parts of all runs between which an interval lies."""
+"""Quantiles at the ends of an interval."""
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
-    """When a workload starts, in eight of ten cases, as of `asked`."""
+    """The 80% interval of a workload's start, as of `asked`."""
 
     workload: str
     asked: Time
     horizon: Time
-    """What lies behind it was not looked at, see `Starts.at`."""
+    """End of the runs; the tail beyond it is assumed, see `Starts.at`."""
     past: Span
-    """Of so long it was known what was submitted."""
+    """Length of the known history of submissions."""
     runs: int
     never: int
-    """In so many runs it had not started by the horizon."""
+    """Number of runs in which it does not start by the horizon."""
     median: Time
     raw: Interval
-    """As it came from the runs."""
+    """The interval of the runs, uncalibrated."""
     interval: Interval
-    """The same, stretched by what became of earlier estimates, or by the doubt there is without these."""
+    """The calibrated interval; without earlier estimates it is widened by a fixed factor."""
     stretch: float = 1.0
-    """How many times as wide as the runs say."""
+    """Width relative to the uncalibrated interval."""
     calibrated_by: int = 0
-    """How many these were."""
+    """Number of earlier estimates used for the calibration."""
 
     @property
     def beyond(self) -> bool:
-        """True if no run saw it start: then a range would be the assumed tail alone, and is not to be shown."""
+        """True if no run saw a start: the interval would be the assumed tail only, and is not shown."""
         return self.never == self.runs
 
     @property
     def told(self) -> Told:
-        """What is to be remembered of it."""
+        """The record to keep of this estimate."""
         return Told(workload=self.workload, asked=self.asked, median=self.median, interval=self.raw)
 
 
 def estimate(found: Starts) -> Estimate:
-    """What the runs say, with the doubt that there is as long as nothing else is known."""
+    """The estimate from the runs, widened as without earlier estimates."""
     raw = Interval(found.at(EARLY), found.at(LATE))
     told = Estimate(
         workload=found.workload,
@@ -71,13 +71,13 @@ def estimate(found: Starts) -> Estimate:
 
 
 def corrected(found: Estimate, learned: Experience) -> Estimate:
-    """The same, stretched by what earlier estimates teach."""
+    """The estimate, calibrated with earlier estimates."""
     interval = stretched(found.raw, found.median, found.asked, learned, found.past)
     return replace(found, interval=interval, stretch=learned.stretch(found.past), calibrated_by=learned.by)
 
 
 def probability(found: Starts, told: Estimate, time: Time) -> float:
-    """How probable a start by then is: by the runs, stretched as the range is, and never at odds with that."""
+    """Probability of a start by `time`: from the runs, stretched like the interval and consistent with it."""
     part = found.by(told.median + round((time - told.median) / told.stretch))
     for moment, chance in ((told.interval.first, EARLY), (told.median, 0.5), (told.interval.last, LATE)):
         part = max(part, chance) if moment <= time else min(part, chance)
@@ -85,10 +85,10 @@ def probability(found: Starts, told: Estimate, time: Time) -> float:
 
 
 class Memory:
-    """Earlier estimates of a cluster, and what became of them. Mutates."""
+    """Recorded estimates of a cluster with their actual starts. Mutates."""
 
     def __init__(self, earlier: Iterable[Told] = ()) -> None:
-        """`earlier`, oldest first, is what was remembered before."""
+        """`earlier`, oldest first, are the records of earlier sessions."""
         self._told = {one.workload: one for one in earlier}
         self._open = {key for key, one in self._told.items() if one.started is None}
 
@@ -98,7 +98,7 @@ class Memory:
         return tuple(self._told.values())
 
     def note(self, estimates: Iterable[Told]) -> list[Told]:
-        """Remember estimates; returns those that are the first of their workloads."""
+        """Record estimates; returns those that are the first of their workloads."""
         new = []
         for one in estimates:
             if one.workload not in self._told:
@@ -110,7 +110,7 @@ class Memory:
         return new
 
     def see(self, snapshot: Snapshot) -> list[Told]:
-        """Learn what has started; returns that. What is gone, and was never seen to start, is forgotten."""
+        """Record the starts in this Snapshot and return them; drop workloads that are gone without a start."""
         came = []
         for key in sorted(self._open):
             workload = snapshot.workloads.get(key)

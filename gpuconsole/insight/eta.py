@@ -1,8 +1,8 @@
-"""When waiting work will start: the same cluster run forward many times, each time with another chance.
+"""Monte Carlo simulation of the start of pending work.
 
-In each run, work under way and work that comes takes as long as work like it took (see `run_times`), and what was
-submitted in the last days is submitted again, a day drawn at random for each day to come. Nothing is planned: a
-simulation's own future arrivals and a scenario's steps are unknown, as they are on a live cluster.
+In each run, running and arriving work lasts as long as similar past work (see `run_times`), and the submissions of the
+last days are repeated: a random past day for each future day. A simulation's own future arrivals and the later steps of
+a scenario are unknown, as on a live cluster.
 """
 
 from bisect import bisect_left
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 RUNS = 20
 HORIZON: Span = 3 * DAY
 _AHEAD: Span = 15 * MINUTE
-"""A run goes on so far before it is looked at."""
+"""Simulated time between two checks of a run."""
 
 
 class Starts(Struct, frozen=True, kw_only=True):
-    """When a workload started in each run, ascending; what had not started by the horizon comes last, as None."""
+    """Start of a workload in each run, ascending; None (last) for runs in which it does not start by the horizon."""
 
     workload: str
     asked: Time
     horizon: Time
     past: Span
-    """Of so long the runs know what was submitted."""
+    """Length of the known history of submissions."""
     times: tuple[Time | None, ...]
 
     def at(self, part: float) -> Time:
-        """The moment by which this part (0 to 1) of the runs had started it.
+        """The quantile `part` (0 to 1) of the start.
 
-        Between two runs it lies in between; with n runs, the first stands for 1/(n+1). Beyond the horizon, half
-        of what has waited so long waits 1.4 times as long, and a quarter twice as long.
+        It is interpolated between runs; with n runs, the first is the quantile 1/(n+1). Beyond the horizon, half of the
+        starts come within 1.4 times the horizon, and three quarters within twice.
         """
         place = min(max(part * (len(self.times) + 1) - 1, 0.0), len(self.times) - 1.0)
         low, high = self._start(int(place)), self._start(min(int(place) + 1, len(self.times) - 1))
@@ -61,24 +61,24 @@ class Starts(Struct, frozen=True, kw_only=True):
         return self.asked + round((self.horizon - self.asked) * sqrt(beyond / still))
 
     def by(self, time: Time) -> float:
-        """The part of the runs that had started it by then."""
+        """Fraction of the runs in which it has started by `time`."""
         return sum(start is not None and start <= time for start in self.times) / len(self.times)
 
 
 class Starting(Struct, frozen=True, kw_only=True):
-    """How far the runs are: so many are over."""
+    """Progress of the runs: the number that is complete."""
 
     runs: int
     starts: Mapping[str, Starts] | None = None
-    """When all of them are."""
+    """The result, once all runs are complete."""
 
 
 def starts(
     simulation: "Simulation", workloads: Collection[str], known: Past, *, runs: int, seed: int, horizon: Span
 ) -> Mapping[str, Starts]:
-    """Run the cluster forward `runs` times until these workloads have started, or the horizon is reached.
+    """Simulate the cluster `runs` times until these workloads have started, or to the horizon.
 
-    The simulation is not touched. The same seed gives the same runs.
+    The simulation is not modified. The same seed gives the same runs.
     """
     *_, last = starting(simulation, workloads, known, runs=runs, seed=seed, horizon=horizon)
     assert last.starts is not None
@@ -88,9 +88,9 @@ def starts(
 def starting(
     simulation: "Simulation", workloads: Collection[str], known: Past, *, runs: int, seed: int, horizon: Span
 ) -> Iterator[Starting]:
-    """The same piece by piece: who stops asking gives up. The simulation has to stand still meanwhile.
+    """`starts` as an iterator; to cancel, stop iterating. The simulation must not advance in the meantime.
 
-    What runs in part already starts when its other pods have nodes.
+    Work of which some pods run already starts when its other pods have nodes.
     """
     snapshot = simulation.snapshot()
     waits, parts = _waiting_pods(snapshot, workloads), _parts(snapshot, workloads)
@@ -136,7 +136,7 @@ class _Part(Struct, frozen=True):
 
 
 def _parts(snapshot: Snapshot, keys: Iterable[str]) -> Mapping[str, _Part]:
-    """Workloads that have pods with nodes and without: they tell that they started when the first pod of them does."""
+    """Workloads of which only some pods have nodes: their STARTED line comes with the first pod."""
     found: dict[str, _Part] = {}
     for key in keys:
         pods = whereabouts(snapshot).of(key).values() if key in snapshot.workloads else ()
@@ -147,7 +147,7 @@ def _parts(snapshot: Snapshot, keys: Iterable[str]) -> Mapping[str, _Part]:
 
 
 def _complete(line: Happened, bound: set[str], part: _Part) -> bool:
-    """True if all pods of a Workload have nodes after this line; it may lose them all first (PodsReady timeout)."""
+    """True if all pods have nodes after this line; an eviction (PodsReady timeout) may take the nodes first."""
     match line.what:
         case What.EVICTED:
             bound.clear()
@@ -159,14 +159,14 @@ def _complete(line: Happened, bound: set[str], part: _Part) -> bool:
 
 
 def _waiting_pods(snapshot: Snapshot, keys: Iterable[str]) -> Mapping[str, frozenset[str]]:
-    """Job that no Workload stands for → its pods that have no node."""
+    """Job without a Workload → its pods without a node."""
     waiting = whereabouts(snapshot).waiting
     unqueued = (key for key in keys if key not in snapshot.workloads)
     return {key: pods_of(snapshot, key) & waiting.keys() for key in unqueued}
 
 
 def life(twin: "Simulation", known: Past, end: Time) -> Iterator[list[Happened]]:
-    """What happens to a twin until `end`, piece by piece, while what came in the past comes again. Runs the twin."""
+    """Advance a fork to `end` while past arrivals repeat; yields its events in pieces."""
     coming = again(known, end, twin.seed)
     due = next(coming, None)
     while twin.now < end:
@@ -179,9 +179,9 @@ def life(twin: "Simulation", known: Past, end: Time) -> Iterator[list[Happened]]
 
 
 def again(known: Past, end: Time, seed: int) -> Iterator[Arrival]:
-    """What may come from now until `end`: for each day to come, what came on a day of the past drawn at random.
+    """Sampled arrivals from now until `end`: each future day repeats a random past day, with its hours.
 
-    A day keeps its hours. Where less than two days are known, what is known follows upon itself, from a random moment.
+    With less than two days of history, the history repeats from a random moment.
     """
     days = known.span // DAY
     block = DAY if days > 1 else known.span
@@ -206,7 +206,7 @@ def again(known: Past, end: Time, seed: int) -> Iterator[Arrival]:
 
 
 def _between(arrivals: Sequence[Arrival], first: Time, last: Time) -> Sequence[Arrival]:
-    """Those from `first` up to, and without, `last`."""
+    """Arrivals from `first` (inclusive) to `last` (exclusive)."""
     return arrivals[bisect_left(arrivals, first, key=_time) : bisect_left(arrivals, last, key=_time)]
 
 

@@ -1,4 +1,4 @@
-"""One workload's position and expected start, with what the estimate goes by and how much of it is assumed."""
+"""Position and ETA of one workload, with the data and assumptions behind the estimate."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
 
 SPANS: tuple[Span, ...] = (HOUR, 6 * HOUR, 24 * HOUR)
-"""How probable a start within these is."""
+"""Spans for which the probability of a start is stated."""
 
 UNCORRECTED = "uncalibrated: not enough past estimates"
 CORRECTED = "calibrated with {} past estimates"
 WIDTH = "{}; the interval is {:.1f} times as wide as in the runs"
 TOO_YOUNG = "only {} of history: with less than {}, estimates were far too early on a real trace"
 TAIL = "half of the starts beyond the horizon come within 1.4 times the horizon (Pareto tail)"
-"""Part of a range of which some runs saw no start; see `Starts.at`."""
+"""Assumption behind an interval if some runs saw no start; see `Starts.at`."""
 SETTINGS = "quotas, nodes and priorities do not change"
 RECORD = "coverage of {} past intervals: {:.0%} (target: 80%)"
 
 
 class CohortPlace(Struct, frozen=True):
-    """A place among all that wait in the queues which share quota, by priority and age alone; from 1."""
+    """Rank among the pending workloads of a cohort tree, by priority and age only; from 1."""
 
     cohort: str
     place: int
@@ -54,14 +54,14 @@ class CohortPlace(Struct, frozen=True):
 
 
 class Within(Struct, frozen=True):
-    """How probable a start within a span from now is, 0 to 1."""
+    """Probability (0 to 1) of a start within a span from now."""
 
     span: Span
     probability: float
 
 
 class Eta(Struct, frozen=True, kw_only=True):
-    """Position and expected start of a workload; without an estimate if it does not wait."""
+    """Position and estimated start of a workload; no estimate if it is not pending."""
 
     workload: str
     queue: str
@@ -73,29 +73,29 @@ class Eta(Struct, frozen=True, kw_only=True):
     position: Position | None
     cohort: CohortPlace | None
     start: Estimate | None = None
-    """None if it does not wait, or as long as the runs go on. What is admitted and has no nodes yet waits, too."""
+    """None if it is not pending, and until the runs end. An admitted workload without nodes counts as pending."""
     blocker: Explanation | None = None
-    """Why it waits, where no run saw it start."""
+    """Why it is pending, if no run saw it start."""
     by_runs: Starts | None = None
-    """What each run saw."""
+    """The start in each run."""
     goes_by: str = ""
-    """The group of past work whose run times its own kind of work goes by."""
+    """The group of past jobs from which its run time is drawn."""
     samples: int = 0
-    """Ends of work that were seen in that group."""
+    """Finished jobs in that group."""
     past_runs: int = 0
-    """Ends of work that were seen in the whole cluster."""
+    """Finished jobs in the whole cluster."""
     arrivals: int = 0
-    """Submissions of the past that are drawn again."""
+    """Past submissions that are repeated."""
     arrivals_span: Span = 0
     record: Record = Record()
-    """How good earlier estimates were."""
+    """Coverage of earlier estimates."""
     assumptions: tuple[str, ...] = ()
     trust: tuple[str, ...] = ()
-    """How far the range may be trusted, in words."""
+    """Calibration and coverage of the interval, in words."""
 
     @property
     def within(self) -> tuple[Within, ...]:
-        """How probable a start within some spans is, as far as the runs looked."""
+        """Probabilities of a start within `SPANS`, up to the horizon of the runs."""
         found, start = self.by_runs, self.start
         if found is None or start is None:
             return ()
@@ -112,11 +112,11 @@ def expected_start(
     seed: int = 0,
     horizon: Span = HORIZON,
 ) -> Eta:
-    """Position and start of a workload that is there, by `runs` runs of the cluster to the horizon.
+    """Estimate the start of a workload by `runs` simulations of the cluster to the horizon.
 
-    A job or a lone pod that no Workload stands for has no position, and starts when enough of its pods have nodes.
-    `lines` of history add run times of what is gone. The simulation is not touched; the same seed, the same answer.
-    Raises KeyError for a workload that is not there.
+    A job or a lone pod without a Workload has no position, and starts when enough of its pods have nodes. `lines` of
+    history add run times of deleted work. The simulation is not modified; the same seed gives the same answer. Raises
+    KeyError if there is no such workload.
     """
     *_, last = expecting(simulation, workload, lines, runs=runs, seed=seed, horizon=horizon)
     return last
@@ -131,7 +131,7 @@ def expecting(
     seed: int = 0,
     horizon: Span = HORIZON,
 ) -> Iterator[Eta]:
-    """The same piece by piece, without a start until the last: who stops asking gives up."""
+    """`expected_start` as an iterator whose last item has the start; to cancel, stop iterating."""
     snapshot = simulation.snapshot()
     answer, told = stand(snapshot, workload), explain(snapshot, workload)
     if not waits(answer, told):
@@ -147,7 +147,7 @@ def expecting(
 
 
 def stand(snapshot: Snapshot, workload: str) -> Eta:
-    """Where a workload stands, without a start. Raises KeyError for one that is not there."""
+    """Position of a workload, without an estimate. Raises KeyError if there is no such workload."""
     subject = _subject(snapshot, workload)
     queued = workload in snapshot.workloads
     door = snapshot.local_queues.get(subject.local_queue) if queued else None
@@ -166,7 +166,7 @@ def stand(snapshot: Snapshot, workload: str) -> Eta:
 
 
 def waits(answer: Eta, told: Explanation) -> bool:
-    """True for what has no quota, or no nodes, yet."""
+    """True for a workload that has no quota, or no nodes, yet."""
     placeless = answer.phase in PLACED and told.code in PLACES
     return answer.phase in (Phase.PENDING, Phase.QUOTA_RESERVED) or placeless
 
@@ -174,9 +174,9 @@ def waits(answer: Eta, told: Explanation) -> bool:
 def _answered(
     answer: Eta, known: Past, found: Starts, snapshot: Snapshot, told: Explanation, taken: tuple[str, ...]
 ) -> Eta:
-    """With the start, and what it goes by."""
+    """The answer with the estimate and the data behind it."""
     subject = _subject(snapshot, answer.workload)
-    # What the simulation draws by: work that Kueue does not queue is told apart by owner and size alone.
+    # As in the simulation: work that Kueue does not queue is grouped by namespace and size only.
     queue = answer.queue if answer.workload in snapshot.workloads else ""
     group, curve = learn(known.runs, {}).curve(Kind(subject.namespace, queue, answer.gpus))
     start = estimate(found)
@@ -196,12 +196,12 @@ def _answered(
 
 
 def _subject(snapshot: Snapshot, key: str) -> Workload:
-    """A Workload, or what stands in for one. Raises KeyError."""
+    """The Workload, or its substitute for a job or pod without one. Raises KeyError."""
     return snapshot.workloads.get(key) or stand_ins(snapshot)[key]
 
 
 def corrected(answer: Eta, learned: Experience, kept: Record) -> Eta:
-    """The answer, stretched by what earlier estimates teach, and how good these were."""
+    """The answer, calibrated with earlier estimates, and their coverage."""
     if answer.start is None:
         return answer
     start = stretched(answer.start, learned)
@@ -209,7 +209,7 @@ def corrected(answer: Eta, learned: Experience, kept: Record) -> Eta:
 
 
 def _trust(start: Estimate, learned: Experience, kept: Record) -> Iterator[str]:
-    """How far the range may be trusted, in words."""
+    """Calibration and coverage of the interval, in words."""
     if start.past < YOUNG:
         yield TOO_YOUNG.format(format_span(start.past), format_span(YOUNG))
     if start.beyond:
@@ -221,7 +221,7 @@ def _trust(start: Estimate, learned: Experience, kept: Record) -> Iterator[str]:
 
 
 def assumptions(known: Past, simulation: "Simulation") -> tuple[str, ...]:
-    """What runs forward take for granted, in words."""
+    """Assumptions of the simulation runs, in words."""
     return (
         run_time_assumption(known),
         f"arrivals repeat those of the last {format_span(known.span)} ({counted(len(known.arrivals), 'workload')})"
@@ -234,7 +234,7 @@ def assumptions(known: Past, simulation: "Simulation") -> tuple[str, ...]:
 
 
 def run_time_assumption(known: Past) -> str:
-    """How long runs forward take work to last, in words."""
+    """Assumption about run times, in words."""
     ended = sum(run.ended for run in known.runs)
     if not ended:
         return "no workload has finished yet: run times are about an hour, or twice the time run so far"
@@ -245,9 +245,9 @@ def run_time_assumption(known: Past) -> str:
 
 
 def _in_cohort(snapshot: Snapshot, subject: Workload, queue: str) -> CohortPlace | None:
-    """Its place among all that wait in the tree of cohorts; None outside of one, or if it does not wait.
+    """Rank among the pending workloads of the cohort tree; None without a cohort, or if it is not pending.
 
-    Nor has it one where cohorts lead in a circle: nothing there is admitted, see `capacity.circle`.
+    It has none if cohorts form a cycle either: nothing is admitted there, see `capacity.circle`.
     """
     own, tree = snapshot.cluster_queues.get(queue), capacity(snapshot).tree
     if own is None or not own.cohort or queue not in tree.queues:

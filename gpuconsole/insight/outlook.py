@@ -1,4 +1,4 @@
-"""When all that waits starts, by the same runs of the cluster: for a table, and for the memory of estimates."""
+"""Estimated starts of all pending workloads, from one set of simulation runs."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
 
 RUNS = 9
-"""With fewer, no run stands for 10 or 90 %."""
+"""The minimum for the 10% and 90% quantiles."""
 
 
 class Outlook(Struct, frozen=True, kw_only=True):
-    """The estimates of a moment, by workload."""
+    """Estimates of one moment, by workload."""
 
     time: Time = 0
     estimates: Mapping[str, Estimate] = {}
-    """Empty as long as the runs go on."""
+    """Empty until the runs end."""
     whole: bool = False
 
 
 def outlook(simulation: "Simulation", *, runs: int = RUNS, seed: int = 0, horizon: Span = DAY) -> Iterator[Outlook]:
-    """Foretell the start of everything that waits, piece by piece: who stops asking gives up.
+    """Estimate the start of all pending workloads, as an iterator; to cancel, stop iterating.
 
-    As long as no work has ended nothing is foretold: how long it lasts would be anybody's guess. The simulation is not
-    touched, and has to stand still meanwhile.
+    There are no estimates until some work has finished, because run times are unknown. The simulation is not modified,
+    and must not advance in the meantime.
     """
     snapshot = simulation.snapshot()
     keys = [one.key for one in snapshot.workloads.all() if phase(one) in (Phase.PENDING, Phase.QUOTA_RESERVED)]
@@ -47,5 +47,5 @@ def outlook(simulation: "Simulation", *, runs: int = RUNS, seed: int = 0, horizo
 
 
 def calibrated(found: Outlook, learned: Experience) -> Outlook:
-    """The same, stretched by what earlier estimates teach."""
+    """The estimates, calibrated with earlier ones."""
     return replace(found, estimates={key: corrected(one, learned) for key, one in found.estimates.items()})
