@@ -42,3 +42,9 @@ def test_an_installed_wheel_simulates_a_bundled_fixture(installed: Path) -> None
 def test_an_installed_wheel_brings_its_themes(installed: Path) -> None:
     site = next((installed.parents[1] / "lib").glob("python*/site-packages/gpuconsole/_assets"))
     assert {"dark.yaml", "light.yaml"} <= {path.name for path in (site / "themes").iterdir()}
+
+
+def test_an_installed_wheel_brings_the_glossary(installed: Path) -> None:
+    read = "from gpuconsole.ui.glossary import find_term, load_terms; print(find_term(load_terms(), 'cohort').text)"
+    said = run(installed.parent / "python", "-c", read, cwd=installed.parents[2])
+    assert said.startswith("A group of ClusterQueues that borrow unused quota from each other.")

@@ -29,6 +29,16 @@ EVERYWHERE: tuple[Action, ...] = (
         footer=True,
     ),
     Action(
+        id="app.glossary",
+        keys=("H",),
+        label="glossary",
+        help="Define the picked column head, or the term that follows.",
+        scope=Scope.GLOBAL,
+        aliases=("glossary", "term"),
+        argument="[term]",
+        footer=True,
+    ),
+    Action(
         id="app.escape",
         keys=("escape",),
         label="back",

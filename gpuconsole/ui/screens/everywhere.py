@@ -1,4 +1,4 @@
-"""What can be asked on every screen: its handlers, and the lines of the `:` prompt."""
+"""Handlers of the actions that every screen offers, and of the lines of the `:` prompt."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -7,6 +7,7 @@ from gpuconsole.ui.screens.asking import Handler
 from gpuconsole.ui.screens.contexts import ask_context, go_to
 from gpuconsole.ui.screens.driving import driving_handlers, pause_or_resume, set_speed
 from gpuconsole.ui.screens.forwards import ForwardsScreen
+from gpuconsole.ui.screens.glossary import GlossaryScreen
 from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.screens.lacking import RightsScreen
 from gpuconsole.ui.screens.settings import ask_namespaces, next_theme, set_theme, show_namespaces
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
 
 
 def handlers(app: "ConsoleApp") -> dict[str, Handler]:
-    """Action id → what to do."""
+    """Action id → handler."""
     screen = app.front
     return {
         "app.palette": partial(_open_palette, app),
         "app.help": lambda: app.open(HelpScreen()),
+        "app.glossary": partial(_open_glossary, app),
         "app.back": partial(_back_or_quit, app),
         "app.quit": app.exit,
         "app.previous": partial(_step, app, -1),
@@ -46,13 +48,15 @@ def handlers(app: "ConsoleApp") -> dict[str, Handler]:
 
 
 def obey(app: "ConsoleApp", line: CommandLineRead) -> None:
-    """Do what a line at the `:` prompt asks for."""
+    """Run a line of the `:` prompt."""
     screen = app.front
     if screen is None:
         return
     match line.action.id:
         case "app.namespaces" if line.argument:
             show_namespaces(app, namespaces(line.argument) or frozenset())
+        case "app.glossary" if line.argument:
+            screen.open(GlossaryScreen(line.argument, typed=True))
         case "app.context" if line.argument:
             go_to(app, line.argument)
         case "app.apply" if line.argument:
@@ -73,6 +77,12 @@ def obey(app: "ConsoleApp", line: CommandLineRead) -> None:
         app.go(app.view, filtered=line.filter)
 
 
+def _open_glossary(app: "ConsoleApp") -> None:
+    """Open the glossary at the picked column head of the table in front."""
+    grid = app.front.grid if app.front is not None else None
+    app.open(GlossaryScreen(grid.picked_head if grid is not None else ""))
+
+
 def _open_palette(app: "ConsoleApp") -> None:
     screen = app.front
     if screen is not None:
@@ -80,7 +90,7 @@ def _open_palette(app: "ConsoleApp") -> None:
 
 
 def _show_answer(app: "ConsoleApp", name: str) -> None:
-    """Open an answer; the one in front is asked again."""
+    """Open a report; if it is already active, refresh it."""
     wanted, front = answer_screen(name), app.front
     if front is not None and front.same(wanted):
         front.run_id("app.refresh")

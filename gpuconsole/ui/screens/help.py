@@ -11,6 +11,7 @@ from gpuconsole.ui.keymap import spell_all
 from gpuconsole.ui.paint import Cell, plain
 from gpuconsole.ui.screens.acting import Handlers
 from gpuconsole.ui.screens.base import ConsoleScreen
+from gpuconsole.ui.screens.glossary import GlossaryScreen
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.palette import Entry
 
@@ -69,7 +70,12 @@ class HelpScreen(ConsoleScreen):
         return "help"
 
     def handlers(self) -> Handlers:
-        return {**super().handlers(), "object.open": self._do, "app.help": self.console_app.up}
+        return {
+            **super().handlers(),
+            "object.open": self._do,
+            "app.help": self.console_app.up,
+            "app.glossary": self._define,
+        }
 
     def refusal(self, action: Action) -> str:
         return ""
@@ -77,6 +83,13 @@ class HelpScreen(ConsoleScreen):
     def _below(self) -> ConsoleScreen | None:
         screens = [screen for screen in self.app.screen_stack if isinstance(screen, ConsoleScreen)]
         return screens[-2] if len(screens) > 1 else None
+
+    def _define(self) -> None:
+        """Open the glossary at the picked column head of the screen below, else at a term of the action in front."""
+        below = self._below()
+        grid, entry = below.grid if below is not None else None, self.grid.current if self.grid is not None else None
+        sentence = f"{entry.action.label}. {entry.action.help}" if isinstance(entry, Entry) else ""
+        self.open(GlossaryScreen(grid.picked_head if grid is not None else "", sentence))
 
     def _do(self) -> None:
         below, entry = self._below(), self.grid.current if self.grid is not None else None

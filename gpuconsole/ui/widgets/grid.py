@@ -101,6 +101,11 @@ class Grid(Ringing, GridLines[T], can_focus=True, inherit_bindings=False):
         return self._rows.current
 
     @property
+    def picked_head(self) -> str:
+        """The head of the picked column; empty where none is picked."""
+        return self._layout[self._picked][0].title if self._picked in range(len(self._layout)) else ""
+
+    @property
     def marked(self) -> list[T]:
         """The marked rows, in the order of the table."""
         return self._rows.marked
