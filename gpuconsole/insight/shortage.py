@@ -222,7 +222,8 @@ def _priority(
 ) -> Iterator[Remedy]:
     """Yield the lowest priority at which preemption within its ClusterQueue would free enough."""
     if queue.preemption.within_cluster_queue is PreemptionPolicy.NEVER:
-        yield Remedy(False, f"a higher priority: {queue.name} does not preempt its own workloads (withinClusterQueue: Never)")
+        never = f"{queue.name} does not preempt its own workloads (withinClusterQueue: Never)"
+        yield Remedy(False, f"a higher priority: {never}")
         return
     freed, victims = 0, []
     for candidate in sorted((w for w in held_by if w.cluster_queue == queue.name), key=victim_order):
