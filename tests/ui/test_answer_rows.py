@@ -166,5 +166,5 @@ async def test_with_a_node_that_makes_no_sense_slots_and_risk_tell_what_does_not
         assert stage.line("cluster").split()[:8] == ["cluster", "≥", "3", "≥", "24", "≥", "4", "≥"]
         assert stage.line("unknown: ").strip() == f"unknown: {WHY}"
         await stage.press("escape", "K")
-        assert stage.line("running workloads").strip() == "4 running workloads; preemption risk unknown"
+        assert stage.line("preemption risk unknown").strip() == "4 running workloads; preemption risk unknown"
         assert stage.line("research/rlhf").split()[5:9] == ["500", "unknown", "unknown", "unknown"]

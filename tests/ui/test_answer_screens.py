@@ -70,7 +70,7 @@ async def test_risk_comes_run_by_run_until_it_is_whole() -> None:
         await stage.press("2", "K")
         stage.screen(LongAnswerScreen)
         assert "4 workloads may be evicted within 6h" in stage.text
-        assert "20 runs of the cluster" in stage.text
+        assert "20 simulation runs from" in stage.text
         assert "run 20 of 20" not in stage.text
         assert "as of 0" in stage.text
 

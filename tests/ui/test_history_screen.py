@@ -38,7 +38,7 @@ async def test_a_history_that_is_not_written_is_seen_on_every_screen_and_explain
         await stage.press("alt+0")
         assert " NO HISTORY " in stage.lines[0]
         told = " ".join(" ".join(stage.lines).split())
-        assert f"Nothing is written to the history: {LOCKED}" in told
+        assert f"The history is not recorded: {LOCKED}" in told
 
 
 async def test_a_history_that_is_written_takes_no_room() -> None:
@@ -102,9 +102,9 @@ def test_a_write_that_fails_in_the_middle_refuses_changes_until_it_succeeds(tmp_
 def test_the_console_opens_without_the_history_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "history.db").mkdir()
     console = _simulated(Request(files=("default",)), Config(state_dir=str(tmp_path), worker=False))
-    why = f"{tmp_path}/history.db: it is a directory; move it away, or set GPUCONSOLE_STATE_DIR to another folder"
+    why = f"{tmp_path}/history.db: this is a directory; move it away, or set GPUCONSOLE_STATE_DIR to another folder"
     assert console.status.history == why
-    assert console.notices[-1] == f"No history is kept: {why}"
+    assert console.notices[-1] == f"Cannot write the history: {why}"
     console.stop()
 
 

@@ -169,7 +169,7 @@ async def test_an_edit_shows_its_difference_before_it_is_applied(
     [
         ("nothing|else", "No changes"),
         ("name: cq-research|name: other", "metadata.name cannot be changed"),
-        ("kind: |kind: [", "It is no YAML"),
+        ("kind: |kind: [", "Invalid YAML"),
     ],
 )
 async def test_an_edit_that_makes_no_sense_is_not_sent(

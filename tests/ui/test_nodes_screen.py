@@ -61,7 +61,7 @@ async def test_the_map_shows_every_gpu_and_who_owns_those_of_the_node_under_the_
         assert "node-1 ▣▣▣▣▣▣▣▣   node-2 ▣▣▣▣▣▣○○  ▌node-3 ▣▣▲▲▲▲○○" in stage.text
         assert "node-3 a100-80gb ×8  ✓ ready" in stage.text
         assert "▣ nominal quota research/rlhf" in stage.line("GPU 0-1")
-        assert "▲ borrowed     research/rlhf" in stage.line("GPU 2-5")
+        assert "▲ borrowed      research/rlhf" in stage.line("GPU 2-5")
         assert "○ idle" in stage.line("GPU 6-7")
         await stage.press("B")
         assert "node-1 AAAAAAAA   node-2 BBBBBB○○  ▌node-3 BBBBBB○○" in stage.text
@@ -144,7 +144,7 @@ async def test_the_filter_narrows_the_map_too() -> None:
         assert "node-1 ▣" not in stage.text
         await stage.press("slash", "ctrl+u")
         await stage.write("nothing")
-        assert "None of 3 nodes passes the filter" in stage.text
+        assert "None of 3 nodes matches the filter" in stage.text
         await stage.press("enter", "escape")
         assert "node-1 ▣" in stage.text
 
@@ -195,7 +195,7 @@ async def test_a_taint_is_typed_and_checked_as_the_api_server_checks_it() -> Non
             stage.screen(Prompt)
             await stage.press("ctrl+u")
         await stage.write("dedicated=ml:NoSchedule")
-        assert "no new pod starts there" in stage.text
+        assert "no new pods without a matching toleration" in stage.text
         await stage.press("enter")
         await stage.tick(times=2)
         assert taints(stage, "node-1") == ["nvidia.com/gpu=present:NoSchedule", "dedicated=ml:NoSchedule"]

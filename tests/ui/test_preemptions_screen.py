@@ -71,7 +71,7 @@ async def test_only_a_victim_goes_in_circles_and_not_who_gained_from_it_once() -
         await stage.press("6")
         counts = stage.screen(PreemptionsScreen).query_one("#counts", TextPane).text.splitlines()
         assert [line for line in counts if "in circles" in line] == [
-            "    3×  research/rlhf  0.0 GPU-h, $0.00 ✖ in circles"
+            "    3×  research/rlhf  0.0 GPU-h, $0.00 ✖ preemption loop"
         ]
 
 
@@ -115,8 +115,8 @@ async def test_w_on_a_workload_that_was_never_preempted_says_so_in_words() -> No
         await stage.tick()
         first = next(n for n, line in enumerate(stage.lines) if "○" in line)
         assert stage.lines[first : first + 2] == [
-            "  ○ research/embed was neither victim nor preemptor: none of 2 rows names",
-            "    it (Esc shows them all).",
+            "  ○ research/embed was neither victim nor preemptor: none of 2 rows",
+            "    matches (Esc shows all).",
         ]
         await stage.press("escape")
         assert "research/rlhf" in stage.text

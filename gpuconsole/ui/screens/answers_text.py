@@ -205,7 +205,7 @@ class AnswerPage(WorkloadScreen):
 
     def refusal(self, action: Action) -> str:
         if action.id == "object.open" and self.subject() is None:
-            return "there is nothing to open under the cursor"
+            return "nothing to open for this row"
         return super().refusal(action)
 
     def _ways(self, subject: Subject) -> dict[str, Callable[[], object]]:

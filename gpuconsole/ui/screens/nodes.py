@@ -110,7 +110,7 @@ class NodesScreen(NodeScreen):
         """Show the rows of the list, in its order, on the map and in the device layout."""
         empty = self.console.status.unseen(self.reads) or "No nodes."
         if self._rows:
-            empty = f"None of {len(self._rows)} nodes passes the filter (Esc clears it)."
+            empty = f"None of {len(self._rows)} nodes matches the filter (Esc shows all)."
         marked = frozenset(row.node for row in self._list.marked)
         self._map.show(self._list.rows, marked, empty, self.snapshot.time, self.snapshot.telemetry)
         if self._layout_shown is Layout.INSIDE:

@@ -224,8 +224,9 @@ class WhatIfScreen(ChangeScreen):
     def _show_progress(self) -> None:
         took = time.monotonic() - self._began
         dots = "▁▂▃▄▅▆▇█"[int(took * 5) % 8]
-        words = f"  {dots} simulating baseline and what-if to +{format_exactly(self.horizon)}, "
-        words += f"at +{format_exactly(self._reached)}"
+        words = (
+            f"  {dots} running two simulations to +{format_exactly(self.horizon)}, at +{format_exactly(self._reached)}"
+        )
         if self._other_runs is not None:
             words = f"  {dots} additional runs for ranges: {self._other_runs} of {RUNS}"
         head = (BLANK, line((f"{words}, {took:.1f}s   ", "pending"), ("Esc", "key"), " cancels"))
