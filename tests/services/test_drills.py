@@ -14,7 +14,7 @@ CONFIGURATION = "---\napiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configura
 def test_the_library_has_every_drill_that_comes_along_with_what_it_shows() -> None:
     found = library()
     assert [Path(one.path) for one in found] == sorted(FOLDER.glob("*.yaml"))
-    gang = "A gang of sixteen waits whole while twelve GPUs are free."
+    gang = "A gang of sixteen is not scheduled while only twelve GPUs are free."
     assert DrillFile("gang", gang, 2, str(FOLDER / "gang.yaml")) in found
     assert all(one.description and one.steps for one in found)
 
@@ -52,7 +52,7 @@ def test_a_drill_that_comes_along_is_opened_by_its_name_unless_a_file_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert open_drill("gang").description == "A gang of sixteen waits whole while twelve GPUs are free."
+    assert open_drill("gang").description == "A gang of sixteen is not scheduled while only twelve GPUs are free."
     (tmp_path / "gang").write_text("name: mine\nsteps: [{advanceSeconds: 60}]\n")
     assert open_drill("gang").name == "mine"
 
