@@ -1,6 +1,6 @@
-"""A forecast: what Kueue's next cycles would do to everything that waits, by our own engine on a Snapshot.
+"""Forecast of Kueue's next scheduling cycles for all pending workloads.
 
-It is the simulator's engine of admission, and nothing is written: cycles run on the Snapshot, and no time passes.
+The simulator's admission engine runs cycles on a Snapshot; no time passes, and nothing is written.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,19 +25,19 @@ NO_KUEUE = "Kueue is not installed in this cluster"
 
 
 class Fate(StrEnum):
-    """What the next cycles do to a workload."""
+    """Result of the next cycles for a workload."""
 
     ADMITTED = "admitted"
     """Quota is reserved for it."""
     AFTER_VICTIMS = "after-victims"
-    """It waits until those are gone that make room for it."""
+    """It preempts others and waits for their quota."""
     WAITS = "waits"
     PREEMPTED = "preempted"
-    """It runs, and has to make room."""
+    """It runs, and is a victim."""
 
 
 class Prospect(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is foreseen for one workload."""
+    """Forecast for one workload."""
 
     workload: str
     queue: str = ""
@@ -49,42 +49,42 @@ class Prospect(Struct, frozen=True, kw_only=True, omit_defaults=True):
     created: Time = 0
     fate: Fate
     cycle: int = 0
-    """The how many-th cycle from now admits it; 0 where none does."""
+    """Number of the cycle that admits it, from 1; 0 if none does."""
     flavors: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
-    """What each pod set is given, as `assigned` writes it."""
+    """Flavors of each pod set, as `assigned` writes them."""
     victims: tuple[str, ...] = ()
-    """Who makes room for it."""
+    """Workloads that it preempts."""
     by: str = ""
-    """Whom it makes room for."""
+    """Its preemptor."""
     rule: str = ""
     """Why it is a victim: the reason of Kueue's Preempted condition."""
     reason: str = ""
     message: str = ""
-    """Why it waits: reason and text as Kueue would write them."""
+    """Why it is pending: reason and message as Kueue would write them."""
 
 
 class Forecast(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is foreseen at one moment. It holds as long as nothing else changes."""
+    """Forecast at one moment, valid until the cluster changes."""
 
     time: Time = 0
     prospects: Mapping[str, Prospect] = {}
-    """By workload: all that wait, and those that have to make room for them."""
+    """By workload: all pending workloads and their victims."""
     assumed: tuple[str, ...] = ()
-    """What had to be assumed of the cluster, in sentences."""
+    """Assumptions about the cluster, in sentences."""
     queues: tuple[str, ...] = ()
-    """What had to be assumed of the queues that Kueue keeps in memory, in sentences."""
+    """Assumptions about Kueue's in-memory queues, in sentences."""
 
     def of(self, workload: str) -> Prospect | None:
         return self.prospects.get(workload)
 
     @property
     def expected(self) -> dict[str, Prospect]:
-        """Those that Kueue is to do something for as soon as it comes to them."""
+        """Workloads that are forecast to be admitted or to preempt others."""
         return {key: one for key, one in self.prospects.items() if one.fate in (Fate.ADMITTED, Fate.AFTER_VICTIMS)}
 
     def in_order(self) -> list[Prospect]:
-        """First what happens, cycle by cycle, then who waits; each by priority and age."""
+        """Admissions by cycle, then preemptors, pending workloads and victims; each by priority and age."""
         order = list(Fate)
         return sorted(
             self.prospects.values(),
@@ -93,7 +93,7 @@ class Forecast(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Foreseer:
-    """Forecasts of one cluster, look after look, each of which costs what changed since. Mutates by `forecast`."""
+    """Repeated forecasts of one cluster, at the cost of the changes since the last one. Mutates by `forecast`."""
 
     def __init__(self) -> None:
         self._foresight: Foresight | None = None
@@ -101,9 +101,9 @@ class Foreseer:
     def forecast(
         self, snapshot: Snapshot, policy: SimPolicy, *, assumed: Iterable[str] = (), supposed: bool = False
     ) -> Forecast:
-        """Let the engine decide on a Snapshot until another cycle would decide nothing else.
+        """Run scheduling cycles on a Snapshot until another cycle would change nothing.
 
-        `supposed` is one that never was; the next Snapshot is not compared with it.
+        With `supposed` the Snapshot is hypothetical; the next one is not compared with it.
         """
         if policy.kueue is None:
             return Forecast(time=snapshot.time, assumed=(*assumed, NO_KUEUE))
@@ -111,20 +111,20 @@ class Foreseer:
         return _as_forecast(snapshot, outcome, assumed)
 
     def possible(self, supposed: Snapshot, policy: SimPolicy, workload: str, beside: str = "") -> Iterator[Forecast]:
-        """What may come on a Snapshot that never was, by what only Kueue may remember of this workload.
+        """Forecasts on a hypothetical Snapshot, for the possible in-memory states of Kueue about this workload.
 
-        Others that were refused may be parked, but for one `beside` it.
+        Other refused workloads may be inadmissible, except the one named by `beside`.
         """
         if policy.kueue is not None:
             for outcome in self._engine(policy.kueue).remembering(supposed, workload, beside):
                 yield _as_forecast(supposed, outcome, ())
 
     def preemptions(self, supposed: Snapshot, policy: SimPolicy) -> Sequence[Preempt]:
-        """Who would have to make room on a Snapshot that never was, and how they would be chosen."""
+        """Preemptions on a hypothetical Snapshot, with the choice of their victims."""
         return self._engine(policy.kueue).ask(supposed, keep=False).preempted if policy.kueue is not None else ()
 
     def followed(self, policy: SimPolicy) -> tuple[Snapshot, Observation] | None:
-        """The cluster of the last look by this policy, and what shows of Kueue's queues there; None without one."""
+        """The last observed cluster and the known state of Kueue's queues; None if the policy differs."""
         engine = self._foresight
         return engine.followed if engine is not None and engine.config == policy.kueue else None
 
@@ -135,7 +135,7 @@ class Foreseer:
 
 
 def forecast(snapshot: Snapshot, policy: SimPolicy, *, assumed: Iterable[str] = ()) -> Forecast:
-    """What the next cycles would do, for one who asks once."""
+    """A single forecast; see `Foreseer` for repeated ones."""
     return Foreseer().forecast(snapshot, policy, assumed=assumed)
 
 
@@ -153,7 +153,7 @@ def _as_forecast(snapshot: Snapshot, outcome: Outcome, assumed: Iterable[str]) -
 
 
 def assigned(admission: Admission) -> tuple[str, ...]:
-    """What an admission gives to each pod set, in words that compare: `main×2 nvidia.com/gpu=h100`."""
+    """Flavors of each pod set, in a comparable form: `main×2 nvidia.com/gpu=h100`."""
     return tuple(
         f"{part.name}×{part.count} {','.join(f'{name}={flavor}' for name, flavor in sorted(part.flavors.items()))}"
         for part in sorted(admission.pod_sets, key=lambda part: part.name)
@@ -161,7 +161,7 @@ def assigned(admission: Admission) -> tuple[str, ...]:
 
 
 def in_words(prospect: Prospect) -> str:
-    """What is foreseen, in a line."""
+    """The forecast for one workload in one line."""
     match prospect.fate:
         case Fate.ADMITTED:
             on = f" on {', '.join(prospect.flavors)}" if prospect.flavors else ""

@@ -1,7 +1,7 @@
-"""How far the forecast agrees with what Kueue then did; each difference with its cause.
+"""Agreement of the forecast with Kueue's decisions, and the cause of each difference.
 
-Each decision of Kueue between two looks is compared with what was foreseen at the first; one that was not foreseen so
-is tried again in hindsight (`forecast_trial`), to tell a change that came between from a disagreement.
+Each decision of Kueue between two observations is compared with the forecast of the first one. If they differ, the
+decision is simulated again in hindsight (`forecast_trial`), to distinguish a change in between from a disagreement.
 """
 
 from collections import Counter
@@ -22,16 +22,16 @@ from gpuconsole.scheduling.kueue.observation import Observation
 from gpuconsole.sim.policy import SimPolicy
 
 PATIENCE: Span = 10 * SECOND
-"""How long Kueue has for what is foreseen, while it stays foreseen."""
+"""A decision that stays forecast for this long and does not happen is a difference."""
 KEPT = 200
-"""Differences that are kept in mind."""
+"""Maximum number of differences that are kept."""
 MOST_TRIES, MOST_MISSED = 20, 5
-"""So many decisions of one look are tried as of their own moment, and so many that did not come; each costs as much as
-some forecasts."""
+"""Maximum numbers of decisions, and of missing decisions, that are analysed in depth per observation; each costs
+as much as several forecasts."""
 
 
 class Difference(Struct, frozen=True, kw_only=True):
-    """One decision that was not foreseen so, or that was foreseen and did not come."""
+    """A decision that differs from the forecast, or a forecast decision that did not happen."""
 
     time: Time
     workload: str
@@ -41,25 +41,25 @@ class Difference(Struct, frozen=True, kw_only=True):
     fact: str
     cause: Cause
     detail: str = ""
-    """What the cause is known by."""
+    """Evidence for the cause."""
     object: str = ""
-    """Of a race: what changed between two looks, kind and name."""
+    """Of a race: kind and name of the object that changed between two observations."""
     span: Span = 0
-    """Of a race: the time between the two looks."""
+    """Of a race: the time between the two observations."""
 
 
 class Differences(Struct, frozen=True, kw_only=True):
-    """How one look, or several, compare with what was foreseen."""
+    """Result of comparing one or more observations with the forecasts."""
 
     decisions: int = 0
-    """That Kueue made, or should have made."""
+    """Decisions that Kueue made, or should have made."""
     agreed: int = 0
     differences: tuple[Difference, ...] = ()
     """The newest ones."""
     earlier: Mapping[Cause, int] = {}
     """How many earlier ones there were, by cause."""
     told: tuple[Happened, ...] = ()
-    """Lines for the history: how Kueue's victims were chosen, as the engine finds it in hindsight."""
+    """Lines for the history: how Kueue chose its victims, as reconstructed by the engine."""
 
     def __add__(self, other: "Differences") -> "Differences":
         return Differences(
@@ -71,7 +71,7 @@ class Differences(Struct, frozen=True, kw_only=True):
         )
 
     def without(self, earlier: "Differences") -> "Differences":
-        """What was added since it was `earlier`."""
+        """The part that was added since `earlier`."""
         return Differences(
             decisions=self.decisions - earlier.decisions,
             agreed=self.agreed - earlier.agreed,
@@ -79,11 +79,11 @@ class Differences(Struct, frozen=True, kw_only=True):
         )
 
     def of(self, cause: Cause) -> int:
-        """How many differences have this cause, of all there were."""
+        """Number of all differences with this cause."""
         return sum(one.cause is cause for one in self.differences) + self.earlier.get(cause, 0)
 
     def recent(self) -> "Differences":
-        """The same counts; of the differences the newest."""
+        """The same counts with the newest differences only."""
         if len(self.differences) <= KEPT:
             return self
         cut = Counter(one.cause for one in self.differences[:-KEPT])
@@ -91,7 +91,7 @@ class Differences(Struct, frozen=True, kw_only=True):
 
     @property
     def agreement(self) -> float:
-        """Part of the decisions that the engine would have made on the same cluster; 1 where there were none."""
+        """Fraction of decisions that the engine would have made on the same cluster; 1 without decisions."""
         return (self.agreed + self.of(Cause.TIMING)) / self.decisions if self.decisions else 1.0
 
 
@@ -104,9 +104,9 @@ def compare(
     unseen: Sequence[str] = (),
     foreseer: Foreseer | None = None,
 ) -> Differences:
-    """Hold what was foreseen at `before` against what Kueue had decided by `after` (see `facts`).
+    """Compare the forecast at `before` with Kueue's decisions up to `after` (see `facts`).
 
-    `unseen` names what decisions depend on and may not be read; `foreseer` is who looked at the Snapshots so far.
+    `unseen` names objects that decisions depend on and that are not visible; `foreseer` made the forecasts so far.
     """
     trial = Trial(before, after, decided, policy, foreseer or Foreseer())
     wrong = [fact for fact in decided if not agrees(foreseen, fact, before, after)]
@@ -116,7 +116,7 @@ def compare(
         known = foreseen.of(fact.workload)
         why = trial.explain(fact, deep=number < MOST_TRIES)
         if why.cause is Cause.TIMING and known is None:
-            agreed += 1  # Nobody was asked before; the engine agrees.
+            agreed += 1  # There was no forecast for it; the engine agrees.
             continue
         if why.cause is Cause.DISAGREEMENT and unseen:
             why = Explanation(Cause.UNSEEN, "; ".join(unseen))
@@ -138,7 +138,7 @@ def compare(
 
 
 class Observer:
-    """Looks on while Kueue decides, and foresees what comes next. Mutates by `look`."""
+    """Compares each observation with the previous forecast, and makes the next forecast. Mutates by `look`."""
 
     def __init__(self, patience: Span = PATIENCE) -> None:
         self._patience = patience
@@ -146,17 +146,17 @@ class Observer:
         self._before: Snapshot | None = None
         self._foreseen = Forecast()
         self._since: dict[str, tuple[Prospect, Time]] = {}
-        """Who is to be admitted or to get victims, as it was first foreseen; `told` are those that took too long."""
+        """Expected decisions, as first forecast; `_told` are those that took too long."""
         self._told: dict[str, Difference] = {}
 
     def followed(self, policy: SimPolicy) -> tuple[Snapshot, Observation] | None:
-        """As `Foreseer.followed`."""
+        """See `Foreseer.followed`."""
         return self._foreseer.followed(policy)
 
     def look(
         self, snapshot: Snapshot, policy: SimPolicy, assumed: Iterable[str] = (), unseen: Sequence[str] = ()
     ) -> tuple[Forecast, Differences]:
-        """What comes next, and how the forecast of the look before compares with what is there now."""
+        """The next forecast, and the differences between the previous one and this observation."""
         said = Differences()
         if self._before is not None:
             decided = facts(self._before, snapshot)
@@ -166,7 +166,7 @@ class Observer:
         return self._foreseen, said + self._overdue(snapshot, policy, unseen)
 
     def _overdue(self, snapshot: Snapshot, policy: SimPolicy, unseen: Sequence[str]) -> Differences:
-        """What stays foreseen, and does not come."""
+        """Decisions that stay forecast and do not happen."""
         now, expected = snapshot.time, self._foreseen.expected
         self._since = {key: self._first(key, one, now) for key, one in expected.items()}
         self._told = {key: said for key, said in self._told.items() if key in self._since}
@@ -180,9 +180,9 @@ class Observer:
         return Differences(decisions=len(differences), differences=differences)
 
     def _why_missed(self, snapshot: Snapshot, policy: SimPolicy, late: Prospect, *, deep: bool) -> tuple[Cause, str]:
-        """Nothing has changed: Kueue has something in mind that keeps it, or one before it, from being let in.
+        """The cause of a decision that does not happen: Kueue's in-memory state, or a disagreement.
 
-        Only where the engine, with that in mind, leaves it waiting, too.
+        It is the in-memory state only if the engine leaves the workload pending, too, in such a state.
         """
         if not deep:
             return Cause.DISAGREEMENT, ""

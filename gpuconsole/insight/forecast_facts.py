@@ -1,7 +1,7 @@
-"""What Kueue decided between two Snapshots, and the cluster as it stood before it did: what a forecast is held against.
+"""Kueue's decisions between two Snapshots, and the cluster before they were made, for the check of forecasts.
 
-Kueue is faster than anybody who looks on. So a decision is judged in hindsight as well: on the later Snapshot with the
-decisions taken back, where all that arrived and ended meanwhile is known.
+Kueue decides several times between two observations. So decisions are judged in hindsight, too: on the later Snapshot
+with the decisions undone, which contains everything that arrived and ended in between.
 """
 
 import re
@@ -26,13 +26,13 @@ class Fact(Struct, frozen=True, kw_only=True):
 
     workload: str
     time: Time
-    """As Kueue wrote it down: whole seconds."""
+    """From Kueue's condition, in whole seconds."""
     queue: str = ""
     preempted: bool = False
-    """It had to make room; otherwise it was given quota."""
+    """It was preempted; otherwise quota was reserved for it."""
     given: tuple[str, ...] = ()
     by: str = ""
-    """UID of whom it made room for."""
+    """UID of its preemptor."""
 
     def in_words(self) -> str:
         if self.preempted:
@@ -41,7 +41,7 @@ class Fact(Struct, frozen=True, kw_only=True):
 
 
 def facts(before: Snapshot, after: Snapshot) -> list[Fact]:
-    """What Kueue decided between two Snapshots, by workload; what was decided and taken back meanwhile is not seen."""
+    """Kueue's decisions between two Snapshots, by workload; decisions undone in between are unknown."""
     found = (
         fact
         for workload in after.workloads.all()
@@ -64,7 +64,7 @@ def _facts(before: Workload | None, after: Workload) -> Iterator[Fact]:
 
 
 def _news(before: Workload | None, after: Workload, type: str) -> Condition | None:
-    """A condition that is true now, and was not, or of another moment."""
+    """The condition if it became true between the two, or became true again."""
     new, old = after.condition(type), before.condition(type) if before is not None else None
     if new is None or not new.status:
         return None
@@ -72,9 +72,9 @@ def _news(before: Workload | None, after: Workload, type: str) -> Condition | No
 
 
 def hindsight(before: Snapshot, after: Snapshot, decided: Iterable[Fact], moment: Time | None = None) -> Snapshot:
-    """The cluster of `after`, with what was decided taken back.
+    """The cluster of `after` with Kueue's decisions undone.
 
-    With a moment, as it stood then: only decisions from it on are taken back, and what came or ended later is unknown.
+    With a moment, as it was then: only later decisions are undone, and later arrivals and ends are unknown.
     """
     undone = {fact.workload for fact in decided if moment is None or fact.time >= moment}
     state, restored = ClusterState(after.time), set[str]()
@@ -97,7 +97,7 @@ def hindsight(before: Snapshot, after: Snapshot, decided: Iterable[Fact], moment
 
 
 def _as_it_was(known: Workload | None, later: Workload, undone: bool, moment: Time | None) -> Workload:
-    """A workload before a decision; `known` is how it was at the look before, if it existed."""
+    """A workload before a decision; `known` is its state at the previous observation, if it existed."""
     finished = later.condition("Finished")
     if finished is not None and finished.status:
         ended_later = moment is not None and finished.since > moment
@@ -110,12 +110,12 @@ def _as_it_was(known: Workload | None, later: Workload, undone: bool, moment: Ti
 
 
 def _came_back(known: Workload, later: Workload) -> bool:
-    """True if it lost its quota and was given quota anew: before that it waited."""
+    """True if it lost its quota and reserved it again: in between it was pending."""
     old, new = known.condition("QuotaReserved"), later.condition("QuotaReserved")
     return old is not None and new is not None and old.status and new.status and new.since > old.since
 
 
 def workload_with_uid(uid: str, *snapshots: Snapshot) -> str:
-    """Key of the workload of this UID; nothing where there is none."""
+    """Key of the workload with this UID; empty if there is none."""
     everything = (workload for snapshot in snapshots for workload in snapshot.workloads.all())
     return next((workload.key for workload in everything if workload.uid == uid), "") if uid else ""

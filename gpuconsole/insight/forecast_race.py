@@ -1,7 +1,7 @@
-"""Races: decisions of Kueue that rest on an object as it was between two looks, which neither of them shows.
+"""Races: decisions of Kueue that rest on a state of an object between two observations.
 
-Kueue decides within milliseconds, and a look comes every few seconds. What was created, released or changed between two
-looks, just before a decision or just after it, is supposed in each state that it had meanwhile, one object at a time.
+Kueue decides within milliseconds, and observations are seconds apart. Each object that was created, released or changed
+between two of them is tried in each state that it had in between, one object at a time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,18 +24,18 @@ _NAMES = {TABLES[kind]: kind for kind in _KINDS}
 
 
 class Race(Struct, frozen=True, kw_only=True):
-    """An object that changed between two looks, and on whose state then a decision of Kueue rests."""
+    """An object that changed between two observations, and on whose state in between a decision rests."""
 
     object: str
     """Kind and name: `Workload ns/name`."""
     change: str
-    """What became of it, in words."""
+    """Its change, in words."""
     span: Span
-    """The time between the two looks: it changed within so much of the decision."""
+    """Time between the two observations."""
 
 
 class _Change(Struct, frozen=True):
-    """An object at both looks; None where it was not there."""
+    """An object at both observations; None where it did not exist."""
 
     kind: type[Object]
     key: str
@@ -44,7 +44,7 @@ class _Change(Struct, frozen=True):
 
 
 class Races:
-    """What changed between two looks, as far as decisions of admission depend on it."""
+    """Changes between two observations that admission depends on."""
 
     def __init__(self, before: Snapshot, after: Snapshot) -> None:
         self._before, self._after = before, after
@@ -55,7 +55,7 @@ class Races:
         ]
 
     def supposed(self, fact: Fact, clusters: Sequence[Snapshot]) -> Iterator[tuple[Race, Snapshot]]:
-        """These clusters, with one object each in another state that it had between the looks; the nearest first."""
+        """The clusters with one object in another of its states in between; the change closest in time first."""
         tree = self._tree(fact.queue)
         concerned = [one for one in self._changes if self._is_in(one, tree)]
         certain = []
@@ -72,7 +72,7 @@ class Races:
                         yield self._race(change), _with(cluster, change, state)
 
     def _as_decided_on(self, cluster: Snapshot, fact: Fact) -> tuple[Snapshot, Race | None]:
-        """A cluster in which those whom a decision is about are as they must have been, and what that changed."""
+        """The cluster with the decision's workloads in the state that the decision implies, and that change."""
         race = None
         by = workload_with_uid(fact.by, self._after, self._before)
         for key, holds in ((by, False), (fact.workload, fact.preempted)):
@@ -89,7 +89,7 @@ class Races:
         return Race(object=f"{change.kind.__name__} {change.key}", change=_words(change), span=span)
 
     def _distance(self, change: _Change, fact: Fact) -> tuple[bool, Span, str]:
-        """How far a change is from a decision: the workloads that it is about first, then by time."""
+        """Sort key of a change: the decision's own workloads first, then by distance in time."""
         subjects = (fact.workload, workload_with_uid(fact.by, self._after, self._before))
         workload = change.new or change.old
         moment = _moment(change.old, workload) if isinstance(workload, Workload) else fact.time
@@ -122,7 +122,7 @@ def _pair(before: Snapshot, after: Snapshot, event: Applied | Deleted) -> tuple[
 
 
 def _states(change: _Change, fact: Fact) -> Iterator[Object | None]:
-    """The states that an object had between two looks, as far as both looks tell."""
+    """The states of an object between two observations, as far as they are known."""
     if change.kind is not Workload:
         yield from (change.old, change.new)
         return
@@ -136,14 +136,14 @@ def _states(change: _Change, fact: Fact) -> Iterator[Object | None]:
 
 
 def _is_in_state(workload: Workload, *, holds: bool) -> bool:
-    """True if a workload holds quota, and was not evicted; without `holds`, if it waits for quota."""
+    """True if a workload holds quota and is not evicted; without `holds`, if it is pending."""
     if workload.finished or not holds:
         return not (workload.finished or workload.reserved)
     return workload.reserved and not workload.is_true("Evicted")
 
 
 def _in_state(change: _Change, *, holds: bool) -> Workload | None:
-    """A workload in such a state between two looks, as far as both looks tell."""
+    """A workload in such a state between two observations, as far as it is known."""
     known = [one for one in (change.old, change.new) if isinstance(one, Workload)]
     found = next((one for one in known if _is_in_state(one, holds=holds)), None)
     if found is not None or not known:
@@ -156,7 +156,7 @@ def _in_state(change: _Change, *, holds: bool) -> Workload | None:
 
 
 def _moved(old: Workload, new: Workload) -> bool:
-    """True if quota was reserved for it, or taken from it."""
+    """True if it reserved or lost quota."""
     return old.condition("QuotaReserved") != new.condition("QuotaReserved") or old.admission != new.admission
 
 
@@ -174,7 +174,7 @@ def _with(cluster: Snapshot, change: _Change, state: Object | None) -> Snapshot:
 
 
 def _moment(old: Object | None, new: Workload) -> Time:
-    """When a workload changed, to the second."""
+    """Time of a workload's last change, in whole seconds."""
     known = old.conditions if isinstance(old, Workload) else ()
     return max((one.since for one in new.conditions if one not in known), default=new.created)
 

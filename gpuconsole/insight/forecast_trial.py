@@ -1,7 +1,7 @@
-"""A decision of Kueue that was not foreseen so, tried again in hindsight, to find out why.
+"""Cause of a difference between the forecast and a decision of Kueue, found by simulating the decision in hindsight.
 
-On the cluster as it stood by then, the engine decides the same or otherwise; where otherwise, it may be that Kueue took
-an equal, or remembers what nobody can read (see `remembered`).
+If the engine decides differently on the cluster at the time of the decision, too, Kueue may have chosen an equal
+workload, or its in-memory state is different (see `remembered`).
 """
 
 from collections.abc import Sequence
@@ -20,39 +20,39 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.policy import SimPolicy
 
 MOST_RACES, MOST_OF_A_LOOK = 40, 120
-"""So many states of objects between two looks are supposed for a decision, and for all decisions of a look; each costs
-as much as a forecast."""
+"""Maximum numbers of object states that are tried per decision, and per observation; each costs as much as a
+forecast."""
 
 
 class Cause(StrEnum):
-    """Why a forecast and a fact differ."""
+    """Cause of a difference between a forecast and a decision."""
 
     TIMING = "timing"
-    """Something changed between the two: on the cluster as it stood by then, the engine decides what Kueue did."""
+    """The cluster changed in between; on the changed cluster the engine agrees."""
     ORDER = "order"
-    """Kueue took another of equal priority and second, where chance or nanoseconds that nobody sees decide."""
+    """Kueue chose another workload of the same priority and second; nanoseconds or chance decide."""
     UNSEEN = "unseen"
-    """Something that decisions depend on may not be read."""
+    """Objects that decisions depend on are not visible."""
     RACE = "race"
-    """It rests on an object as it was between the two looks, which neither of them shows."""
+    """It rests on a state of an object between the two observations."""
     MEMORY = "memory"
-    """The engine decides so where it remembers something else: who is parked, or which flavor is tried next."""
+    """The engine agrees with another in-memory state: inadmissible workloads, or the flavor to try next."""
     DISAGREEMENT = "disagreement"
-    """The engine decides otherwise than Kueue."""
+    """The engine decides differently from Kueue."""
 
 
 class Explanation(Struct, frozen=True):
-    """Why one forecast and one fact differ."""
+    """Cause of one difference, with its evidence."""
 
     cause: Cause
     detail: str = ""
-    """What the cause is known by."""
+    """Evidence for the cause."""
     race: Race | None = None
     """The object and the span of a race."""
 
 
 class Trial:
-    """The decisions of one look, tried again by the engine on what is known by now."""
+    """Simulation of the decisions of one observation with what is known in hindsight."""
 
     def __init__(
         self, before: Snapshot, after: Snapshot, decided: Sequence[Fact], policy: SimPolicy, foreseer: Foreseer
@@ -66,11 +66,11 @@ class Trial:
 
     @cached_property
     def everything(self) -> Forecast:
-        """With all decisions of the look taken back."""
+        """Forecast with all decisions of the observation undone."""
         return self._forecast(None)
 
     def explain(self, fact: Fact, *, deep: bool) -> Explanation:
-        """Why this decision was not foreseen; only with `deep` all that may explain it is tried."""
+        """The cause of a difference; only with `deep` are all explanations tried."""
         if self._right(self.everything, fact):
             return Explanation(Cause.TIMING, "the cluster had changed before the decision")
         if deep and self._right(self._forecast(fact.time), fact):
@@ -89,7 +89,7 @@ class Trial:
         return Explanation(Cause.DISAGREEMENT)
 
     def _race(self, fact: Fact) -> Race | None:
-        """An object on whose state between the looks it rests that the engine decides so."""
+        """The object with whose state in between the engine agrees; None if there is none."""
         clusters = (hindsight(self._before, self._after, self._decided), self._last(fact))
         for race, supposed in islice(self._races.supposed(fact, clusters), min(MOST_RACES, self._left)):
             self._left -= 1
@@ -102,14 +102,14 @@ class Trial:
         return Races(self._before, self._after)
 
     def _remembered(self, fact: Fact) -> bool:
-        """True if the engine decides so with something in mind that nobody can read."""
+        """True if the engine agrees with another in-memory state."""
         subject = workload_with_uid(fact.by, self._after, self._before) if fact.preempted else fact.workload
         clusters = (hindsight(self._before, self._after, self._decided), self._last(fact))
         possible = (one for supposed in clusters for one in self._foreseer.possible(supposed, self._policy, subject))
         return any(self._right(one, fact) for one in possible)
 
     def _last(self, fact: Fact) -> Snapshot:
-        """The cluster with this decision taken back, and no other."""
+        """The cluster with only this decision undone."""
         return hindsight(self._before, self._after, [fact])
 
     def _forecast(self, moment: Time | None) -> Forecast:
@@ -120,7 +120,7 @@ class Trial:
         return agrees(foreseen, fact, self._before, self._after)
 
     def _equal(self, fact: Fact) -> str:
-        """Somebody of whom the engine took one and Kueue the other, though nothing tells the two apart."""
+        """A workload that the engine chose instead, with the same priority and timestamp."""
         if fact.preempted:
             mine = self._known(fact.workload)
             taken = {one.workload for one in self._decided if one.preempted}
@@ -131,7 +131,7 @@ class Trial:
         return self._rivals()
 
     def _rivals(self) -> str:
-        """One that the engine would have let in before another that Kueue let in, and that is its equal."""
+        """A workload that the engine would have admitted instead of an equal one that Kueue admitted."""
         admitted = {one.workload for one in self._decided if not one.preempted}
         expected = self._foreseen(Fate.ADMITTED) | self._foreseen(Fate.AFTER_VICTIMS)
         preferred = {_waited(self._known(key)) for key in admitted - expected}
@@ -142,19 +142,19 @@ class Trial:
 
     def _known(self, key: str) -> Workload:
         known = self._before.workloads.get(key) or self._after.workloads.get(key)
-        assert known is not None, "it was foreseen from one of the two"
+        assert known is not None, "forecast workloads are in one of the two Snapshots"
         return known
 
 
 def _waited(workload: Workload) -> tuple[int, Time]:
-    """What the order of those who wait depends on, to the second, which is all that an API server keeps."""
+    """Sort key of pending workloads, in whole seconds as the API server stores them."""
     evicted = workload.condition("Evicted")
     since = evicted.since if evicted is not None and evicted.status else workload.created
     return workload.priority, since // SECOND
 
 
 def _held(workload: Workload) -> tuple[int, Time]:
-    """What the order of victims depends on, to the second."""
+    """Sort key of victims, in whole seconds."""
     since = workload.condition("QuotaReserved")
     return workload.priority, (since.since if since is not None else workload.created) // SECOND
 

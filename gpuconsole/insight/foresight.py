@@ -1,7 +1,7 @@
-"""What admission decides next on a Snapshot: an engine that is kept from look to look, and asked in a fork.
+"""Admission engine behind the forecast: it follows the cluster's changes, and decides in forks.
 
-Only what changed since the last look is told to it, and no pod is placed: quota decides who is admitted. It runs until
-another cycle would decide nothing else, without letting time pass.
+It is updated with the changes since the last observation. No pod is placed: quota alone decides. Cycles run until
+another one would change nothing; no time passes.
 """
 
 from collections.abc import Iterator
@@ -28,46 +28,46 @@ from gpuconsole.scheduling.kueue.session import Session
 
 
 class Reservation(Struct, frozen=True):
-    """Quota for a workload, by the how many-th cycle from now."""
+    """Quota reservation of a workload, with the number of its cycle (from 1)."""
 
     cycle: int
     admission: Admission
 
 
 class Outcome(Struct):
-    """What came of the cycles. Filled while they run, read-only after it."""
+    """Result of the cycles. Filled while they run, read-only afterwards."""
 
     reserved: dict[str, Reservation] = field(default_factory=dict)
     said: dict[str, Condition] = field(default_factory=dict)
-    """Why others wait, where the engine says something else than what is written down."""
+    """Why other workloads are pending, if the engine's message differs from the stored condition."""
     preempted: list[Preempt] = field(default_factory=list)
     assumptions: QueueAssumptions = NO_ASSUMPTIONS
-    """What is assumed of Kueue's queues at the begin."""
+    """Assumptions about Kueue's queues at the start."""
 
 
 class Foresight:
-    """The engine beside a cluster that others run. Mutates by `ask`; what it decides stays in forks."""
+    """Admission engine that follows a cluster. Mutates by `ask`; its decisions stay in forks."""
 
     def __init__(self, config: KueueConfig) -> None:
         self.config = config
         self._session = Session(config)
         self._observed = Observation(self._session)
-        """What of Kueue's queues shows in what it wrote."""
+        """State of Kueue's queues as far as its writes show it."""
         self._at = EMPTY
-        """What the session was told so far."""
+        """The Snapshot up to which the session is updated."""
         self._with_pods = False
         self._outcome: Outcome | None = None
-        """What came of it there."""
+        """The result for that Snapshot."""
 
     @property
     def followed(self) -> tuple[Snapshot, Observation] | None:
-        """The cluster of the last look, and what shows of Kueue's queues there; None before the first one."""
+        """The last observed cluster and the known state of Kueue's queues; None before the first observation."""
         return (self._at, self._observed) if self._at is not EMPTY else None
 
     def ask(self, snapshot: Snapshot, *, keep: bool = True) -> Outcome:
-        """Let the next cycles decide on this Snapshot.
+        """Run the next cycles on this Snapshot.
 
-        Without `keep` the engine stays at the Snapshot before: for what only might have been. Its preemptions say how
+        Without `keep` the Snapshot is hypothetical: the engine stays at the previous one, and the preemptions say how
         their victims were chosen.
         """
         outlived = self._at is not EMPTY and self._session.outlived(snapshot.time)
@@ -90,13 +90,13 @@ class Foresight:
         return self._outcome
 
     def _renew(self, now: Time) -> None:
-        """Tell another session all that this one knows, as of `now`, when time has made it another one."""
+        """Rebuild the session as of `now`, when the passing of time has made it outdated."""
         session = Session(self.config)
         self._with_pods = _tell(session, news(EMPTY, self._at), self._at, with_pods=False, now=now)
         self._session, self._observed, self._outcome = session, self._observed.renewed(session), None
 
     def _suppose(self, supposed: Snapshot, changes: list[Applied | Deleted]) -> Outcome:
-        """What the next cycles would decide, were this the cluster; whom the changes may admit is tried again."""
+        """Run the next cycles on a hypothetical Snapshot; workloads that its changes may admit are requeued."""
         session = self._session.fork()
         self._observed.hand_over(session, supposed.time)
         _tell(session, changes, supposed, self._with_pods)
@@ -104,7 +104,7 @@ class Foresight:
         return _Cycles(session, supposed, choices=True).run()
 
     def remembering(self, supposed: Snapshot, workload: str, beside: str) -> Iterator[Outcome]:
-        """What they might decide on a Snapshot that never was, by what only Kueue may remember (see `memories`)."""
+        """Results on a hypothetical Snapshot for each possible in-memory state of Kueue (see `memories`)."""
         session = self._session.fork()
         _tell(session, news(self._at, supposed), supposed, self._with_pods)
         for possible in memories(session, supposed, workload, beside):
@@ -119,7 +119,7 @@ def _tell(
     observed: Observation | None = None,
     now: Time | None = None,
 ) -> bool:
-    """Tell a session what changed, as of `now`, by default of then; True if it places pods, and knows all of them."""
+    """Update a session with changes as of `now` (default: then); True if it places pods and knows all of them."""
     now = after.time if now is None else now
     pods: list[Applied | Deleted] = []
     for event in changes:
@@ -139,7 +139,7 @@ def _tell(
 
 
 class _Cycles:
-    """The cycles of one moment, in a fork of a session. Mutates."""
+    """Scheduling cycles at one moment, in a fork of a session. Mutates."""
 
     def __init__(self, settled: Session, snapshot: Snapshot, *, choices: bool) -> None:
         self._choices = choices
@@ -147,7 +147,7 @@ class _Cycles:
         self._session = settled.fork()
         self._snapshot = snapshot
         self._changed: dict[str, Workload] = {}
-        """Workloads as the decisions left them."""
+        """Workloads as changed by the decisions."""
         self._outcome = Outcome()
 
     def run(self) -> Outcome:
@@ -156,14 +156,14 @@ class _Cycles:
             self._refuse(refusal, self._snapshot.time)
         cycle = self._cycles(0)
         if session.wake_due:
-            # Kueue gathers what happens for a second: by then no cycle decides anything else.
+            # Kueue batches events for one second before it requeues; no cycle changes anything until then.
             session.wake(self._snapshot.time)
             self._cycles(cycle)
         self._see_obstacles()
         return self._outcome
 
     def _cycles(self, cycle: int) -> int:
-        """Run cycles, numbered from the next one, until another would decide nothing else; the last one's number."""
+        """Run cycles until another would change nothing; returns the number of the last one."""
         session, goes_on = self._session, True
         while goes_on and session.has_active:
             cycle += 1
@@ -171,7 +171,7 @@ class _Cycles:
         return cycle
 
     def _cycle(self, number: int) -> bool:
-        """Run one cycle; True if somebody was evicted, so that the next one finds another cluster."""
+        """Run one cycle; True if a workload was evicted, so that the next cycle can decide differently."""
         # As in the simulation, the cycles of one moment are a microsecond apart.
         now = self._snapshot.time + number - 1
         decided = self._session.run_cycle(now, choices=self._choices)
@@ -228,7 +228,7 @@ class _Cycles:
         return True
 
     def _see_obstacles(self) -> None:
-        """What Kueue's workload controller writes down of workloads that no cycle looks at."""
+        """Note the conditions that Kueue's workload controller writes for workloads outside of all cycles."""
         session, granular = self._settled, self._settled.config.granular
         for workload in self._snapshot.workloads.all():
             if workload.key in self._changed or workload.reserved or workload.finished or not workload.active:

@@ -1,4 +1,4 @@
-"""The two futures of a what-if: forks on their way to the horizon, and where each of them stands."""
+"""The two forks of a what-if (baseline and changed) on their way to the horizon."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,10 +33,10 @@ _WAITING = (What.PENDING, What.GANG_WAITING)
 
 
 class Sums(Struct, frozen=True):
-    """What is added up of one Snapshot."""
+    """Totals of one Snapshot."""
 
     queues: Mapping[str, QuotaNode]
-    """All that serve work, by name."""
+    """Queues that serve work, by name."""
     gpus: GpuTotals
     waiting: Waiting
 
@@ -53,79 +53,79 @@ def serving_queues(roots: Iterable[QuotaNode]) -> Mapping[str, QuotaNode]:
 
 
 def sums_of(snapshot: Snapshot) -> Sums:
-    """Add up what futures are compared by."""
+    """The totals by which two forks are compared."""
     return Sums(serving_queues(queues(snapshot)), gpu_totals(snapshot), waiting(snapshot))
 
 
 class Standing(Struct, frozen=True, kw_only=True):
-    """Where a future stands, and how it came there."""
+    """State of a fork at one moment, with the history since its start."""
 
     course: Course
     snapshot: Snapshot
     sums: Sums
     gpu_hours: float
-    """That pods held GPUs since it began."""
+    """GPU-hours held by pods since the start."""
     capacity_hours: float
-    """GPU-hours of the nodes that were ready since then."""
+    """GPU-hours of ready nodes since the start."""
     hourly: float
     """USD an hour for the GPUs of all nodes."""
 
 
 class Way(Protocol):
-    """A future on its way, wherever that is computed."""
+    """A fork that is advanced here or in another process."""
 
     def advancing(self, until: Time) -> Pieces[None]:
-        """Go on to a moment, piece by piece; it need not be there after the last one."""
+        """Advance to a moment, in pieces; a fork elsewhere may not be there yet after the last one."""
 
     def look(self) -> Standing:
-        """Where it stands when it is where it was sent."""
+        """The state at the moment to which it was advanced."""
 
     def close(self) -> None:
-        """Nobody looks any more."""
+        """Release its resources."""
 
 
 Elsewhere = Callable[["Future", Time], Way]
-"""Where a future goes on that stands still here, until a moment at the latest."""
+"""Moves a fork to another process, to advance to a moment at most."""
 
 
 class Future:
-    """One fork on its way to the horizon, with the history that it makes. Mutates by `advance`."""
+    """A fork on its way to the horizon, with its history. Mutates by `advance`."""
 
     def __init__(self, base: "Simulation", commands: Sequence[Command] = (), places: Iterable[str] = ()) -> None:
-        """The commands are carried out at once; `places` say where each is written, for those that are refused."""
+        """Applies the commands; `places` are their positions in the file, for refusals."""
         self.simulation = base.ahead(subjects_of(commands, base.snapshot()))
         self.simulation.drain()
         self.begun = self.simulation.snapshot()
         self.commands = commands
         afters = (command.after if isinstance(command, Later) else 0 for command in commands)
         self._moments = sorted({base.now + after for after in afters})
-        """When commands are carried out still."""
+        """Times of commands that are still to come."""
         self.gpus = GpuTime(self.begun, base.now)
         self.course = Course(begun=base.now)
         self._jobs: dict[str, Job] = {}
-        """Those that came, or changed."""
+        """Jobs that were created or changed."""
         self._owners: dict[str, str] = {}
-        """Pod that no Workload stands for → its job; of those that came, or changed."""
+        """Pod without a Workload → its job; of pods that were created or changed."""
         self._losers: set[str] = set()
-        """Pods that lost their place, or failed: when they are back is told of the victim."""
+        """Pods that lost their node or failed: the victim's entry has the time of their restart."""
         self._evicted: dict[str, EvictionTimes] = {}
-        """Workload → its last eviction, while its quota is not free."""
+        """Workload → its last eviction, until its quota is released."""
         self._terminating: dict[str, EvictionTimes] = {}
         """Pod → the eviction that deleted it."""
         self._terminating_pods: Counter[tuple[str, Time]] = Counter()
-        """Of each eviction, by workload and time."""
+        """Number of terminating pods per eviction (workload, time)."""
         for command, place in zip(commands, chain(places, repeat("")), strict=False):
             self.simulation.submit(command, place)
         self.advance(base.now)
 
     def advance(self, until: Time) -> None:
-        """Go on to a moment, and take down what happens."""
+        """Advance to a moment and record the events."""
         whole(self.advancing(until))
 
     def advancing(self, until: Time) -> Pieces[None]:
         """`advance` piece by piece."""
         while self._moments and self._moments[0] <= until:
-            # What is asked for may have come and gone before anybody looks.
+            # Requested work may start and end between two looks.
             yield from self._going(self._moments.pop(0))
             self._meet()
         yield from self._going(until)
@@ -138,15 +138,15 @@ class Future:
         self.gpus.count(until)
 
     def _meet(self) -> None:
-        """Note the work that the commands are about; what is gone stays noted."""
+        """Record the work that the commands are about; deleted work stays recorded."""
         snapshot = self.simulation.snapshot()
         gone = {key for key in self.course.asked if not is_there(key, snapshot)}
         self.course.asked = gone | subjects_of(self.commands, snapshot)
 
     def look(self) -> Standing:
-        """Where it stands."""
+        """The present state."""
         self._meet()
-        # Of everybody else nobody asks here whether it is parked.
+        # Whether other workloads are inadmissible is not needed here.
         self.simulation.show_parked(self.course.asked)
         snapshot = self.simulation.snapshot()
         return Standing(
@@ -159,7 +159,7 @@ class Future:
         )
 
     def close(self) -> None:
-        """There is nothing to be given back."""
+        """Nothing to release."""
 
     def _note(self, event: Event) -> None:
         course = self.course

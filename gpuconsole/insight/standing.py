@@ -1,7 +1,7 @@
-"""A cluster as it stands, with an admission engine that can be asked about it and has decided nothing of its own.
+"""The present state of a cluster with an admission engine that has not decided anything yet.
 
-A simulation that goes on from somebody else's cluster has had its first cycle: what it admitted or evicted there is no
-fact. Answers about what is take this instead.
+A simulation that starts from a live or saved cluster has already run its first cycle; what it admitted or evicted is
+not a fact. Answers about the present use this instead.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,16 +20,16 @@ class Standing(NamedTuple):
 
     snapshot: Snapshot
     session: Session | None
-    """It may be asked at will; None without Kueue."""
+    """None without Kueue."""
     policy: SimPolicy
 
 
 def standing_of(simulation: "Simulation") -> Standing:
-    """A simulated cluster, where what the engine decided is what is."""
+    """The state of a simulated cluster, decisions of the engine included."""
     return Standing(simulation.snapshot(), simulation.session, simulation.policy)
 
 
 def standing_on(snapshot: Snapshot, policy: SimPolicy) -> Standing:
-    """A cluster that others run, by their rules as far as they are known."""
+    """The state of a live or saved cluster, with its settings as far as they are known."""
     rehearsal = rehearsal_on(snapshot, policy.kueue)
     return Standing(snapshot, rehearsal.session if rehearsal is not None else None, policy)
