@@ -1,7 +1,7 @@
-"""The past that estimates go by: how long work took, and what was submitted in the last days.
+"""History behind estimates: run times of past work, and arrivals of the last days.
 
-Both come from a Snapshot (what has finished and is still there, and what runs), and from lines of history, which
-remember what is there no more.
+Both come from a Snapshot (running work, and finished work that is not deleted yet) and from lines of history, which
+include deleted work.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,34 +18,34 @@ from gpuconsole.model.workloads import Workload, anew
 from gpuconsole.sim.run_times import Kind, Run
 
 LOOK_BACK: Span = 7 * DAY
-"""Arrivals of so long are drawn again."""
+"""Length of the history of arrivals that is repeated."""
 SHORTEST: Span = HOUR
-"""Of less than this nobody can tell how much is submitted: what a cluster began with would come again and again."""
+"""Minimum history for repeating arrivals: in a shorter one, the initial jobs of a cluster would repeat."""
 _ENDS = (What.FINISHED, What.FAILED)
 
 
 class Arrival(Struct, frozen=True):
-    """Something that was submitted once, as new."""
+    """A past submission, as a new workload."""
 
     time: Time
     workload: Workload
 
 
 class Attempt(Struct, frozen=True):
-    """A time that work ran until it was evicted: its whole work takes longer."""
+    """A run that ended with an eviction: a lower bound of the run time."""
 
     start: Time
     length: Span
 
 
 class Past(Struct, frozen=True, kw_only=True):
-    """What is known of a cluster's past at a moment."""
+    """Known history of a cluster at a moment."""
 
     time: Time
     runs: tuple[Run, ...] = ()
-    """In order of their beginnings."""
+    """In order of their starts."""
     attempts: Mapping[str, Attempt] = {}
-    """Work that has not ended → the longest that it ran before an eviction."""
+    """Unfinished work → its longest run before an eviction."""
     arrivals: tuple[Arrival, ...] = ()
     """In order."""
     shortest: Span = SHORTEST
@@ -104,16 +104,16 @@ def past(snapshot: Snapshot, lines: Iterable[Happened] = (), look_back: Span = L
 
 
 def _comes_by_itself(snapshot: Snapshot, job: Job | None) -> bool:
-    """True for what a CronJob made that is there: it makes more in a run forward, and nothing must come twice."""
+    """True for jobs of an existing CronJob: the simulation creates more of them, so they must not be repeated."""
     maker = snapshot.jobs.get(job.owner) if job is not None else None
     return maker is not None and isinstance(maker.rules, CronRules)
 
 
 def _known_since(snapshot: Snapshot) -> Time:
-    """Since when whatever was submitted is still there.
+    """Start of the period of which all arrivals are known.
 
-    Work is removed some time after it has finished: what finished before the oldest end that is left may be gone, and
-    with it, its arrival. What came later is there, as it waits, runs, or finished since.
+    Work is deleted some time after it finished: work that finished before the oldest finished work that is left may be
+    gone, with its arrival. Later arrivals are there: they are pending, running, or finished since.
     """
     first = min((workload.created for workload in snapshot.workloads.all()), default=snapshot.time)
     ends = (workload.condition("Finished") for workload in snapshot.workloads.all() if workload.finished)
@@ -130,12 +130,12 @@ def _kind(snapshot: Snapshot, workload: Workload) -> Kind:
 
 
 def began(snapshot: Snapshot, workload: Workload) -> Time | None:
-    """When its last run began, as far as its conditions say; None if it has not run, or was evicted since."""
+    """Start of its last run, from its conditions; None if it has not run, or was evicted since."""
     return _ran(workload, snapshot.jobs.get(workload.owner))[0]
 
 
 def _ran(workload: Workload, job: Job | None) -> tuple[Time | None, Time | None]:
-    """When its last run began and ended, as far as its conditions say."""
+    """Start and end of its last run, from its conditions."""
     admitted, finished = workload.condition("Admitted"), workload.condition("Finished")
     ready = workload.condition("PodsReady")
     if admitted is None or not admitted.status:
@@ -150,7 +150,7 @@ def _ran(workload: Workload, job: Job | None) -> tuple[Time | None, Time | None]
 
 
 def _attempts(lines: Iterable[Happened]) -> dict[str, Attempt]:
-    """The longest attempt of all work that history saw evicted, and not end since."""
+    """The longest run of each workload that was evicted and has not ended since, from history."""
     started: dict[str, Time] = {}
     found: dict[str, Attempt] = {}
     for line in lines:
@@ -170,7 +170,7 @@ def _attempts(lines: Iterable[Happened]) -> dict[str, Attempt]:
 
 
 def _gone(snapshot: Snapshot, lines: Iterable[Happened]) -> list[tuple[Time, Run]]:
-    """Run times of workloads that are there no more, from when their pods ran to when they finished."""
+    """Run times of deleted workloads, from the start of their pods to the end."""
     started: dict[str, Happened] = {}
     found = []
     for line in lines:

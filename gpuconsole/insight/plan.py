@@ -1,7 +1,7 @@
-"""What it takes to let workloads in soon enough: candidates of each kind, tried in forks, the cheapest that holds.
+"""Plan: the cheapest change that lets requested workloads run within a target wait, found by simulation in forks.
 
-More of a candidate (GPUs of quota, nodes, a priority) never makes the asked ones wait longer as a rule: so the least is
-found by halving, and what is found is tried before it is proposed.
+As a rule, more of a change (GPUs of quota, nodes, priority) does not make the requested workloads wait longer. So the
+smallest sufficient amount is found by binary search, and it is simulated before it is proposed.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -23,87 +23,86 @@ if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
 
 PARTS = 12
-"""Pieces of a run to the horizon."""
+"""Number of steps of a run to the horizon."""
 
 
 class Option(Struct, frozen=True, kw_only=True):
-    """One way of letting them in, which was tried."""
+    """A simulated change, and its effect on the requested workloads."""
 
     kind: str
     """`nothing`, `preemption`, `priority`, `fair sharing`, `quota`, `nodes` or `quota and nodes`."""
     words: str
     commands: tuple[Command, ...]
     hourly: float
-    """USD that it costs an hour: what nodes cost that are added. Quota alone costs nothing, but somebody else."""
+    """Cost of the added nodes, USD per hour. Quota alone costs nothing, except to other queues."""
     soon: bool
-    """They run within the wait that was asked for."""
+    """The requested workloads run within the target wait."""
     holds: bool
-    """They do, and all but few keep their places to the horizon."""
+    """They do, and at least 95% of them keep running to the horizon."""
     admitted: int
-    """How many of them are admitted before the horizon."""
+    """Number of requested workloads that run before the horizon."""
     p95_wait: Span | None
-    """Until the asked ones run; one that does not before the horizon has waited to it. None if there are none."""
+    """Wait until they run; more than the horizon if they do not run before it. None without workloads."""
     evicted_again: int
-    """How many of the asked ones lose their place again before the horizon."""
+    """Number of requested workloads that are evicted before the horizon."""
     victims: int
-    """Evictions of others that there are with it only."""
+    """Additional evictions of other workloads."""
     lost_gpu_hours: float
     lost: float
-    """USD of the work that others lose by it."""
+    """Cost of the work that others lose, USD."""
 
 
 class Obstacle(Struct, frozen=True, kw_only=True):
-    """Why one that is asked for does not run without any change."""
+    """Why a requested workload does not run without a change."""
 
     workload: str
-    """Empty for what cannot even be submitted."""
+    """Empty if it cannot be submitted."""
     code: Code
     why: str
-    """A plain sentence."""
+    """A sentence."""
     remedies: tuple[str, ...] = ()
-    """What helps beyond what is tried: nothing creates a queue, or resumes one."""
+    """Remedies that no option covers, such as creating or resuming a queue."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What was asked for, what comes without any change, and what would do, the cheapest first."""
+    """The request, the result without a change, and the options, cheapest first."""
 
     time: Time
-    """The moment whose cluster was forked."""
+    """Time of the fork."""
     workloads: tuple[str, ...]
     wanted: Span
     horizon: Span
     without: Option
     options: tuple[Option, ...]
-    """Each the least of its kind that is enough; by cost, then by what others lose.
+    """The smallest sufficient option of each kind, by cost.
 
-    Those that hold come first. One that lets them in soon, and lets them lose their places again, is enough only where
-    no other is.
+    Options whose workloads keep running come first; those whose workloads are evicted again come after them.
     """
     failed: tuple[Option, ...]
-    """Kinds of which not even the most that was tried lets them in soon enough."""
+    """Kinds that do not meet the target with the largest amount that was tried."""
     obstacles: tuple[Obstacle, ...] = ()
-    """What keeps them waiting at the horizon without any change."""
+    """Why they are pending at the horizon without a change."""
 
     @property
     def best(self) -> Option | None:
-        """The cheapest that holds; where none does, the cheapest that lets them in soon."""
+        """The cheapest option that holds; if none does, the cheapest that meets the target temporarily."""
         return self.options[0] if self.options else None
 
 
 class Planning(Struct, frozen=True, kw_only=True):
-    """How far a plan is: the kind that is being tried, and how many of how many are done."""
+    """Progress of a plan: the kind that is simulated, and the number of kinds done."""
 
     kind: str = ""
     done: int
     of: int
     plan: Plan | None = None
-    """Once all were tried."""
+    """The result, once all kinds are done."""
 
 
 def plan(base: "Simulation", commands: Sequence[Command], wanted: Span, horizon: Span = HOUR) -> Plan:
-    """Find what lets the workloads that `commands` submit run with a p95 wait of at most `wanted`.
+    """Find changes that let the workloads that `commands` submit run with a p95 wait of at most `wanted`.
 
-    `base` is not touched. Whatever holds was tried in a fork of it, to `horizon` (at least `wanted`).
+    `base` is not modified. Every option is simulated in a fork of it, to `horizon` (at least `wanted`).
     """
     *_, last = planning(base, commands, wanted, horizon)
     assert last.plan is not None
@@ -111,7 +110,7 @@ def plan(base: "Simulation", commands: Sequence[Command], wanted: Span, horizon:
 
 
 def planning(base: "Simulation", commands: Sequence[Command], wanted: Span, horizon: Span = HOUR) -> Iterator[Planning]:
-    """The same piece by piece: who stops asking gives up. The last one has the plan."""
+    """`plan` as an iterator whose last item has the plan; to cancel, stop iterating."""
     search = _Search(base, commands, wanted, max(wanted, horizon))
     without = yield from _told(search.plainly(), Planning(kind="no change", done=0, of=1))
     options: list[Option] = []
@@ -143,11 +142,11 @@ def _rank(option: Option) -> tuple[bool, float, int, str]:
 
 
 Trial = Generator[None, None, Option]
-"""A candidate on its way to the horizon."""
+"""The simulation of an option on its way to the horizon."""
 
 
 def _told(trial: Trial, state: Planning) -> Generator[Planning, None, Option]:
-    """Tell how far the plan is with every piece of a trial; returns what came of that."""
+    """Yield the progress with every step of a simulation; returns its result."""
     while True:
         yield state
         try:
@@ -158,12 +157,12 @@ def _told(trial: Trial, state: Planning) -> Generator[Planning, None, Option]:
 
 
 class _Search:
-    """Tries candidates in forks. Mutates: it remembers who the asked ones are."""
+    """Simulates options in forks. Mutates: it records the requested workloads."""
 
     def __init__(self, base: "Simulation", commands: Sequence[Command], wanted: Span, horizon: Span) -> None:
         self.base, self.commands, self.wanted, self.horizon = base, tuple(commands), wanted, horizon
         self.snapshot = base.snapshot()
-        # A change wakes those that wait for it already: they come before whoever is submitted after it.
+        # Kueue requeues pending workloads after the change: they are ahead of workloads submitted after it.
         self._start = base.now + base.policy.gathering + SECOND
         self._plain = self._future()
         asked = self._plain.simulation.snapshot()
@@ -171,7 +170,7 @@ class _Search:
         self.workloads = [asked.workloads[key] for key in sorted(self.subjects) if key in asked.workloads]
 
     def _future(self, changes: Sequence[Command] = (), late: Iterable[Command] = ()) -> Future:
-        """A fork in which changes are made and wake whom they wake, and in which the asked ones are submitted then."""
+        """A fork with the changes applied and pending workloads requeued, then the requested ones submitted."""
         future = Future(self.base, changes)
         future.advance(self._start)
         for command in (*self.commands, *late):
@@ -179,12 +178,12 @@ class _Search:
         return future
 
     def plainly(self) -> Trial:
-        """What comes without any change, which all others are compared with. It has to be first."""
+        """Simulate without a change, as the baseline of all options. Has to run first."""
         yield from self._run(self._plain)
         return self._judged("nothing", "no change", (), 0.0, self._plain)
 
     def obstacles(self) -> Iterator[Obstacle]:
-        """Why they do not run at the horizon as it is; the run without any change has to be over."""
+        """Why they do not run at the horizon without a change; the baseline run has to be complete."""
         self._plain.simulation.show_parked(self.subjects)
         later = self._plain.simulation.snapshot()
         for line in self._plain.course.lines:
@@ -197,11 +196,10 @@ class _Search:
                 yield Obstacle(workload=key, code=told.code, why=told.headline, remedies=remedies)
 
     def least(self, kind: Kind) -> Trial:
-        """The least of a kind that holds, or lets them in soon where even the most of it does not hold.
+        """The smallest amount of a kind that holds; if none does, the smallest that meets the target temporarily.
 
-        It is the most of it where not even that lets them in. First all of its parts grow alike; then each is made as
-        small as it may be beside the others, the last one first, until none becomes smaller; nothing, where they are
-        enough without it.
+        It is the largest amount if that does not meet the target either. First all parts get the same number; then each
+        is minimized given the others, the last one first, until none gets smaller. A part can become zero.
         """
         numbers = [kind.most] * len(kind.parts)
         found = yield from self._tried(kind, numbers)
@@ -218,13 +216,14 @@ class _Search:
         return found
 
     def _halved(self, kind: Kind, numbers: list[int], parts: Sequence[int], found: Option, *, least: int) -> Trial:
-        """As little as holds of some parts that have one number; mutates `numbers`. `found` is what holds so far.
+        """Binary search for the smallest number of `parts` that holds; mutates `numbers`. `found` holds so far.
 
-        As much as is asked for is tried first: with more quota others may get in before, and then it takes more of all.
+        The requested amount is tried first: with more quota, other workloads may be admitted first, so that more is
+        needed.
         """
         below, above, likely, lasting = least - 1, numbers[parts[0]], kind.likely, found.holds
         while above - below > 1:
-            # Whether it takes this part at all comes first: with a little of it others may get in before.
+            # Zero is tried first: with a small amount, other workloads may be admitted first.
             number = 0 if below < 0 else likely if below < likely < above else (below + above) // 2
             option = yield from self._tried(kind, [number if at in parts else n for at, n in enumerate(numbers)])
             if option.holds or (option.soon and not lasting):
@@ -236,7 +235,7 @@ class _Search:
         return found
 
     def _tried(self, kind: Kind, numbers: Sequence[int]) -> Trial:
-        """Run a candidate to the horizon: first what it changes, then what was asked for, then its priorities."""
+        """Simulate an option to the horizon: its changes, then the requested workloads, then their priorities."""
         changes = [make(number) for make, number in zip(kind.parts, numbers, strict=True) if number]
         more = tuple(command for change in changes for command in change.commands)
         late = tuple(command for command in more if isinstance(command, SetPriority))
@@ -248,7 +247,7 @@ class _Search:
         return self._judged(sort, words, more, hourly, future)
 
     def _run(self, future: Future) -> Generator[None, None, None]:
-        """Come to the horizon in a few pieces, so that others get their turn, or somebody gives up."""
+        """Advance to the horizon in steps, so that the caller can do other work or cancel."""
         for part in range(1, PARTS + 1):
             future.advance(self._start + self.horizon * part // PARTS)
             yield
@@ -285,7 +284,7 @@ class _Search:
         ready = workload.condition("PodsReady") if workload is not None and not workload.finished else None
         reasons = {line.reason for line in future.course.lines if line.what is What.EVICTED and line.workload == key}
         if started is not None and ready is not None and reasons <= {"PodsReadyTimeout"}:
-            # Pods of a Job that works with each of them have begun before all of them have nodes.
+            # Independent pods of a Job start before all of them have nodes.
             started = max(started, ready.since) if ready.status else None
         return self.horizon + SECOND if started is None else started - self._start
 

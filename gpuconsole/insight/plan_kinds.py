@@ -1,4 +1,4 @@
-"""What may be changed to let workloads in: policy, priority, quota, nodes; each grows in a number."""
+"""Kinds of changes that a plan tries: policy, priority, quota, nodes; each is scaled by a number."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -25,40 +25,40 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.policy import SimPolicy
 
 MOST = 64
-"""Most of a number that is tried (nodes, or steps of quota), unless more is asked for than that."""
+"""Maximum number of nodes or quota steps that is tried, unless more is requested."""
 RAISED = 1_000
-"""By so much a priority is raised to see whether that helps at all."""
+"""Maximum increase of a priority that is tried."""
 
 
 class Change(Struct, frozen=True):
-    """So much of something."""
+    """A change of one sort, with its amount and cost."""
 
     sort: str
-    """Of what."""
+    """What is changed."""
     words: str
     commands: tuple[Command, ...]
     hourly: float = 0.0
-    """USD."""
+    """USD per hour."""
 
 
 Make = Callable[[int], Change]
-"""How much of it → the change."""
+"""Amount → the change."""
 
 
 class Kind(Struct, frozen=True):
-    """What is changed together."""
+    """Changes that are tried together."""
 
     name: str
     most: int
-    """Of each part; no more is tried."""
+    """Maximum amount of each part."""
     likely: int
-    """Of each part; as much as is asked for."""
+    """Requested amount of each part."""
     parts: tuple[Make, ...]
-    """Those after the first are made as small as they may be before it is."""
+    """The parts after the first are minimized before it."""
 
 
 class _Demand(Struct):
-    """What is requested of one kind of accelerators."""
+    """Requested amount of one kind of accelerator."""
 
     largest: int = 0
     """By one pod."""
@@ -66,16 +66,16 @@ class _Demand(Struct):
 
     @property
     def pods(self) -> int:
-        """So many pods like the largest would request it."""
+        """Number of pods like the largest that would request the total."""
         return -(-self.total // self.largest)
 
 
 _Wanted = Mapping[str, _Demand]
-"""Extended resource, or CLAIMED for DRA devices → what is requested; nothing of which nothing is."""
+"""Extended resource, or CLAIMED for DRA devices → requested amount; no entry for zero."""
 
 
 def kinds(snapshot: Snapshot, workloads: Sequence[Workload], policy: SimPolicy) -> list[Kind]:
-    """What could be tried to let these workloads into a cluster."""
+    """The kinds of changes to try for these workloads."""
     queues = _queues(snapshot, workloads)
     found: list[Kind] = []
     shared = [queue for queue in queues if queue.cohort]
@@ -93,7 +93,7 @@ def kinds(snapshot: Snapshot, workloads: Sequence[Workload], policy: SimPolicy) 
 
 
 def subjects(commands: Iterable[Command]) -> set[tuple[object, ...]]:
-    """What they change, however much: two kinds find the same where one of them needs only a part of itself."""
+    """What the commands change, regardless of the amount: two kinds with the same subjects are the same option."""
     return set(map(_subject, commands))
 
 
@@ -108,7 +108,7 @@ def _subject(command: Command) -> tuple[object, ...]:
 
 
 def _queues(snapshot: Snapshot, workloads: Sequence[Workload]) -> list[ClusterQueue]:
-    """The ClusterQueues that the asked ones go to."""
+    """The ClusterQueues of the requested workloads."""
     doors = (snapshot.local_queues.get(workload.local_queue) for workload in workloads)
     names = dict.fromkeys(door.cluster_queue for door in doors if door is not None)
     found = (snapshot.cluster_queues.get(name) for name in names)
@@ -152,7 +152,7 @@ def _wanted(snapshot: Snapshot, workloads: Iterable[Workload]) -> _Wanted:
 
 
 def _pairs(snapshot: Snapshot, queue: ClusterQueue, wanted: _Wanted) -> Iterator[tuple[str, str]]:
-    """(flavor, resource) of the queue's quotas of what is wanted; of all accelerators where none are."""
+    """(flavor, resource) of the queue's quotas for the requested accelerators; for all of them if none is requested."""
     counted = quota_accelerators(snapshot)
     for flavor, resource in queue.quotas():
         if resource in counted and (not wanted or _name(resource) in wanted):
@@ -160,12 +160,12 @@ def _pairs(snapshot: Snapshot, queue: ClusterQueue, wanted: _Wanted) -> Iterator
 
 
 def _name(resource: str) -> str:
-    """What a quota's resource is called among the wanted."""
+    """Name of a quota's resource among the requested ones."""
     return CLAIMED if counted_as(resource) == CLAIMED else resource
 
 
 def _quota(snapshot: Snapshot, queue: ClusterQueue, pair: tuple[str, str], wanted: _Wanted) -> Make:
-    """More nominal quota in a queue that is asked and has some; by what the largest pod takes."""
+    """More nominal quota in a requested queue, in steps of what the largest pod requests."""
     demand, unit = wanted.get(_name(pair[1])), quota_unit(snapshot, pair[1])
     step = demand.largest if demand is not None else 1
 
@@ -187,7 +187,7 @@ def _nodes(like: Node, price: float) -> Make:
 
 def _raising(workloads: Sequence[Workload]) -> Make:
     def make(number: int) -> Change:
-        # By its job: the name of a job's Workload has a part that is another one each time that it is made.
+        # By job: the hash in a Workload's name changes each time that it is created.
         named = ((workload.owner or workload.key, workload.priority) for workload in workloads)
         raised = tuple(SetPriority(name, priority + number) for name, priority in named)
         return Change("priority", f"priority +{number}", raised)
@@ -208,9 +208,9 @@ def _fair_sharing(number: int) -> Change:
 
 
 def _cheapest(snapshot: Snapshot, flavor: str, wanted: _Wanted, prices: Prices) -> Node | None:
-    """The node that offers what is wanted at the least a device, among those of a flavor; of all, where nothing queues.
+    """The node of a flavor with the lowest price per requested device; of all nodes without queues.
 
-    Where no accelerators are wanted, the node with the cheapest GPUs.
+    If no accelerators are requested, the node with the cheapest GPUs.
     """
     known = snapshot.flavors.get(flavor)
     labels = known.node_labels.items() if known is not None else ()
@@ -228,5 +228,5 @@ def _offered(snapshot: Snapshot, node: Node, name: str) -> int:
 
 
 def _hourly(snapshot: Snapshot, node: Node, prices: Prices) -> float:
-    """USD an hour for a node; of one whose devices only ResourceSlices name, for these."""
+    """USD per hour for a node; for one whose devices are in ResourceSlices only, the price of these."""
     return node_hourly(node, prices) or dra_devices(snapshot, node.name) * gpu_hourly(node, prices)

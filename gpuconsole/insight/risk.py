@@ -1,9 +1,9 @@
 """Preemption risk of running work, by Monte Carlo runs of the cluster, as for `eta`.
 
 Each run draws what arrives (from the simulation's own arrival streams, else from what is recorded), how long work
-takes, and which spot nodes are interrupted. On a large cluster there are fewer runs, and they look less far ahead: the
-work that they may take is bounded. It also gives the preemption order when a lender reclaims its quota, by the
-engine's own search (see `ledger`).
+takes, and which spot nodes are interrupted. The total work is bounded, so a large cluster gets fewer runs with a
+shorter horizon. It also gives the preemption order when a lender reclaims its quota, by the engine's own search (see
+`ledger`).
 """
 
 from collections import Counter
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 RUNS = 20
 HORIZON: Span = 6 * HOUR
 EFFORT = 18_000
-"""Steps of the simulation that all runs may take together; one takes 0.1 to 0.2 ms at any size of the cluster."""
+"""Simulation steps of all runs together; a step takes 0.1 to 0.2 ms at any size of the cluster."""
 FEWEST = 8
-"""The first run may take at most 1/FEWEST of the effort; how far it gets is the horizon of all others."""
+"""The first run gets 1/FEWEST of the steps; the time that it reaches is the horizon of all others."""
 LIMIT = 5.0
-"""Seconds of all runs together, where a clock is given: a step of some schedulers takes far longer than others."""
+"""Seconds of all runs together, if a clock is given: steps of some schedulers are much slower."""
 _OVERTIME = 1.2
 """A run that has begun may exceed the budget by this factor."""
 _STEP: Span = MINUTE
@@ -57,7 +57,7 @@ _LOOK: Span = 15 * MINUTE
 _LOOK_STEPS = 500
 """Steps after which a run reports progress anyway, where many fall on one moment."""
 _RECORDED: Span = 10 * MINUTE
-"""Arrivals recorded for so long are drawn again."""
+"""Minimum length of the recorded arrivals that are drawn again."""
 STREAM_RUN_TIMES = (
     "run times of a stream's jobs are drawn from that stream, others from past jobs of the same namespace, queue and "
     "size; running and preempted jobs last longer than they have run so far"
@@ -67,17 +67,17 @@ _REASONS = {SPOT_INTERRUPTION: "spot interruption", NODE_LOST: "node lost"}
 
 
 class Cause(Struct, frozen=True):
-    """Why a workload was evicted first, and in how many runs."""
+    """Cause of a workload's first eviction, with the number of runs."""
 
     reason: str
     """The rule of a preemption in words, else the eviction's own reason."""
     by_queue: str
-    """Of the preemptor, if there was one."""
+    """ClusterQueue of the preemptor, if any."""
     runs: int
 
 
 class Turn(Struct, frozen=True):
-    """A place in the line of those who go when a lender takes back all that it owns of a flavor; from 1."""
+    """Rank (from 1) in the preemption order if a lender reclaims all its nominal quota of a flavor."""
 
     lender: str
     flavor: str
@@ -85,32 +85,32 @@ class Turn(Struct, frozen=True):
 
 
 class Danger(Struct, frozen=True, kw_only=True):
-    """One running workload: a job or a pod where no Workload stands for it."""
+    """Preemption risk of one running workload, or of a job or pod without a Workload."""
 
     workload: str
     queue: str
-    """Where Kueue admits, the ClusterQueue; else Volcano's or KAI's, if any."""
+    """ClusterQueue, otherwise the queue of Volcano or KAI, if any."""
     gpus: int
     """GPUs, or what `unit` names."""
     unit: str = WHOLE_GPU.noun
     borrowed: int | None
-    """None where its ClusterQueue is not there."""
+    """None if its ClusterQueue does not exist."""
     priority: int
     probability: float | None
-    """0 to 1: the part of the runs in which it was evicted before the horizon; None where nobody can run it forward."""
+    """Fraction of the runs in which it is evicted before the horizon; None if it cannot be simulated."""
     median: Span | None
-    """Until the eviction, in the runs that had one."""
+    """Median time until the eviction, in runs with an eviction."""
     causes: tuple[Cause, ...]
     """The most frequent first."""
     turns: tuple[Turn, ...]
     lost_gpu_hours: float | None
-    """What an eviction now would lose; None where nobody can know it, as the cost."""
+    """Work that an eviction now would lose; None if unknown, as the cost."""
     cost: float | None
     """The same in USD."""
 
 
 class Risk(Struct, frozen=True, kw_only=True):
-    """All running workloads, the most endangered first."""
+    """Preemption risk of all running workloads, highest first."""
 
     time: Time
     horizon: Time
@@ -124,18 +124,18 @@ class Risk(Struct, frozen=True, kw_only=True):
 
 
 class Foreboding(Struct, frozen=True, kw_only=True):
-    """How far the runs are: so many are over, and the one under way has come so far."""
+    """Progress of the Monte Carlo runs: number of complete runs, and the time that the present one has reached."""
 
     runs: int
     reached: Span
     risk: Risk | None = None
-    """Of the runs that are over; only where one has just ended."""
+    """Result of the complete runs; only after a run has just ended."""
     last: bool = False
-    """No run follows; the answer is that of the piece before."""
+    """No run follows; the result is that of the previous item."""
 
 
 class _Fall(Struct, frozen=True):
-    """An eviction in one run."""
+    """One eviction in one Monte Carlo run."""
 
     after: Span
     reason: str
@@ -155,9 +155,9 @@ def risk(
     """Estimate for each running workload the probability and cause of an eviction before the horizon, and the
     preemption order.
 
-    The simulation is not touched; the same seed gives the same answer. `found` is the cluster that it went on from,
-    where others run that: what runs there counts, and what the simulation evicted at once. `effort` bounds the steps of
-    all runs together; None runs all of them to the horizon.
+    The simulation is not modified; the same seed gives the same answer. `found` is the live or saved cluster that it
+    started from: the workloads that run there count, and evictions by the simulation's first cycle. `effort` bounds the
+    steps of all runs together; None runs all of them to the horizon.
     """
     *_, last = foreboding(simulation, lines, runs=runs, seed=seed, horizon=horizon, found=found, effort=effort)
     assert last.risk is not None
@@ -178,7 +178,7 @@ def foreboding(
 ) -> Iterator[Foreboding]:
     """The same as an iterator with an answer after each run; to cancel, stop iterating.
 
-    With a `clock` the runs end after `limit` seconds of it, too; then another time gives another answer.
+    With a `clock` the runs also end after `limit` seconds; then the answer depends on the speed of the machine.
     """
     budget = _Budget(effort, clock, limit)
     standing = found or standing_of(simulation)
@@ -193,7 +193,7 @@ def foreboding(
     answer: Risk | None = None
     while over < runs and (answer is None or budget.spent() < 1):
         life = chances.life(draw(seed, "risk", over).getrandbits(48), end, budget)
-        # The first run says how far all of them can look.
+        # The first run determines the horizon of all runs.
         for reached in life.advancing(budget.part(min(runs, FEWEST)) if answer is None else _OVERTIME):
             yield Foreboding(runs=over, reached=reached - snapshot.time)
         if answer is not None and life.reached < end:
@@ -217,7 +217,7 @@ def foreboding(
 
 
 class _Budget:
-    """What all runs together may take, in steps of the simulation and in seconds. Mutates by `step`."""
+    """Bound on all runs together, in simulation steps and seconds. Mutates by `step`."""
 
     def __init__(self, effort: int | None, clock: Callable[[], float] | None, limit: float) -> None:
         self._effort, self._clock, self._limit = effort, clock, limit
@@ -228,11 +228,11 @@ class _Budget:
         self._steps += 1
 
     def part(self, of: int) -> float:
-        """What is spent when one of so many equal parts of what is left is."""
+        """The spent fraction after one of `of` equal parts of the rest."""
         return self.spent() + (1 - self.spent()) / of
 
     def spent(self) -> float:
-        """The part that is spent; 1 is all of it."""
+        """The spent fraction; 1 is all."""
         if self._effort is None:
             return 0.0
         seconds = self._clock() - self._began if self._clock is not None else 0.0
@@ -240,7 +240,7 @@ class _Budget:
 
 
 class _Chances:
-    """What the runs draw from: arrivals, run times, spot interruptions."""
+    """Distributions that the runs draw from: arrivals, run times, spot interruptions."""
 
     def __init__(self, simulation: "Simulation", snapshot: Snapshot, lines: Sequence[Happened]) -> None:
         self._simulation = simulation
@@ -265,7 +265,7 @@ class _Chances:
         return _Life(twin, again(self._known, end, seed) if not self._streams else iter(()), end, budget)
 
     def _arrivals(self, now: Time) -> str:
-        """Where new work comes from, in words."""
+        """Assumption about arrivals, in words."""
         known = self._known
         if self._streams:
             hour = now // HOUR % 24
@@ -285,12 +285,12 @@ class _Life:
         self._twin, self._coming, self._end, self._budget = twin, coming, end, budget
         self._begun = self.reached = twin.now
         self.told: list[Happened] = []
-        """What happened up to `reached`."""
+        """Events up to `reached`."""
 
     def advancing(self, most: float) -> Iterator[Time]:
-        """Go on to the end, or until so much of the budget is spent; yields now and then how far it is.
+        """Advance to the end, or until `most` of the budget is spent; yields the reached time at intervals.
 
-        The first minute is always run: without it there is no answer.
+        The first minute is always simulated: without it there is no answer.
         """
         due = next(self._coming, None)
         looked, steps = self.reached, 0
@@ -314,7 +314,7 @@ class _Life:
 
 
 def first_in_line(standing: Standing) -> Risk:
-    """What does not rest on nodes and pods, where not all are seen: for which lenders each Workload would go."""
+    """Preemption order of Workloads only, for clusters whose nodes or pods are not all visible."""
     snapshot, turns = standing.snapshot, _turns(standing)
     running = [one for one in runners(snapshot, standing.policy.prices) if one.key in snapshot.workloads]
     dangers = [
@@ -328,12 +328,12 @@ def first_in_line(standing: Standing) -> Risk:
 
 
 def _rank(one: Danger) -> tuple[float, float, str]:
-    """The most endangered first, then who goes first for a lender."""
+    """Sort key: highest risk first, then rank in the preemption order."""
     return -(one.probability or 0.0), min((turn.place for turn in one.turns), default=inf), one.workload
 
 
 def _at_once(simulation: "Simulation", running: Iterable[Runner]) -> dict[str, _Fall]:
-    """Who runs in a cluster of others, and was evicted by the first cycle of the simulation that goes on from it."""
+    """Evictions, by the simulation's first cycle, of workloads that run in the live or saved cluster."""
     found: dict[str, _Fall] = {}
     for one in running:
         workload = simulation.workload(one.key)
@@ -344,9 +344,9 @@ def _at_once(simulation: "Simulation", running: Iterable[Runner]) -> dict[str, _
 
 
 def _falls(lines: Sequence[Happened], keys: Mapping[str, str], start: Time) -> dict[str, _Fall]:
-    """The first eviction of each workload, with the preemption that it goes back to.
+    """The first eviction of each workload, with the preemption that caused it.
 
-    `keys` gives the workload of what loses its place: itself, or one of its pods.
+    `keys` maps workloads and pods to their workload.
     """
     chosen: dict[str, Happened] = {}
     found: dict[str, _Fall] = {}
@@ -365,7 +365,7 @@ def _falls(lines: Sequence[Happened], keys: Mapping[str, str], start: Time) -> d
 
 
 def _turns(standing: Standing) -> Mapping[str, Sequence[Turn]]:
-    """Workload → its places in the lines of the lenders."""
+    """Workload → its ranks in the preemption orders of the lenders."""
     found: dict[str, list[Turn]] = {}
     if standing.session is None:
         return found

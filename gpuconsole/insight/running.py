@@ -1,4 +1,4 @@
-"""Everything that is admitted or runs and may be evicted, whoever queued it, and what an eviction now would lose."""
+"""Running work of any queueing system, and the work that an eviction now would lose."""
 
 from collections.abc import Sequence
 
@@ -19,16 +19,16 @@ from gpuconsole.model.workloads import PLACED, Workload, phase
 
 
 class Runner(Struct, frozen=True, kw_only=True):
-    """One that is admitted, or runs without anybody's admission."""
+    """An admitted Workload, or a job or pod that runs without one."""
 
     key: str
-    """As it stands in a list of work: of its Workload, else of its job, else of the pod itself."""
+    """Key of its Workload, otherwise of its job, otherwise of the pod."""
     queue: str
     gpus: int
     """GPUs, or what `unit` names."""
     unit: str = WHOLE_GPU.noun
     borrowed: int | None
-    """None where its ClusterQueue is not there: nobody knows what that owned."""
+    """None if its ClusterQueue does not exist: its nominal quota is unknown."""
     priority: int
     loss: Loss
     pods: tuple[str, ...]
@@ -36,15 +36,15 @@ class Runner(Struct, frozen=True, kw_only=True):
 
 
 def runners(snapshot: Snapshot, prices: Prices) -> tuple[Runner, ...]:
-    """All Workloads that are admitted and not on their way out; of what has none, jobs and lone pods that hold
-    accelerators. More of their pods may wait.
+    """All admitted Workloads that are not evicted or finished, and jobs and lone pods without a Workload that hold
+    accelerators. Some of their pods may be pending.
     """
     pods: dict[str, list[Pod]] = {}
     for pod in snapshot.pods.all():
         if not pod.done:
             pods.setdefault(_top(snapshot, pod), []).append(pod)
     queued = [one for one in snapshot.workloads.all() if phase(one) in PLACED]
-    # A job that lost some of its pods begins anew, and tells when it did in no field of its own.
+    # A job that lost some of its pods restarts, and no field of it has the time.
     again = {line.workload: line.time for line in snapshot.recent if line.what is What.STARTED}
     others = [
         _unqueued(snapshot, prices, key, one, pods[key], again.get(key, 0))
@@ -58,14 +58,14 @@ def runners(snapshot: Snapshot, prices: Prices) -> tuple[Runner, ...]:
 
 
 def _top(snapshot: Snapshot, pod: Pod) -> str:
-    """Its Workload, else the outermost job, else itself."""
+    """Its Workload, otherwise the outermost job, otherwise itself."""
     return pod.workload or outermost(snapshot.jobs.get, pod.job) or pod.key
 
 
 def _queued(snapshot: Snapshot, prices: Prices, workload: Workload, pods: Sequence[Pod]) -> Runner:
     placed = [pod for pod in pods if pod.node]
     held = held_units(snapshot, workload)
-    # What no quota covers is held by the pods alone.
+    # Devices that no quota covers are counted from the pods.
     besides = ({u: n for u, n in pod_units(snapshot, pod).items() if u not in held} for pod in placed)
     gpus, unit = in_one_unit(added(held, *besides))
     return Runner(
@@ -83,7 +83,7 @@ def _queued(snapshot: Snapshot, prices: Prices, workload: Workload, pods: Sequen
 
 
 def _unqueued(snapshot: Snapshot, prices: Prices, key: str, twin: Workload, pods: Sequence[Pod], again: Time) -> Runner:
-    """By its pods: nobody admitted it, so it holds no quota of anybody. `again` is when it last began, if lately."""
+    """Counted from its pods, as it holds no quota. `again` is the time of its last restart, if recent."""
     lost = unsaved(twin, snapshot.jobs.get(key), pods, snapshot.time, device_counter(snapshot), again=again)
     placed = [pod for pod in pods if pod.node]
     gpus, unit = in_one_unit(added(*(_held(snapshot, pod) for pod in placed)))
@@ -100,5 +100,5 @@ def _unqueued(snapshot: Snapshot, prices: Prices, key: str, twin: Workload, pods
 
 
 def _held(snapshot: Snapshot, pod: Pod) -> Units:
-    """What a pod requests; of one that shares a GPU without requesting it, the GPU."""
+    """Devices that a pod requests; the GPU of a pod that shares one without requesting it."""
     return pod_units(snapshot, pod) or {WHOLE_GPU: len(pod.gpus)}

@@ -1,4 +1,4 @@
-"""Rates of spot interruptions: by the recorded interruptions, else by the instance-type catalogue."""
+"""Rates of spot interruptions, from recorded interruptions or the instance-type catalogue."""
 
 from collections.abc import Iterable, Mapping
 
@@ -16,21 +16,21 @@ from gpuconsole.sim.chance import draw
 from gpuconsole.sim.policy import SimPolicy
 
 USUAL = 0.10
-"""Part of the spot machines of an uncatalogued type that is interrupted in a month: AWS's Spot Instance Advisor gives
+"""Fraction of the spot instances of an unlisted type that is interrupted per month: AWS's Spot Instance Advisor gives
 5% to 20% for most types."""
 _LEAST: Span = HOUR
 """A record shorter than this counts as this long: one interruption in the first minute is no rate."""
 
 
 class SpotInterruptions(Struct, frozen=True, kw_only=True):
-    """The interruptions to expect of the spot nodes that are there."""
+    """Expected interruptions of the present spot nodes."""
 
     per_hour: Mapping[str, float]
-    """Spot node → expected interruptions an hour."""
+    """Spot node → expected interruptions per hour."""
     recorded: int
     """Interruptions in the record."""
     span: Span
-    """How long the record is."""
+    """Length of the record."""
 
     def sample(self, seed: int, start: Time, end: Time) -> list[tuple[Time, str]]:
         """Draw when nodes are interrupted before `end`, each at most once; the same for the same seed."""
@@ -44,7 +44,7 @@ class SpotInterruptions(Struct, frozen=True, kw_only=True):
 
     @property
     def assumption(self) -> str:
-        """What runs forward take for granted of spot nodes, in words."""
+        """Assumption about spot nodes, in words."""
         if not self.per_hour:
             return "no spot interruptions: the cluster has no spot nodes"
         nodes = counted(len(self.per_hour), "spot node")
@@ -80,7 +80,7 @@ def spot_interruptions(snapshot: Snapshot, policy: SimPolicy, lines: Iterable[Ha
 
 
 def _catalogued(catalogue: Catalogue, labels: Mapping[str, str]) -> float:
-    """Interruptions an hour of a machine of this type."""
+    """Interruptions per hour of an instance of this type."""
     kind = catalogue.types.get(labels.get(INSTANCE_TYPE, ""))
     monthly = USUAL if kind is None else kind.interrupted / 100
     return monthly / (MONTH / HOUR)

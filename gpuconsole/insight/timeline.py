@@ -1,4 +1,4 @@
-"""The life of one workload as moments in order, from its own conditions and from history."""
+"""Timeline of one workload, from its conditions and from history."""
 
 from collections.abc import Iterable, Sequence
 
@@ -43,35 +43,35 @@ _CONDITION_WORDS = {
 
 
 _STEPS = {title: rank for rank, title in enumerate(("submitted", "quota reserved", "admitted", "all pods run"))}
-"""The steps of a workload to running, in the only order that they have."""
+"""Steps of a workload until it runs, in their order."""
 
 
 class Moment(Struct, frozen=True, kw_only=True):
-    """One step. `after` is the span since the step before it."""
+    """One step; `after` is the time since the previous one."""
 
     time: Time
     title: str
     detail: str = ""
-    """What adds to the title: flavor, preemptor, reason."""
+    """Flavor, preemptor or reason."""
     what: What | None = None
     """None for a step that is known from the object only."""
     after: Span = 0
     cost: float = 0.0
     count: int = 1
-    """How often it was said in a row; `time` is the first."""
+    """Number of repetitions in a row; `time` is the first."""
     last: Time = 0
-    """When it was said last, where that was more than once."""
+    """Time of the last repetition, if there is more than one."""
 
 
 def timeline(snapshot: Snapshot, workload: str, history: Sequence[Happened] | None = None) -> tuple[Moment, ...]:
     """The steps of a workload, oldest first.
 
-    `history` (oldest first; without it the Snapshot's newest lines) tells the steps; where it does not reach back, the
-    workload's creation and conditions fill in what they know. Steps that say the same in a row are counted as one, and
-    so are the reasons why it is pending that alternate until something else happens.
+    The steps come from `history` (oldest first; default: the Snapshot's newest lines), and from the workload's creation
+    and conditions where history does not reach back. Equal steps in a row are merged, and so are alternating reasons
+    for being pending.
 
-    The order is that in which history was told, which is that of resourceVersion: conditions and Events have whole
-    seconds, so that times alone would put what the console noticed itself after them.
+    The order is that of history, which is that of resourceVersion. Times alone would not do: conditions and Events have
+    whole seconds, the console's own observations have microseconds.
     """
     lines = snapshot.recent if history is None else history
     moments = [_moment(line, workload) for line in lines if line.what in _WORDS and _concerns(line, workload)]
@@ -82,7 +82,7 @@ def timeline(snapshot: Snapshot, workload: str, history: Sequence[Happened] | No
 
 
 def _in_order(moments: Iterable[Moment]) -> list[Moment]:
-    """By their seconds, else as they were told; but for the steps to running, which have one order only."""
+    """Order by second, then as in history, except for the steps until it runs, whose order is fixed."""
     found: list[Moment] = []
     for moment in sorted(moments, key=lambda moment: moment.time // SECOND):
         place, rank = len(found), _STEPS.get(moment.title)
@@ -93,12 +93,12 @@ def _in_order(moments: Iterable[Moment]) -> list[Moment]:
 
 
 def _comes_later(other: Moment, moment: Moment, rank: int) -> bool:
-    """True for a later step to running that is told of the same second."""
+    """True if `other` is a later step until it runs, in the same second."""
     return other.time // SECOND == moment.time // SECOND and _STEPS.get(other.title, -1) > rank
 
 
 def _counted(moments: Iterable[Moment]) -> list[Moment]:
-    """Moments that say the same in a row as one."""
+    """Merge equal steps in a row."""
     found: list[Moment] = []
     row: dict[tuple[str, str], int] = {}
     for moment in moments:
@@ -131,7 +131,7 @@ def _moment(line: Happened, workload: str) -> Moment:
 def _title(line: Happened, workload: str) -> str:
     if line.by == workload and line.workload != workload:
         return "preempts"
-    # Of a job that no Workload stands for (`Kind/namespace/name`) as many pods run as it needs, and perhaps no more.
+    # A job without a Workload (`Kind/namespace/name`) has started when enough of its pods run, perhaps not all.
     return "running" if line.what is What.STARTED and workload.count("/") == 2 else _WORDS[line.what]
 
 
@@ -155,7 +155,7 @@ def _detail(line: Happened, workload: str) -> str:
 
 
 def _from_object(workload: Workload, known: Sequence[Moment]) -> list[Moment]:
-    """Steps that only the object remembers: those of which history has none."""
+    """Steps from the object's conditions that are missing in history."""
     titles = {moment.title for moment in known}
     found = []
     if "submitted" not in titles:

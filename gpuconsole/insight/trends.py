@@ -1,6 +1,6 @@
-"""How busy each GPU was in the last hour: a ring of samples a node, kept in memory while the console looks on.
+"""GPU utilization over the last hour: a ring buffer of samples per node, in memory.
 
-A part of the samples is worth keeping for the next console that looks at the same cluster.
+A part of the samples is stored for the next session on the same cluster.
 """
 
 from array import array
@@ -15,32 +15,32 @@ from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.telemetry import NodeTelemetry, busy
 
 SAMPLES = 120
-"""Of a node: an hour of scrapes, in 2 kB."""
+"""Samples per node: an hour of scrapes, in 2 kB."""
 APART: Span = 20 * SECOND
-"""Samples that come sooner are left out, so that the ring holds its hour."""
+"""Minimum time between samples, so that the ring covers an hour."""
 BINS = 12
 BIN: Span = HOUR // BINS
 KEPT_APART: Span = BIN // 2
-"""Samples that are kept: two for each five minutes that are shown."""
+"""Minimum time between stored samples: two per bin of five minutes."""
 _UNKNOWN = 255
 
 Place = tuple[int, int]
 Trend = tuple[float | None, ...]
-"""Percent at work in each five minutes of the last hour, the oldest first; None where nothing was measured."""
+"""Utilization in percent per five minutes of the last hour, oldest first; None without samples."""
 
 
 class Sample(Struct, frozen=True):
-    """How busy the devices of a node were at one moment."""
+    """Utilization of a node's devices at one moment."""
 
     node: str
     time: Time
     places: tuple[Place, ...]
     percents: bytes
-    """A byte a device: 0 to 100, or 255 where it is not known."""
+    """One byte per device: 0 to 100, or 255 if unknown."""
 
 
 Past = Callable[[Sequence[str]], Iterable[Sample]]
-"""What was kept of nodes, the oldest sample first."""
+"""Nodes → their stored samples, oldest first."""
 
 
 def _nothing(nodes: Sequence[str]) -> Iterable[Sample]:
@@ -48,7 +48,7 @@ def _nothing(nodes: Sequence[str]) -> Iterable[Sample]:
 
 
 class _Ring:
-    """The samples of one node. Mutates by `add`."""
+    """Samples of one node. Mutates by `add`."""
 
     __slots__ = ("_at", "kept", "places", "times", "values")
 
@@ -56,9 +56,9 @@ class _Ring:
         self.places = places
         self.times = array("q")
         self.values = bytearray()
-        """A byte a device and sample."""
+        """One byte per device and sample."""
         self.kept: Time = 0
-        """When the newest sample was taken that was kept."""
+        """Time of the newest stored sample."""
         self._at = 0
 
     def add(self, time: Time, found: bytes) -> None:
@@ -77,18 +77,18 @@ class _Ring:
 
 
 class Trends:
-    """What was measured lately. Mutates by `take`; others may read meanwhile."""
+    """Recent GPU utilization. Mutates by `take`; it may be read in the meantime."""
 
     def __init__(self, past: Past = _nothing) -> None:
-        """`past` is asked once of each node, when it is seen first."""
+        """`past` is called once per node, when the node appears."""
         self._past = past
         self._seen = EMPTY.telemetry
         self._rings: dict[str, _Ring] = {}
 
     def take(self, snapshot: Snapshot) -> Sequence[Sample]:
-        """Take in what is new of the telemetry; returns what of it is worth keeping.
+        """Add new telemetry; returns the samples to store.
 
-        Of a Snapshot without news this costs nothing.
+        Costs nothing if the Snapshot has no new telemetry.
         """
         if snapshot.telemetry is self._seen:
             return ()
@@ -101,7 +101,7 @@ class Trends:
         return kept
 
     def _recall(self, nodes: Sequence[str]) -> None:
-        """Begin with what was kept of nodes that are new here."""
+        """Load the stored samples of new nodes."""
         for sample in self._past(nodes) if nodes else ():
             ring = self._rings.get(sample.node)
             if ring is None or ring.places != sample.places:
@@ -111,11 +111,11 @@ class Trends:
                 ring.kept = sample.time
 
     def _add(self, told: NodeTelemetry) -> Sample | None:
-        """A node's newest values; given back if they are to be kept."""
+        """Add a node's newest values; returns a sample if it is to be stored."""
         ring = self._rings.get(told.name)
         places = tuple(device.place for device in told.devices)
         if ring is None or ring.places != places:
-            # Another division into MIG instances makes other devices.
+            # A MIG reconfiguration changes the devices.
             ring = self._rings[told.name] = _Ring(places)
         if told.time < ring.newest + APART:
             return None
@@ -127,7 +127,7 @@ class Trends:
         return Sample(told.name, told.time, places, found)
 
     def of(self, gpus: Iterable[Gpu], now: Time) -> Trend:
-        """How busy some devices were, on average, each since its owner has it; see `Trend`."""
+        """Mean utilization of devices, each since its present owner holds it; see `Trend`."""
         sums, counts = [0.0] * BINS, [0] * BINS
         for gpu in gpus:
             for time, percent in self._samples(gpu):
