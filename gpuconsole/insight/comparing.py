@@ -1,5 +1,4 @@
-"""The parts of a comparison of two futures: what becomes of a workload, who is admitted at another time, which queues
-stand differently."""
+"""Comparison of two forks: outcomes of workloads, changed admission times, changed queues."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from gpuconsole.model.workloads import Workload
 def outcome_of(
     key: str, tried: Course, snapshots: Sequence[Snapshot], without: Course, others: Sequence[Snapshot]
 ) -> Outcome:
-    """What becomes of one workload in the future `tried`, by these Snapshots of it and of the other, newest last."""
+    """Outcome of one workload in the fork `tried`, from Snapshots of it and of the other fork, newest last."""
     final, other = snapshots[-1], others[-1]
     workload = next((s.workloads[key] for s in reversed(snapshots) if key in s.workloads), None)
     twin = stand_ins(final).get(key) if workload is None else None
@@ -57,14 +56,14 @@ def outcome_of(
 
 
 def subjects_with_pods(course: Course, final: Snapshot) -> set[str]:
-    """The work that a future's commands are about, and the pods of what no Workload stands for: pods preempt there."""
+    """Keys of the requested work, and of the pods of jobs without a Workload, as there pods preempt."""
     bound = {line.pod for key in course.asked for line in course.placed.get(key, ())}
     waiting = {pod for key in course.asked if key not in final.workloads for pod in pods_of(final, key)}
     return course.asked | bound | waiting
 
 
 def _first_places(lines: Iterable[Happened], key: str) -> Iterator[Happened]:
-    """The lines of its pods that get nodes, until it loses one: what comes then is another place."""
+    """POD_BOUND lines of its pods at the first start, up to its first loss of a pod."""
     placed = False
     for line in lines:
         if line.what is What.POD_BOUND and key in (line.workload, line.pod):
@@ -75,13 +74,13 @@ def _first_places(lines: Iterable[Happened], key: str) -> Iterator[Happened]:
 
 
 def _amount(snapshot: Snapshot, twin: Workload | None, bound: Sequence[Happened]) -> tuple[int, str]:
-    """Of work that no Workload stands for: what it asks for, or got: a pod that shares a GPU asks for none."""
+    """Amount and unit of a job without a Workload: requested, or held, as a pod that shares a GPU requests none."""
     wanted = in_one_unit(wanted_units(snapshot, twin)) if twin is not None else (0, WHOLE_GPU.noun)
     return max(wanted, (sum(line.gpus for line in bound), unit_of_lines(bound)), key=lambda amount: amount[0])
 
 
 def _let_in(course: Course, later: Snapshot, key: str) -> Time | None:
-    """When it is let in in a future, or was before that began and still is."""
+    """Admission in a fork, or before the fork if it is still admitted."""
     let_in = course.let_in(key)
     if key not in later.workloads:
         held = [
@@ -98,15 +97,15 @@ def _owner(snapshot: Snapshot, pod: Pod) -> str:
 
 @once("pods")
 def _without_nodes(snapshot: Snapshot) -> Sequence[Pod]:
-    """The pods that wait for a node."""
+    """Pods without a node."""
     return [pod for pod in whereabouts(snapshot).waiting.values() if not pod.deleted and not pod.gates]
 
 
 def shifts_of(without: Course, tried: Course, subjects: set[str], moments: Sequence[Snapshot]) -> tuple[Shift, ...]:
-    """Bystanders that get their place at another time, the largest first.
+    """Other workloads whose admission time differs between the forks, largest first.
 
-    What Kueue queues counts if it held no quota when the fork was taken, by its first admission; all other work by the
-    moments at which its pods get nodes. `moments` are the fork's start and the ends of both futures.
+    Workloads count if they held no quota at the fork, by their first admission; jobs without a Workload by the times at
+    which their pods are bound. `moments` are the start of the forks and the ends of both.
     """
     now, *ends = moments
     shifts = [*_placed_elsewhen(without, tried, subjects, ends)]
@@ -124,7 +123,7 @@ def shifts_of(without: Course, tried: Course, subjects: set[str], moments: Seque
 
 
 def _placed_elsewhen(without: Course, tried: Course, subjects: set[str], ends: Sequence[Snapshot]) -> Iterator[Shift]:
-    """Jobs and lone pods that no Workload stands for: the first moments of those that only one of the two has."""
+    """Jobs and lone pods without a Workload, by the first bindings that only one of the forks has."""
     for key in sorted((without.placed.keys() | tried.placed.keys()) - subjects):
         before, after = (
             Counter((line.time, line.gpus) for line in one.placed.get(key, ())) for one in (without, tried)
@@ -142,7 +141,7 @@ def _placed_elsewhen(without: Course, tried: Course, subjects: set[str], ends: S
 
 
 def queue_changes(*states: Mapping[str, QuotaNode]) -> tuple[QueueChange, ...]:
-    """Of three moments: now, the future without and the one with the commands."""
+    """Queues that differ, from three states: now, baseline, changed."""
     changes = []
     for name in sorted(states[1].keys() | states[2].keys()):
         start, before, after = (state.get(name, _ABSENT) for state in states)
@@ -168,7 +167,7 @@ def queue_changes(*states: Mapping[str, QuotaNode]) -> tuple[QueueChange, ...]:
 
 
 def closed_by(before: Mapping[str, QuotaNode], after: Mapping[str, QuotaNode]) -> tuple[Closed, ...]:
-    """The queues of a future that admit nobody, for a reason that the other future does not know."""
+    """Queues that admit no workloads, for a reason that the baseline does not have."""
     return tuple(
         Closed(queue=name, why=node.shut)
         for name, node in sorted(after.items())
@@ -180,7 +179,7 @@ _ABSENT = QuotaNode(kind=NodeKind.CLUSTER_QUEUE, name="")
 
 
 def quantile(spans: Sequence[Span], part: float) -> Span | None:
-    """Of sorted spans, between two of them by their distance."""
+    """Interpolated quantile of sorted spans; None without spans."""
     if not spans:
         return None
     place = part * (len(spans) - 1)
@@ -189,7 +188,7 @@ def quantile(spans: Sequence[Span], part: float) -> Span | None:
 
 
 def fairness_of(queues: Mapping[str, QuotaNode]) -> float | None:
-    """Jain's index over the shares of queues that use or want something; None where there are none."""
+    """Jain's index over the shares of queues with used or requested quota; None if there are none."""
     shares = [queue.share_percent for queue in queues.values() if queue.gpus.used or queue.pending]
     squares = sum(share * share for share in shares)
     return sum(shares) ** 2 / (len(shares) * squares) if squares else None

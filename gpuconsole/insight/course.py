@@ -1,4 +1,4 @@
-"""The course of a future: what happened in it so far, as data, and what that comes to."""
+"""History of a fork: its events so far, with the evictions and losses that follow from them."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,11 +11,11 @@ from gpuconsole.model.device_units import ANY_DEVICE, WHOLE_GPU
 from gpuconsole.model.events import Happened, What
 
 LOSSES = (What.EVICTED, What.POD_EVICTED, What.POD_FAILED)
-"""Lines that tell of a lost place."""
+"""Kinds of lines about a workload or pod that lost its place."""
 
 
 class Victim(Struct, frozen=True, kw_only=True):
-    """An eviction, or pods lost with their node, in one future and not in the other."""
+    """An eviction, or the loss of pods with their node, in one fork."""
 
     time: Time
     workload: str
@@ -39,7 +39,7 @@ class Victim(Struct, frozen=True, kw_only=True):
 
 
 class EvictionTimes(Struct, kw_only=True):
-    """How far the eviction of a workload is. Mutated by the future."""
+    """Times of one eviction. Mutated by `Future`."""
 
     workload: str
     evicted: Time
@@ -48,28 +48,28 @@ class EvictionTimes(Struct, kw_only=True):
 
 
 class Course(Struct, kw_only=True):
-    """What happened in a future since it began. Mutated by the future."""
+    """Events of a fork since its start. Mutated by `Future`."""
 
     begun: Time
     lines: list[Happened] = field(default_factory=list)
-    """In their order, but for those that only tell that somebody waits."""
+    """In order, without lines that only report a pending workload."""
     admitted: dict[str, list[Happened]] = field(default_factory=dict)
     """Workload → its admissions."""
     started: dict[str, Time] = field(default_factory=dict)
     """Workload → when all its pods ran for the first time."""
     placed: dict[str, list[Happened]] = field(default_factory=dict)
-    """Job, or lone pod, that no Workload stands for → the lines of its pods that get nodes."""
+    """Job or lone pod without a Workload → POD_BOUND lines of its pods."""
     withdrawn: list[EvictionTimes] = field(default_factory=list)
-    """Of each eviction of a whole workload, in their order."""
+    """Evictions of whole workloads, in order."""
     asked: set[str] = field(default_factory=set)
-    """The work that its commands are about (`subjects_of`), also if it has ended and is gone."""
+    """The requested work (`subjects_of`), deleted work included."""
 
     def first_admission(self, key: str) -> Time | None:
         lines = self.admitted.get(key)
         return lines[0].time if lines else None
 
     def let_in(self, key: str) -> Time | None:
-        """When it is first admitted; work that nothing queues when its first pod gets a node; else when it starts."""
+        """Its first admission; without a Workload, when its first pod is bound, otherwise its start."""
         admitted, placed = self.first_admission(key), self.placed.get(key)
         if admitted is None and placed:
             return placed[0].time
@@ -79,14 +79,14 @@ class Course(Struct, kw_only=True):
         return [line.waited for lines in self.admitted.values() for line in lines]
 
     def lost(self) -> tuple[float, float]:
-        """GPU-hours and USD. A PREEMPTED line repeats the loss of its eviction."""
+        """Lost work in GPU-hours and USD. A PREEMPTED line repeats the loss of its eviction."""
         paid = [line for line in self.lines if line.what is not What.PREEMPTED]
         return sum(line.lost_gpu_seconds for line in paid) / 3600, sum(line.cost for line in paid)
 
     def evictions(self) -> list[Victim]:
-        """One for each time and preemptor for which a workload (or a lone pod) lost its place, or pods of it.
+        """Evictions, one per time, workload (or lone pod) and preemptor.
 
-        A workload that loses its pods to a drain may be preempted at the same moment: that is an eviction of its own.
+        A workload that loses its pods to a drain may be preempted at the same moment: that is a separate eviction.
         """
         told = (line for line in self.lines if line.what is What.PREEMPTED)
         rules = {(line.time, subject(line), line.by): line.reason for line in told}
@@ -94,7 +94,7 @@ class Course(Struct, kw_only=True):
         back: dict[tuple[Time, str, str], Time] = {}
         gone: dict[str, list[tuple[Time, str, str]]] = {}
         missing: dict[str, int | None] = {}
-        """How many pods each lost that still has its quota; None for one that has to start anew."""
+        """Workload with quota → number of lost pods; None for one that has to restart."""
         for line in self.lines:
             key = subject(line)
             if line.what in LOSSES:
@@ -116,13 +116,13 @@ class Course(Struct, kw_only=True):
 
 
 def unit_of_lines(lines: Iterable[Happened]) -> str:
-    """What the accelerators of these lines are counted in together."""
+    """Common unit of the accelerators in these lines."""
     units = {line.unit for line in lines if line.gpus}
     return units.pop() if len(units) == 1 else ANY_DEVICE if units else WHOLE_GPU.noun
 
 
 def more_evictions(course: Iterable[Victim], other: Iterable[Victim]) -> tuple[Victim, ...]:
-    """Evictions of one course beyond as many of the same workload for the same preemptor as another one has."""
+    """Evictions of `course` that exceed those of `other`, counted per workload and preemptor."""
     known = Counter((victim.workload, victim.by) for victim in other)
     more = []
     for victim in course:
@@ -135,7 +135,7 @@ def more_evictions(course: Iterable[Victim], other: Iterable[Victim]) -> tuple[V
 
 def _victim(rule: str, lines: Sequence[Happened], returns: Time | None, withdrawn: EvictionTimes | None) -> Victim:
     first = lines[0]
-    # An eviction of all tells of the pods, too, that were evicted before it at the same moment.
+    # The eviction of a whole workload includes pods that were evicted before it at the same moment.
     of_all = max((line.gpus for line in lines if not line.pod), default=0)
     return Victim(
         time=first.time,

@@ -25,12 +25,12 @@ class JobCourse(Struct, frozen=True, kw_only=True):
     """The outcome of one job under one engine; None for what did not happen before the horizon."""
 
     started: Time | None = None
-    """When it ran for the first time: all its pods, or the first of those that work each for itself."""
+    """First start: of all its pods, or of the first one if the pods are independent."""
     finished: Time | None = None
     evictions: int = 0
-    """How often it, or pods of it, lost their place."""
+    """Number of evictions of the job or of its pods."""
     gpu_hours: float = 0.0
-    """That its pods held."""
+    """GPU-hours held by its pods."""
 
 
 class ComparedJob(Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class EngineTotals(Struct, frozen=True, kw_only=True):
     wait_p95: Span | None
     wait_longest: Span | None
     gpu_hours: float
-    """That pods held."""
+    """GPU-hours held by pods."""
     capacity_hours: float
     """GPU-hours of the nodes that were ready."""
     preemptions: int
@@ -66,7 +66,7 @@ class EngineTotals(Struct, frozen=True, kw_only=True):
 
     @property
     def utilization(self) -> float | None:
-        """Part of the GPU-hours that pods held; None where there were no GPUs."""
+        """Fraction of the GPU-hours that pods held; None without GPUs."""
         return self.gpu_hours / self.capacity_hours if self.capacity_hours else None
 
 
@@ -89,17 +89,17 @@ class EngineComparison(Struct, frozen=True, kw_only=True):
     engines: tuple[EngineTotals, ...]
     queues: tuple[ComparedQueue, ...]
     jobs: tuple[ComparedJob, ...]
-    """In the order in which they were submitted."""
+    """In order of submission."""
 
 
 class _Run(Struct, kw_only=True):
-    """What one engine made of the load. Mutated while it runs."""
+    """State of the load under one engine. Mutated while it runs."""
 
     engine: str
     gpu_time: GpuTime
     jobs: dict[str, Job] = field(default_factory=dict)
     first: dict[str, Time] = field(default_factory=dict)
-    """Job → when it was seen first."""
+    """Job → time of its submission."""
     queues: dict[str, str] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
     """Workload or pod → its job."""
@@ -115,7 +115,7 @@ class _Run(Struct, kw_only=True):
 def compare_engines(runs: Sequence[tuple[str, Simulation]], horizon: Span) -> EngineComparison:
     """Run simulations of one load under several engines for `horizon`, and compare the outcomes of its jobs.
 
-    The simulations (with the names of their engines) begin at the same moment, and are run on by this.
+    The simulations (with the names of their engines) start at the same moment, and are advanced by this function.
     """
     start, seed = runs[0][1].now, runs[0][1].seed
     done = [_run(name, simulation, start + horizon) for name, simulation in runs]
@@ -132,7 +132,7 @@ def compare_engines(runs: Sequence[tuple[str, Simulation]], horizon: Span) -> En
 
 def _run(name: str, simulation: Simulation, until: Time) -> _Run:
     start = simulation.now
-    # What happened at the first moment waits to be drained: nothing was held before it.
+    # Events of the first moment are not drained yet: no GPU was held before.
     run = _Run(engine=name, gpu_time=GpuTime.of_nothing(start))
     for part in range(PARTS + 1):
         simulation.advance(start + (until - start) * part // PARTS)
@@ -157,7 +157,7 @@ def _note(run: _Run, event: Event) -> None:
         case Applied(object=Workload() as workload):
             run.owners[workload.key] = workload.owner or _bare(workload)
             if not workload.owner:
-                # Elsewhere it is a job of this key.
+                # Under other engines it is a job with this key.
                 run.jobs[_bare(workload)] = _as_job(workload)
                 run.first.setdefault(_bare(workload), event.time)
         case Applied(time=time, object=Pod() as pod):

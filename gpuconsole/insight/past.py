@@ -49,9 +49,9 @@ class Past(Struct, frozen=True, kw_only=True):
     arrivals: tuple[Arrival, ...] = ()
     """In order."""
     shortest: Span = SHORTEST
-    """Arrivals of a shorter span do not come again."""
+    """Arrivals of a shorter history are not repeated."""
     since: Time = 0
-    """Arrivals are known that came after this moment. What came at it, began it: a rate has to leave that out."""
+    """Arrivals after this moment are known. An arrival at the moment itself defines it and is not part of a rate."""
 
     @property
     def span(self) -> Span:
@@ -59,17 +59,17 @@ class Past(Struct, frozen=True, kw_only=True):
 
     @property
     def repeats(self) -> bool:
-        """True if enough is known of arrivals to have them come again."""
+        """True if the history is long enough to repeat its arrivals."""
         return bool(self.arrivals) and self.span >= self.shortest
 
     def lasted(self, progress: Mapping[str, Span]) -> Mapping[str, Span]:
-        """Work → a span that it is known to outlast: so long it has been going on, or ran before an eviction."""
+        """Work → a lower bound of its run time: its time so far, or its run before an eviction."""
         earlier = {key: max(one.length, progress.get(key, 0)) for key, one in self.attempts.items()}
         return {**progress, **earlier}
 
 
 def past(snapshot: Snapshot, lines: Iterable[Happened] = (), look_back: Span = LOOK_BACK) -> Past:
-    """The past as a Snapshot and history know it; history adds the run times of what is gone."""
+    """Collect the history from a Snapshot and from history lines, which add run times of deleted work."""
     lines = list(lines)
     runs, attempts = _gone(snapshot, lines), _attempts(lines or snapshot.recent)
     arrivals: list[Arrival] = []

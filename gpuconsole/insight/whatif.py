@@ -1,4 +1,4 @@
-"""What would happen if: two futures of one simulation, one with the commands and one without, and how they differ."""
+"""What-if: two forks of one simulation, with commands and without (baseline), and their comparison."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
 __all__ = ["FEASIBLE", "Look", "Outcome", "QueueChange", "Shift", "Victim", "WhatIf", "looks", "prepare", "what_if"]
 
 _LOOKS: tuple[Span, ...] = (SECOND, 5 * SECOND, 30 * SECOND, MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR)
-"""After these spans the fork is looked at: the futures are compared as soon as everything asked for runs."""
+"""Times at which the forks are checked: they are compared as soon as all requested work runs."""
 PARTS = 40
-"""Into so many equal parts the way to the horizon is cut, after each of which one may give up."""
+"""Number of equal steps to the horizon; a what-if can be cancelled after each."""
 PIECES = 100
-"""After so many pieces of work one may give up, too: much may happen at one moment."""
+"""A what-if can also be cancelled after this many pieces of work, as one moment may have many."""
 
 
 class Look(Struct, frozen=True, kw_only=True):
-    """How far a what-if is."""
+    """Progress of a what-if."""
 
     reached: Span
-    """From the fork's start; more may follow that are no farther, where much happens at one moment."""
+    """Simulated time since the fork; the same value may repeat."""
     answer: WhatIf | None = None
-    """The first look has what the next cycle brings, the last one everything; those between have none, but for the
-    first with `other_runs`, which has everything but the ranges.
+    """The first item has the outcome of the next cycle, the last one the whole outcome; those in between have none,
+    except the first with `other_runs`, which has everything but the ranges.
     """
     last: bool = False
     other_runs: int | None = None
-    """How many runs with other latencies have begun; None until both futures are at the horizon."""
+    """Number of started runs with other latencies; None until both forks are at the horizon."""
 
 
 def looks(
@@ -68,15 +68,15 @@ def looks(
     elsewhere: Elsewhere | None = None,
     clock: Callable[[], float] | None = None,
 ) -> Iterator[Look]:
-    """Fork `base` twice, give the commands to one fork, let both run for `horizon`, and compare; step by step.
+    """Fork `base` twice, apply the commands to one fork, run both for `horizon` and compare them, in steps.
 
-    `base` is not touched; who stops asking gives up. Both forks draw the same chances, so that every difference comes
-    from the commands; commands that change nothing give a difference that is `empty`. Refused commands are named, the
-    others are carried out. `against` is another list of changes, for the fork that else gets none. `places` say where
-    each command is written; refusals begin with them. `found` is the cluster that others run and that `base` goes on
-    from: what `base` decided to begin with is not so now. One of the two may go on `elsewhere`, beside the other.
-    Where controllers take time and there is a `clock` (seconds of CPU), the future with the commands is run again with
-    other latencies, as far as its work needs to start and as long as that may take, for ranges.
+    `base` is not modified; to cancel, stop iterating. Both forks draw the same random numbers, so that every difference
+    comes from the commands; without a difference the answer is `empty`. Refused commands are listed, the others are
+    applied. `against` are the commands of the baseline (default: none). `places` are the positions of the commands in
+    their file; refusals begin with them. `found` is the live or saved cluster that `base` started from: decisions of
+    `base` itself are not facts there. With `elsewhere` the baseline runs in another process. If latencies are drawn and
+    there is a `clock` (seconds of CPU time), the changed fork is run again with other latencies, until the requested
+    work has started and within a time limit, for ranges.
     """
     trial = _Trial(base, commands, horizon, against, places, found)
     with closing(trial.set_out(elsewhere)):
@@ -90,7 +90,7 @@ def looks(
                     yield Look(reached=reached)
             reached = moment - trial.start
             yield Look(reached=reached)
-        # In this order: the other future may still be on its way.
+        # In this order: the baseline may still be running.
         stands, beside = trial.tried.look(), trial.without.look()
     answer = trial.compare(stands, beside)
     others = trial.with_other_latencies(answer, beside.course, clock) if clock is not None else None
@@ -104,7 +104,7 @@ def looks(
 
 
 def what_if(trial: Iterable[Look]) -> WhatIf:
-    """The answer of a what-if that is seen through."""
+    """Run a what-if to its end and return the answer."""
     *_, last = trial
     assert last.answer is not None
     assert last.last
@@ -112,7 +112,7 @@ def what_if(trial: Iterable[Look]) -> WhatIf:
 
 
 def prepare(simulation: "Simulation", found: Snapshot | None = None) -> Pieces[None]:
-    """Add up what a first look needs, so that it only has to look at what changed since; `found` as for `looks`."""
+    """Compute the totals of a first step in advance, so that it only adds changes; `found` as for `looks`."""
     if found is not None:
         sums_of(found)
         yield
@@ -127,7 +127,7 @@ def prepare(simulation: "Simulation", found: Snapshot | None = None) -> Pieces[N
 
 
 class _Trial:
-    """Two futures on their way. Mutates."""
+    """The two forks of a what-if on their way. Mutates."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class _Trial:
     ) -> None:
         self.start, self.end = base.now, base.now + horizon
         self.commands, self.other, self._places = commands, against, places
-        # Frozen before it is forked, so that the forks share what is added up of it.
+        # Frozen before the forks, so that they share its totals.
         begun = base.snapshot()
         self.now = found or begun
         self._beside = Future(base, against)
@@ -150,32 +150,32 @@ class _Trial:
         self._base = base.fork() if base.policy.latencies is not None else None
         """For runs with other latencies: `base` itself may go on before they begin."""
         self.placed: tuple[Time, Standing, Standing] | None = None
-        """When everything that was asked for ran, and the futures at that moment."""
+        """Time at which all requested work ran, and both forks at that time."""
 
     def set_out(self, elsewhere: Elsewhere | None) -> Way:
-        """The future without the commands leaves; it is to be closed."""
+        """Start the baseline, if possible in another process; the caller closes it."""
         if elsewhere is not None and self.end > self.start:
             self.without = elsewhere(self._beside, self.end)
         if self.without is not self._beside:
-            # It need not wait for the first answer.
+            # It can start before the first answer.
             whole(self.without.advancing(self._unwatched(self.start)))
         return self.without
 
     def _unwatched(self, moment: Time) -> Time:
-        """How far the other future may be sent while this one goes to a moment: to where it is looked at next."""
+        """How far the baseline may advance while the changed fork advances to `moment`: to its next check."""
         if self.without is self._beside:
             return moment
         looks = () if self.placed is not None else (self.start + look for look in _LOOKS)
         return min((look for look in looks if moment <= look < self.end), default=self.end)
 
     def moments(self) -> list[Time]:
-        """When to look, the horizon last."""
+        """Times of the checks, the horizon last."""
         span = self.end - self.start
         parts = {span * part // PARTS for part in range(1, PARTS)}
         return [self.start + after for after in sorted({look for look in _LOOKS if look < span} | parts | {span})]
 
     def advancing(self, moment: Time) -> Pieces[None]:
-        """Let both come to a moment; note when all that the commands ask for runs."""
+        """Advance both forks to a moment; record when all requested work runs."""
         yield from self.without.advancing(self._unwatched(moment))
         yield from self.tried.advancing(moment)
         if self.placed is None and moment - self.start in _LOOKS and moment < self.end:
@@ -185,7 +185,7 @@ class _Trial:
                 self.placed = moment, self.without.look(), self.tried.look()
 
     def _too_late(self) -> Iterator[str]:
-        """The changes that lie beyond the horizon, so that nobody tries them."""
+        """Refusals of commands that lie beyond the horizon."""
         span = self.end - self.start
         for number, command in enumerate(self.commands):
             if isinstance(command, Later) and command.after > span:
@@ -193,21 +193,21 @@ class _Trial:
                 yield f"{place}it lies beyond the horizon, +{format_exactly(span)}: set a longer horizon"
 
     def _only_tried(self, without: Course, what: What) -> Iterator[str]:
-        """What this kind of line says of the changes, and not of the commands that come anyway."""
+        """Messages of one kind of line about the changes, without those of commands that are in the baseline, too."""
         anyway = [] if self.other else _said(without, what)
         return (Counter(_said(self.tried.course, what)) - Counter(anyway)).elements()
 
     def with_other_latencies(
         self, answer: WhatIf, without: Course, clock: Callable[[], float]
     ) -> OtherLatencies | None:
-        """Runs of the future with the commands, where latencies are drawn and something of what was asked for waits."""
+        """Runs of the changed fork with other latencies; None if none are drawn, or no requested work is pending."""
         if self._base is None:
             return None
         waiting = {one.workload for one in answer.outcomes if one.admitted is None or one.admitted >= self.start}
         return OtherLatencies(self._base, self.commands, answer, without, waiting, clock) if waiting else None
 
     def compare(self, stands: Standing, beside: Standing) -> WhatIf:
-        """How the two differ by now: where the one with the commands stands, and the one without."""
+        """Compare the present states of the changed fork and of the baseline."""
         now = sums_of(self.now)
         tried, without = stands.course, beside.course
         reached, final, other = self.tried.simulation.now, stands.snapshot, beside.snapshot

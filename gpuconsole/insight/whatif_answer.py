@@ -1,4 +1,4 @@
-"""What a what-if finds: how two futures of one simulation differ, as data."""
+"""Outcome of a what-if: the differences between the changed fork and the baseline, as data."""
 
 from msgspec import Struct
 
@@ -9,22 +9,22 @@ from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.device_units import WHOLE_GPU
 
 FEASIBLE = "feasible, not a reservation"
-"""What every promise of a what-if has to say: the real cluster may move on before the work is submitted."""
+"""Qualification of every answer: the real cluster may change before the work is submitted."""
 
 
 class TimeRange(Struct, frozen=True, kw_only=True):
-    """When something happens in runs of one future that differ only in the latencies of controllers."""
+    """Range of a time over runs that differ only in controller latencies."""
 
     earliest: Time
     latest: Time
     times: int
-    """In how many of the runs it happens before the horizon."""
+    """Number of runs in which it happens before the horizon."""
     runs: int
-    """How many runs it is known of: this one, and those with other latencies."""
+    """Number of compared runs, the first included."""
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What becomes of one workload (or job, where no Workload stands for it) that the commands are about."""
+    """Outcome of one requested workload, or of a job without a Workload."""
 
     workload: str
     queue: str
@@ -42,25 +42,25 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """None while some of its pods have no node at the horizon."""
     flavors: tuple[str, ...]
     nodes: tuple[str, ...]
-    """Where its pods ran first, until it lost one of them."""
+    """Nodes of its pods at its first start."""
     code: Code
-    """Why it, or some of its pods, wait at the horizon; `not-waiting` if they do not."""
+    """Why it, or some of its pods, are pending at the horizon; `not-waiting` if they are not."""
     why: str
-    """The same as a plain sentence; `FEASIBLE` if it was admitted, and has places for its pods."""
+    """The same as a sentence; `FEASIBLE` if it was admitted and its pods have nodes."""
     text: str
-    """The scheduler's own words."""
+    """The scheduler's own message."""
     new: bool = True
-    """It is not there in the other future."""
+    """It does not exist in the baseline."""
     admitted_without: Time | None = None
-    """In the other future."""
+    """Its admission in the baseline."""
     admitted_range: TimeRange | None = None
-    """None where latencies are not drawn, where it was admitted before, or where no run admits it."""
+    """None if latencies are not drawn, if it was admitted before, or if no run admits it."""
     started_range: TimeRange | None = None
-    """As `admitted_range`, of `started`."""
+    """Like `admitted_range`, for `started`."""
 
     @property
     def lacking(self) -> str:
-        """Of one that is admitted, what does not run of it at the horizon; nothing where all does."""
+        """Why an admitted workload does not run completely at the horizon; empty if it does."""
         if self.code is not Code.NOT_WAITING:
             return self.why.removesuffix(".")
         return "" if self.started is not None else "not all of its pods run before the horizon"
@@ -72,27 +72,24 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class Shift(Struct, frozen=True, kw_only=True):
-    """A waiting bystander that is admitted at another time, or in one future only (None = not before the horizon).
+    """Another workload that is admitted at another time, or in one fork only (None = not before the horizon).
 
-    Work that no Workload stands for is not admitted: its pods get nodes.
+    For a job without a Workload it is the time at which its pods are bound.
     """
 
     workload: str
     queue: str
     gpus: int
-    """GPUs, or what `unit` names; of work that no Workload stands for: those of its pods that get nodes at other
-    times.
-    """
+    """GPUs, or what `unit` names; for a job without a Workload those of its pods that are bound at another time."""
     unit: str = WHOLE_GPU.noun
     without: Time | None
     changed: Time | None
 
 
 class QueueChange(Struct, frozen=True, kw_only=True):
-    """A ClusterQueue that stands differently in the two futures: GPUs, or what `unit` names, and its share of its
-    potential capacity in %.
+    """A ClusterQueue that differs between the forks: GPUs (or what `unit` names), and % of its maximum quota.
 
-    Of a queue of Volcano or KAI, `nominal` is what it deserves.
+    For a queue of Volcano or KAI, `nominal` is its deserved amount.
     """
 
     queue: str
@@ -111,14 +108,14 @@ class QueueChange(Struct, frozen=True, kw_only=True):
 
 
 class Closed(Struct, frozen=True, kw_only=True):
-    """A queue that admits nobody at the horizon, and would without the commands."""
+    """A queue that admits no workloads at the horizon because of the commands."""
 
     queue: str
     why: str
 
 
 class VaryingVictim(Struct, frozen=True, kw_only=True):
-    """A direct victim until the asked work runs, in some runs with other latencies and not in others."""
+    """A direct victim in some runs only, up to the start of the requested work."""
 
     workload: str
     queue: str
@@ -128,34 +125,34 @@ class VaryingVictim(Struct, frozen=True, kw_only=True):
     by: tuple[str, ...]
     """Its preemptors; empty where the change itself evicts it."""
     times: int
-    """In how many runs it is evicted."""
+    """Number of runs in which it is evicted."""
     runs: int
-    """How many were compared: this one, and those with other latencies that were not cut off."""
+    """Number of compared runs: the first, and those with other latencies that were complete."""
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):
-    """The difference that the commands make. `…_now` is the fork's start, `…_without` the future without them."""
+    """The answer of a what-if. `…_now` is the start of the forks, `…_without` the baseline."""
 
     time: Time
-    """When the fork was taken."""
+    """Time of the fork."""
     compared: Time
-    """When GPUs and shares are compared: as soon as everything asked for runs, else at the horizon."""
+    """Time at which GPUs and shares are compared: when all requested work runs, otherwise the horizon."""
     horizon: Time
     refused: tuple[str, ...]
-    """Why commands could not be carried out."""
+    """Why commands could not be applied."""
     so_already: tuple[str, ...] = ()
-    """What commands ask for and is so already."""
+    """Commands without effect, as their change is already so."""
     closed: tuple[Closed, ...] = ()
-    """Queues that the commands keep from admitting anybody."""
+    """Queues that can no longer admit workloads because of the commands."""
     outcomes: tuple[Outcome, ...]
     evictions: tuple[Victim, ...]
     """Evictions that happen with the commands only, in order of time."""
     evictions_without: tuple[Victim, ...]
     """Evictions that happen without the commands only, in order of time."""
     subjects: tuple[str, ...] = ()
-    """Keys of the work that the commands are about, and of its pods where no Workload stands for it."""
+    """Keys of the requested work, and of the pods of jobs without a Workload."""
     only_work: bool = False
-    """The commands ask for work alone: they change no node, queue or setting, and stop nothing."""
+    """The commands only submit work: they change no node, queue or setting, and stop nothing."""
     shifts: tuple[Shift, ...]
     queues: tuple[QueueChange, ...]
     gpus_total: int
@@ -164,11 +161,11 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     gpus: int
     """In use."""
     unit: str = WHOLE_GPU.noun
-    """What the cluster's accelerators are counted in: `device` where it has several."""
+    """Unit of the cluster's accelerators; `device` if there are several units."""
     latency: str = ""
-    """What is assumed of how long controllers take, in a sentence; empty where they take fixed times."""
+    """Assumed controller latencies, in a sentence; empty if they are not drawn."""
     median_wait_without: Span | None
-    """Of what is admitted before the horizon; None if nothing is."""
+    """Of workloads that are admitted before the horizon; None if there are none."""
     median_wait: Span | None
     lost_gpu_hours_without: float
     lost_gpu_hours: float
@@ -176,7 +173,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     cost: float
     """USD of work lost to evictions before the horizon."""
     against: tuple[Outcome, ...] = ()
-    """Of two lists of changes, what becomes of what the other one asks for: `…_without` is the future with that one."""
+    """Outcomes of the work that the baseline's own commands request."""
     p95_wait_without: Span | None = None
     p95_wait: Span | None = None
     waiting_without: int = 0
@@ -184,13 +181,13 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     """Workloads without quota at the horizon."""
     checking_without: int = 0
     checking: int = 0
-    """Workloads that hold quota there and wait for checks."""
+    """Workloads that hold quota at the horizon and wait for admission checks."""
     placeless_without: int = 0
     placeless: int = 0
-    """Workloads (jobs, pods) that are let in, some of whose pods have no node there."""
+    """Admitted workloads (jobs, pods), some of whose pods have no node at the horizon."""
     gpu_hours_without: float = 0.0
     gpu_hours: float = 0.0
-    """That pods hold GPUs before the horizon; a MIG instance or a replica is a part of a GPU."""
+    """GPU-hours held by pods before the horizon; a MIG instance or a time-slicing replica is a part of a GPU."""
     capacity_hours_without: float = 0.0
     capacity_hours: float = 0.0
     """GPU-hours of the nodes that were ready before the horizon."""
@@ -199,33 +196,33 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     """GPUs (or what `unit` names) of the cluster at the horizon."""
     hourly_without: float = 0.0
     hourly: float = 0.0
-    """USD an hour for the GPUs of all nodes, used or not, at the horizon."""
+    """USD per hour for the GPUs of all nodes, used or not, at the horizon."""
     fairness_without: float | None = None
     fairness: float | None = None
-    """Jain's index over the shares of the ClusterQueues that use or want something, 1 = all alike; None = no such."""
+    """Jain's index over the shares of ClusterQueues with used or requested quota, 1 = equal; None if there are none."""
     runs: int = 1
-    """How many runs the ranges rest on: this one, and those with other latencies that came far enough."""
+    """Number of runs behind the ranges: the first, and those with other latencies that got far enough."""
     varying_victims: tuple[VaryingVictim, ...] = ()
     """The most frequent first."""
 
     @property
     def victims(self) -> tuple[EvictedWorkload, ...]:
-        """Workloads that the commands evict, or that the work asked for preempts; in order of time."""
+        """Workloads that the commands evict, or that the requested work preempts; in order of time."""
         return self._by_cause().direct
 
     @property
     def knock_on(self) -> tuple[EvictedWorkload, ...]:
-        """Workloads that others evict because the commands displace them; the most lost work first."""
+        """Workloads evicted by others that the commands displace; most lost work first."""
         return self._by_cause().knock_on
 
     @property
     def own_evictions(self) -> tuple[EvictedWorkload, ...]:
-        """Evictions of the work asked for."""
+        """Evictions of the requested work itself."""
         return self._by_cause().own
 
     @property
     def spared(self) -> tuple[EvictedWorkload, ...]:
-        """Workloads that are evicted without the commands only, the most lost work first."""
+        """Workloads that are evicted in the baseline only; most lost work first."""
         return costliest_first(self.evictions_without)
 
     def _by_cause(self) -> EvictionsByCause:

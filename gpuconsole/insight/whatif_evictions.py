@@ -1,4 +1,4 @@
-"""The evictions that a what-if causes, by workload: its direct victims apart from the knock-on evictions."""
+"""Evictions that a what-if causes, by workload: direct victims, knock-on evictions, own evictions."""
 
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
@@ -12,7 +12,7 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.controller.holding import TIME_EXCEEDED
 
 _FOLLOWS = frozenset({conditions.PODS_READY_TIMEOUT, conditions.ADMISSION_CHECK, TIME_EXCEEDED})
-"""Kueue's reasons for evictions without a preemptor that no change causes at once."""
+"""Kueue's reasons for evictions that are never the direct effect of a change."""
 
 
 class EvictedWorkload(Struct, frozen=True, kw_only=True):
@@ -21,7 +21,7 @@ class EvictedWorkload(Struct, frozen=True, kw_only=True):
     workload: str
     queue: str
     gpus: int
-    """The most that one eviction took from it; GPUs, or what `unit` names."""
+    """The largest amount that one eviction took from it; GPUs, or what `unit` names."""
     unit: str = WHOLE_GPU.noun
     priority: int
     evictions: int
@@ -49,16 +49,16 @@ class EvictionsByCause(Struct, frozen=True, kw_only=True):
     direct: tuple[EvictedWorkload, ...]
     """Evicted by a change, or preempted by a workload that the changes are about; in order of time."""
     knock_on: tuple[EvictedWorkload, ...]
-    """Evicted by others that the changes displace; the most lost work first."""
+    """Evicted by others that the changes displace; most lost work first."""
     own: tuple[EvictedWorkload, ...]
-    """Of the workloads that the changes are about: they are evicted themselves."""
+    """Evictions of the requested work itself."""
 
 
 def evictions_by_cause(evictions: Iterable[Victim], subjects: Container[str], *, only_work: bool) -> EvictionsByCause:
-    """Split evictions by cause; `subjects` are keys of the work that the changes are about, and of its pods.
+    """Split evictions by cause; `subjects` are keys of the requested work and of its pods.
 
-    With `only_work` the changes ask for nothing but work, so that no change evicts by itself. A direct victim that
-    loses its quota again without a preemptor, as its pods find no nodes in time, counts as a direct victim again.
+    With `only_work` the changes only submit work, so that no change evicts by itself. A direct victim that is evicted
+    again without a preemptor, because its pods find no nodes in time, counts as a direct victim again.
     """
     hit: set[str] = set()
     direct: list[Victim] = []
@@ -88,7 +88,7 @@ def by_workload(evictions: Iterable[Victim]) -> tuple[EvictedWorkload, ...]:
 
 
 def costliest_first(evictions: Iterable[Victim]) -> tuple[EvictedWorkload, ...]:
-    """One entry per workload, the most lost GPU-hours first; a loop that loses nothing comes last."""
+    """One entry per workload, most lost GPU-hours first; a preemption loop without lost work comes last."""
     groups = by_workload(evictions)
     return tuple(sorted(groups, key=lambda one: (-one.lost_gpu_hours, -one.evictions, one.workload)))
 

@@ -1,4 +1,4 @@
-"""How far the latencies of controllers decide what a what-if says: runs of one future that differ in nothing else."""
+"""Ranges of a what-if: further runs of the changed fork that differ only in controller latencies."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
 
 RUNS = 4
-"""How many times the future with the commands is run again."""
+"""Number of further runs of the changed fork."""
 CPU_SECONDS = 1.5
-"""What these runs may take together: the run under way is cut off then, and no other begins."""
+"""CPU time of these runs together; after it the present run is cut off, and no other starts."""
 PARTS = 40
-"""Into so many parts the way to the horizon is cut where something that was asked for does not start."""
+"""Number of steps to the horizon if some requested work does not start."""
 
 
 class LatencyRun(Struct, kw_only=True):
@@ -33,15 +33,15 @@ class LatencyRun(Struct, kw_only=True):
 
     course: Course
     direct: tuple[EvictedWorkload, ...] = ()
-    """Its direct victims until all that waited has started, once it is complete."""
+    """Its direct victims up to the start of all pending requested work, once it is complete."""
     complete: bool = False
-    """It has come as far as needed; else it was cut off."""
+    """True if it got far enough; False if it was cut off."""
 
 
 class OtherLatencies:
-    """Runs of the future with the commands in which controllers take another time. Stateful.
+    """Runs of the changed fork with other controller latencies. Mutates by `running`.
 
-    Each goes on until all that was asked for and waited has started, or to the horizon.
+    Each advances until all pending requested work has started, or to the horizon.
     """
 
     def __init__(
@@ -53,19 +53,19 @@ class OtherLatencies:
         waiting: Collection[str],
         clock: Callable[[], float],
     ) -> None:
-        """`answer` is that of the first run, `waiting` are those of its outcomes that did not run before.
+        """`answer` is that of the first run; `waiting` are its outcomes that did not run before the fork.
 
-        `without` is the course of the other future. `clock` tells seconds of CPU time.
+        `without` is the history of the baseline. `clock` returns seconds of CPU time.
         """
         self._base, self._commands, self._answer, self._clock = base, commands, answer, clock
         self._evicted_without = without.evictions()
         self.waiting = waiting
         self.latencies = base.policy.latencies
         self.runs: list[LatencyRun] = []
-        """Those that have begun; the last one may be cut off."""
+        """The started runs; the last one may be cut off."""
 
     def running(self) -> Pieces[None]:
-        """Run all of them, piece by piece, as long as the CPU time allows."""
+        """Execute the runs in pieces, within the CPU time."""
         spent = 0.0
         for number in range(1, RUNS + 1):
             pieces = self._run(number)
@@ -92,7 +92,7 @@ class OtherLatencies:
         run.complete = True
 
     def _moments(self) -> Iterator[Time]:
-        """When to look whether all has started: soon after it did in the first run, then ever less often."""
+        """Times of the checks whether all has started: soon after the first run's start, then less and less often."""
         start, end = self._answer.time, self._answer.horizon
         started = [one.started for one in self._answer.outcomes if one.workload in self.waiting]
         known = [time for time in started if time is not None]
@@ -108,7 +108,7 @@ class OtherLatencies:
     def direct_victims(
         self, course: Course, evictions: Iterable[Victim], subjects: Collection[str]
     ) -> tuple[EvictedWorkload, ...]:
-        """The direct victims of a run until all that waited has started: so far all runs can be compared."""
+        """Direct victims up to the start of all pending requested work: up to there all runs are comparable."""
         started = [course.started.get(key, self._answer.horizon) for key in self.waiting]
         early = [one for one in evictions if one.time <= max(started)]
         return evictions_by_cause(early, subjects, only_work=self._answer.only_work).direct
@@ -118,7 +118,7 @@ _OVER = object()
 
 
 def with_ranges(answer: WhatIf, course: Course, others: OtherLatencies) -> WhatIf:
-    """The answer with ranges, and without what latencies explain; `course` is that of its first run."""
+    """The answer with ranges, without changes that latencies explain; `course` is that of its first run."""
     outcomes = tuple(
         _ranged(one, course, others.runs) if one.workload in others.waiting else one for one in answer.outcomes
     )
@@ -145,7 +145,7 @@ def _ranged(outcome: Outcome, course: Course, runs: Sequence[LatencyRun]) -> Out
 
 
 def _range_of(moments: Iterable[tuple[Time | None, bool]]) -> TimeRange | None:
-    """Of a moment in each run, and whether the run is complete: if it was cut off, no moment says nothing."""
+    """Range of (time, run is complete) pairs; runs that were cut off before it happened do not count."""
     known = [moment for moment, complete in moments if complete or moment is not None]
     times = [moment for moment in known if moment is not None]
     if not times:
@@ -154,7 +154,7 @@ def _range_of(moments: Iterable[tuple[Time | None, bool]]) -> TimeRange | None:
 
 
 def _varying(answer: WhatIf, course: Course, others: OtherLatencies) -> tuple[VaryingVictim, ...]:
-    """The direct victims that not all complete runs have."""
+    """Direct victims that some complete runs have and others have not."""
     first = others.direct_victims(course, answer.evictions, answer.subjects)
     lists = [first, *(run.direct for run in others.runs if run.complete)]
     times = Counter(one.workload for direct in lists for one in direct)
@@ -175,7 +175,7 @@ def _varying(answer: WhatIf, course: Course, others: OtherLatencies) -> tuple[Va
 
 
 def _tolerance(outcomes: Iterable[Outcome], latencies: Latencies | None) -> Span:
-    """How far moments of one future lie apart in its runs: by at most what one pass through all steps may vary."""
+    """Tolerance for times in different runs: the widest range, at most the variation of one pass through all steps."""
     ranges = [found for one in outcomes for found in (one.admitted_range, one.started_range) if found is not None]
     spread = max((found.latest - found.earliest for found in ranges), default=0)
     steps = [getattr(latencies, name) for name in Latencies.__struct_fields__] if latencies is not None else []
@@ -189,9 +189,9 @@ def _width(step: LatencyDistribution) -> Span:
 def unexplained(
     shifts: Iterable[Shift], horizon: Time, tolerance: Span = SECOND, runs: Sequence[Course] = ()
 ) -> tuple[Shift, ...]:
-    """The shifts that latencies do not explain: those that are larger than `tolerance`.
+    """Changes of admission times that latencies do not explain: those larger than `tolerance`.
 
-    One that is admitted at its old time in a run with other latencies is no consequence of the commands either.
+    A workload that is admitted at its baseline time in a run with other latencies is not affected by the commands.
     """
     return tuple(shift for shift in shifts if not _is_explained(shift, horizon, tolerance, runs))
 

@@ -1,4 +1,4 @@
-"""The verdict of a what-if: one sentence that says what happens to the work asked for, and at whose expense."""
+"""Verdict of a what-if: one sentence about the requested work and its victims."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -9,11 +9,11 @@ from gpuconsole.insight.whatif_evictions import EvictedWorkload
 from gpuconsole.model.clock import Time, format_span, format_tenths
 
 NAMED = 3
-"""So many victims are named; the list below the verdict has all."""
+"""Maximum number of victims by name; the tables below the verdict have all."""
 
 
 def verdict(answer: WhatIf, within: str = "before the horizon") -> str:
-    """Sum an answer up in one sentence; `within` says how far the futures went."""
+    """Summarize an answer in one sentence; `within` names the horizon."""
     if answer.empty:
         return f"These changes make no difference {within}."
     if answer.in_vain:
@@ -22,7 +22,7 @@ def verdict(answer: WhatIf, within: str = "before the horizon") -> str:
 
 
 def in_runs(found: TimeRange | None, start: Time) -> str:
-    """Say when something happens in runs with other latencies, in brackets; nothing where it is always the same."""
+    """The range of a time over all runs, in brackets; empty if it is the same in all."""
     if found is None:
         return ""
     runs = counted(found.runs, "run") if found.times == found.runs else f"{found.times} of {found.runs} runs"
@@ -35,12 +35,12 @@ def in_runs(found: TimeRange | None, start: Time) -> str:
 
 
 def in_some_runs(found: TimeRange | None) -> str:
-    """Say of what does not happen in the first run in how many it does."""
+    """The number of runs that admit a workload that the first run does not admit, in brackets."""
     return f" (admitted in {found.times} of {found.runs} runs)" if found is not None else ""
 
 
 def rests_on(answer: WhatIf) -> str:
-    """Say what the ranges of an answer rest on; nothing where it has none."""
+    """The number of runs behind the ranges; empty without ranges."""
     return f"; {answer.runs} runs with different controller latencies" if answer.runs > 1 else ""
 
 
@@ -66,7 +66,7 @@ def _parts(answer: WhatIf, within: str) -> Iterator[str]:
 
 
 def _starts(answer: WhatIf, within: str) -> Iterator[str]:
-    """When the work that is asked for starts."""
+    """Start of the requested work."""
     match answer.outcomes:
         case ():
             return
@@ -84,13 +84,13 @@ def _starts(answer: WhatIf, within: str) -> Iterator[str]:
 
 
 def _last(started: Iterable[tuple[Time, TimeRange | None]], now: Time) -> str:
-    """When the last of them starts."""
+    """The last start."""
     last = max(started, key=lambda one: one[0], default=None)
     return "" if last is None else f", the last {_after(last[0], now)}{in_runs(last[1], now)}"
 
 
 def _start(one: Outcome, now: Time, within: str, *, ran: bool) -> str:
-    """What becomes of the only workload; with `ran` it lost its place after it ran."""
+    """Outcome of the only requested workload; with `ran` it was evicted after it ran."""
     if one.admitted is None:
         return f"is not admitted {within}{in_some_runs(one.admitted_range)}: {_clause(one.why)}"
     if one.started is None:
@@ -104,7 +104,7 @@ def _start(one: Outcome, now: Time, within: str, *, ran: bool) -> str:
 
 
 def _direct(answer: WhatIf, within: str) -> Iterator[str]:
-    """The direct victims by name, those with the most GPUs first."""
+    """Direct victims by name, most GPUs first."""
     victims = sorted(answer.victims, key=lambda one: (-one.gpus, one.workload))
     varying = {one.workload: one for one in answer.varying_victims}
     for verb, some in (
@@ -123,7 +123,7 @@ def _direct(answer: WhatIf, within: str) -> Iterator[str]:
 
 
 def _varying(answer: WhatIf) -> Iterator[str]:
-    """The direct victims that other runs have, and this one has not."""
+    """Direct victims of other runs that are not in the first run."""
     first = {one.workload for one in answer.victims}
     others = [one for one in answer.varying_victims if one.workload not in first]
     for (times, runs), group in groupby(others, key=lambda one: (one.times, one.runs)):
@@ -134,7 +134,7 @@ def _varying(answer: WhatIf) -> Iterator[str]:
 
 
 def _price(one: EvictedWorkload, varying: VaryingVictim | None, now: Time, within: str) -> Iterator[str]:
-    """What being evicted means for a victim, and in how many runs it is one."""
+    """Lost work and restart of a victim, and the number of runs in which it is one."""
     if one.gpus:
         yield counted(one.gpus, one.unit)
     if varying is not None:
@@ -161,7 +161,7 @@ def _times(count: int) -> str:
 
 
 def _others(answer: WhatIf, within: str) -> Iterator[str]:
-    """The changes for pending workloads that the commands are not about."""
+    """Effects on other pending workloads."""
     shifts = answer.shifts
     both = [one.changed - one.without for one in shifts if one.changed is not None and one.without is not None]
     for count, words in (
@@ -177,7 +177,7 @@ def _others(answer: WhatIf, within: str) -> Iterator[str]:
 
 
 def _clause(sentence: str) -> str:
-    """A sentence as a part of another one; names keep their letters."""
+    """A sentence as a clause of another one; names are unchanged."""
     words = sentence.removesuffix(".")
     return f"it{words[2:]}" if words.startswith("It ") else words
 
