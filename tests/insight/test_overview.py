@@ -268,7 +268,7 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
         [
             (
                 Trouble.ADMITS_NOBODY,
-                "shut: admits nobody: it has no namespaceSelector, which matches no namespace ({} matches all); "
+                "shut: admits no workload: without a namespaceSelector it matches no namespace ({} matches all); "
                 "1 pending workload",
             )
         ],
