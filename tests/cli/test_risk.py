@@ -46,7 +46,7 @@ def test_where_much_happens_fewer_runs_are_told_one_by_one_and_the_answer_says_s
     result = gpuconsole("risk", "--until", "31m")
     *progress, provenance = result.err.splitlines()
     said = re.fullmatch(
-        r"Stopped early: (\d+) of 20 runs, (\w+) of the 6h horizon. For the full result, run gpuconsole risk --runs 20.",
+        r"Stopped early: (\d+) of 20 runs, (\w+) of the 6h horizon. Full result: gpuconsole risk --runs 20.",
         result.lines[-1],
     )
     assert said is not None

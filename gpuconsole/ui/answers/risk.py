@@ -66,7 +66,7 @@ def _bounded(answer: Risk) -> list[str]:
         far, wanted = (format_span(end - answer.time) for end in (answer.horizon, answer.wanted_horizon))
         limits.append(f"{far} of the {wanted} horizon")
     return [
-        f"Stopped early: {', '.join(limits)}. For the full result, run gpuconsole risk --runs {answer.wanted_runs}."
+        f"Stopped early: {', '.join(limits)}. Full result: gpuconsole risk --runs {answer.wanted_runs}."
     ]
 
 
