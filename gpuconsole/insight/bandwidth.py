@@ -1,4 +1,4 @@
-"""How fast the GPUs of a job can talk to each other where its pods are: the slowest link between any two of them."""
+"""Bandwidth between the GPUs of a job: the slowest link between any two of them."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -19,7 +19,7 @@ from gpuconsole.model.snapshot import Snapshot
 
 
 class Link(StrEnum):
-    """What joins GPUs, the fastest first."""
+    """Kinds of link between GPUs, the fastest first."""
 
     NVLINK = "NVLink"
     PCIE = "PCIe"
@@ -31,25 +31,25 @@ class Connection(Struct, frozen=True):
 
     link: Link
     gigabytes: int
-    """A second."""
+    """GB per second."""
     gpus: int
     nodes: int
 
     @property
     def text(self) -> str:
-        """The connection in words: `8 GPUs in one NVLink domain, 600 GB/s`."""
+        """The connection as text: `8 GPUs in one NVLink domain, 600 GB/s`."""
         match self.link:
             case Link.NVLINK:
                 where, about = "in one NVLink domain", ""
             case Link.PCIE:
-                where, about = "on one node, joined by PCIe", "about "
+                where, about = "on one node, connected by PCIe", "about "
             case Link.NETWORK:
                 where, about = f"on {self.nodes} nodes", "about "
         return f"{self.gpus} GPUs {where}, {about}{self.gigabytes} GB/s"
 
 
 def connection(snapshot: Snapshot, pods: Iterable[Pod]) -> Connection | None:
-    """How the GPUs of these pods are joined; None where fewer than two are known. MIG instances are not joined."""
+    """Find the slowest link between the GPUs of these pods; None for fewer than two. MIG instances have no links."""
     homes: dict[str, set[int]] = {}
     for pod in pods:
         node: Node | None = snapshot.nodes.get(pod.node) if pod.gpus and not pod.done else None
@@ -69,6 +69,6 @@ def connection(snapshot: Snapshot, pods: Iterable[Pod]) -> Connection | None:
 
 
 def _joined(node: Node, gpus: set[int]) -> bool:
-    """True if one NVLink domain holds them all; a node whose wiring nobody knows is taken to have one."""
+    """True if one NVLink domain has all of them; a node with unknown topology is assumed to have one domain."""
     wiring = wiring_of(node.gpus, node.labels, node.annotations)
     return wiring is None or len({wiring.nvlink[gpu] for gpu in gpus}) == 1

@@ -1,7 +1,7 @@
-"""The books: who holds quota in each ClusterQueue and who waits for it, kept from Snapshot to Snapshot.
+"""Usage, pending workloads and counts of each ClusterQueue, updated incrementally from Snapshot to Snapshot.
 
-Most workloads do not change between two Snapshots. What changed is found by an identity scan, and only the pages
-concerned are written anew, so that an answer over ten thousand workloads costs what changed, not what is there.
+Most workloads do not change between two Snapshots. An identity scan finds the changed ones, and only their pages are
+rebuilt, so that the cost depends on the changes, not on the number of workloads.
 """
 
 from collections import Counter
@@ -20,13 +20,13 @@ from gpuconsole.model.workloads import Workload
 
 Rows = Sequence[Workload | None]
 Pages = Mapping[str, Page]
-"""LocalQueue → its page."""
+"""LocalQueue → its workloads and sums."""
 NO_PAGES: Pages = {}
 EMPTY_PAGE = Page()
 
 
 class Book:
-    """One ClusterQueue's workloads. Never changed after it was made; sums are added up when they are asked for."""
+    """Workloads of one ClusterQueue. Immutable; sums are computed on demand."""
 
     def __init__(self, pages: Pages = NO_PAGES) -> None:
         self.pages = pages
@@ -36,22 +36,22 @@ class Book:
 
     @property
     def holding(self) -> list[Workload]:
-        """Those that hold quota, in no order that means anything."""
+        """Workloads with reserved quota, in no particular order."""
         return [workload for page in self.pages.values() for workload in page.holding.values()]
 
     @cached_property
     def queue(self) -> list[Workload]:
-        """Those that wait, in queue order."""
+        """Pending workloads in queue order."""
         return [place[4] for place in sorted(place for page in self.pages.values() for place in page.waiting.values())]
 
     @property
     def waiting(self) -> Iterator[Workload]:
-        """Those that wait, in no order that means anything."""
+        """Pending workloads in no particular order."""
         return (place[4] for page in self.pages.values() for place in page.waiting.values())
 
     @cached_property
     def usage(self) -> Mapping[FlavorResource, int]:
-        """Quota held by (flavor, resource)."""
+        """Reserved quota by (flavor, resource)."""
         total: dict[FlavorResource, int] = {}
         for page in self.pages.values():
             for pair, amount in page.usage.items():
@@ -60,7 +60,7 @@ class Book:
 
     @cached_property
     def unadmitted(self) -> Mapping[FlavorResource, int]:
-        """What of `usage` is only reserved."""
+        """The part of `usage` that is reserved but not admitted."""
         total: dict[FlavorResource, int] = {}
         for page in self.pages.values():
             for pair, amount in page.unadmitted.items():
@@ -69,7 +69,7 @@ class Book:
 
     @cached_property
     def wanted(self) -> Counter[str]:
-        """Resource of accelerators → how much of it the pending ones ask for."""
+        """Accelerator resource → amount that pending workloads request."""
         total: Counter[str] = Counter()
         for page in self.pages.values():
             total.update(page.wanted)
@@ -77,7 +77,7 @@ class Book:
 
     @cached_property
     def longest(self) -> str:
-        """Key of the workload that waits longest; empty if none waits."""
+        """Key of the longest pending workload; empty if none is pending."""
         waits = [page.longest() for page in self.pages.values()]
         return min((wait for wait in waits if wait is not None), default=(0, ""))[1]
 
@@ -98,7 +98,7 @@ class Book:
 
     @cached_property
     def codes(self) -> Counter[Code]:
-        """Why those wait that wait."""
+        """Reason codes of the pending workloads."""
         total: Counter[Code] = Counter()
         for page in self.pages.values():
             total.update(page.codes)
@@ -109,12 +109,12 @@ EMPTY_BOOK = Book()
 
 
 class Books:
-    """All books of one Snapshot, by ClusterQueue; what waits at a LocalQueue that does not exist is under ``""``."""
+    """The workloads of one Snapshot by ClusterQueue; those of missing LocalQueues are under ``""``."""
 
     def __init__(self, rows: Rows, doors: Mapping[str, str], by_queue: dict[str, Book]) -> None:
         self.rows = rows
         self.doors = doors
-        """LocalQueue → the ClusterQueue that it names."""
+        """LocalQueue → its ClusterQueue."""
         self.by_queue = by_queue
 
     def book(self, cluster_queue: str) -> Book:
@@ -125,12 +125,12 @@ _kept: list[tuple[View[Workload], View[LocalQueue], Books]] = []
 
 
 def books(snapshot: Snapshot) -> Books:
-    """The books of a Snapshot; those of queues where nothing changed since the last call are the same objects.
+    """Group the workloads of a Snapshot by ClusterQueue; unchanged queues since the last call are the same objects.
 
-    A workload that holds quota is in the book of the ClusterQueue of its admission, a waiting one in that of its
-    LocalQueue's ClusterQueue; finished and stopped ones are in none.
+    A workload with reserved quota belongs to the ClusterQueue of its admission, a pending one to that of its
+    LocalQueue; finished and deactivated workloads belong to none.
     """
-    # Replaced as one tuple: threads may at worst do the same work twice.
+    # Replaced as one tuple: at worst, threads do the same work twice.
     known = _kept[0] if _kept else None
     rows = snapshot.workloads.rows
     if known is None or known[1] is not snapshot.local_queues:
@@ -146,7 +146,7 @@ def books(snapshot: Snapshot) -> Books:
 
 
 def carried_on(old: Books, rows: Rows) -> Books:
-    """The books after the rows changed; what did not change is shared with the old ones."""
+    """Update the books after the rows changed; unchanged parts are shared with the old ones."""
     gone, come = changes(old.rows, rows)
     pages: dict[tuple[str, str], Page] = {}
 
@@ -163,7 +163,7 @@ def carried_on(old: Books, rows: Rows) -> Books:
     others = []
     for workload in come:
         known = before.get(workload.key)
-        # Thousands are parked at once when a tree has been woken.
+        # Thousands of workloads become inadmissible at once after a cohort tree was requeued.
         if known is not None and replace(known, parked=workload.parked) == workload:
             del before[workload.key]
             write(workload, Page.park)
@@ -177,9 +177,9 @@ def carried_on(old: Books, rows: Rows) -> Books:
 
 
 def _place(workload: Workload, doors: Mapping[str, str]) -> tuple[str, bool] | None:
-    """The ClusterQueue whose book a workload is in, and whether it holds quota there; None for one that is in none.
+    """The ClusterQueue of a workload, and whether it has quota reserved there; None if it belongs to none.
 
-    Kueue counts nothing of what was stopped, though its pods may still be on their way out.
+    Kueue does not count deactivated workloads, although their pods may still be terminating.
     """
     if not workload.active:
         return None
@@ -195,7 +195,7 @@ def _place(workload: Workload, doors: Mapping[str, str]) -> tuple[str, bool] | N
 
 
 def _bound(old: Mapping[str, Book], pages: Mapping[tuple[str, str], Page]) -> dict[str, Book]:
-    """The books with these pages in the place of the old ones."""
+    """The books with these pages replaced."""
     new = dict(old)
     changed: dict[str, dict[str, Page]] = {}
     for (queue, door), page in pages.items():

@@ -1,4 +1,4 @@
-"""Which workloads stand on borrowed quota: those that would have to go first if it were wanted back."""
+"""Workloads on borrowed quota: those that a reclaim would preempt first."""
 
 from gpuconsole.insight.books import books
 from gpuconsole.insight.demand import FlavorResource, held
@@ -11,7 +11,7 @@ from gpuconsole.model.workloads import Workload
 def over_nominal(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
     """ClusterQueue → usage of accelerators beyond its nominal quota, by (flavor, resource); others are left out.
 
-    It is unknown for a queue that is not loaded (see `unseen_queues`).
+    Queues that are not loaded are left out (see `unseen_queues`).
     """
     over: dict[str, dict[FlavorResource, int]] = {}
     resources = quota_accelerators(snapshot)
@@ -33,7 +33,7 @@ def over_nominal(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
 
 @once("workloads", "local_queues", "cluster_queues")
 def unseen_queues(snapshot: Snapshot) -> tuple[str, ...]:
-    """ClusterQueues that are not in the Snapshot and that somebody is in: they may not be read, or are gone."""
+    """ClusterQueues that workloads are in but that are not in the Snapshot: not visible, or deleted."""
     found = books(snapshot).by_queue.items()
     return tuple(
         sorted(
@@ -46,13 +46,13 @@ def unseen_queues(snapshot: Snapshot) -> tuple[str, ...]:
 
 @once("workloads", "local_queues", "cluster_queues", "cohorts", "nodes", "device_classes", "resource_claim_templates")
 def borrowed_gpus(snapshot: Snapshot) -> dict[str, int]:
-    """Workload → how many of its accelerators are borrowed; workloads that borrow none are left out."""
+    """Workload → number of its borrowed accelerators; workloads without any are left out."""
     return {key: sum(parts.values()) for key, parts in borrowed_parts(snapshot).items()}
 
 
 @once("workloads", "local_queues", "cluster_queues", "cohorts", "nodes", "device_classes", "resource_claim_templates")
 def borrowed_parts(snapshot: Snapshot) -> dict[str, dict[FlavorResource, int]]:
-    """Workload → how many of its accelerators are borrowed, by (flavor, resource); who borrows none is left out.
+    """Workload → number of its borrowed accelerators, by (flavor, resource); workloads without any are left out.
 
     Quota has no owner inside a ClusterQueue, so this is an attribution: the borrowed part is charged in the order in
     which Kueue would choose victims there, lowest priority first, then the newest reservation.

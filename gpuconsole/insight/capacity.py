@@ -1,4 +1,4 @@
-"""Kueue's quota tree of a Snapshot, filled with what its workloads hold; the arithmetic is the scheduler's own."""
+"""Kueue's quota tree of a Snapshot with the usage of its workloads, calculated as in the scheduler."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from gpuconsole.scheduling.kueue.usage import UsageTree
 
 
 class Reach(Struct, frozen=True):
-    """What a node lends, could take now without preemption, and could ever use, of one (flavor, resource)."""
+    """Lent, available (without preemption) and maximum quota of a node, of one (flavor, resource)."""
 
     lent: int = 0
     available: int = 0
@@ -23,7 +23,7 @@ class Reach(Struct, frozen=True):
 
 
 class Capacity:
-    """What each node of the tree holds and could take, by node number and column (see QuotaTree)."""
+    """Usage and available quota of each node of the tree, by node number and column (see QuotaTree)."""
 
     def __init__(self, tree: QuotaTree, usage: UsageTree) -> None:
         self.tree = tree
@@ -37,7 +37,7 @@ class Capacity:
         return self.tree.children[node] + self.tree.queue_children[node]
 
     def reach(self, node: int | None, pair: FlavorResource) -> Reach:
-        """All zero for what is not in the tree. A cohort's potential includes what its members never lend to it."""
+        """The reach of a node; all zero if not in the tree. A cohort includes quota that its members do not lend."""
         column = self.tree.numbers.get(pair)
         if node is None or column is None:
             return Reach()
@@ -48,7 +48,7 @@ class Capacity:
         )
 
     def hidden(self, node: int, column: int) -> int:
-        """Quota below a cohort that its members never lend to it."""
+        """Quota below a cohort that its members do not lend."""
         total, waiting = 0, list(self.members(node) or ())
         while waiting:
             member = waiting.pop()
@@ -57,7 +57,7 @@ class Capacity:
         return total
 
     def lent(self, node: int, column: int) -> int:
-        """What others use of the unused quota of a ClusterQueue, or of a cohort's own pool."""
+        """Lent quota of a ClusterQueue, or used quota of a Cohort's own."""
         if column not in self._lent:
             self._lent[column] = {}
             for root in range(len(self.tree.names)):
@@ -81,11 +81,11 @@ class Capacity:
 
 @once("workloads", "local_queues", "cluster_queues", "cohorts")
 def capacity(snapshot: Snapshot) -> Capacity:
-    """The tree of all sound cohorts and ClusterQueues (those in a cohort cycle are left out), with their usage."""
+    """The tree of all cohorts and ClusterQueues outside cohort cycles, with their usage."""
     tree = _tree(snapshot)
     held = {name: book.usage for name, book in books(snapshot).by_queue.items() if name in tree.queues}
     unknown = {pair for usage in held.values() for pair in usage if pair not in tree.numbers}
-    if unknown:  # Quota that was taken away under running workloads.
+    if unknown:  # Quota that was removed while workloads use it.
         tree = QuotaTree(snapshot.cluster_queues, snapshot.cohorts, (*tree.columns, *sorted(unknown)))
     filled = UsageTree(tree)
     for name, usage in held.items():
@@ -94,7 +94,7 @@ def capacity(snapshot: Snapshot) -> Capacity:
 
 
 def circle(snapshot: Snapshot, cohort: str) -> str:
-    """Why nothing in a cohort is admitted, if cohorts make a circle there or above it; else nothing."""
+    """Reason why a cohort in or below a cohort cycle admits no workloads; empty otherwise."""
     if cohort not in _tree(snapshot).broken:
         return ""
     return f"cohort {cohort} is its own ancestor, or below one that is: nothing in it is admitted"

@@ -1,4 +1,4 @@
-"""What GPUs cost: a node's price, what a workload burns an hour, and what an eviction now would waste."""
+"""GPU costs: node price, cost rate of a workload, and cost of the work that an eviction now would lose."""
 
 from collections.abc import Sequence
 from itertools import repeat
@@ -28,10 +28,10 @@ __all__ = ["Loss", "gpu_type", "hourly", "loss_if_evicted", "node_hourly"]
 
 
 class Loss(Struct, frozen=True):
-    """Work that would have to be done again."""
+    """Lost work."""
 
     gpu_hours: float | None
-    """None where nobody can know it."""
+    """None if unknown."""
     cost: float | None
     """USD."""
 
@@ -40,7 +40,7 @@ UNKNOWN = Loss(None, None)
 
 
 def node_hourly(node: Node, prices: Prices) -> float:
-    """USD an hour for all GPUs of a node, used or not; GPUs that are divided into MIG instances count as a whole."""
+    """USD per hour for all GPUs of a node, used or not; GPUs with MIG instances count as whole GPUs."""
     division = division_of(node.allocatable, node.labels, node.annotations)
     machine = machine_hourly(node)
     if division is not None:
@@ -49,15 +49,15 @@ def node_hourly(node: Node, prices: Prices) -> float:
 
 
 Priced = tuple[Sequence[Node | None], Prices | None, list[float]]
-"""The rows of nodes, their prices, and what each costs."""
+"""GPU rows of nodes, the prices, and the cost of each row."""
 NOTHING_PRICED: Priced = ((), None, [])
 _hourly: list[Priced] = []
 
 
 def nodes_hourly(snapshot: Snapshot, prices: Prices) -> float:
-    """USD an hour for the GPUs of all nodes; only those that changed since the last sum are priced."""
+    """USD per hour for the GPUs of all nodes; only nodes that changed since the last sum are priced again."""
     rows = snapshot.nodes.rows
-    # Replaced as one tuple: threads may at worst do the same work twice.
+    # Replaced as one tuple: at worst, threads do the same work twice.
     before, known, costs = _hourly[0] if _hourly else NOTHING_PRICED
     if known is not prices:
         before, costs = (), []
@@ -70,9 +70,9 @@ def nodes_hourly(snapshot: Snapshot, prices: Prices) -> float:
 
 
 def unit_hourly(snapshot: Snapshot, unit: str, prices: Prices, node: str = "") -> float:
-    """USD an hour for one accelerator of a unit (`GPU`, `MIG 1g.10gb instance`): a mean over a node, or over all.
+    """USD per hour for one accelerator of a unit (`GPU`, `MIG 1g.10gb instance`): mean over a node, or over all.
 
-    Of `MIG instance` it is a mean over all profiles, and of `device` over everything.
+    For `MIG instance` the mean is over all profiles, for `device` over all units.
     """
     total, count = 0.0, 0
     for row in gpu_rows(snapshot):
@@ -85,7 +85,7 @@ def unit_hourly(snapshot: Snapshot, unit: str, prices: Prices, node: str = "") -
 
 
 def _one_hourly(node: Node, row: GpuRow, unit: DeviceUnit, prices: Prices) -> float:
-    """USD an hour for one unit of a node."""
+    """USD per hour for one unit of a node."""
     if unit == row.unit:
         return gpu_hourly(node, prices)
     part = part_of_gpu(f"{MIG_PREFIX}{unit.profile}", node.labels) if unit.profile else 1.0
@@ -93,9 +93,9 @@ def _one_hourly(node: Node, row: GpuRow, unit: DeviceUnit, prices: Prices) -> fl
 
 
 def hourly(snapshot: Snapshot, workload: Workload, prices: Prices) -> float:
-    """USD an hour for the accelerators that a workload holds: by the nodes of its pods, as evictions are priced.
+    """USD per hour for the accelerators of a workload, by the nodes of its pods, like lost work.
 
-    What has no node yet is priced by the labels of its flavors.
+    Pods without a node are priced by the labels of their flavors.
     """
     total, quota = 0.0, 0
     for (name, resource), amount in held(workload):
@@ -117,14 +117,14 @@ def hourly(snapshot: Snapshot, workload: Workload, prices: Prices) -> float:
 
 
 def loss_if_evicted(snapshot: Snapshot, workload: Workload, prices: Prices) -> Loss:
-    """What evicting a running workload now would waste: what its pods did since they began, or checkpointed last."""
+    """Work that evicting a workload now would lose: since the start of its pods, or their last checkpoint."""
     return priced(snapshot, unsaved_now(snapshot, workload), prices, workload)
 
 
 def priced(
     snapshot: Snapshot, lost: Sequence[Unsaved] | None, prices: Prices, workload: Workload | None = None
 ) -> Loss:
-    """Lost work at the prices of the nodes of its pods; of pods that are not seen, by the quota of `workload`."""
+    """Lost work at the prices of the pods' nodes; for pods that are not visible, by the quota of `workload`."""
     if lost is None:
         return UNKNOWN
     cost, counter = 0.0, device_counter(snapshot)

@@ -1,8 +1,8 @@
-"""What the idle GPUs are good for: slots that fit now, the largest gang, and the FGD measure of the cluster.
+"""Schedulable capacity of idle GPUs: slots that fit now, the largest gang, and the FGD fragmentation measure.
 
-A slot of N GPUs is one pod where some node has so many GPUs, and else a gang of pods as large as the nodes allow, on as
-many nodes. Idle is what a new pod could get: of ready nodes that take pods, and not kept for a preemptor. Only GPUs
-are looked at; how cpu strands them is what the measure tells.
+A slot of N GPUs is one pod if a node has N GPUs, otherwise a gang of the largest pods that nodes allow. Idle GPUs are
+those that a new pod could get: on ready, schedulable nodes, and not reserved for a preemptor. Slots count only GPUs;
+the measure includes cpu and memory.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,64 +27,64 @@ from gpuconsole.scheduling.kube.shapes import Shapes
 
 
 class Slots(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What some nodes' idle GPUs are good for."""
+    """Slots that fit on the idle GPUs of some nodes."""
 
     name: str
-    """Of the flavor, or of the topology domain with its values from the top (`block-1/rack-3`)."""
+    """Name of the flavor, or of the topology domain with its values from the top (`block-1/rack-3`)."""
     level: str = ""
     """The domain's level, a node label; empty for a flavor or the whole cluster."""
     unit: str = WHOLE_GPU.noun
-    """What is counted below: `GPU`, `MIG 1g.10gb instance`, `time-sliced replica`, `DRA device` …"""
+    """Unit of the counts: `GPU`, `MIG 1g.10gb instance`, `time-sliced replica`, `DRA device` …"""
     nodes: int
-    """Those that have some."""
+    """Number of nodes with such units."""
     gpus: int
     idle: int
     largest_pod: int
-    """The most GPUs that are idle on one node; of other units pods request one."""
+    """Most idle GPUs on one node; for other units 1, since pods request one."""
     slots: Mapping[int, int]
-    """Size → how many slots of that size fit, if nothing else is placed."""
+    """Size → number of slots of that size that fit, if nothing else is scheduled."""
 
 
 class FlavorSlots(Slots, frozen=True, kw_only=True, rename="camel"):
-    """The same of a flavor, a domain or the cluster, with the largest gang that would start there now."""
+    """The slots of a flavor, a domain or the cluster, with the largest gang that fits there now."""
 
     largest_gang: LargestGang | None
 
 
 class TypicalPod(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A kind of pod that the cluster often runs."""
+    """A typical pod of the cluster."""
 
     gpus: int
-    """Whole ones."""
+    """Whole GPUs."""
     part: str = ""
-    """The parts of GPUs that it asks for instead, `1 × mig-1g.10gb` or `0.5 GPU`."""
+    """Parts of GPUs that it requests instead, `1 × mig-1g.10gb` or `0.5 GPU`."""
     cpu: int
     """Milli."""
     model: str
-    """The GPU type that it asks for; empty for any."""
+    """The requested GPU type; empty for any."""
     percent: int
-    """Of the typical pods."""
+    """Percent of the typical pods."""
     nodes: int
-    """How many nodes would take one now."""
+    """Number of nodes that fit one more."""
 
 
 class Fragments(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The FGD measure: how much of the idle GPUs is of no use to the pods that this cluster typically has."""
+    """The FGD measure: idle GPUs that the cluster's typical pods cannot use."""
 
     idle: int
     fragment: float
-    """GPUs, as a mean over the typical pods that do not ask for parts of GPUs."""
+    """GPUs, as a mean over the typical pods that do not request parts of GPUs."""
     typical: tuple[TypicalPod, ...]
     """The most frequent first."""
 
     @property
     def known(self) -> bool:
-        """False where nothing is typical but pods that ask for parts of GPUs: the measure is of whole ones."""
+        """False if all typical pods request parts of GPUs: the measure is of whole GPUs."""
         return any(not pod.part for pod in self.typical)
 
     @property
     def percent(self) -> float:
-        """Of the idle GPUs; 0 where none is idle."""
+        """Percent of the idle GPUs; 0 if none is idle."""
         return 100 * self.fragment / self.idle if self.idle else 0.0
 
 
@@ -92,10 +92,10 @@ NO_FRAGMENTS = Fragments(idle=0, fragment=0.0, typical=())
 
 
 class Usefulness(Struct, frozen=True, kw_only=True):
-    """All answers together."""
+    """Schedulable capacity of a cluster."""
 
     cluster: FlavorSlots
-    """Of whole GPUs, or of the first unit there is."""
+    """Of whole GPUs, or of the first unit of the cluster."""
     others: tuple[FlavorSlots, ...] = ()
     """Of the cluster's other units."""
     flavors: tuple[FlavorSlots, ...]
@@ -111,17 +111,17 @@ class Usefulness(Struct, frozen=True, kw_only=True):
     *("namespaces", *CLAIMS),
 )
 def usefulness(snapshot: Snapshot) -> Usefulness:
-    """What the idle GPUs of a Snapshot are good for; those that are not known to be idle are not."""
+    """Compute the schedulable capacity; GPUs that are not known to be idle count as used."""
     return _usefulness(snapshot, {row.node: row for row in gpu_rows(snapshot)})
 
 
 def usefulness_at_most(snapshot: Snapshot) -> Usefulness:
-    """The same if every GPU were idle that nobody is seen to have; of fragments nothing is known then."""
+    """Upper bound: GPUs without a visible pod count as idle; fragments are unknown then."""
     return replace(_usefulness(snapshot, idle_at_most(snapshot)), fragments=NO_FRAGMENTS)
 
 
 def idle_at_most(snapshot: Snapshot) -> dict[str, GpuRow]:
-    """The nodes as they were if every GPU were idle that nobody is seen to have."""
+    """The GPU rows with all GPUs idle that no visible pod has."""
     return {row.node: _at_most(row) for row in gpu_rows(snapshot)}
 
 
@@ -176,7 +176,7 @@ def _domains(
 
 
 def units_of(rows: Sequence[GpuRow]) -> list[DeviceUnit]:
-    """The units that these nodes have, whole GPUs first."""
+    """Units of these nodes, whole GPUs first."""
     return sorted({unit for row in rows for unit in row.by_unit}, key=order_of)
 
 
@@ -193,13 +193,13 @@ def _by_unit(name: str, rows: Sequence[GpuRow], limits: GangLimits, level: str =
 
 
 def slots_of(name: str, rows: Sequence[GpuRow], level: str = "", unit: DeviceUnit | None = None) -> Slots:
-    """What the idle GPUs of these nodes are good for, or their idle units of another kind."""
+    """Compute the slots of these nodes, of GPUs or of another unit."""
     if unit is None:
         unit = next(iter(units_of(rows)), WHOLE_GPU)
     states = [row.by_unit[unit] for row in rows if unit in row.by_unit]
     idle = [counts.get(GpuState.IDLE, 0) for counts in states]
     sizes = [sum(counts.values()) for counts in states]
-    # A pod that requests several replicas of a shared GPU gets no more of it.
+    # A pod that requests several replicas of a shared GPU does not get more of it.
     many = unit.kind in (UnitKind.GPU, UnitKind.MIG, UnitKind.DRA)
     widest = max(sizes, default=0) if many else 1
     return Slots(

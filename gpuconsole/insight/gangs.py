@@ -1,4 +1,4 @@
-"""Gangs that are not placed whole: what they hold, what they still need, and whether they wait for each other."""
+"""Gangs that are not fully scheduled: GPUs that they hold and need, and deadlocks between them."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ from gpuconsole.model.snapshot import Snapshot
 
 
 class Gang(Struct, frozen=True, kw_only=True):
-    """Pods that have to run together, and are not."""
+    """A gang of which too few pods are scheduled."""
 
     key: tuple[str, str]
     """As `gang_key` of its pods."""
@@ -23,23 +23,23 @@ class Gang(Struct, frozen=True, kw_only=True):
     """Key of its Workload, else of its job, else `namespace/gang`."""
     placed: int
     needed: int
-    """How many have to run at once."""
+    """Number of pods that have to run at once."""
     held_gpus: int
-    """GPUs, or what `unit` names, of the placed pods: they do no work while the gang is not complete."""
+    """GPUs, or what `unit` names, of the scheduled pods: they do no work while the gang is not complete."""
     unit: str = WHOLE_GPU.noun
     missing_gpus: int
-    """Those of as many waiting pods as are needed still, the smallest first."""
+    """GPUs of as many pending pods as are still needed, the smallest first."""
     since: Time
-    """When the oldest waiting pod was made."""
+    """Creation time of the oldest pending pod."""
 
     @property
     def held(self) -> str:
-        """What its placed pods hold, in words: `4 MIG 1g.10gb instances`."""
+        """Devices of its scheduled pods, as text: `4 MIG 1g.10gb instances`."""
         return counted(self.held_gpus, self.unit)
 
 
 class Deadlock(Struct, frozen=True):
-    """Gangs that hold GPUs and wait for those that the others hold."""
+    """Gangs that hold GPUs and wait for those of each other."""
 
     gangs: tuple[Gang, ...]
 
@@ -54,20 +54,20 @@ class Deadlock(Struct, frozen=True):
 
     @property
     def held(self) -> str:
-        """The same in words: `8 GPUs`, `4 MIG 1g.10gb instances`."""
+        """The same as text: `8 GPUs`, `4 MIG 1g.10gb instances`."""
         return counted(self.held_gpus, self.unit)
 
 
 def gang_key(pod: Pod) -> tuple[str, str]:
-    """Namespace and gang: gangs of the same name in two namespaces have nothing to do with each other."""
+    """Namespace and gang name: a gang name is unique only within its namespace."""
     return pod.namespace, pod.gang
 
 
 @once("pods", "pod_groups", "kai_pod_groups", "nodes", "resource_claim_templates", "resource_claims")
 def waiting_gangs(snapshot: Snapshot) -> tuple[Gang, ...]:
-    """Gangs too few of whose pods have nodes, the one that waits longest first.
+    """Gangs of which too few pods are scheduled, the longest pending first.
 
-    Once as many as are needed have one, the gang works, and what is left of it waits like any pods.
+    Once enough pods are scheduled, the gang runs, and its other pods are pending like any pods.
     """
     where = whereabouts(snapshot)
     members: dict[tuple[str, str], list[Pod]] = {
@@ -105,9 +105,9 @@ def _gang(snapshot: Snapshot, pods: list[Pod]) -> Gang:
 
 
 def _least(snapshot: Snapshot, pod: Pod) -> int:
-    """How many have to run at once by the word of the gang's PodGroup; 0 where it has none.
+    """Number of pods that the gang's PodGroup requires to run at once; 0 without a PodGroup.
 
-    Volcano's minTaskMember asks for no more than that: it counts only where its sum is within minMember.
+    Volcano's minTaskMember does not require more: it counts only if its sum is within minMember.
     """
     key = "/".join(gang_key(pod))
     group = snapshot.pod_groups.get(key) or snapshot.kai_pod_groups.get(key)
@@ -117,8 +117,7 @@ def _least(snapshot: Snapshot, pod: Pod) -> int:
 def deadlock(snapshot: Snapshot, free_gpus: Mapping[str, int]) -> Deadlock | None:
     """The gangs that block each other, if at least two hold GPUs and none can be completed from what is free.
 
-    `free_gpus` is node → accelerators that a new pod could take. Whether a gang could be completed is judged by these
-    alone.
+    `free_gpus` is node → accelerators that a new pod could take; only these decide whether a gang can be completed.
     """
     holding = tuple(gang for gang in waiting_gangs(snapshot) if gang.held_gpus and gang.missing_gpus)
     free = sum(free_gpus.values())

@@ -1,4 +1,4 @@
-"""What all GPUs of a cluster do, added up from the GPU map: only rows that changed since the last sum are counted."""
+"""Totals of all GPUs of a cluster by state, summed from the GPU map; only changed rows are counted again."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from gpuconsole.model.snapshot import Snapshot
 
 
 class UnitTotals(Struct, frozen=True):
-    """All units of one kind in the cluster."""
+    """Totals of one unit in the cluster."""
 
     unit: DeviceUnit
     total: int
@@ -23,18 +23,18 @@ class UnitTotals(Struct, frozen=True):
 
 
 class GpuTotals(Struct, frozen=True, kw_only=True):
-    """All GPUs, MIG instances, replicas and DRA devices by what they do; the states sum up to `total`."""
+    """All GPUs, MIG instances, replicas and DRA devices by state; the states sum up to `total`."""
 
     total: int
     in_use: int
     borrowed: int
-    """Of those in use: on quota that their queue borrows."""
+    """Of those in use: on borrowed quota."""
     idle: int
     held: int
-    """Do no work, but are not free: incomplete gangs, nominated preemptors, cordoned nodes."""
+    """Not used, but not free: incomplete gangs, nominated preemptors, cordoned nodes."""
     faulty: int
     unknown: int = 0
-    """No pod is seen to have them, but not every pod is seen."""
+    """No visible pod has them, but not every pod is visible."""
     units: tuple[UnitTotals, ...] = ()
     """The same by unit, whole GPUs first."""
     largest_gang: LargestGang | None = None
@@ -42,12 +42,12 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
 
     @property
     def ready(self) -> int:
-        """Of all, those of nodes that are ready: what a node that is not ready has is faulty."""
+        """Those of ready nodes: the GPUs of other nodes count as faulty."""
         return self.total - self.faulty
 
 
 class Sums:
-    """What rows of the map add up to. Mutates by `count` as long as nobody else has it."""
+    """Sums over rows of the map. Mutates by `count` until it is shared."""
 
     def __init__(self) -> None:
         self.states: dict[DeviceUnit, Counter[GpuState]] = {}
@@ -74,8 +74,8 @@ _kept: list[tuple[tuple[GpuRow, ...], Flavors, Sums]] = []
 
 
 def _sums(rows: tuple[GpuRow, ...], flavors: Flavors) -> Sums:
-    """The sums of these rows, by what is different from those before."""
-    # Replaced as one tuple: threads may at worst do the same work twice.
+    """The sums of these rows, updated from the previous sums."""
+    # Replaced as one tuple: at worst, threads do the same work twice.
     before, known, sums = _kept[0] if _kept else ((), flavors, Sums())
     if known is not flavors and known != flavors:
         before, sums = (), Sums()
@@ -95,7 +95,7 @@ def _sums(rows: tuple[GpuRow, ...], flavors: Flavors) -> Sums:
     *("resource_slices", "resource_quotas", *CLAIMS),
 )
 def gpu_totals(snapshot: Snapshot) -> GpuTotals:
-    """Count the cells of the GPU map."""
+    """Compute the totals of a Snapshot."""
     limits = gang_limits(snapshot)
     sums = _sums(gpu_rows(snapshot), limits.flavors)
     states: Counter[GpuState] = sum(sums.states.values(), Counter())

@@ -1,4 +1,4 @@
-"""Who holds which part of each node, and in whose name: kept from Snapshot to Snapshot, node by node."""
+"""Allocated parts of each node by owner and queue, updated incrementally from Snapshot to Snapshot."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ from gpuconsole.scheduling.queue_names import group_key, own_queue, queue_by
 
 
 class Holding(Struct, frozen=True):
-    """One pod on a node, or one that waits for a node."""
+    """One pod on a node, or one unscheduled pod."""
 
     pod: str
     owner: str
-    """What it belongs to: its Workload, its job, its gang, or itself."""
+    """Its owner: its Workload, its job, its gang, or itself."""
     namespace: str
     workload: str
     group: str
@@ -29,24 +29,24 @@ class Holding(Struct, frozen=True):
     queue: str
     """The queue that the pod itself names."""
     gpus: float
-    """Held, or asked for while it waits. A GPU that several pods share is divided among them in equal parts."""
+    """GPUs allocated, or requested while pending. A GPU that several pods share is split equally among them."""
     devices: int
     """Units that it requests: whole GPUs, replicas of shared ones, MIG instances, DRA devices."""
     parts: Mapping[str, int]
-    """MIG instances by resource, and DRA devices as CLAIMED: what it requests beside GPUs."""
+    """MIG instances by resource, and DRA devices as CLAIMED: requests other than GPUs."""
     part: float
-    """Of the machine, by its GPUs; 0 for a pod without any."""
+    """Fraction of the node's GPUs; 0 for a pod without GPUs."""
 
 
 NO_PARTS: Mapping[str, int] = {}
 Holdings = Mapping[str, tuple[Holding, ...]]
-"""Node → what is held there; ``""`` → what waits."""
+"""Node → its holdings; ``""`` → unscheduled pods."""
 Kept = dict[str, tuple[Pods, Node | None, tuple[Holding, ...]]]
 _kept: list[Kept] = [{}]
 
 
 def holdings(snapshot: Snapshot) -> Holdings:
-    """Every pod that is not done; what stands on a node where nothing changed is the same object as before."""
+    """Holdings of all unfinished pods; those of unchanged nodes are the same objects."""
     before, now = _kept[0], Kept()
     for name, pods in whereabouts(snapshot).by_node.items():
         node = snapshot.nodes.get(name)
@@ -61,7 +61,7 @@ def holdings(snapshot: Snapshot) -> Holdings:
 
 
 def starts(snapshot: Snapshot, held: Holding) -> bool:
-    """True for a pod that has its node and does not run yet."""
+    """True for a scheduled pod that is not running yet."""
     pod = snapshot.pods.get(held.pod)
     return pod is not None and pod.phase is not PodPhase.RUNNING
 
@@ -89,7 +89,7 @@ def _parts(pod: Pod, units: Units) -> Mapping[str, int]:
 
 
 def _part(snapshot: Snapshot, pod: Pod, node: Node | None, gpus: float) -> float:
-    """The part of the machine's GPUs that a pod holds; an instance counts by its compute slices, a device as one."""
+    """Fraction of the node's GPUs that a pod uses; a MIG instance counts by its compute slices, a device as one."""
     if node is None:
         return 0.0
     division = division_of(node.allocatable, node.labels, node.annotations)
@@ -104,7 +104,7 @@ def _part(snapshot: Snapshot, pod: Pod, node: Node | None, gpus: float) -> float
 
 
 def queue_of(snapshot: Snapshot, holding: Holding) -> str:
-    """The queue in whose name a pod runs or waits: Kueue's ClusterQueue, else Volcano's or KAI's queue; maybe none."""
+    """The queue of a pod: Kueue's ClusterQueue, else Volcano's or KAI's queue; may be empty."""
     workload = snapshot.workloads.get(holding.workload) if holding.workload else None
     if workload is not None and workload.cluster_queue:
         return workload.cluster_queue

@@ -1,4 +1,4 @@
-"""The largest gang that would start now, by one definition for all screens and commands.
+"""The largest gang that fits now: the only definition, for all screens and commands.
 
 A gang is equal pods that start together: gang size × GPUs per pod, all in one flavor and of one GPU model. Nodes limit
 it by their idle GPUs, quota by what the ClusterQueue with most available quota could still admit in that flavor without
@@ -25,11 +25,11 @@ from gpuconsole.model.quantity import MIG_PREFIX
 from gpuconsole.model.snapshot import Snapshot
 
 SIZES = (1, 2, 4, 8, 16, 64)
-"""GPUs of the slots that are counted."""
+"""Slot sizes in GPUs."""
 
 
 class Kind(Struct, frozen=True, order=True):
-    """GPUs that one gang can be of."""
+    """Flavor, model and unit that all pods of a gang share."""
 
     flavor: str
     """Empty where Kueue has no flavors."""
@@ -48,13 +48,13 @@ class LargestGang(Struct, frozen=True, kw_only=True, rename="camel"):
     unit: str
     """What the pods request: `GPU`, `MIG 1g.10gb instance` …"""
     pods: int
-    """How many would start: the smaller of the two limits."""
+    """Number of pods: the smaller of the two limits."""
     gpus: int
-    """Of each pod, in that unit."""
+    """Units per pod."""
     by_nodes: int
-    """Pods that idle GPUs on nodes would take."""
+    """Pods that fit on idle GPUs of nodes."""
     by_quota: int | None
-    """Pods that the available quota of one queue would take; None where no queue limits them, or that is not known."""
+    """Pods that the available quota of one queue allows; None if no queue limits them, or unknown."""
     queue: str = ""
     """The queue with that quota."""
 
@@ -65,20 +65,20 @@ class LargestGang(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Quota(Struct, frozen=True):
-    """The most that one queue could still admit."""
+    """The largest available quota of one queue."""
 
     available: int
     queue: str
 
 
 class Idle:
-    """Nodes by how many units they have and how many of these are idle. Mutates by `count`."""
+    """Numbers of nodes by total and idle units. Mutates by `count`."""
 
     def __init__(self) -> None:
         self.free: dict[Kind, Counter[int]] = {}
-        """Kind → idle units of a node → how many nodes."""
+        """Kind → idle units of a node → number of nodes."""
         self.sizes: dict[Kind, Counter[int]] = {}
-        """Kind → units of a node → how many nodes."""
+        """Kind → units of a node → number of nodes."""
 
     def copy(self) -> "Idle":
         twin = Idle()
@@ -102,19 +102,19 @@ class Idle:
 
 
 def _resource(unit: DeviceUnit) -> str:
-    """Under which name quota of the unit is found, where nodes do not offer it as GPUs."""
+    """Resource name of the unit in quotas, if nodes do not offer it as GPUs."""
     if unit.kind is UnitKind.MIG:
         return f"{MIG_PREFIX}{unit.profile}"
     return CLAIMED if unit.kind is UnitKind.DRA else ""
 
 
 class GangLimits(Struct, frozen=True, eq=False):
-    """What limits gangs in one Snapshot."""
+    """Limits of gangs in one Snapshot: node flavors and available quota."""
 
     flavors: Mapping[str, tuple[str, ...]]
     """Node → its flavors; one empty name where there are no flavors."""
     quota: Mapping[tuple[str, str], Quota] | None
-    """(Flavor, counted resource) → what a queue could admit; None where nothing limits gangs, or that is not known."""
+    """(Flavor, counted resource) → largest available quota; None if quota does not limit gangs, or unknown."""
 
     def of_flavor(self, flavor: str) -> "GangLimits":
         """The limits of gangs in this flavor alone."""
@@ -139,11 +139,11 @@ class GangLimits(Struct, frozen=True, eq=False):
 
 NO_QUOTA = Quota(0, "")
 NO_LIMITS = GangLimits({}, None)
-"""Before anything is known: no node is of any flavor, so that no gang fits."""
+"""Initial limits: no node has a flavor, so no gang fits."""
 
 
 def _sizes(kind: Kind, nodes: Counter[int]) -> list[int]:
-    """GPUs per pod, the most first."""
+    """Pod sizes in GPUs, descending."""
     if kind.unit != WHOLE_GPU:
         return [1]
     widest = max((+nodes), default=1)
@@ -166,18 +166,18 @@ def _fit(kind: Kind, size: int, free: Counter[int], quota: Quota | None) -> Larg
 
 
 def largest(gangs: Sequence[LargestGang]) -> LargestGang | None:
-    """The gang with most GPUs; of equal ones that with the larger pods, then the first."""
+    """The gang with most GPUs; if equal, the one with larger pods, then the first."""
     return max((gang for gang in gangs if gang.pods > 1), key=lambda gang: (gang.total, gang.gpus), default=None)
 
 
 def gang_limits(snapshot: Snapshot) -> GangLimits:
-    """What limits gangs now: the flavors of nodes, and the available quota."""
+    """Compute the limits of gangs: the flavors of nodes, and the available quota."""
     return GangLimits(node_flavors(snapshot), None if undecidable(snapshot) else _quota(snapshot))
 
 
 @once("nodes", "flavors", "volcano_queues", "kai_queues")
 def node_flavors(snapshot: Snapshot) -> Mapping[str, tuple[str, ...]]:
-    """Node → the flavors whose labels and GPUs it has; an empty name where another scheduler than Kueue decides."""
+    """Node → the flavors whose labels and GPUs it has; an empty name without Kueue."""
     flavors = sorted(snapshot.flavors.all(), key=lambda flavor: flavor.name)
     everywhere = ("",) if not flavors or len(snapshot.volcano_queues) or len(snapshot.kai_queues) else ()
     return {
@@ -195,7 +195,7 @@ def node_flavors(snapshot: Snapshot) -> Mapping[str, tuple[str, ...]]:
     *("resource_quotas", "device_classes", "resource_claim_templates"),
 )
 def _quota(snapshot: Snapshot) -> Mapping[tuple[str, str], Quota] | None:
-    """(Flavor, counted resource) → the most that one open queue could admit; None where nothing queues."""
+    """(Flavor, counted resource) → largest available quota of an active queue; None without queueing."""
     found: dict[tuple[str, str], Quota] = {}
     limited = False
     counted = quota_accelerators(snapshot)

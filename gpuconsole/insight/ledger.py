@@ -1,4 +1,4 @@
-"""The ledger of borrowed GPUs: who lends what to whom since when, and what it costs whom if a lender returns."""
+"""Borrowed GPUs: loans, the victims of a reclaim by each lender, and starved queues."""
 
 from msgspec import Struct
 
@@ -16,7 +16,7 @@ from gpuconsole.scheduling.kueue.session import Session
 
 
 class Leaving(Struct, frozen=True, kw_only=True):
-    """A workload that would have to go."""
+    """A workload that a reclaim would evict."""
 
     workload: str
     queue: str
@@ -25,40 +25,40 @@ class Leaving(Struct, frozen=True, kw_only=True):
     unit: str = WHOLE_GPU.noun
     rule: str
     lost_gpu_hours: float | None
-    """None where nobody can know it, as the cost."""
+    """None if unknown, like the cost."""
     cost: float | None
-    """USD of the work since its last checkpoint."""
+    """USD of the work since the last checkpoint."""
 
 
 class Exposure(Struct, frozen=True, kw_only=True):
-    """What happens if a lender wants all that it owns of a flavor and does not use, in one piece."""
+    """Effect of a lender's reclaim of all its unused nominal quota of a flavor at once."""
 
     lender: str
     flavor: str
     resource: str
     gpus: int
-    """Its own quota that it does not use: what it lends, and what lies idle; in GPUs, or what `unit` names."""
+    """Unused nominal quota, lent or idle; in GPUs, or what `unit` names."""
     unit: str = WHOLE_GPU.noun
     possible: bool
-    """False where its preemption policy gives it no right, no evictions make room, or it admits nobody itself."""
+    """False if its policy forbids it, no allowed preemptions free enough quota, or it admits no workloads."""
     why_not: str = ""
     leaving: tuple[Leaving, ...] = ()
-    """By the engine's own search for victims, in its order; nobody where there is room."""
+    """Victims in preemption order; empty if enough quota is free."""
 
 
 class Ledger(Struct, frozen=True):
-    """All of it, of accelerators only."""
+    """Loans, reclaims and starved queues, of accelerators only."""
 
     loans: tuple[Loan, ...] = ()
     """The largest first."""
     exposures: tuple[Exposure, ...] = ()
     starving: tuple[Starving, ...] = ()
     unseen: tuple[str, ...] = ()
-    """ClusterQueues that somebody is in and that are not there: what they borrow and lend is not known."""
+    """ClusterQueues that workloads are in and that are not loaded: their loans are unknown."""
 
 
 def ledger(snapshot: Snapshot, session: Session, prices: Prices) -> Ledger:
-    """The ledger of a cluster. `session` is the admission engine of the same moment; it is asked, and not changed."""
+    """Compute the ledger of a cluster. `session` is the admission engine at the same time; it is not changed."""
     found = loans(snapshot)
     lent = dict.fromkeys((loan.lender, loan.flavor, loan.resource) for loan in found)
     exposures = (exposure(snapshot, session, prices, *one) for one in lent if one[0] in snapshot.cluster_queues)
@@ -66,7 +66,7 @@ def ledger(snapshot: Snapshot, session: Session, prices: Prices) -> Ledger:
 
 
 def exposure(snapshot: Snapshot, session: Session, prices: Prices, lender: str, flavor: str, resource: str) -> Exposure:
-    """What one lender would take back, by the search that Kueue does for a workload of the lender's usual priority."""
+    """Find the victims of one lender's reclaim, by Kueue's search for a workload of the queue's highest priority."""
     owned = snapshot.cluster_queues[lender].quotas()[flavor, resource].nominal
     gpus = owned - books(snapshot).book(lender).usage.get((flavor, resource), 0)
     why_not, victims = admits_nobody(snapshot, session, lender), None
@@ -87,7 +87,7 @@ def exposure(snapshot: Snapshot, session: Session, prices: Prices, lender: str, 
 
 
 def _usual_priority(snapshot: Snapshot, queue: str) -> int:
-    """The highest priority that anybody has in a queue now; 0 where it is empty."""
+    """The highest priority of the workloads in a queue; 0 if it is empty."""
     book = books(snapshot).book(queue)
     return max((workload.priority for workload in (*book.holding, *book.queue)), default=0)
 

@@ -1,12 +1,12 @@
-"""Who lends how much: borrowed quota, attributed to those whose unused quota it is."""
+"""Attribution of borrowed quota to the queues and cohorts that lend it."""
 
 from collections.abc import Callable, Mapping, Sequence
 
 
 def split(amount: int, spare: Mapping[int, int]) -> dict[int, int]:
-    """Split `amount` among nodes in proportion to what each can spare; nobody gets more than that.
+    """Split `amount` among nodes in proportion to what each can lend, and at most that.
 
-    Largest remainder, ties by number (the order of names): the parts sum up to min(amount, all that can be spared).
+    Largest remainder, ties by number (the order of names): the parts sum up to min(amount, total lendable).
     """
     total = sum(spare.values())
     amount = min(amount, total)
@@ -26,19 +26,19 @@ def lent(
     net: Callable[[int], int],
     pool: Callable[[int], int],
 ) -> dict[int, int]:
-    """Attribute one (flavor, resource) of one tree: to a ClusterQueue what others use of its quota, to a cohort what is
-    used of its own pool.
+    """Attribute one (flavor, resource) of one tree: the lent amount of each ClusterQueue, and the used amount of each
+    Cohort's own quota.
 
     `members` of a cohort are its children, of a ClusterQueue None. `net` of a node = its subtree quota − max(its
-    usage, its local quota): positive is what it can spare for others (never more than its lending limit), negative is
-    what it borrows from outside. `pool` is the quota of the Cohort object itself, which belongs to nobody. All of these
-    are Kueue's own numbers (§6); only the attribution is ours:
+    usage, its local quota): positive is what it can lend (at most its lending limit), negative is what it borrows
+    from outside. `pool` is the quota of the Cohort object itself, which no queue owns. All of these are Kueue's
+    own numbers (§6); only the attribution is ours:
 
-    Borrowing is met as near as possible: by the children of the lowest cohort above the borrower, then by the next one.
-    Inside a cohort its own pool is used up first; the rest is split among the children that can spare something, in
-    proportion to what they can spare, and inside a child cohort again so. In a flat cohort the lent amounts sum up to
-    the borrowed ones. Where more is used than the whole tree has (quota was cut under running workloads), the excess is
-    borrowed but lent by nobody.
+    Quota is borrowed from the nearest lender: the children of the lowest cohort above the borrower, then the next one.
+    Within a cohort its own pool is used first; the rest is split among the children that can lend, in proportion to
+    what they can lend, and likewise within a child cohort. In a flat cohort the lent amounts sum up to the borrowed
+    ones. If usage exceeds the quota of the whole tree (quota was lowered while in use), the excess is borrowed but has
+    no lender.
     """
     result: dict[int, int] = {}
     waiting = [(root, 0)]

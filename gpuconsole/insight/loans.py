@@ -1,4 +1,4 @@
-"""Who lends how many GPUs (MIG instances, replicas, DRA devices) of which flavor to whom, and since when."""
+"""Quota loans: lender, borrower, flavor and number of GPUs (MIG instances, replicas, DRA devices)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,29 +15,29 @@ from gpuconsole.model.snapshot import Snapshot
 
 
 class Loan(Struct, frozen=True, kw_only=True):
-    """GPUs of one flavor that one queue uses of what another one owns."""
+    """GPUs of one flavor that one queue borrows from another one."""
 
     lender: str
-    """A ClusterQueue, or a cohort whose own pool it is."""
+    """A ClusterQueue, or a Cohort with its own quota."""
     borrower: str
-    """A ClusterQueue; empty where only the amount is known to be used by others."""
+    """A ClusterQueue; empty if only the amount is known."""
     flavor: str
     resource: str
-    """That of GPUs, of MIG instances, or one that stands for DRA devices."""
+    """Resource name of the GPUs, MIG instances or DRA devices."""
     gpus: int
     """GPUs, or what `unit` names."""
     unit: str = WHOLE_GPU.noun
     since: Time
-    """When the oldest of these workloads got its quota: the loan is no older."""
+    """Time at which the oldest of these workloads reserved quota: the loan is not older."""
     workloads: tuple[str, ...]
-    """Those of the borrower that stand on borrowed quota of this flavor, the first to go first."""
+    """Workloads of the borrower on borrowed quota of this flavor, in preemption order."""
 
 
 def loans(snapshot: Snapshot) -> tuple[Loan, ...]:
-    """Who lends how many GPUs of which flavor to whom.
+    """List the quota loans, the largest first.
 
-    How much each one lends is attributed as everywhere (`insight.lending`). Of which lender a borrower's GPUs are is
-    attributed from the nearest common cohort upwards, in proportion to what each of several borrows there.
+    Lent amounts are attributed as in `insight.lending`. The lender of a borrower's GPUs is attributed from the nearest
+    common cohort upwards, in proportion to the borrowed amounts there.
     """
     found: list[Loan] = []
     stands, counted = _stands(snapshot), quota_accelerators(snapshot)
@@ -62,7 +62,7 @@ def loans(snapshot: Snapshot) -> tuple[Loan, ...]:
 
 
 def _stands(snapshot: Snapshot) -> Mapping[tuple[str, FlavorResource], Sequence[tuple[str, Time]]]:
-    """(ClusterQueue, what it borrows) → the workloads that stand on it and since when, in the order of victims."""
+    """(ClusterQueue, borrowed flavor and resource) → its workloads and since when, in preemption order."""
     stands: dict[tuple[str, FlavorResource], list[tuple[str, Time]]] = {}
     for key, parts in borrowed_parts(snapshot).items():
         workload = snapshot.workloads[key]
@@ -74,7 +74,7 @@ def _stands(snapshot: Snapshot) -> Mapping[tuple[str, FlavorResource], Sequence[
 
 
 def _pairs(found: Capacity, column: int) -> dict[tuple[int, str], int]:
-    """(lender's node, borrowing ClusterQueue) → amount of one column."""
+    """(lender's node, borrowing ClusterQueue) → amount in one column."""
     tree, usage = found.tree, found.usage
     spare = {node: found.lent(node, column) for node in range(len(tree.names))}
     need = {
@@ -89,7 +89,7 @@ def _pairs(found: Capacity, column: int) -> dict[tuple[int, str], int]:
             continue
         lenders = [node for node, left in spare.items() if left and (node == cohort or cohort in tree.paths[node])]
         for lender in lenders:
-            # A queue does not borrow from itself: what it lends is below its own quota.
+            # A queue does not borrow from itself: what it lends is below its nominal quota.
             for borrower, part in split(spare[lender], {n: left for n, left in borrowers.items() if left}).items():
                 if part:
                     key = lender, tree.names[borrower]

@@ -1,4 +1,4 @@
-"""Work that evictions took: GPU-hours and USD by queue and workload."""
+"""Work lost by evictions: GPU-hours and USD by queue and workload."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -8,16 +8,16 @@ from gpuconsole.model.events import Happened, What
 
 
 class LostWork(Struct, frozen=True):
-    """Work that evictions took together, as far as it is known."""
+    """Sum of lost work, as far as it is known."""
 
     gpu_hours: float = 0.0
     cost: float = 0.0
     """USD."""
     times: int = 0
     unknown: int = 0
-    """Times of which it is not known how much was lost, nor what it cost: the sums are at least so much."""
+    """Number of evictions with unknown loss and cost: the sums are lower bounds."""
     unpriced: int = 0
-    """Times of which it is not known what it cost."""
+    """Number of evictions with unknown cost."""
 
     def __add__(self, other: "LostWork") -> "LostWork":
         return LostWork(
@@ -29,21 +29,21 @@ class LostWork(Struct, frozen=True):
         )
 
     def hours_text(self, form: str = ",.1f") -> str:
-        """The GPU-hours in words: `1.2`, `at least 1.2`, `unknown`."""
+        """The GPU-hours as text: `1.2`, `at least 1.2`, `unknown`."""
         return at_least(format(self.gpu_hours, form), self.unknown, self.times)
 
     def cost_text(self, money: str) -> str:
-        """The cost in words, by its formatted amount."""
+        """The cost as text, given its formatted amount."""
         return at_least(money, self.unpriced, self.times)
 
 
 NOTHING_LOST = LostWork()
 Losses = Mapping[tuple[str, str], LostWork]
-"""(queue, workload or pod) → what it lost."""
+"""(queue, workload or pod) → its lost work."""
 
 
 def lost_by(lines: Iterable[Happened]) -> Losses:
-    """What these lines of history tell of; a PREEMPTED line only repeats an eviction."""
+    """Sum the losses in history lines; a PREEMPTED line only repeats its eviction."""
     found: dict[tuple[str, str], LostWork] = {}
     for line in lines:
         if (line.lost_gpu_seconds or line.lost_unknown) and line.what is not What.PREEMPTED:
@@ -53,7 +53,7 @@ def lost_by(lines: Iterable[Happened]) -> Losses:
 
 
 def lost_by_one(line: Happened) -> LostWork:
-    """What one eviction took; work that was done before anybody looked is unknown."""
+    """Lost work of one eviction; unknown if the work ran before it was observed."""
     if line.lost_unknown:
         return LostWork(times=1, unknown=1, unpriced=1)
     unpriced = line.lost_gpu_seconds > 0 and not line.cost
@@ -61,20 +61,20 @@ def lost_by_one(line: Happened) -> LostWork:
 
 
 def at_least(number: str, unknown: int, of: int) -> str:
-    """A sum over `of` losses in words, some of which are unknown: `at least 1.2`; `unknown` where all are."""
+    """Text of a sum over `of` losses, `unknown` of which are unknown: `at least 1.2`; `unknown` if all are."""
     if unknown and unknown == of:
         return "unknown"
     return f"at least {number}" if unknown else number
 
 
 def summed(losses: Sequence[float | None], form: str) -> str:
-    """The sum of losses in words; those that are None are unknown."""
+    """Text of the sum of losses; None is unknown."""
     known = [loss for loss in losses if loss is not None]
     return at_least(format(sum(known), form), len(losses) - len(known), len(losses))
 
 
 def added(one: Losses, other: Losses) -> Losses:
-    """Both together."""
+    """Add two tables of losses."""
     total = dict(one)
     for key, lost in other.items():
         total[key] = total.get(key, NOTHING_LOST) + lost

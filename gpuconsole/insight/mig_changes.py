@@ -1,4 +1,4 @@
-"""What it takes to divide nodes' GPUs anew: which instances go, and which pods have to leave first."""
+"""Plan of a MIG reconfiguration: instances that are removed, and pods that must be evicted first."""
 
 from collections.abc import Mapping
 
@@ -16,9 +16,9 @@ _NO_CONFIGS: Mapping[str, parted.Config] = {}
 def mig_changes(
     snapshot: Snapshot, name: str, configs: Mapping[str, parted.Config] = _NO_CONFIGS
 ) -> tuple[NodeChange, ...]:
-    """What a configuration of mig-parted would change on every node whose GPUs have MIG, by name of the node.
+    """Compute the changes of a mig-parted configuration on every node with MIG, by node name.
 
-    `configs` comes before what mig-parted ships.
+    `configs` takes precedence over mig-parted's own configurations.
     """
     here = whereabouts(snapshot)
     found = [(node, model_of(node.labels)) for node in snapshot.nodes.all()]

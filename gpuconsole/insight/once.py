@@ -1,4 +1,4 @@
-"""Remember the newest answers, since several panes ask the same of the same Snapshot, and most tables rarely change."""
+"""Cache for functions of a Snapshot: several panes need the same answer, and most tables rarely change."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -10,11 +10,11 @@ Answer = TypeVar("Answer")
 
 
 def once(*tables: str) -> Callable[[Callable[[Snapshot], Answer]], Callable[[Snapshot], Answer]]:
-    """Make a pure function of these tables of a Snapshot keep the two answers that were asked for last.
+    """Make a pure function of these tables of a Snapshot cache its last two answers.
 
-    Two, since a what-if compares what is with what would be. Tables that did not change are the same object in the next
-    Snapshot. Tables and answer are replaced as one tuple, so threads may at worst ask twice. The function must read
-    nothing else of the Snapshot, its time included.
+    Two, since a what-if compares baseline and change. Unchanged tables are the same objects in the next Snapshot.
+    Tables and answer are replaced as one tuple, so at worst, threads compute an answer twice. The function must read nothing
+    else of the Snapshot, including its time.
     """
 
     def keep(question: Callable[[Snapshot], Answer]) -> Callable[[Snapshot], Answer]:

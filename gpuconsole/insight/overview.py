@@ -1,4 +1,4 @@
-"""The numbers of the dashboard: GPUs, who waits, the last hour, and the tree of queues."""
+"""Dashboard numbers: GPUs, pending work, the last hour, and the queue tree."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,25 +31,25 @@ BINS = 12
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
-    """Who waits, and for what."""
+    """Counts of pending work by reason."""
 
     workloads: int
-    """In a queue, without quota."""
+    """Pending in a queue, without reserved quota."""
     oldest: str
-    """Key of the workload that waits longest; empty if none waits."""
+    """Key of the longest pending workload; empty if none is pending."""
     oldest_since: Time
     codes: Mapping[Code, int]
-    """Why they wait: code → workloads; `nodes` and `gang` are admitted (or not queued) and wait for nodes."""
+    """Reason code → workloads; `nodes` and `gang` are admitted (or not queued) and unschedulable."""
     checking: int = 0
-    """Hold quota and wait for admission checks, or for their place in a topology."""
+    """Quota reserved; admission checks or topology assignment are pending."""
     checking_units: Units = NO_UNITS
-    """What their quota is of, in its units."""
+    """Their reserved quota, in its units."""
     by_nodes: int = 0
-    """Admitted, or not queued at all, some of whose pods wait for nodes."""
+    """Admitted, or not queued, with unscheduled pods."""
     by_resource_quota: int = 0
-    """Likewise, but a ResourceQuota keeps some of their pods from being created, and none waits for a node."""
+    """Likewise, but a ResourceQuota refuses some of their pods, and none is unscheduled."""
     units: Units = NO_UNITS
-    """What everybody who waits asks for or holds, in its units."""
+    """Devices that all of them request or have reserved, in their units."""
 
     @property
     def by_quota(self) -> int:
@@ -57,17 +57,17 @@ class Waiting(Struct, frozen=True, kw_only=True):
 
     @property
     def otherwise(self) -> int:
-        """Wait in a queue for anything but quota: their turn, a queue that is stopped or missing, no flavor …"""
+        """Pending for another reason than quota: a stopped or missing queue, no matching flavor …"""
         return self.workloads - self.by_quota
 
     @property
     def in_all(self) -> int:
-        """Everybody who waits: in a queue, for checks, for nodes, or for pods that are refused. Nobody counts twice."""
+        """All pending work: queued, waiting for checks or nodes, or with refused pods. Each counts once."""
         return self.workloads + self.checking + self.by_nodes + self.by_resource_quota
 
 
 class LastHour(Struct, frozen=True, kw_only=True):
-    """What happened in the hour before a moment, in `BINS` equal parts, the newest last."""
+    """Events of the last hour, in `BINS` equal parts, the newest last."""
 
     time: Time
     admitted: int
@@ -78,21 +78,21 @@ class LastHour(Struct, frozen=True, kw_only=True):
     cost: float
     """USD of the lost work."""
     losses: int = 0
-    """Times that work was lost."""
+    """Number of evictions with lost work."""
     unknown: int = 0
-    """Of these, those of which nobody knows how much, nor what it cost."""
+    """Of these, evictions with unknown loss and cost."""
     unpriced: int = 0
-    """Those of which nobody knows what it cost."""
+    """Evictions with unknown cost."""
     since: Time
-    """What is counted came after this: an hour ago, or later where older lines are not at hand."""
+    """Start of the window: an hour ago, or later if older lines are not available."""
 
     @property
     def whole(self) -> bool:
-        """True if the window is the hour that it should be."""
+        """True if the window is a full hour."""
         return self.since <= self.time - HOUR
 
     def __add__(self, other: "LastHour") -> "LastHour":
-        """Both together, of the same moment."""
+        """Add the events of two clusters at the same time."""
         return LastHour(
             time=self.time,
             admitted=self.admitted + other.admitted,
@@ -114,11 +114,11 @@ class Dashboard(Struct, frozen=True, kw_only=True):
     waiting: Waiting
     queues: tuple[QuotaNode, ...]
     attention: tuple[Attention, ...]
-    """The most pressing first."""
+    """The most urgent first."""
 
 
 def dashboard(snapshot: Snapshot) -> Dashboard:
-    """Sum a Snapshot up."""
+    """Compute the dashboard of a Snapshot."""
     return Dashboard(
         time=snapshot.time,
         gpus=gpu_totals(snapshot),
@@ -134,7 +134,7 @@ def dashboard(snapshot: Snapshot) -> Dashboard:
     *CLAIMS,
 )
 def waiting(snapshot: Snapshot) -> Waiting:
-    """Count everything that waits: for quota by Kueue's text, for checks with quota in hand, for nodes by its pods."""
+    """Count pending work: for quota by Kueue's condition, for checks by reserved quota, for nodes by its pods."""
     codes: Counter[Code] = Counter()
     wanted: Counter[str] = Counter()
     total, oldest = Count(), ""
@@ -182,19 +182,19 @@ def waiting(snapshot: Snapshot) -> Waiting:
 
 
 def _queued(snapshot: Snapshot, workload: str) -> bool:
-    """True for one that waits for its quota, or for checks, and counts as that."""
+    """True for a workload that is counted as pending for quota or for checks."""
     known = snapshot.workloads.get(workload) if workload else None
     return known is not None and not known.admitted and not known.finished
 
 
 def last_hour(recent: Sequence[Happened], now: Time) -> LastHour:
-    """Sum up the newest lines of history, oldest first, as far back as they reach: a Snapshot has `KEPT` of them."""
+    """Sum the newest history lines (oldest first), as far back as they reach: a Snapshot has `KEPT` of them."""
     found = hour_of(recent, now)
     return replace(found, since=max(found.since, recent[0].time)) if len(recent) >= KEPT else found
 
 
 def hour_of(lines: Iterable[Happened], now: Time) -> LastHour:
-    """Sum up those of all lines that tell of the hour before `now`."""
+    """Sum the history lines of the hour before `now`."""
     start = now - HOUR
     admitted, preempted = [0] * BINS, [0] * BINS
     lost, cost = 0.0, 0.0

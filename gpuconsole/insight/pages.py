@@ -1,4 +1,4 @@
-"""One page of the books: the workloads of one LocalQueue in one ClusterQueue, and what they add up to."""
+"""Workloads of one LocalQueue in one ClusterQueue, with their sums."""
 
 from collections import Counter
 
@@ -15,22 +15,22 @@ Place = tuple[int, Time, str, str, Workload]
 
 
 class Count(Struct):
-    """What a queue has. Filled while it is counted, read-only after it."""
+    """Workload counts of a queue. Filled while it is counted, read-only afterwards."""
 
     pending: int = 0
-    """Wait for quota, parked ones included; stopped ones are not counted."""
+    """Pending, inadmissible ones included; deactivated ones are not counted."""
     parked: int = 0
     reserved: int = 0
-    """Hold quota, admitted ones included."""
+    """With reserved quota, admitted ones included."""
     admitted: int = 0
-    """Their pods run or may run."""
+    """Admitted: their pods run or may run."""
     pending_gpus: int = 0
-    """GPUs, replicas of GPUs and MIG instances that the pending ones ask for."""
+    """GPUs, replicas and MIG instances that pending workloads request."""
     oldest: Time | None = None
-    """When the one that waits longest began to wait."""
+    """Time since which the oldest pending workload has been pending."""
 
     def add(self, other: "Count") -> None:
-        """Roll another queue's counts up into this one."""
+        """Add another queue's counts."""
         self.pending += other.pending
         self.parked += other.parked
         self.reserved += other.reserved
@@ -41,9 +41,9 @@ class Count(Struct):
 
 
 class Page:
-    """Mutates by `add` and `remove` while it is written; a page that is in a book is not touched any more.
+    """Workloads of one LocalQueue. Mutates by `add` and `remove` while it is built; immutable once it is in a book.
 
-    A workload is removed by the same numbers by which it was added, since all of them come from the workload alone.
+    A workload is removed with the same numbers with which it was added, since they depend on the workload alone.
     """
 
     __slots__ = ("_longest", "_since", "codes", "count", "holding", "unadmitted", "usage", "waiting", "wanted")
@@ -52,18 +52,18 @@ class Page:
         self.holding: dict[str, Workload] = {}
         self.waiting: dict[str, Place] = {}
         self.usage: dict[FlavorResource, int] = {}
-        """Quota held (Kueue's flavorsReservation), added up from the workloads: no status is trusted."""
+        """Reserved quota (Kueue's flavorsReservation), summed from the workloads, not read from a status."""
         self.unadmitted: dict[FlavorResource, int] = {}
-        """What of it is only reserved: by those whose checks or topology are not ready."""
+        """The part of it that is not admitted: admission checks or topology assignment are pending."""
         self.wanted: Counter[str] = Counter()
-        """Resource of accelerators → how much of it the pending ones ask for."""
+        """Accelerator resource → amount that pending workloads request."""
         self.codes: Counter[Code] = Counter()
-        """Why those wait that wait."""
+        """Reason codes of the pending workloads."""
         self.count = Count()
         """All but `oldest`."""
         self._since: dict[str, Time] = {}
         self._longest: tuple[Time, str] | None = None
-        """The least of `_since`, if that was asked for and still waits."""
+        """The minimum of `_since`, if it was computed and is still pending."""
 
     def copy(self) -> "Page":
         twin = Page()
@@ -79,7 +79,7 @@ class Page:
         return not self.holding and not self.waiting
 
     def longest(self) -> tuple[Time, str] | None:
-        """When the wait of the one that waits longest began, and its key."""
+        """Start and key of the longest pending workload."""
         if self._longest is None:
             self._longest = min(((since, key) for key, since in self._since.items()), default=None)
         return self._longest
@@ -107,7 +107,7 @@ class Page:
         self._count_waiting(workload, -1)
 
     def park(self, workload: Workload, holds: bool) -> None:
-        """Take in that it is parked now, or is no more, and that nothing else of it changed."""
+        """Record that a workload became inadmissible, or admissible again, and did not change otherwise."""
         if holds:
             self.holding[workload.key] = workload
             return
@@ -153,6 +153,6 @@ def _count(amounts: dict[FlavorResource, int], pair: FlavorResource, amount: int
 def queue_order(workload: Workload) -> tuple[int, Time, str]:
     """Sort key inside one ClusterQueue (Kueue §3.1): effective priority descending, queue-order timestamp, uid.
 
-    Left out are the preemptor that BestEffortFIFO keeps in front, and usage-based admission fair sharing (`positions`).
+    Not considered: the preemptor that BestEffortFIFO keeps at the head, and admission fair sharing (`positions`).
     """
     return -effective_priority(workload, CONFIG), queue_timestamp(workload, CONFIG), workload.uid

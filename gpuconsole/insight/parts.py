@@ -1,6 +1,6 @@
-"""Pods that ask for parts of GPUs, MIG instances or a fraction: what they ask for, and which nodes take one more.
+"""Pods that request parts of GPUs (MIG instances or fractions), and the nodes that fit one more.
 
-A fraction is what KAI reads of a pod (its annotations gpu-fraction and gpu-memory).
+KAI reads fractions from the pod annotations gpu-fraction and gpu-memory.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from gpuconsole.scheduling.kai.reading import node_of, request_of
 
 _WHOLE = 1.0
 _ROUNDING = 1e-9
-"""Portions are sums of floats."""
+"""Tolerance: portions are sums of floats."""
 
 
 def part_of(pod: Pod) -> str:
-    """The parts that it asks for, `1 × mig-1g.10gb` or `0.5 GPU`; empty for whole GPUs, or none."""
+    """The requested parts, `1 × mig-1g.10gb` or `0.5 GPU`; empty for whole GPUs, or none."""
     mig = {name: count for name, count in pod.template.requests.items() if is_mig(name) and count}
     if mig:
         return ", ".join(f"{count} × {name.rpartition('/')[2]}" for name, count in sorted(mig.items()))
@@ -28,7 +28,7 @@ def part_of(pod: Pod) -> str:
 
 
 def takes(node: Node, here: Sequence[Pod], pod: Pod) -> bool:
-    """True if a node with these pods has such parts, cpu and memory left for one more of this kind."""
+    """True if a node with these pods has enough parts, cpu and memory left for one more such pod."""
     if not node.ready or node.unschedulable:
         return False
     needs = {name: amount for name, amount in pod.template.requests.items() if name in (CPU, MEMORY) or is_mig(name)}
@@ -43,7 +43,7 @@ def takes(node: Node, here: Sequence[Pod], pod: Pod) -> bool:
 
 
 def _left(node: Node, here: Sequence[Pod]) -> list[float]:
-    """What is left of each GPU of a node; nothing of one that a pod has as a whole."""
+    """Free fraction of each GPU of a node; 0 if a pod has the whole GPU."""
     left = [_WHOLE] * node.gpus
     state = node_of(node)
     for pod in here:

@@ -1,4 +1,4 @@
-"""Where nodes stand: the trees of blocks, racks and hosts by Kueue's Topologies and by Volcano's HyperNodes."""
+"""Topology trees of blocks, racks and hosts, by Kueue's Topologies and Volcano's HyperNodes."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,17 +18,17 @@ WHOLE = "cluster"
 
 
 class Place(Struct, frozen=True, eq=False):
-    """A part of a data centre. The lowest ones have no children; their nodes are the hosts."""
+    """A topology domain. The lowest domains have no children; their nodes are the hosts."""
 
     path: tuple[str, ...]
-    """Names from the tree's root on; they tell equal names apart."""
+    """Names from the root of the tree, so that equal names are distinct."""
     level: str
-    """What kind of place it is: a node label, a tier; empty for a root."""
+    """Level: a node label or a tier; empty for a root."""
     nodes: tuple[str, ...]
     """Names of all its nodes with GPUs, by name."""
     children: tuple["Place", ...] = ()
     problem: str = ""
-    """Why the tree is not whole."""
+    """Reason why the tree is incomplete."""
 
     @property
     def name(self) -> str:
@@ -52,7 +52,7 @@ def _nodes_of(part: ResourceSlice) -> Iterable[str]:
 
 @once("nodes", "topologies", "hyper_nodes", "resource_slices")
 def places(snapshot: Snapshot) -> tuple[Place, ...]:
-    """A tree for each Topology, one for all HyperNodes; without either all nodes are in one place."""
+    """One tree for each Topology, one for all HyperNodes; without either, one domain with all nodes."""
     nodes = sorted(accelerated(snapshot), key=lambda node: node.name)
     trees = [_by_levels(topology, nodes) for topology in snapshot.topologies.all()]
     if len(snapshot.hyper_nodes):
@@ -101,5 +101,5 @@ def _below(world: HyperNodes, name: str, path: tuple[str, ...], known: set[str])
 
 
 def outside(tree: Place, snapshot: Snapshot) -> int:
-    """How many nodes with accelerators the tree does not know."""
+    """Number of nodes with accelerators that are not in the tree."""
     return len(accelerated(snapshot)) - len(tree.nodes)

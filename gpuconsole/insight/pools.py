@@ -1,4 +1,4 @@
-"""Node pools: what each autoscaled group of machines is, does and costs, now and so far."""
+"""Node pools: size, use, cost rate and accrued cost of each autoscaled group."""
 
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
@@ -16,29 +16,29 @@ from gpuconsole.model.snapshot import Snapshot
 
 
 class Pool(Struct, frozen=True, kw_only=True):
-    """A NodePool or a scaling group."""
+    """A NodePool or a node group of an autoscaler."""
 
     name: str
     autoscaler: str
     nodes: int
-    """Machines whose nodes take part."""
+    """Instances whose nodes have joined."""
     starting: int
     leaving: int
     spot: int
     gpus: int
     """GPUs, or what `unit` names."""
     used: int
-    """Those that pods hold, or a part of which they hold."""
+    """GPUs that are allocated, wholly or in part."""
     unit: str = WHOLE_GPU.noun
-    """What the nodes offer: a pool of divided, shared or claimed GPUs is counted in these."""
+    """Unit that the nodes offer; pools with MIG, shared GPUs or DRA are counted in these."""
     hourly: float
-    """USD an hour for all machines, those that start or leave included."""
+    """USD per hour for all instances, starting and terminating ones included."""
     idle_hourly: float
-    """USD an hour of that for GPUs that nobody holds; of a machine without GPUs, if no pod is on it."""
+    """USD per hour of that for unallocated GPUs, or for instances without GPUs and pods."""
     saved_hourly: float
-    """USD an hour that spot costs less than the same machines on demand."""
+    """USD per hour that spot saves compared with on demand."""
     spent: float
-    """USD so far."""
+    """Accrued cost in USD."""
     launched: int
     gone: int
     interrupted: int
@@ -51,7 +51,7 @@ def pools(snapshot: Snapshot) -> tuple[Pool, ...]:
 
 
 def _devices(node: Node | None, pod: Pod) -> Iterable[str]:
-    """Which GPUs of its node a pod has something of."""
+    """GPUs of its node that a pod uses, wholly or in part."""
     if node is None:
         return
     yield from (f"divided {one.gpu}" for one in pod.slices)
@@ -59,7 +59,7 @@ def _devices(node: Node | None, pod: Pod) -> Iterable[str]:
 
 
 class DeviceUse(NamedTuple):
-    """Accelerators of some nodes: how many there are, how many pods hold, and what is counted."""
+    """Accelerators of some nodes: total, allocated, and their unit."""
 
     total: int
     used: int
@@ -67,7 +67,7 @@ class DeviceUse(NamedTuple):
 
 
 def device_use(snapshot: Snapshot, nodes: Collection[str]) -> DeviceUse:
-    """Count the accelerators of nodes in the units that they offer; a GPU that pods share counts by what they hold."""
+    """Count the accelerators of nodes in their units; a shared GPU counts by its allocated part."""
     rows = gpu_map(snapshot).by_node
     total, unit = in_one_unit(added(*(rows[name].units for name in nodes if name in rows)))
     held = holdings(snapshot)
@@ -102,7 +102,7 @@ def _pool(snapshot: Snapshot, group: NodeGroup) -> Pool:
 
 
 def _held(snapshot: Snapshot, name: str, pods: Pods) -> int:
-    """How many GPUs of a machine these pods have something of."""
+    """Number of GPUs of an instance that these pods use, wholly or in part."""
     node = snapshot.nodes.get(name)
     return len({gpu for pod in pods.values() for gpu in _devices(node, pod)})
 

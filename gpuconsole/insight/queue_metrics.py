@@ -1,4 +1,4 @@
-"""What Kueue's own metrics say of a ClusterQueue, beside what we count in it."""
+"""Kueue's own metrics of a ClusterQueue, compared with our counts."""
 
 from collections.abc import Iterator, Mapping
 
@@ -15,33 +15,33 @@ NOBODY: Mapping[str, float] = {}
 
 
 class QueueMetrics(Struct, frozen=True, kw_only=True):
-    """Kueue's metrics of one ClusterQueue; None where one is not there."""
+    """Kueue's metrics of one ClusterQueue; a missing metric is None."""
 
     queue: str
     source: str = ""
-    """The address of who told; empty where nobody is asked."""
+    """Address of the metrics endpoint; empty without one."""
     time: Time = 0
     """When they were scraped."""
     since: Time = 0
-    """From when on waits and evictions were counted; 0 = since Kueue's manager started, whenever that was."""
+    """Start of the counts of waits and evictions; 0 = start of Kueue's manager."""
     trouble: str = ""
-    """Why they are not known."""
+    """Reason why the metrics are unknown."""
     pending: float | None = None
-    """Wait for quota, those included that are not tried until something happens."""
+    """Pending workloads, inadmissible ones included."""
     inadmissible: float | None = None
-    """Those of them."""
+    """Inadmissible workloads."""
     reserving: float | None = None
     admitted: float | None = None
     wait_median: float | None = None
-    """Seconds from creation (or requeueing) to admission, of those that were admitted since."""
+    """Seconds from creation (or requeueing) to admission, of workloads admitted since the start."""
     wait_p95: float | None = None
     evicted: Mapping[str, float] = NOBODY
-    """Reason → evictions since."""
+    """Reason → evictions since the start."""
     usage: Mapping[FlavorResource, float] = NO_USAGE
 
 
 class Counted(Struct, frozen=True):
-    """One number by two accounts."""
+    """One number, by Kueue's metrics and by our count."""
 
     name: str
     theirs: float
@@ -53,12 +53,12 @@ class Counted(Struct, frozen=True):
 
 
 def counted(metrics: QueueMetrics, snapshot: Snapshot) -> Iterator[Counted]:
-    """What Kueue's metrics and our own counts both say, in the order in which it is read."""
+    """Compare the numbers that both Kueue's metrics and our counts have, in display order."""
     book = books(snapshot).book(metrics.queue)
     count = book.count
     both = (
         ("Pending", metrics.pending, count.pending),
-        ("Holding quota", metrics.reserving, count.reserved),
+        ("Quota reserved", metrics.reserving, count.reserved),
         ("Admitted", metrics.admitted, count.admitted),
     )
     for name, theirs, ours in both:

@@ -1,7 +1,7 @@
-"""How Kueue's victims were chosen, which Kueue does not tell: our engine is asked on the cluster as it stood before.
+"""Reconstruction of Kueue's preemption candidates, which Kueue does not publish, on the state before the decision.
 
-What it says is told as its own, with the moment whose cluster it was asked on. It counts only where the engine takes
-the same victim for the same preemptor; where it does not, that is all that is said.
+The result is marked as reconstructed, with the time of that state. It counts only if our engine chooses the same victim
+for the same preemptor; otherwise only the difference is reported.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,15 +18,15 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.policy import SimPolicy
 
 MOST_MOMENTS = 5
-"""So many moments of one look are gone back to; each costs as much as a forecast."""
+"""Maximum number of states to reconstruct at a time; each costs as much as a forecast."""
 
 
 def reconstructed(
     before: Snapshot, after: Snapshot, decided: Sequence[Fact], policy: SimPolicy, foreseer: Foreseer
 ) -> tuple[Happened, ...]:
-    """A line for each victim that Kueue chose between two Snapshots, whose preemptor is known: how it was chosen.
+    """A history line with the candidates, for each victim between two Snapshots whose preemptor is known.
 
-    `decided` is all that Kueue decided between them (see `facts`).
+    `decided` has all of Kueue's decisions between them (see `facts`).
     """
     if policy.kueue is None:
         return ()
@@ -37,7 +37,7 @@ def reconstructed(
 
 
 class _Past:
-    """The cluster before decisions, and what the engine would have decided there."""
+    """The cluster before the decisions, and what our engine would have decided there."""
 
     def __init__(
         self, before: Snapshot, after: Snapshot, decided: Sequence[Fact], policy: SimPolicy, foreseer: Foreseer
@@ -47,7 +47,7 @@ class _Past:
         self._asked: dict[Time | None, Sequence[Preempt]] = {}
 
     def choices(self, fact: Fact, by: str) -> Iterator[Choice]:
-        """How the engine chooses this victim for that preemptor: as the cluster stood then, else as it is known now."""
+        """The choices of this victim for that preemptor, on the state of that time, else on the current one."""
         for moment in (fact.time, None):
             if moment not in self._asked:
                 supposed = hindsight(self.before, self.after, self._decided, moment)

@@ -1,4 +1,4 @@
-"""Which GPUs of its node a pod has: by its own word, by telemetry, or as nobody can tell."""
+"""GPU indices of pods on their node: from the pod, from telemetry, or guessed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -12,10 +12,10 @@ Seats = tuple[int, ...]
 
 
 def known_seats(pods: Iterable[Pod], told: NodeTelemetry | None, gpus: int) -> Mapping[str, Seats]:
-    """Pod → the indices of its whole GPUs on a node with so many; none where they are not known.
+    """Pod → the indices of its whole GPUs on a node with `gpus` GPUs; pods with unknown indices are left out.
 
-    A pod's own word counts, unless that was a guess. Telemetry counts if it names as many GPUs as the pod has: one that
-    was scraped while a pod came or went may name some.
+    The pod's own indices count, unless they were guessed. Telemetry counts if it names as many GPUs as the pod has: a
+    sample taken while a pod starts or ends may name fewer.
     """
     owned: dict[str, Seats] = {}
     for device in told.devices if told is not None else ():
@@ -32,8 +32,8 @@ def _known(pod: Pod, told: Seats) -> Seats:
 
 
 def guessed_seats(pod: Pod, free: Sequence[int]) -> Seats:
-    """Indices for a pod of which nobody knows them: those that were guessed before, so that it stays where it is on
-    the map, and the lowest free ones."""
+    """Guess unknown indices of a pod: the previous guess, so that the pod does not move on the map, then the lowest
+    free ones."""
     kept = [index for index in pod.gpus if index in free]
     return tuple(sorted([*kept, *(index for index in free if index not in kept)][: _wanted(pod)]))
 
@@ -43,7 +43,7 @@ def _wanted(pod: Pod) -> int:
 
 
 def told_otherwise(old: View[NodeTelemetry], new: View[NodeTelemetry]) -> set[str]:
-    """Nodes whose GPUs telemetry gives other owners than before."""
+    """Nodes whose GPU owners changed in telemetry."""
     if old is new:
         return set()
     gone, come = changes(old.rows, new.rows)

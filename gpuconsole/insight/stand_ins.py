@@ -1,4 +1,4 @@
-"""Jobs and pods that no Workload stands for, as if one did: where nothing queues, they are what runs and waits."""
+"""Synthetic Workloads for jobs and pods without one, so that unqueued work is listed like queued work."""
 
 from collections.abc import Callable, Mapping
 
@@ -19,9 +19,9 @@ from gpuconsole.model.workloads import Condition, Workload
 Known = dict[str, tuple[object, str, Code | None, Workload]]
 _kept: list[Known] = [{}]
 _starting = (Condition("PodScheduled", True),)
-"""All its pods have nodes, and not all of them run."""
+"""All its pods are scheduled, but not all are running."""
 _refused = (Condition("PodScheduled", False, Code.RESOURCE_QUOTA),)
-"""A ResourceQuota keeps some of its pods from being created."""
+"""A ResourceQuota refuses some of its pods."""
 
 
 @once(
@@ -29,10 +29,10 @@ _refused = (Condition("PodScheduled", False, Code.RESOURCE_QUOTA),)
     *("resource_quotas", "priority_classes", "seen"),
 )
 def stand_ins(snapshot: Snapshot) -> Mapping[str, Workload]:
-    """Key of the job (`Kind/ns/name`) or of the lone pod (`ns/name`) → what it would look like as a Workload.
+    """Key of the job (`Kind/ns/name`) or of the single pod (`ns/name`) → its synthetic Workload.
 
-    Those that look as before are the same objects. A job that belongs to another one is part of that; but a CronJob
-    neither runs nor waits, only the Jobs do that it makes.
+    Unchanged ones are the same objects. A job that another job owns is part of that one; the Jobs of a CronJob count on
+    their own.
     """
     owned = {workload.owner for workload in snapshot.workloads.all()}
     queues, waiting = _queues(snapshot)
@@ -55,7 +55,7 @@ def stand_ins(snapshot: Snapshot) -> Mapping[str, Workload]:
 
 
 def outermost(job: Callable[[str], Job | None], key: str) -> str:
-    """The job that stands for one, which may be part of another: as far up as owners are known by `job`."""
+    """The topmost owner of a job, as far as owners are known by `job`."""
     seen = set[str]()
     while (one := job(key)) is not None and not _stands_for_itself(one) and job(one.owner) is not None:
         if key in seen:
@@ -66,7 +66,7 @@ def outermost(job: Callable[[str], Job | None], key: str) -> str:
 
 
 def pods_of(snapshot: Snapshot, job: str) -> frozenset[str]:
-    """The keys of the pods of a job that no Workload stands for, as far as they are there."""
+    """Keys of the existing pods of a job without a Workload."""
     if job not in snapshot.jobs:
         return frozenset()
     return frozenset(
@@ -80,7 +80,7 @@ def _stands_for_itself(job: Job) -> bool:
 
 
 def _queues(snapshot: Snapshot) -> tuple[dict[str, str], dict[str, Code]]:
-    """Owner (or lone pod) → the queue that its pods name; and why not all of its pods run, where that is so."""
+    """Owner (or single pod) → the queue that its pods name; and the reason why not all of its pods run, if any."""
     queues: dict[str, str] = {}
     waiting: dict[str, Code] = {}
     for node, held in holdings(snapshot).items():
@@ -139,12 +139,12 @@ def _of_pod(pod: Pod, queue: str) -> Workload:
 
 
 def running_since(since: Time) -> tuple[Condition, ...]:
-    """The conditions of work that runs since then."""
+    """Conditions of work that has been running since then."""
     return tuple(Condition(type, True, "", "", since) for type in ("QuotaReserved", "Admitted", "PodsReady"))
 
 
 def waits_because(stand_in: Workload) -> Code:
-    """Why not all pods of a stand-in run."""
+    """Reason code why not all pods of a synthetic Workload run."""
     scheduled = stand_in.condition("PodScheduled")
     if scheduled is None:
         return Code.NODES

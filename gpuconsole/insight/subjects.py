@@ -1,4 +1,4 @@
-"""What commands are about: the keys of the work that they ask for."""
+"""Subjects of commands: the keys of the work that they name."""
 
 from collections.abc import Iterable, Iterator
 
@@ -21,9 +21,9 @@ from gpuconsole.model.workloads import Workload
 
 
 def subjects_of(commands: Iterable[Command], snapshot: Snapshot) -> set[str]:
-    """Keys of the workloads (of jobs or pods, where no Workload stands for them) that the commands are about.
+    """Keys of the workloads (or of jobs and pods without one) that the commands name.
 
-    Only what exists in the Snapshot counts: a refused submission has no subject.
+    Only objects of the Snapshot count: a rejected submission has no subject.
     """
     named = {key for command in commands for key in _named(command, snapshot)}
     owners = {key for key in named if key not in snapshot.workloads}
@@ -38,7 +38,7 @@ def subjects_of(commands: Iterable[Command], snapshot: Snapshot) -> set[str]:
 
 
 def asks_only_for_work(commands: Iterable[Command]) -> bool:
-    """True if the commands bring or resume work and do nothing else, so that they evict only by preemption."""
+    """True if the commands only submit or resume work, so that they evict only by preemption."""
     return all(map(_asks_for_work, commands))
 
 
@@ -81,7 +81,7 @@ def _named(command: Command, snapshot: Snapshot) -> Iterator[str]:
 
 
 def _copied(of: str, name: str, snapshot: Snapshot) -> str:
-    """The key of a copy: of a job, where there is one of this name, else of a workload or a pod."""
+    """The key of a copy: of a job, if there is one of this name, else of a workload or a pod."""
     *_, namespace, _ = of.split("/")
     key = f"{namespace}/{name}"
     return next((job.key for job in snapshot.jobs.all() if job.key.partition("/")[2] == key), key)

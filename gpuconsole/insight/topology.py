@@ -1,6 +1,6 @@
-"""The data centre as a tree of domains: what is used and free in each, what would fit there, and who runs there.
+"""Topology tree with used and idle GPUs, capacity and workloads of each domain.
 
-A domain none of whose nodes look different is the same object as in the answer before.
+A domain without changed nodes is the same object as in the previous answer.
 """
 
 from collections import Counter
@@ -18,23 +18,23 @@ HOST = "host"
 
 
 class Domain(Struct, frozen=True, eq=False, kw_only=True):
-    """A block, a rack, a tier of the network, a host, or the root of a tree."""
+    """A block, a rack, a network tier, a host, or the root of a tree."""
 
     path: tuple[str, ...]
     level: str
     """A node label or a tier; `host` for a node, empty for a root."""
     slots: Slots
-    """GPUs, and what those that are idle are good for."""
+    """GPUs, and the slots that fit on idle ones."""
     states: Mapping[GpuState, int]
     owners: Mapping[str, int]
-    """Workload, job or pod → its GPUs here, those with most first."""
+    """Workload, job or pod → its GPUs here, most first."""
     children: tuple["Domain", ...] = ()
     host: GpuRow | None = None
-    """The node itself, where the domain is one."""
+    """The node, if the domain is a host."""
     rows: tuple[GpuRow, ...] = ()
-    """The nodes that it was made from."""
+    """The rows of its nodes."""
     note: str = ""
-    """What is wrong with the tree, or what it leaves out."""
+    """Problem of the tree, or nodes that it leaves out."""
 
     @property
     def name(self) -> str:
@@ -47,12 +47,12 @@ class Domain(Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def units(self) -> Units:
-        """How many there are of each unit."""
+        """Number of devices of each unit."""
         return added(*(row.units for row in self.rows))
 
     @property
     def used(self) -> int:
-        """GPUs that do work."""
+        """Used GPUs."""
         return self.states[GpuState.OWN] + self.states[GpuState.BORROWED]
 
 

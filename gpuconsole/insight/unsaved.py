@@ -1,7 +1,7 @@
-"""Work that an eviction takes: the GPU time of pods that ran, since they began or since their last checkpoint.
+"""Work that an eviction loses: GPU time of running pods since their start or their last checkpoint.
 
-The simulator's rule (`sim.controllers.work`), read from the objects: pods that work each for itself work from their own
-start, the others from the moment when enough of them run.
+The simulator's rule (`sim.controllers.work`), applied to the objects: independent pods work from their own start,
+others from the time when enough of them run.
 """
 
 from collections.abc import Collection, Sequence
@@ -20,11 +20,11 @@ from gpuconsole.model.workloads import Workload
 
 
 class Unsaved(Struct, frozen=True):
-    """What one pod would have to do again; all pods of a workload where none of them is seen."""
+    """Lost work of one pod, or of all pods of a workload if none of them is visible."""
 
     pod: Pod | None
     gpus: float
-    """A MIG instance or a replica is a part of one; a DRA device is one."""
+    """GPUs; a MIG instance or a replica is a fraction of one, a DRA device is one."""
     span: Span
 
 
@@ -38,10 +38,10 @@ def unsaved(
     all_seen: bool = True,
     again: Time = 0,
 ) -> Sequence[Unsaved] | None:
-    """What an eviction at a moment takes, of each pod that worked then; None where nobody can know it.
+    """Lost work of an eviction at a given time, for each pod that worked then; None if unknown.
 
-    `pods` are those that existed then; `all_seen` if there are no others. `again` is when the work began anew after it
-    had lost pods, where that is known.
+    `pods` are those that existed then; `all_seen` if there are no others. `again` is the time at which the work
+    restarted after it had lost pods, if known.
     """
     if job is not None and job.endless:
         return ()
@@ -64,7 +64,7 @@ def unsaved(
         Unsaved(
             pod,
             devices.gpus(pod),
-            # Who joined late has done no more since the last checkpoint of all together.
+            # A pod that joined late has no work from before its start, whatever the last common checkpoint.
             min(now - start, _since_checkpoint(now - (since if together else max(since, start)), interval)),
         )
         for pod, start in at_work.values()
@@ -72,7 +72,7 @@ def unsaved(
 
 
 def unsaved_now(snapshot: Snapshot, workload: Workload) -> Sequence[Unsaved] | None:
-    """What evicting a workload of a Snapshot takes."""
+    """Lost work if a workload of a Snapshot is evicted now."""
     pods = whereabouts(snapshot).of(workload.key).values()
     all_seen = snapshot.seen.all_of(Pod, within=workload.namespace)
     job = snapshot.jobs.get(workload.owner)
@@ -80,29 +80,29 @@ def unsaved_now(snapshot: Snapshot, workload: Workload) -> Sequence[Unsaved] | N
 
 
 def unsaved_gpu_time(snapshot: Snapshot, workload: Workload) -> Span | None:
-    """The same in one number: GPUs × time."""
+    """The same as one number: GPUs × time."""
     lost = unsaved_now(snapshot, workload)
     return gpu_time(lost) if lost is not None else None
 
 
 def gpu_time(lost: Sequence[Unsaved]) -> Span:
-    """GPUs × time of all of them."""
+    """Total GPUs × time."""
     return round(sum(one.gpus * one.span for one in lost))
 
 
 def _ran(pod: Pod, now: Time) -> bool:
-    """True if it ran then: it had begun, and had not begun to leave."""
+    """True if the pod ran then: started, and not terminating."""
     begun = pod.started <= now if pod.started else pod.phase is PodPhase.RUNNING
     return bool(pod.node) and begun and not pod.done and not 0 < pod.deleted < now
 
 
 def _began(pod: Pod, job: Job | None) -> Time:
-    """When a pod that runs began; 0 where nobody says it."""
+    """Start time of a running pod; 0 if unknown."""
     return pod.started or pod.bound or (job.started if job is not None and job.started else 0)
 
 
 def _least(workload: Workload, job: Job | None, there: int) -> int:
-    """How many of those that are there have to run; of those that Kueue lets in, all."""
+    """Number of existing pods that have to run; all of them if Kueue admitted the workload."""
     least = job.min_available if job is not None and workload.admission is None else None
     return max(1, min(there, least or there))
 
@@ -110,7 +110,7 @@ def _least(workload: Workload, job: Job | None, there: int) -> int:
 def _without_pods(
     workload: Workload, job: Job | None, now: Time, devices: DeviceCounter, all_seen: bool
 ) -> Sequence[Unsaved] | None:
-    """No pod of it is seen: they ran if PodsReady says so; else there are none, or they are not known as its own."""
+    """Lost work without visible pods: they ran if PodsReady is true; else there are none, or they are unknown."""
     ready = workload.condition("PodsReady")
     if not workload.admitted or (ready is not None and not ready.status):
         return ()
@@ -122,7 +122,7 @@ def _without_pods(
 
 
 def _interval(workload: Workload, job: Job | None) -> Span | None:
-    """How often it writes a checkpoint; None never."""
+    """Checkpoint interval; None without checkpoints."""
     return job.checkpoint_interval if job is not None else annotated(workload, "gpuconsole.io/checkpoint-interval")
 
 

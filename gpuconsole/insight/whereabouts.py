@@ -1,4 +1,4 @@
-"""Where pods are: those of each node and those without one, kept from Snapshot to Snapshot."""
+"""Pods by node and by workload, updated incrementally from Snapshot to Snapshot."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +13,7 @@ NO_PODS: Pods = {}
 
 
 class Whereabouts:
-    """Pods that are not done, by node and by workload. Never changed after it was made; nodes without a change share
-    their pods."""
+    """Pods that have not finished, by node and by workload. Immutable; unchanged nodes share their pods."""
 
     def __init__(
         self,
@@ -25,11 +24,11 @@ class Whereabouts:
     ) -> None:
         self.rows = rows
         self.by_node = by_node
-        """Node → its pods, in order of arrival; those without a node are under ``""``."""
+        """Node → its pods, in order of arrival; unscheduled pods are under ``""``."""
         self.by_workload = by_workload
         """Workload → its pods; those without one are under ``""``."""
         self.succeeded = succeeded
-        """Workload → how many of its pods succeeded; only where some did."""
+        """Workload → number of its succeeded pods, if any."""
 
     def on(self, node: str) -> Pods:
         return self.by_node.get(node, NO_PODS)
@@ -40,7 +39,7 @@ class Whereabouts:
 
     @property
     def waiting(self) -> Pods:
-        """Pods without a node."""
+        """Unscheduled pods."""
         return self.by_node.get("", NO_PODS)
 
 
@@ -49,7 +48,7 @@ _kept: list[Whereabouts] = [NOWHERE]
 
 
 def whereabouts(snapshot: Snapshot) -> Whereabouts:
-    """Where the pods of a Snapshot are; only nodes whose pods changed since the last call are looked at."""
+    """Group the pods of a Snapshot; only nodes whose pods changed since the last call are updated."""
     known = _kept[0]
     rows = snapshot.pods.rows
     if known.rows is not rows:
@@ -58,7 +57,7 @@ def whereabouts(snapshot: Snapshot) -> Whereabouts:
 
 
 def carried_on(old: Whereabouts, rows: Sequence[Pod | None]) -> Whereabouts:
-    """The whereabouts after the rows changed."""
+    """Update the groups after the rows changed."""
     gone, come = changes(old.rows, rows)
     nodes: dict[str, dict[str, Pod]] = {}
     workloads: dict[str, dict[str, Pod]] = {}
@@ -82,7 +81,7 @@ def carried_on(old: Whereabouts, rows: Sequence[Pod | None]) -> Whereabouts:
 
 
 def _added(before: Mapping[str, int], more: Counter[str]) -> Mapping[str, int]:
-    """The counts with these added; the same object where nothing is."""
+    """The counts with these added; the same object if there are none."""
     changed = {name: before.get(name, 0) + number for name, number in more.items() if number}
     if not changed:
         return before

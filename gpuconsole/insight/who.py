@@ -8,11 +8,11 @@ from msgspec import Struct
 from gpuconsole.insight.preemptions import PreemptionRow
 
 LONGEST = 6
-"""Links of a chain that are followed."""
+"""Maximum length of a preemption chain."""
 
 
 class Count(Struct, frozen=True):
-    """How often one name comes up, and what that lost."""
+    """Number of preemptions of one name, with their lost work."""
 
     name: str
     times: int
@@ -20,15 +20,15 @@ class Count(Struct, frozen=True):
     cost: float
     """USD."""
     thrash: bool = False
-    """Some workload of it was preempted at least three times within an hour."""
+    """A workload of it was preempted at least three times within an hour."""
     unknown: int = 0
-    """Times of which nobody knows what they lost: the sums are at least so much."""
+    """Number of preemptions with unknown loss: the sums are lower bounds."""
     unpriced: int = 0
-    """The same of what that cost."""
+    """Number of preemptions with unknown cost."""
 
 
 class Pair(Struct, frozen=True):
-    """How often one preempted the other."""
+    """Number of preemptions of one victim by one preemptor."""
 
     victim: str
     by: str
@@ -36,7 +36,7 @@ class Pair(Struct, frozen=True):
 
 
 class Circle(Struct, frozen=True):
-    """A preemption loop: names that evict each other in turn, so that the work in between is lost."""
+    """A preemption loop: names that preempt each other, so that work is lost repeatedly."""
 
     names: tuple[str, ...]
     times: int
@@ -45,40 +45,40 @@ class Circle(Struct, frozen=True):
     unknown: int = 0
     unpriced: int = 0
     pairs: tuple[Pair, ...] = ()
-    """Who preempted whom in it, the most frequent first."""
+    """Its pairs of victim and preemptor, the most frequent first."""
 
 
 class Who(Struct, frozen=True):
-    """The preemptions of a time, summed up. All counts have the most frequent first."""
+    """Summary of preemptions. All counts have the most frequent first."""
 
     preemptions: int = 0
     lost_gpu_hours: float = 0.0
     cost: float = 0.0
     unplaced: int = 0
-    """Those whose preemptor has no place yet, as far as it is known."""
+    """Preemptions whose preemptor is still unscheduled, as far as known."""
     in_vain: int = 0
-    """Those whose preemptor went without ever having had one."""
+    """Wasted preemptions: the preemptor ended before it was scheduled."""
     unknown: int = 0
-    """Those of which nobody knows what they lost: the sums are at least so much."""
+    """Number of preemptions with unknown loss: the sums are lower bounds."""
     unpriced: int = 0
-    """The same of what that cost."""
+    """Number of preemptions with unknown cost."""
     rules: tuple[Count, ...] = ()
     victims: tuple[Count, ...] = ()
     victim_queues: tuple[Count, ...] = ()
     causers: tuple[Count, ...] = ()
-    """The workloads that others had to make room for."""
+    """The preemptors."""
     causing_queues: tuple[Count, ...] = ()
     circles: tuple[Circle, ...] = ()
-    """Of workloads."""
+    """Preemption loops of workloads."""
     queue_circles: tuple[Circle, ...] = ()
-    """Of ClusterQueues."""
+    """Preemption loops of ClusterQueues."""
 
 
 NOBODY = Who()
 
 
 def who(rows: Sequence[PreemptionRow]) -> Who:
-    """Sum up preemptions (`preemptions.rows`)."""
+    """Summarize preemptions (`preemptions.rows`)."""
     lost = _lost(rows)
     return Who(
         preemptions=len(rows),
@@ -99,7 +99,7 @@ def who(rows: Sequence[PreemptionRow]) -> Who:
 
 
 def counts(rows: Iterable[PreemptionRow], name: Callable[[PreemptionRow], str]) -> tuple[Count, ...]:
-    """How often each name comes up, the most frequent first; rows without one are left out."""
+    """Count the rows by name, the most frequent first; rows without a name are left out."""
     found: dict[str, list[PreemptionRow]] = {}
     for row in rows:
         if name(row):
@@ -114,7 +114,7 @@ def _count(name: str, rows: Sequence[PreemptionRow]) -> Count:
 
 
 class _Lost(Struct, frozen=True):
-    """What is known of the losses of some preemptions, and of how many nothing is."""
+    """Sum of known losses of some preemptions, and number of unknown ones."""
 
     gpu_hours: float
     cost: float
@@ -129,12 +129,12 @@ def _lost(rows: Sequence[PreemptionRow]) -> _Lost:
 
 
 def about(rows: Iterable[PreemptionRow], names: Collection[str]) -> list[PreemptionRow]:
-    """The preemptions of these workloads (pods, where no Workload stands for them) and for them, in their order."""
+    """Filter the preemptions with these workloads (or pods without one) as victim or preemptor."""
     return [row for row in rows if row.victim in names or row.by in names]
 
 
 def chain(row: PreemptionRow, rows: Sequence[PreemptionRow]) -> tuple[str, ...]:
-    """The victim, its preemptor, who preempted that one later, and so on; a name comes twice only where it closes."""
+    """The victim, its preemptor, that one's later preemptor, and so on; a name comes twice only if the chain closes."""
     names = [row.victim, row.by]
     after = row.time
     while names[-1] and len(names) <= LONGEST and names[-1] not in names[:-1]:
@@ -148,9 +148,9 @@ def chain(row: PreemptionRow, rows: Sequence[PreemptionRow]) -> tuple[str, ...]:
 
 
 def circles(rows: Sequence[PreemptionRow], ends: Callable[[PreemptionRow], tuple[str, str]]) -> tuple[Circle, ...]:
-    """The largest groups of names in which everyone evicts everyone else, if by way of others; most evictions first.
+    """Find the preemption loops: groups of names that preempt each other, directly or indirectly; most evictions first.
 
-    `ends` gives the name that causes an eviction and the one that suffers it. One that evicts itself is no group.
+    `ends` gives preemptor and victim of a row. A name that preempts only itself is not a loop.
     """
     edges: dict[str, dict[str, None]] = {}
     for row in rows:
@@ -174,7 +174,7 @@ def _pairs(ends: Iterable[tuple[str, str]]) -> tuple[Pair, ...]:
 
 
 def _mutual(edges: Mapping[str, Iterable[str]]) -> list[frozenset[str]]:
-    """The strongly connected groups of two and more: all that a name reaches and that reach it."""
+    """The strongly connected components with at least two names."""
     backwards: dict[str, dict[str, None]] = {}
     for start, ends in edges.items():
         for end in ends:

@@ -45,7 +45,7 @@ SHARED = Node(name="n1", labels={"nvidia.com/gpu.replicas": "4"}, allocatable={"
         ([node("n1", "NVIDIA-H800")], [pod("a", "n1", 0, 1)], "2 GPUs in one NVLink domain, 400 GB/s"),
         ([node("n1", "NVIDIA-H200", **FAST)], [pod("a", "n1", 0, 1)], "2 GPUs in one NVLink domain, 800 GB/s"),
         ([node("n1", "NVIDIA-B200")], [pod("a", "n1", 0, 1)], "2 GPUs in one NVLink domain, 1800 GB/s"),
-        ([node("n1", "NVIDIA-A30")], [pod("a", "n1", 1, 2)], "2 GPUs on one node, joined by PCIe, about 32 GB/s"),
+        ([node("n1", "NVIDIA-A30")], [pod("a", "n1", 1, 2)], "2 GPUs on one node, connected by PCIe, about 32 GB/s"),
         ([node("n1"), node("n2")], [pod("a", "n1", 0), pod("b", "n2", 0)], "2 GPUs on 2 nodes, about 25 GB/s"),
         ([node("n1"), node("n2", **FAST)], [pod("a", "n1", 0), pod("b", "n2", 0)], "2 GPUs on 2 nodes, about 25 GB/s"),
         ([node("n1")], [pod("a", "n1", 0)], None),

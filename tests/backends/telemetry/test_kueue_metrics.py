@@ -88,7 +88,7 @@ def test_an_answer_stands_for_a_while_and_only_for_its_queue() -> None:
 
 def test_a_prometheus_without_kueue_is_said_and_left_alone() -> None:
     asked = Asked(__name__=[])
-    why = "http://prometheus:9090: it has no metrics of Kueue for cq-a; does it scrape Kueue's manager?"
+    why = "http://prometheus:9090: no Kueue metrics for cq-a; does this Prometheus scrape kueue-controller-manager?"
     assert asked.metrics.of("cq-a") == QueueMetrics(queue="cq-a", source="http://prometheus:9090", trouble=why)
     asked.now = AGAIN - 1
     asked.metrics.of("cq-a")
@@ -107,7 +107,7 @@ def test_both_accounts_stand_side_by_side() -> None:
     told = QueueMetrics(queue="cq-research", pending=1, reserving=2, usage={("a100", GPU): 12.0, ("a100", "cpu"): 1.5})
     assert list(counted(told, snapshot)) == [
         Counted("Pending", 1, 1),
-        Counted("Holding quota", 2, 3),
+        Counted("Quota reserved", 2, 3),
         Counted(f"a100 {GPU}", 12, 12),
     ]
     assert [one.same for one in counted(told, snapshot)] == [True, False, True]
