@@ -16,7 +16,7 @@ from gpuconsole.model.text import clean
 
 AUDIT = logging.getLogger("gpuconsole.audit")
 MAX_LINE = 2_000
-READ_ONLY = "This console is read-only; start it without --read-only to change anything"
+READ_ONLY = "This console is read-only; restart it without --read-only to make changes"
 
 
 class Outcome(StrEnum):

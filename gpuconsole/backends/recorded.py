@@ -26,7 +26,7 @@ class RecordedBackend(Clockwork):
         """Stand at the first event's time; what happened then is told by the first poll."""
 
     def submit(self, command: Command) -> None:
-        raise ReadOnlyError("A recording cannot be changed; open its snapshot with `gpuconsole run --snapshot FILE`")
+        raise ReadOnlyError("A recording is read-only; open its snapshot with `gpuconsole run --snapshot FILE`")
 
     def poll(self, elapsed: float) -> Iterable[Event]:
         before = self._now

@@ -70,7 +70,7 @@ class Answers:
         try:
             worker.expect(Seen(live, live.snapshot(), live.policy))
         except WorkerError as error:
-            LOG.warning("The worker did not get ready: %s", error)
+            LOG.warning("The worker could not prepare: %s", error)
 
     def looks(
         self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = (), places: Sequence[str] = ()
@@ -178,11 +178,11 @@ class Answers:
     def _decide(self, *besides: type) -> None:
         """Raise UnseenError where something that the future depends on may not be read."""
         if lacking := unforeseeable(self._newest(), *besides):
-            raise UnseenError(f"nothing can be said: {'; '.join(lacking)}")
+            raise UnseenError(f"not enough data for an answer: {'; '.join(lacking)}")
 
     def _forkable(self) -> Forkable:
         if not isinstance(self._backend, Forkable):
-            raise NotSupportedError("A recording has no other future; open its snapshot with --snapshot FILE")
+            raise NotSupportedError("A recording has no what-ifs; open its snapshot with --snapshot FILE")
         return self._backend
 
     def _pieces(
@@ -211,5 +211,5 @@ class Answers:
         except WorkerError as error:
             if self._closed:
                 raise
-            LOG.warning("The worker did not answer, so this process does: %s", error)
+            LOG.warning("The worker failed; computing in this process: %s", error)
             return None

@@ -45,10 +45,7 @@ from gpuconsole.workers.worker import Worker
 LOG = logging.getLogger(__name__)
 UNKNOWN = Status()
 USUAL = Prices()
-UNAUDITED = (
-    "Nothing is changed in this cluster, as the audit of changes cannot be written ({}); "
-    "restore the history, or start with --no-audit"
-)
+UNAUDITED = "Read-only: the audit of changes cannot be written ({}); repair the history, or start with --no-audit"
 NO_FORECAST = Forecast()
 NO_DIFFERENCES = Differences()
 
@@ -303,7 +300,7 @@ class Console:
 
     def _clockwork(self) -> Clocked:
         if self._clocked is None:
-            raise NotSupportedError("The time of a live cluster cannot be stopped or hurried")
+            raise NotSupportedError("Pause and speed apply to simulations only")
         return self._clocked
 
     def _worker_status(self) -> str:

@@ -47,7 +47,7 @@ def open_drill(named: str) -> Scenario:
         if wrong is not None:
             raise SourceError(path, f"line {wrong.line}: {wrong.problem}")
         if loaded.configurations:
-            raise SourceError(path, "it has a Configuration of Kueue beside it: gpuconsole drill play reads that, too")
+            raise SourceError(path, "it has a separate Kueue Configuration; open it with gpuconsole drill play")
         scenario = load_scenario(
             loaded.scenario,
             path,

@@ -121,7 +121,7 @@ class Forecaster:
             try:
                 return self._worker.foresee(Seen(self._live, snapshot, policy), assumed, missing)
             except WorkerError as error:
-                LOG.warning("The worker did not look ahead, so this process does: %s", error)
+                LOG.warning("The worker failed; forecasting in this process: %s", error)
         return self._observer.look(snapshot, policy, assumed, missing)
 
     def _take(self, said: Differences) -> None:

@@ -41,5 +41,5 @@ class Measurements:
             with told_of(path), closing(open_for_reading(path)) as db:
                 return gpus.kept(db, self._source, nodes, self._now - HOUR)
         except (HistoryError, sqlite3.Error):
-            LOG.exception("Earlier measures of GPUs cannot be read")
+            LOG.exception("Earlier GPU metrics cannot be read")
             return ()

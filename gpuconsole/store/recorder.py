@@ -197,7 +197,7 @@ class Recorder:
                 for source, samples in measured.items():
                     gpus.keep(self._db, source, samples)
         except sqlite3.Error as error:
-            LOG.info("Measures of GPUs could not be kept: %s", error)
+            LOG.info("GPU metrics could not be saved: %s", error)
 
     def _written(self, lines: Lines, audits: Sequence[object], said: Differences, told: Sequence[object]) -> None:
         self._next_audit += len(audits)

@@ -134,7 +134,7 @@ def migrations() -> "Migrations":
     return steps
 
 
-ELSEWHERE = "move it away, or set GPUCONSOLE_STATE_DIR to another folder"
+ELSEWHERE = "move the file, or set GPUCONSOLE_STATE_DIR to another folder"
 """What to do about a history that cannot be used."""
 
 
@@ -171,14 +171,14 @@ def told_of(path: Path) -> Iterator[None]:
         raise HistoryError(f"{path}: {problem}; {ELSEWHERE}") from error
     except (ValueError, LookupError, TypeError, ArithmeticError) as error:
         # A value or a column that no version of ours writes.
-        problem = f"it is damaged ({type(error).__name__}: {clean(str(error), 200)})"
+        problem = f"the database is damaged ({type(error).__name__}: {clean(str(error), 200)})"
         raise HistoryError(f"{path}: {problem}; {ELSEWHERE}") from error
 
 
 def _refuse_foreign(path: Path, known: Collection[str]) -> None:
     """Raise HistoryError unless the file can become or is a history; `known` are the names of our migrations."""
     if path.is_dir():
-        raise HistoryError(f"{path}: it is a directory; {ELSEWHERE}")
+        raise HistoryError(f"{path}: this is a directory; {ELSEWHERE}")
     if not path.exists() or path.stat().st_size == 0:
         return
     # A reader of a file in WAL mode leaves files beside it, unless it knows that nobody writes.
@@ -189,9 +189,9 @@ def _refuse_foreign(path: Path, known: Collection[str]) -> None:
         ours = applied.pop(_SET, set())
         # Another console may be about to make the tables of a new history.
         if not ours and (applied or tables - {_MIGRATIONS}):
-            raise HistoryError(f"{path}: it is a database of another program; {ELSEWHERE}")
+            raise HistoryError(f"{path}: not a history of gpuconsole; {ELSEWHERE}")
         if ours - set(known):
-            raise HistoryError(f"{path}: a later version of gpuconsole wrote it; {ELSEWHERE}")
+            raise HistoryError(f"{path}: written by a newer version of gpuconsole; {ELSEWHERE}")
         for table in _FIRST if ours else ():
             db.execute(f"select * from {table} limit 1").fetchone()
 

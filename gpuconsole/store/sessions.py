@@ -30,9 +30,7 @@ class Recovered(Struct, frozen=True, kw_only=True):
     """Wall-clock time of its last write."""
 
     def __str__(self) -> str:
-        return (
-            f"recovered {self.lines:,} events of the session that ended without closing at {format_time(self.flushed)}"
-        )
+        return f"recovered {self.lines:,} events of a session that ended abnormally at {format_time(self.flushed)}"
 
 
 class Kept(Struct, frozen=True, kw_only=True):

@@ -184,7 +184,7 @@ class Line:
             case Failed(problem):
                 raise WorkerError(problem)
             case Done():
-                raise WorkerError("the worker's replica differs from the simulation and starts anew")
+                raise WorkerError("the worker's replica differs from the simulation and is rebuilt")
             case _:
                 assert_never(reply)
 
@@ -280,13 +280,13 @@ class Line:
         if not self._differs or self.lost:
             return False
         if self.begun > SECOND_CHANCES:
-            self._give_up("the replica did not stay equal to the simulation")
+            self._give_up("the replica diverged from the simulation")
             return False
-        LOG.warning("The replica differs from the simulation and starts anew")
+        LOG.warning("The replica differs from the simulation and is rebuilt")
         return True
 
     def _give_up(self, reason: str) -> None:
         if not self.lost:
-            LOG.warning("What-ifs are computed here from now on: %s", reason)
+            LOG.warning("What-ifs are computed in this process from now on: %s", reason)
             self.lost = reason
         self.process.terminate()

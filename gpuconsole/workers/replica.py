@@ -127,7 +127,7 @@ class Desk:
         try:
             return self._mirror.make_ready()
         except Exception:
-            LOG.exception("The worker could not prepare for a question")
+            LOG.exception("The worker could not prepare for a request")
             return False
 
     def _carried_out(self, request: Request) -> Reply:
@@ -173,4 +173,4 @@ class Desk:
 
     def _go_on(self, number: int) -> Reply:
         trial = next((trial for known, trial in self._trials.values() if known == number), iter(()))
-        return next(trial, Failed("another question took the place of this one"))
+        return next(trial, Failed("replaced by another request"))

@@ -95,7 +95,7 @@ def test_help_is_there_even_if_the_settings_are_wrong(gpuconsole: Line, monkeypa
         pytest.param(["simulate", "nowhere.yaml"], "nowhere.yaml: no such file, folder or", id="no file"),
         pytest.param(["validate", "nowhere.yaml"], "nowhere.yaml: no such file, folder or", id="no manifest"),
         pytest.param(
-            ["slots", "--live", "--kubeconfig", "no"], "there is no kubeconfig no; name one", id="no kubeconfig"
+            ["slots", "--live", "--kubeconfig", "no"], "no kubeconfig at no; set --kubeconfig", id="no kubeconfig"
         ),
         pytest.param(["slots", "--context", "x"], "--namespace need --live", id="a context that nobody reads"),
         pytest.param(["simulate", "--live", "x"], "use only one of FILES, --live and --snapshot", id="two sources"),

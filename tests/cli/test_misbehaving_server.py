@@ -61,7 +61,7 @@ def test_a_server_that_wants_to_be_left_alone_for_longer_is_told_at_once(gpucons
     cluster.misbehave(status(429, Retry_After="90"))
     result = gpuconsole("slots", "--live", "--kubeconfig", cluster.kubeconfig)
     assert result.status == 2
-    assert result.err.endswith(": the fault says 429 (HTTP 429: try again in 90 s)\n")
+    assert result.err.endswith(": the fault says 429 (HTTP 429: retry in 90s)\n")
 
 
 def test_a_server_that_says_nothing_is_given_up_after_a_while(
@@ -70,7 +70,7 @@ def test_a_server_that_says_nothing_is_given_up_after_a_while(
     monkeypatch.setattr(discovery, "PATIENCE", 0.3)
     cluster.misbehave(silence)
     result = gpuconsole("slots", "--live", "--kubeconfig", cluster.kubeconfig)
-    said = f"gpuconsole: context test (http://127.0.0.1:{cluster.port}): it does not answer in time; is the server up"
+    said = f"gpuconsole: context test (http://127.0.0.1:{cluster.port}) is unreachable: timed out; check the server"
     assert (result.status, result.err.startswith(said)) == (2, True)
 
 

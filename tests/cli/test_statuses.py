@@ -43,7 +43,7 @@ def test_a_cluster_that_cannot_be_reached_is_no_answer(gpuconsole: Line, cluster
     cluster.close()
     result = gpuconsole("forecast", "--check", "--live", "--kubeconfig", cluster.kubeconfig)
     assert (result.status, result.out) == (2, "")
-    assert "is the server up, and reachable from here?" in result.err
+    assert "check the server and the network" in result.err
 
 
 def test_a_change_that_cannot_be_carried_out_is_an_answer(gpuconsole: Line, cluster: ApiServer) -> None:

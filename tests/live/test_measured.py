@@ -89,10 +89,10 @@ def test_who_may_read_kueues_metrics_gets_those_of_a_queue(
 @pytest.mark.parametrize(
     ("who", "why"),
     [
-        (VIEWER, "HTTP 403 Authorization denied for user viewer; the credentials do not allow it"),
+        (VIEWER, "HTTP 403 Authorization denied for user viewer; the credentials have no permission"),
         (
             Identity("stranger", "stranger"),
-            "HTTP 401 Unauthorized; it wants credentials: set live.telemetry.kueue.token_file",
+            "HTTP 401 Unauthorized; set live.telemetry.kueue.token_file to a file with a bearer token",
         ),
     ],
     ids=["without the right", "without a valid token"],

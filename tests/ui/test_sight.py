@@ -119,7 +119,7 @@ async def test_an_answer_that_rests_on_what_may_not_be_read_says_nothing(key: st
 
 async def test_what_comes_is_not_foretold_by_what_may_not_be_read() -> None:
     console = live(missing=(QUEUES,))
-    said = "nothing can be said: cannot list clusterqueues.kueue.x-k8s.io at the cluster scope"
+    said = "not enough data for an answer: cannot list clusterqueues.kueue.x-k8s.io at the cluster scope"
     for ask in (lambda: console.answers.looks((), 0), lambda: console.answers.plan((), 0), console.answers.risk):
         with pytest.raises(UnseenError, match=said):
             ask()
@@ -134,7 +134,7 @@ async def test_a_saved_cluster_is_asked_no_more_than_was_seen_of_it() -> None:
     console = Console(SimulatedBackend(simulation))
     console.tick(0)
     assert console.snapshot.seen == state.seen
-    with pytest.raises(UnseenError, match="nothing can be said: cannot list nodes"):
+    with pytest.raises(UnseenError, match="not enough data for an answer: cannot list nodes"):
         console.answers.risk()
     async with staged(console) as stage:
         await stage.press("2", "F")

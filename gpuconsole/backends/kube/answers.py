@@ -43,9 +43,7 @@ class Unreadable(Refused):
     """The server answered with success, but not with what the API answers: a login page, half of a JSON, nothing."""
 
     def __init__(self, where: str, why: str) -> None:
-        super().__init__(
-            where, OK, "Unreadable", f"{why}; is it a Kubernetes API server, or is there a proxy in between?"
-        )
+        super().__init__(where, OK, "Unreadable", f"{why}; is it a Kubernetes API server, or a proxy?")
 
 
 class Unauthorized(Refused):
@@ -75,9 +73,9 @@ class Busy(Refused):
 
 
 _ADVICE = {
-    401: "the credentials are not accepted; log in again, or name another --context",
-    403: "ask for a role that allows it; README has ready ones",
-    **dict.fromkeys((301, 302, 303, 307, 308), "redirects are not followed; is there a proxy in between?"),
+    401: "the credentials were rejected; log in again, or use another --context",
+    403: "ask for a role that allows it, such as those in deploy/rbac",
+    **dict.fromkeys((301, 302, 303, 307, 308), "redirects are not followed; check for a proxy"),
 }
 _KINDS: Mapping[int, type[Refused]] = {
     401: Unauthorized,
@@ -110,9 +108,9 @@ def decoded(body: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[Decoded]) -
     try:
         return decoder.decode(body)
     except UnicodeDecodeError as error:
-        raise msgspec.DecodeError("it is not UTF-8") from error
+        raise msgspec.DecodeError("not valid UTF-8") from error
     except RecursionError as error:
-        raise msgspec.DecodeError("it is nested too deeply") from error
+        raise msgspec.DecodeError("nested too deeply") from error
 
 
 def page_in(body: bytes) -> str:
@@ -126,7 +124,7 @@ def _text(body: bytes) -> str:
 
 
 def _said(code: int, message: str, retry_after: float) -> str:
-    advice = _ADVICE.get(code, f"try again in {retry_after:g} s" if retry_after else "")
+    advice = _ADVICE.get(code, f"retry in {retry_after:g}s" if retry_after else "")
     status = f"HTTP {code}{f': {advice}' if advice else ''}" if code else ""
     return f"{message} ({status})" if message and status else message or status
 

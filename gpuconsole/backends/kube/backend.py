@@ -142,7 +142,7 @@ class KubeBackend:
     def connection(self) -> Connection:
         """The way to the API server. Raises ClusterError before `open`."""
         if self._connection is None:
-            raise ClusterError("the cluster is not connected to yet")
+            raise ClusterError("not connected to the cluster yet")
         return self._connection
 
     @property
@@ -182,7 +182,7 @@ class KubeBackend:
 
     def standings(self, cluster_queue: str, local_queue: str) -> Standings:
         if self._visibility is None:
-            return Standings(queue=cluster_queue, trouble="the cluster is not connected to yet")
+            return Standings(queue=cluster_queue, trouble="not connected to the cluster yet")
         return self._visibility.standings(cluster_queue, local_queue)
 
     def queue_metrics(self, cluster_queue: str) -> QueueMetrics:
@@ -214,7 +214,7 @@ class KubeBackend:
 
     def submit(self, command: Command) -> None:
         if self._hands is None:
-            raise ClusterError("the cluster is not connected to yet")
+            raise ClusterError("not connected to the cluster yet")
         self._hands.take(command)
 
     def close(self) -> None:
@@ -234,7 +234,7 @@ class KubeBackend:
     def desk(self) -> KubeDesk:
         """What can be asked of the cluster beside commands. Raises ClusterError before `open`."""
         if self._desk is None:
-            raise ClusterError("the cluster is not connected to yet")
+            raise ClusterError("not connected to the cluster yet")
         return self._desk
 
     # What is known of the sight

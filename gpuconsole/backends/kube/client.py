@@ -70,15 +70,15 @@ class Answer(Struct, frozen=True):
         metadata = document.get("metadata")
         known = metadata if isinstance(metadata, dict) else {}
         if not (isinstance(known.get("name"), str) and isinstance(known.get("resourceVersion"), str)):
-            raise self.unreadable("it is not an object with a name and a resourceVersion")
+            raise self.unreadable("the object has no name or resourceVersion")
         return document
 
     def unreadable(self, why: str) -> Unreadable:
         """The error for an answer that is not what the API answers."""
         if not self.body.strip():
-            return Unreadable(self.where, "the answer is empty")
+            return Unreadable(self.where, "the response is empty")
         page = page_in(self.body)
-        return Unreadable(self.where, f"the answer is {page}" if page else f"the answer cannot be read: {clean(why)}")
+        return Unreadable(self.where, f"the response is {page}" if page else f"invalid response: {clean(why)}")
 
 
 class Stream:
@@ -115,7 +115,7 @@ class Stream:
         try:
             return bytes(self._response.read1(CHUNK) or b"")
         except Exception as error:
-            raise Cut(f"{self._where}: the stream broke: {_plain(error)}") from error
+            raise Cut(f"{self._where}: the stream was interrupted: {_plain(error)}") from error
 
 
 class Connection:
@@ -217,7 +217,7 @@ class Connection:
                 redirect=False,
             )
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            said = f"{self.place.name}: {_plain(error)}; is the server up, and reachable from here?"
+            said = f"{self.place.name} is unreachable: {_plain(error)}; check the server and the network"
             # A connection that was kept open may have been closed at the other end: it is not the server that is gone.
             dropped = isinstance(_innermost(error), ConnectionError) and not isinstance(
                 error, urllib3.exceptions.NewConnectionError
@@ -250,7 +250,7 @@ class Connection:
         try:
             return bytes(response.read())
         except Exception as error:
-            raise Cut(f"{self.place.name}: the answer broke off: {_plain(error)}") from error
+            raise Cut(f"{self.place.name}: the response was interrupted: {_plain(error)}") from error
 
     def _renew(self, begun: float) -> bool:
         """Read the credentials anew, as they may have been rotated; False where that was just done."""
@@ -265,7 +265,7 @@ class Connection:
             except PluginError as error:
                 raise Unreachable(str(error)) from error
             except ConsoleError as error:
-                LOG.warning("The credentials could not be read anew: %s", error)
+                LOG.warning("The credentials could not be reloaded: %s", error)
                 return False
             return True
 
@@ -297,9 +297,9 @@ def _plain(error: BaseException) -> str:
     error = _innermost(error)
     unreachable = urllib3.exceptions.NewConnectionError
     if isinstance(error, urllib3.exceptions.TimeoutError | TimeoutError) and not isinstance(error, unreachable):
-        return "it does not answer in time"
+        return "timed out"
     if isinstance(error, http.client.IncompleteRead):
-        return "the connection ended in the middle of the answer"
+        return "the connection closed during the response"
     if isinstance(error, OSError) and error.strerror:
         return clean(error.strerror, 300)
     text = str(error.args[-1]) if len(error.args) > 1 else str(error)

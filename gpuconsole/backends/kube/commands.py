@@ -111,7 +111,7 @@ class Hands:
         except ClusterError as error:
             what, message = What.COMMAND_REFUSED, str(error)
             if isinstance(error, Refused) and error.code == CONFLICT:
-                message += "; somebody else changed it, or owns the field: look at it again"
+                message += "; the object changed, or another field manager owns the field: reload it"
         except Exception as error:
             LOG.exception("A command failed")
             what, message = What.COMMAND_REFUSED, clean(repr(error))
@@ -190,7 +190,7 @@ class Hands:
         deadline = time.monotonic() + RELEASE
         while (seen := self._known.workload(workload)) is not None and (seen.active or seen.reserved):
             if self._stopped.wait(LOOK) or time.monotonic() > deadline:
-                raise NotHere(f"{workload} is stopped, and still holds its quota; resume it when that is free")
+                raise NotHere(f"{workload} is stopped but still holds its quota; resume it when its quota is released")
         self._send_all(orders(SetActive(workload, True), self._known))
         return f"requeues {workload}"
 
@@ -229,9 +229,9 @@ class Hands:
             except Busy as error:
                 refused.append(f"{pod.metadata.name}: {error.message}")
         if refused:
-            raise NotHere(f"{node}: {gone} pods were told to go, {len(refused)} may not: {refused[0]}")
-        left = f", {spared} stay that nobody would make again" if spared else ""
-        return f"drains {node}: {gone} pods were told to go{left}"
+            raise NotHere(f"{node}: {gone} pods evicted, {len(refused)} refused: {refused[0]}")
+        left = f", {spared} unmanaged pods skipped" if spared else ""
+        return f"drains {node}: {gone} pods evicted{left}"
 
     def _evict(self, pods: Served, meta: _Meta, how: Drain) -> None:
         path = pods.path(quote(meta.namespace), quote(meta.name))
@@ -254,7 +254,7 @@ def _changed(answer: Answer, change: Callable[[dict[str, Any]], dict[str, Any]])
     try:
         return change(document)
     except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise answer.unreadable(f"it is not of the kind that was asked for: {error}") from error
+        raise answer.unreadable(f"unexpected structure: {error}") from error
 
 
 def _leaves(pod: _Pod) -> bool:

@@ -139,7 +139,7 @@ def discover(connection: Connection) -> tuple[Served, ...]:
         found = list(_one_by_one(connection))
     chosen = choose(found)
     if not chosen:
-        raise ClusterError(f"{connection.place.name}: it serves no Node, Pod or queue; is it a Kubernetes API server?")
+        raise ClusterError(f"{connection.place.name}: serves no nodes, pods or queues; is it a Kubernetes API server?")
     return chosen
 
 

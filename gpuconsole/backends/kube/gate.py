@@ -54,7 +54,7 @@ class Gate:
     def report(self, error: ClusterError) -> None:
         """Somebody could not reach the server: shut the gate until the probe does."""
         if self._open.is_set():
-            LOG.warning("The cluster is out of reach: %s", error)
+            LOG.warning("The API server is unreachable: %s", error)
             self._since = self._clock()
         self.problem = str(error)
         self._open.clear()
@@ -88,7 +88,7 @@ class Gate:
             wait = min(LONGEST, wait * 1.6)
         if self._stopped.is_set():
             return
-        LOG.info("The cluster is in reach again")
+        LOG.info("The API server is reachable again")
         lasted = self._clock() - self._since
         self.problem = ""
         if lasted > SOON:

@@ -18,7 +18,7 @@ SOON = 7.0
 """Seconds between two looks while something is wrong, so that its end is noticed within 10 s."""
 AGAIN = 10
 """After so many looks a Deployment that may not be read, or was never found, is looked for again."""
-NO_METRICS = "Kueue's metrics are gone"
+NO_METRICS = "Kueue's metrics are missing"
 
 
 class KueueHealth:
@@ -68,18 +68,19 @@ class KueueHealth:
             self._left_out = AGAIN if known is None or why == FORBIDDEN else 0
             if known is None or why != NO_DEPLOYMENT:
                 return None
-            return KueueProblem("Kueue is gone", f"Kueue's Deployment {known.name} is gone: nothing is admitted")
+            return KueueProblem("Kueue was deleted", f"Deployment {known.name} was deleted: no workloads are admitted")
         self._known = manager
         if manager.ready is None or manager.ready > 0:
             return None
         if not manager.wanted:
             return KueueProblem(
                 "Kueue is scaled to 0",
-                f"Kueue's Deployment {manager.name} is scaled to 0 replicas: nothing is admitted",
+                f"Deployment {manager.name} is scaled to 0 replicas: no workloads are admitted",
             )
         wanted = counted(manager.wanted, "replica")
         return KueueProblem(
-            "Kueue is not ready", f"Kueue's Deployment {manager.name} is not ready: 0 of {wanted}; nothing is admitted"
+            "Kueue is not ready",
+            f"Deployment {manager.name} is not ready: 0 of {wanted}; no workloads are admitted",
         )
 
     def _telemetry(self) -> KueueProblem | None:

@@ -43,7 +43,7 @@ class KubeLogs:
         for pod in pods[:PODS]:
             self._thread(pod, "")
         if len(pods) > PODS:
-            self._say("", f"{len(pods) - PODS} more pods are not read: {PODS} at once are the most")
+            self._say("", f"{len(pods) - PODS} more pods are not shown; the limit is {PODS}")
 
     @property
     def lines(self) -> Sequence[LogLine]:
@@ -98,7 +98,7 @@ class KubeLogs:
                 return False
             raise
         if not self._stopped.is_set():
-            self._say(pod, "nothing was printed before" if self._previous and not self.count else "it ended")
+            self._say(pod, "no previous logs" if self._previous and not self.count else "container terminated")
         return True
 
     def _follow(self, stream: Stream, pod: str, container: str) -> None:

@@ -16,8 +16,8 @@ NAMESPACE, NAME, CONFIG_MAP = "kueue-system", "kueue-controller-manager", "kueue
 LABELS = "app.kubernetes.io/name=kueue,control-plane=controller-manager"
 """On the Deployment of Kueue's manifests, and on that of its chart."""
 NOT_FOUND = 404
-FORBIDDEN = f"Deployment {NAMESPACE}/{NAME} may not be read"
-NO_DEPLOYMENT = "no Deployment of it was found"
+FORBIDDEN = f"reading Deployment {NAMESPACE}/{NAME} is forbidden"
+NO_DEPLOYMENT = "its Deployment was not found"
 _VERSION = re.compile(r":v?(\d+\.\d+)(?:\.\d+)?(?:[-@+]|$)")
 
 

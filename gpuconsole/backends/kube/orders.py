@@ -126,7 +126,7 @@ def orders(command: Command, known: Known) -> tuple[Order, ...]:
             return (_edit(command),)
         case _:
             name = type(command).__name__
-            raise NotHere(f"{name} cannot be asked of a live cluster; try it in a what-if")
+            raise NotHere(f"{name} is not supported on a live cluster; use a what-if")
 
 
 def _merge(source: Source, key: str, change: dict[str, Any], words: str) -> Order:
@@ -161,7 +161,7 @@ def _move(key: str, queue: str, known: Known) -> Order:
 def _priority(command: SetPriority, known: Known) -> Order:
     """A class is the label of the job, which Kueue follows; a number alone is the workload's own."""
     key, priority, name = command.workload, command.priority, command.priority_class
-    words = f"gives {key} priority {f'{name} ({priority})' if name else priority}"
+    words = f"sets the priority of {key} to {f'{name} ({priority})' if name else priority}"
     if not name:
         return _merge(WORKLOAD, key, {"spec": {"priority": priority}}, words)
     if owner := _owner(key, known):
@@ -177,7 +177,7 @@ def object_of(table: str, key: str) -> tuple[Source, str, str]:
     """(kind, namespace, name) of an object by its table and key. Raises NotHere."""
     source, name = _job(key) if table == "jobs" else (_TABLES.get(table), key)
     if source is None:
-        raise NotHere(f"{key}: objects of {table} cannot be changed from here")
+        raise NotHere(f"{key}: changing {table} is not supported")
     namespace, _, name = name.rpartition("/")
     return source, namespace, name
 
@@ -204,7 +204,7 @@ def _job(key: str) -> tuple[Source, str]:
     kind, _, name = key.partition("/")
     group = GROUPS.get(kind, _MORE_GROUPS.get(kind))
     if group is None:
-        raise NotHere(f"{key}: jobs of kind {kind} cannot be changed from here")
+        raise NotHere(f"{key}: changing jobs of kind {kind} is not supported")
     return (group, _OWN_KINDS.get(kind, kind)), name
 
 
@@ -223,7 +223,7 @@ def _delete(table: str, key: str, known: Known) -> Order:
 
 def _submit(documents: Sequence[str]) -> tuple[Order, ...]:
     if not documents:
-        raise NotHere("there is no manifest to send, only what a simulation needs")
+        raise NotHere("this job has no manifest; submit one with a manifest")
     return tuple(_create(msgspec.json.decode(document)) for document in documents)
 
 
@@ -253,7 +253,7 @@ def with_taint(document: dict[str, Any], command: SetTaint) -> dict[str, Any]:
     here = document.get("spec", {}).get("taints") or []
     others = [taint for taint in here if (taint.get("key"), taint.get("effect")) != (command.key, command.effect)]
     if command.removed and len(others) == len(here):
-        raise NotHere(f"node {command.node} has no taint {command.key}:{command.effect} any more")
+        raise NotHere(f"node {command.node} no longer has taint {command.key}:{command.effect}")
     value = {"value": command.value} if command.value else {}
     added = [] if command.removed else [{"key": command.key, **value, "effect": command.effect}]
     return {
@@ -268,7 +268,7 @@ def with_quota(document: dict[str, Any], command: SetQuota) -> dict[str, Any]:
     flavors = [flavor for group in groups for flavor in group.get("flavors", ()) if flavor["name"] == command.flavor]
     quotas = [quota for flavor in flavors for quota in flavor.get("resources", ()) if quota["name"] == command.resource]
     if not quotas:
-        raise NotHere(f"{command.cluster_queue} has no quota of {command.resource} in {command.flavor} any more")
+        raise NotHere(f"{command.cluster_queue} no longer has a quota of {command.resource} in {command.flavor}")
     amounts = {
         "nominalQuota": command.nominal,
         "borrowingLimit": command.borrowing_limit,

@@ -42,14 +42,14 @@ class PluginProcess:
                 while waiting.get_map():
                     left = None if deadline is None else deadline - time.monotonic()
                     if left is not None and left <= 0:
-                        raise ValueError(f"it gives no answer within {LIMIT:g} s")
+                        raise ValueError(f"no output within {LIMIT:g} s")
                     for key, _ in waiting.select(left):
                         chunk = os.read(key.fd, _CHUNK)
                         said[key.fd] += chunk
                         if not chunk:
                             waiting.unregister(key.fileobj)
                         elif len(said[key.fd]) > MOST:
-                            raise ValueError(f"it says more than {MOST // 2**20} MiB")
+                            raise ValueError(f"its output exceeds {MOST // 2**20} MiB")
             answer, complaint = (
                 bytes(said[pipe.fileno()]) if pipe else b"" for pipe in (process.stdout, process.stderr)
             )
@@ -67,7 +67,7 @@ class PluginProcess:
             return self._process.wait(LIMIT if self._alone else None)
         except subprocess.TimeoutExpired as error:
             self._kill()
-            raise ValueError(f"it does not end within {LIMIT:g} s") from error
+            raise ValueError(f"it did not exit within {LIMIT:g} s") from error
 
     def _kill(self) -> None:
         """End it, with all that it started where it has a session of its own."""

@@ -30,13 +30,13 @@ def with_retries(work: Callable[[], Found]) -> Found:
             busy = min(LONGEST, 2 * busy)
             if time.monotonic() + wait > deadline:
                 raise
-            LOG.info("Trying again in %g s: %s", wait, error)
+            LOG.info("Retrying in %gs: %s", wait, error)
         except (Cut, Refused) as error:
             rest = next(rests, None) if _may_heal(error) else None
             if rest is None:
                 raise
             wait = rest
-            LOG.info("Trying again in %g s: %s", wait, error)
+            LOG.info("Retrying in %gs: %s", wait, error)
         time.sleep(wait)
 
 

@@ -104,10 +104,10 @@ def _configuration(connection: Connection, place: Place) -> tuple[KueueConfig | 
         data = answer.decode(_ConfigMap).data or {}
         text = data.get(place.key) if place.key else answer.body.decode()
     except Unreadable:
-        return None, _assumed(f"{where} could not be understood")
+        return None, _assumed(f"{where} cannot be parsed")
     except ClusterError as error:
         LOG.info("Kueue's Configuration cannot be read: %s", error)
-        why = "is not there" if isinstance(error, Refused) and error.code == NOT_FOUND else "may not be read"
+        why = "not found" if isinstance(error, Refused) and error.code == NOT_FOUND else "is forbidden"
         return None, _assumed(f"{where} {why if isinstance(error, Refused) else 'could not be read'}")
     if text is None:
         return None, _assumed(f"{where} has no {clean(place.key, 100)}")
@@ -139,14 +139,16 @@ def _gated(config: KueueConfig | None, manager: Manager) -> tuple[KueueConfig | 
         return config, f"Kueue's feature gates are assumed: --feature-gates of {manager.name}: {clean(str(error), 200)}"
     refused = dict(gates.refusals(named))
     chosen = {name: on for name, on in named.items() if name not in refused}
-    said = f"left out of the feature gates of {manager.name}: {', '.join(refused.values())}" if refused else ""
+    said = f"ignored feature gates of {manager.name}: {', '.join(refused.values())}" if refused else ""
     return replace(known, gates={**known.gates, **gates.resolve(chosen)}), clean(said, 400)
 
 
 def _other_version(manager: Manager) -> str:
     other = manager.version not in ("", ENGINE)
-    return f"Kueue {manager.version} runs there ({manager.name}); the engine decides as {ENGINE} does" if other else ""
+    return (
+        f"the cluster runs Kueue {manager.version} ({manager.name}); the simulator implements {ENGINE}" if other else ""
+    )
 
 
 def _assumed(why: str) -> str:
-    return f"Kueue's Configuration is assumed to be the default: {why}; --kueue-config FILE names it"
+    return f"Kueue's Configuration is assumed to be the default: {why}; give it with --kueue-config FILE"

@@ -123,7 +123,7 @@ def _from_pod() -> Place:
     try:
         config.load_incluster_config(configuration)
     except config.ConfigException as error:
-        problem = f"--live in a pod: {clean(str(error))}; mount a service account, or give --kubeconfig"
+        problem = f"--live in a pod: {clean(str(error))}; mount a service account token, or use --kubeconfig"
         raise UsageError(problem) from error
     namespace = _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else "default"
     return _place(IN_CLUSTER, clean(namespace, 63), configuration)
@@ -133,7 +133,7 @@ def _from_file(target: Target) -> Place:
     client, config = _modules()
     named = target.kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
     if not _files(target.kubeconfig):
-        raise UsageError(f"--live: there is no kubeconfig {named}; name one with --kubeconfig or in KUBECONFIG")
+        raise UsageError(f"--live: no kubeconfig at {named}; set --kubeconfig or KUBECONFIG")
     configuration = client.Configuration()
     path = os.pathsep.join(_files(target.kubeconfig))
     try:
@@ -142,14 +142,14 @@ def _from_file(target: Target) -> Place:
         chosen = next((context for context in contexts if context.get("name") == name), None)
         if chosen is None:
             offered = ", ".join(clean(str(context.get("name")), 100) for context in contexts[:12])
-            raise UsageError(f"{path}: there is no context {clean(str(name), 100)}; there are {offered or 'none'}")
+            raise UsageError(f"{path}: no context {clean(str(name), 100)}; choose one of {offered or 'none'}")
         _load(path, str(name), configuration)
     except (config.ConfigException, *_UNREADABLE) as error:
         raise UsageError(f"--live: {path} cannot be used: {clean(str(error))}") from error
     if not configuration.verify_ssl and not target.insecure:
         raise ClusterError(
-            f"context {name}: its cluster has insecure-skip-tls-verify, so anybody could pose as it; give its"
-            " certificate-authority, or name --insecure-skip-tls-verify to accept that"
+            f"context {name}: its cluster has insecure-skip-tls-verify, so its identity is not verified;"
+            " set certificate-authority, or accept it with --insecure-skip-tls-verify"
         )
     return _place(clean(str(name), 200), clean(str(chosen["context"].get("namespace") or "default"), 63), configuration)
 
@@ -217,7 +217,7 @@ class _Plugin:
                 made = library.FileOrData(status, None, data_key_name=key, file_base_path="", base64_file_content=False)
                 setattr(self._loader, name, made.as_file())
         else:
-            raise ValueError("its answer has neither a token nor a client certificate with its key")
+            raise ValueError("its output has neither a token nor a client certificate with its key")
         if status.get("expirationTimestamp"):
             self._loader.expiry = library.parse_rfc3339(status["expirationTimestamp"])
 
@@ -227,7 +227,7 @@ class _Plugin:
         if isinstance(error, FileNotFoundError | PermissionError):
             why, help = f"it cannot be run: {error.strerror}", settings.get("installHint") or "install it"
         else:
-            why, help = str(error).removeprefix("exec: "), "run it by hand, or log in again"
+            why, help = str(error).removeprefix("exec: "), "run it manually, or log in again"
         said = f"{why}; {help}"
         return PluginError(f"context {self._context}: the exec plugin {command} failed: {clean(said, 1000)}")
 
@@ -249,7 +249,9 @@ def _place(context: str, namespace: str, configuration: Any) -> Place:
 
     server = urlsplit(configuration.host)
     if server.scheme != "https" and server.hostname not in _LOOPBACK and configuration.api_key:
-        raise ClusterError(f"context {context}: {configuration.host} is not https, so everybody would see the token")
+        raise ClusterError(
+            f"context {context}: {configuration.host} is not https; the token would be sent in clear text"
+        )
     configuration.connection_pool_maxsize = CONNECTIONS
     configuration.retries = False
     configuration.socket_options = tcp_keepalive_socket_options()

@@ -67,7 +67,7 @@ class Service:
         items = self._connection().get("/api/v1/services").decode(_Services).items or []
         found = sorted(rank for item in items if (rank := _rank(item)) is not None)
         if not found:
-            raise TelemetryError("no service of the cluster looks like a Prometheus; name it with --prometheus URL")
+            raise TelemetryError("found no Prometheus service in the cluster; give one with --prometheus URL")
         _, namespace, name, port = found[0]
         self.address = f"{SCHEME}{namespace}/{name}:{port}"
         self._path = _path(namespace, name, str(port))

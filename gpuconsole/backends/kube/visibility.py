@@ -88,7 +88,7 @@ class Visibility:
             except Forbidden as error:
                 trouble = clean(str(error))
             except ClusterError as error:
-                LOG.info("Kueue does not say who waits for %s: %s", queue, error)
+                LOG.info("Cannot read pending workloads of %s from the visibility API: %s", queue, error)
                 return Standings(queue=queue, trouble=_ABSENT if self._absent else clean(str(error)))
         return Standings(queue=cluster_queue, trouble=trouble)
 

@@ -164,7 +164,7 @@ class Watch:
                 self._turn()
             except Exception:
                 LOG.exception("The watch of %s failed", self.label)
-                self._behind(f"{self.label}: an internal error of the console; see its log")
+                self._behind(f"{self.label}: internal error of the console; see the log")
                 self._rests.rest()
 
     # One turn: list if need be, then watch until the stream ends
@@ -184,7 +184,7 @@ class Watch:
             self._version = ""
             self._rests.rest()
         except Gone:
-            LOG.info("%s: what is known of it is too old, listing again", self.label)
+            LOG.info("%s: resourceVersion too old, listing again", self.label)
             self._behind()
             self._version = ""
             self._rests.rest()
@@ -331,7 +331,7 @@ class Watch:
         if self._anew or (seen is None and not self._silent_streams and self._stood):
             return
         if seen is not None or self._silent_streams:
-            self._behind(f"{self.label}: its watch ended without an event")
+            self._behind(f"{self.label}: the watch ended without an event")
             if self._silent_streams > 1:
                 self._rests.long()
         # A server that ends every stream at once is not to be asked all the time.
@@ -357,7 +357,7 @@ class Watch:
             waiting = time.monotonic() if waiting is None else waiting
             if time.monotonic() - waiting > 2 * self._pace.proof:
                 self._said = False
-                raise Unreadable(self.label, "its watch sends bytes, but no event")
+                raise Unreadable(self.label, "the watch sends data, but no complete event")
         return seen
 
     def _end_of_silence(self) -> None:
@@ -397,7 +397,7 @@ class Watch:
         try:
             healed = self._is_readable(self._roster.any_unreadable)
         except ClusterError as error:
-            LOG.info("%s: no look at what cannot be read: %s", self.label, error)
+            LOG.info("%s: cannot check unreadable objects: %s", self.label, error)
             healed = False
         if close is not self._close:
             return  # Another stream brings its own news.
@@ -456,14 +456,14 @@ class Watch:
         """Raises _Doubtful for an event that does not say how an object is now, if a list may say it."""
         known = bool(item.name) and (line.type == DELETED or self._roster.is_unreadable(item.name))
         if item.unread and seen is None and not known:
-            raise _Doubtful(item.name or "an object without a name")
+            raise _Doubtful(item.name or "object without a name")
 
     def _line(self, text: bytes) -> Line:
         """Read a line. Raises Refused for one that says that the watch failed, or that cannot be read."""
         try:
             line = self.decoder.line(text, self._wall())
         except msgspec.DecodeError as error:
-            raise Unreadable(self.label, f"a line of its watch cannot be read: {error}") from error
+            raise Unreadable(self.label, f"invalid watch event: {error}") from error
         if line.type == ERROR:
             raise refused(self._path, line.code, msgspec.json.encode({"message": line.message, "reason": line.reason}))
         return line

@@ -130,7 +130,7 @@ class Watches:
                     look = self._clock() + self._pace.again * random.uniform(0.8, 1.2)
                     self.begin(connection, gate, [served for served in discover(connection) if not self._has(served)])
             except ClusterError as error:
-                LOG.info("No look for more: %s", error)
+                LOG.info("Cannot check access to further kinds: %s", error)
 
     def _recheck(self, connection: Connection, gate: Gate, permissions: Permissions) -> None:
         """Try what may have healed. What RBAC denies costs one request for the rules in all, not one a kind."""

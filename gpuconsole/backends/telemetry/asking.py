@@ -30,9 +30,9 @@ MOST_BYTES = 256 * 1024 * 1024
 SAID = 200
 NOTHING: Mapping[str, str] = {}
 _ADVICE = {
-    401: "; it wants credentials: set {}.token_file",
-    403: "; the credentials do not allow it",
-    404: "; is the path right?",
+    401: "; set {}.token_file to a file with a bearer token",
+    403: "; the credentials have no permission",
+    404: "; check the URL",
 }
 SETTINGS = "live.telemetry"
 
@@ -130,7 +130,7 @@ def checked(url: str) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise UsageError(f"{clean(shown(url), SAID)}: no URL; write it as http://prometheus.monitoring:9090")
+        raise UsageError(f"{clean(shown(url), SAID)}: not a URL; write it as http://prometheus.monitoring:9090")
     return url.rstrip("/")
 
 
@@ -149,9 +149,9 @@ def _body(answer: "httpx.Response", where: str) -> bytes:
         whole.append(part)
         size += len(part)
         if size > MOST_BYTES:
-            raise TelemetryError(f"{where}: the answer is longer than {MOST_BYTES // 1024**2} MiB")
+            raise TelemetryError(f"{where}: the response is larger than {MOST_BYTES // 1024**2} MiB")
         if time.monotonic() - begun > WHOLE:
-            raise TelemetryError(f"{where}: the answer was not whole after {WHOLE:g} s")
+            raise TelemetryError(f"{where}: the response did not complete within {WHOLE:g}s")
     return b"".join(whole)
 
 
@@ -164,7 +164,7 @@ class _Said(Struct):
 def refusal(where: str, code: int, body: bytes, location: str = "", settings: str = SETTINGS) -> str:
     """What an answer without success means, in a sentence."""
     if 300 <= code < 400:
-        return f"{where}: HTTP {code} leads to {clean(shown(location), SAID)}; a log-in page? name the server behind it"
+        return f"{where}: HTTP {code} redirects to {clean(shown(location), SAID)}; use the URL behind the login page"
     try:
         said = msgspec.json.decode(body, type=_Said).error
     except msgspec.DecodeError:

@@ -51,11 +51,11 @@ class Exporters:
             for name, labels, value in series(text, METRICS):
                 gathering.add(Sample(METRICS[name], labels, value), node)
         if wanted and not sources:
-            more = f", and {len(wanted) - 1} more like it" if len(wanted) > 1 else ""
+            more = f", and {len(wanted) - 1} more" if len(wanted) > 1 else ""
             raise TelemetryError(f"{troubles[0]}{more}")
         found = tuple(gathering.nodes(lambda _: now, self.address, lasts))
         if sources and not found:
-            raise TelemetryError(f"{self.address}: no metric of DCGM's exporter (DCGM_FI_…) is there")
+            raise TelemetryError(f"{self.address}: no DCGM metrics (DCGM_FI_…) at this address")
         return Look(found, tuple(troubles), gathering.unusable)
 
     def close(self) -> None:

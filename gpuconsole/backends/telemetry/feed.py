@@ -126,7 +126,7 @@ class Feed:
 def _troubles(look: Look, address: str) -> str:
     parts = list(look.troubles[:1])
     if len(look.troubles) > 1:
-        parts.append(f"{len(look.troubles) - 1} more of the kind")
+        parts.append(f"{len(look.troubles) - 1} more")
     if look.unusable:
-        parts.append(f"{address}: {look.unusable} series name no node or no GPU")
+        parts.append(f"{address}: {look.unusable} series have no node or GPU label")
     return "; ".join(parts)

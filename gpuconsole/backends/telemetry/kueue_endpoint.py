@@ -60,8 +60,8 @@ def _told(text: str, queue: str) -> Iterator[Series]:
 
 def _nothing(text: str, queue: str) -> str:
     if any(line.startswith("kueue_") for line in text.split("\n")):
-        return f"Kueue has no metrics for {queue}; is it a manager that leads?"
-    return "no metric of Kueue (kueue_…) is there"
+        return f"no Kueue metrics for {queue}; is this the leader replica?"
+    return "no Kueue metrics (kueue_…) at this address"
 
 
 def quantile(part: float, buckets: Sequence[Series]) -> float | None:

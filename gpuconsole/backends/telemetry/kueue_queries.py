@@ -26,7 +26,7 @@ class KueueQueries:
         name = f'cluster_queue="{_quoted(queue)}"'
         gauges = list(self._prometheus.query(f'{{__name__=~"{"|".join(GAUGES)}",{name}}}'))
         if not gauges:
-            why = f"it has no metrics of Kueue for {queue}; does it scrape Kueue's manager?"
+            why = f"no Kueue metrics for {queue}; does this Prometheus scrape kueue-controller-manager?"
             raise TelemetryError(f"{self.address}: {why}")
         scraped = [one.number for one in self._prometheus.query(f"max(timestamp({PENDING}{{{name}}}))")]
         quantiles = {one.metric.get("quantile", ""): one.number for one in self._prometheus.query(_quantiles(name))}

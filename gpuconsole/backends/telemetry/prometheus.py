@@ -94,7 +94,7 @@ class Prometheus:
                 gathering.add(Sample(measure, series.metric, series.number))
         if not first:
             raise TelemetryError(
-                f"{self.address}: it has no metric of DCGM's exporter (DCGM_FI_…); is it the one that scrapes the GPUs?"
+                f"{self.address}: no DCGM metrics (DCGM_FI_…); does this Prometheus scrape the DCGM exporter?"
             )
         times = self._times(first, known)
         nodes = tuple(gathering.nodes(lambda name: times.get(name, now), self.address, lasts))
@@ -110,7 +110,7 @@ class Prometheus:
         try:
             found = list(self.query(f"max by ({', '.join(NODES)}) (timestamp({metric}))"))
         except TelemetryError as error:
-            LOG.info("No times: %s", error)
+            LOG.info("Cannot query sample times: %s", error)
             return {}
         return {node_of(one.metric, known): int(one.number * SECOND) for one in found}
 
@@ -122,7 +122,7 @@ class Prometheus:
         try:
             found = list(self.query(query))
         except TelemetryError as error:
-            LOG.info("No look back: %s", error)
+            LOG.info("Cannot query past GPU use: %s", error)
             return {}
         places = ((node_of(one.metric, known), place_of(one.metric)) for one in found)
         return {(node, *place): now - LOOK_BACK for node, place in places if place is not None}
@@ -134,8 +134,8 @@ class Prometheus:
         try:
             answer = _DECODER.decode(body)
         except (msgspec.DecodeError, RecursionError) as error:
-            what = "an HTML page" if body.lstrip().startswith(b"<") else "no answer of Prometheus"
-            raise TelemetryError(f"{self.address}{PATH}: {what}; is it the address of its API?") from error
+            what = "an HTML page" if body.lstrip().startswith(b"<") else "not a response of Prometheus"
+            raise TelemetryError(f"{self.address}{PATH}: {what}; is this the URL of the Prometheus API?") from error
         if answer.status != "success" or answer.data is None:
             raise TelemetryError(f"{self.address}{PATH}: {clean(answer.error or 'no data', 200)}")
         yield from answer.data.result

@@ -70,7 +70,7 @@ def test_a_deployment_without_a_ready_replica_is_a_problem(cluster: Kueue, answe
 def test_the_problem_names_the_deployment_and_ends_when_it_is_ready_again(cluster: Kueue) -> None:
     looking = health(cluster)
     cluster.answers = {DEPLOYMENTS: replicas(0, wanted=2)}
-    text = f"Kueue's Deployment {NAME} is not ready: 0 of 2 replicas; nothing is admitted"
+    text = f"Deployment {NAME} is not ready: 0 of 2 replicas; no workloads are admitted"
     assert after(looking) == [KueueProblem("Kueue is not ready", text)]
     cluster.answers = {DEPLOYMENTS: replicas(2, wanted=2)}
     assert after(looking) == []
@@ -97,7 +97,7 @@ def test_a_deployment_that_was_there_and_is_deleted_is_gone(cluster: Kueue) -> N
     cluster.answers = {DEPLOYMENTS: replicas(1)}
     looking.look()
     cluster.answers = {DEPLOYMENTS: (200, {"items": []})}
-    assert [one.mark for one in after(looking)] == ["Kueue is gone"]
+    assert [one.mark for one in after(looking)] == ["Kueue was deleted"]
 
 
 def test_a_deployment_that_is_known_is_read_by_its_name_and_nothing_is_listed(cluster: Kueue) -> None:

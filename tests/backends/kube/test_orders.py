@@ -149,7 +149,7 @@ def test_a_taint_is_changed_and_the_others_stay(command: SetTaint, taints: list[
 def test_the_last_taint_leaves_no_list_and_one_that_is_gone_is_said_to_be() -> None:
     document = {"metadata": {"resourceVersion": "7"}, "spec": {"taints": TAINTS[:1]}}
     assert with_taint(document, SetTaint("n", "gpu", removed=True))["spec"] == {"taints": None}
-    with pytest.raises(NotHere, match="node n has no taint gpu:NoExecute any more"):
+    with pytest.raises(NotHere, match="node n no longer has taint gpu:NoExecute"):
         with_taint(document, SetTaint("n", "gpu", effect="NoExecute", removed=True))
 
 
@@ -238,4 +238,4 @@ def test_what_the_server_refuses_in_the_trial_is_not_sent(api: ApiServer, sight:
     see.backend.submit(Submit((), (json.dumps(job),)))
     see.until(lambda _: see.lines)
     assert (api.requests, see.lines[0].what) == ([], What.COMMAND_REFUSED)
-    assert "somebody else changed it" in see.lines[0].message
+    assert "the object changed" in see.lines[0].message

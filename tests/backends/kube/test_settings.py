@@ -26,8 +26,8 @@ fairSharing:
   preemptionStrategies: [LessThanInitialShare]
 """
 FORBIDDEN = (403, {"code": 403, "reason": "Forbidden"})
-NOT_THERE = "ConfigMap kueue-system/kueue-manager-config is not there"
-ASSUMED = f"Kueue's Configuration is assumed to be the default: {NOT_THERE}; --kueue-config FILE names it"
+NOT_THERE = "ConfigMap kueue-system/kueue-manager-config not found"
+ASSUMED = f"Kueue's Configuration is assumed to be the default: {NOT_THERE}; give it with --kueue-config FILE"
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_without_rights_the_configuration_still_counts_and_the_gates_are_assumed
     assert config.fair_sharing
     assert assumed == (
         "Kueue's feature gates are assumed to be those of its Configuration: "
-        "Deployment kueue-system/kueue-controller-manager may not be read",
+        "reading Deployment kueue-system/kueue-controller-manager is forbidden",
     )
 
 
@@ -126,7 +126,7 @@ def test_a_configuration_that_may_not_be_read_leaves_the_gates(cluster: Kueue) -
     cluster.answers = {DEPLOYMENTS: (200, {"items": [deployment(*args)]}), MAP: FORBIDDEN}
     config, assumed = read(cluster)
     assert not config.enabled("PartialAdmission")
-    assert assumed == (ASSUMED.replace("is not there", "may not be read"),)
+    assert assumed == (ASSUMED.replace("not found", "is forbidden"),)
 
 
 def test_where_nothing_of_it_is_found_both_are_assumed(cluster: Kueue) -> None:
@@ -140,7 +140,7 @@ def test_where_nothing_of_it_is_found_both_are_assumed(cluster: Kueue) -> None:
     [
         (
             "Quux=true,PartialAdmission=false",
-            "left out of the feature gates of kueue-system/kueue-controller-manager: unrecognized feature gate: Quux",
+            "ignored feature gates of kueue-system/kueue-controller-manager: unrecognized feature gate: Quux",
         ),
         (
             "PartialAdmission",
@@ -158,7 +158,7 @@ def test_gates_that_nobody_knows_are_left_out_and_said(cluster: Kueue, gates: st
 
 def test_another_version_is_said(cluster: Kueue) -> None:
     cluster.answers = {DEPLOYMENTS: (200, {"items": [deployment(image="example.org:5000/kueue:v0.15.3@sha256:ab")]})}
-    said = "Kueue 0.15 runs there (kueue-system/kueue-controller-manager); the engine decides as 0.19 does"
+    said = "the cluster runs Kueue 0.15 (kueue-system/kueue-controller-manager); the simulator implements 0.19"
     assert read(cluster)[1] == (said,)
 
 
@@ -178,7 +178,7 @@ resources: {excludeResourcePrefixes: 7}
         (config_map("kind: Nothing\n"), "has errors: line 1: it holds no Configuration of Kueue"),
         (config_map(WRONG), f"has errors: line 5, {PREFIXES}: Expected `array`, got `int`, and 1 more"),
         (config_map(key="other.yaml"), "has no controller_manager_config.yaml"),
-        ((200, ["no", "map"]), "could not be understood"),
+        ((200, ["no", "map"]), "cannot be parsed"),
     ],
 )
 def test_a_configuration_that_cannot_be_used_is_assumed_to_be_the_default(
@@ -188,7 +188,7 @@ def test_a_configuration_that_cannot_be_used_is_assumed_to_be_the_default(
         DEPLOYMENTS: (200, {"items": [deployment("--config=/controller_manager_config.yaml")]}),
         MAP: answer,
     }
-    assert read(cluster) == (KueueConfig(), (ASSUMED.replace("is not there", why),))
+    assert read(cluster) == (KueueConfig(), (ASSUMED.replace("not found", why),))
 
 
 def test_what_was_given_is_not_asked_for(cluster: Kueue) -> None:

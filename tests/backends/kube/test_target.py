@@ -57,7 +57,7 @@ def test_a_context_can_be_named_where_none_is_current(tmp_path: Path) -> None:
 
 
 def test_a_context_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no context three; there are one, two"):
+    with pytest.raises(UsageError, match="no context three; choose one of one, two"):
         find(Target(kubeconfig=kubeconfig(tmp_path, context("two")), context="three"))
 
 
@@ -82,13 +82,13 @@ def test_a_file_that_is_no_kubeconfig_is_refused_with_its_name(tmp_path: Path, t
 
 
 def test_a_file_that_is_not_there_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"there is no kubeconfig .*; name one with --kubeconfig or in KUBECONFIG"):
+    with pytest.raises(UsageError, match=r"no kubeconfig at .*; set --kubeconfig or KUBECONFIG"):
         find(Target(kubeconfig=str(tmp_path / "none")))
 
 
 def test_a_certificate_that_is_not_checked_is_accepted_only_where_that_was_asked_for_by_name(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, **UNCHECKED)
-    with pytest.raises(ClusterError, match=r"anybody could pose as it.*--insecure-skip-tls-verify"):
+    with pytest.raises(ClusterError, match=r"its identity is not verified.*--insecure-skip-tls-verify"):
         find(Target(kubeconfig=path))
     assert not find(Target(kubeconfig=path, insecure=True)).client.configuration.verify_ssl
 
@@ -100,7 +100,7 @@ def test_the_flag_alone_leaves_certificates_checked(tmp_path: Path) -> None:
 def test_a_token_does_not_go_over_plain_http(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, server="http://cluster.example.org")
     for insecure in (False, True):
-        with pytest.raises(ClusterError, match="is not https, so everybody would see the token"):
+        with pytest.raises(ClusterError, match="is not https; the token would be sent in clear text"):
             find(Target(kubeconfig=path, insecure=insecure))
 
 

@@ -76,7 +76,7 @@ def test_what_looks_most_like_a_prometheus_is_found_once() -> None:
 
 
 def test_none_that_looks_like_it_is_said() -> None:
-    with pytest.raises(TelemetryError, match=r"^no service of the cluster looks like a Prometheus; name it"):
+    with pytest.raises(TelemetryError, match=r"^found no Prometheus service in the cluster; give one"):
         through("find", Cluster([service("a", "web", 9090)])).get("/api/v1/query", {})
 
 

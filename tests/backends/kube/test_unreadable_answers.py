@@ -117,11 +117,11 @@ def test_services_that_cannot_be_read_are_an_error_of_telemetry(api: ApiServer, 
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
-        (answer(LOGIN, "text/html"), "the answer is a web page; is it a Kubernetes API server, or is there a proxy"),
-        (answer(b" \n"), "the answer is empty; is it"),
-        (answer(b'{"kind'), "the answer cannot be read: Input data was truncated; is it"),
-        (answer(b"[" * 100_000), "the answer cannot be read: it is nested too deeply; is it"),
-        (answer(b'{"kind":"\xff"}'), "the answer cannot be read: it is not UTF-8; is it"),
+        (answer(LOGIN, "text/html"), "the response is a web page; is it a Kubernetes API server, or a proxy"),
+        (answer(b" \n"), "the response is empty; is it"),
+        (answer(b'{"kind'), "invalid response: Input data was truncated; is it"),
+        (answer(b"[" * 100_000), "invalid response: nested too deeply; is it"),
+        (answer(b'{"kind":"\xff"}'), "invalid response: not valid UTF-8; is it"),
     ],
     ids=["login page", "empty", "half", "deep", "no UTF-8"],
 )
@@ -145,8 +145,8 @@ def test_every_refusal_names_its_status_once(code: int, body: bytes) -> None:
 def test_a_busy_server_is_told_with_when_it_wants_to_be_asked_again() -> None:
     error = answers.refused("here", 429, b'{"message":"slow down"}', "7")
     assert (str(error), error.said) == (
-        "here: slow down (HTTP 429: try again in 7 s)",
-        "slow down (HTTP 429: try again in 7 s)",
+        "here: slow down (HTTP 429: retry in 7s)",
+        "slow down (HTTP 429: retry in 7s)",
     )
 
 

@@ -54,7 +54,7 @@ def test_a_node_that_does_not_answer_costs_itself_only() -> None:
 
 
 def test_none_that_answers_is_an_error_and_no_node_is_none() -> None:
-    with pytest.raises(TelemetryError, match=r"^http://a:9400/metrics: connection refused, and 1 more like it$"):
+    with pytest.raises(TelemetryError, match=r"^http://a:9400/metrics: connection refused, and 1 more$"):
         exporters("http://{node}:9400", up=()).read(("a", "b").__contains__, NOW, MINUTE)
     assert exporters("http://{node}:9400", nodes=()).read(("a",).__contains__, NOW, MINUTE).nodes == ()
 

@@ -92,7 +92,7 @@ def test_a_source_that_failed_is_asked_again_so_soon_that_its_return_is_noticed_
 def test_part_of_the_trouble_is_said_for_all() -> None:
     feed = Feed(Script(Look((), ("http://a: refused", "http://b: refused", "http://c: refused"), 7)), wall=Clock())
     told(feed)
-    assert feed.sight.trouble == "http://a: refused; 2 more of the kind; http://p: 7 series name no node or no GPU"
+    assert feed.sight.trouble == "http://a: refused; 2 more; http://p: 7 series have no node or GPU label"
 
 
 def test_what_was_not_heard_of_for_long_is_gone() -> None:

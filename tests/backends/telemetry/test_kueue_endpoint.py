@@ -69,8 +69,8 @@ def test_what_is_not_told_is_unknown_and_not_zero() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (TEXT, "https://kueue:8443: Kueue has no metrics for cq-b; is it a manager that leads?"),
-        ("go_goroutines 5\n", "https://kueue:8443: no metric of Kueue (kueue_…) is there"),
+        (TEXT, "https://kueue:8443: no Kueue metrics for cq-b; is this the leader replica?"),
+        ("go_goroutines 5\n", "https://kueue:8443: no Kueue metrics (kueue_…) at this address"),
     ],
 )
 def test_an_endpoint_that_does_not_know_the_queue_says_so(text: str, why: str) -> None:
@@ -83,7 +83,7 @@ def test_whoever_is_not_let_in_is_told_which_setting_would_help(tmp_path: Path) 
     access = Access(settings="live.telemetry.kueue", insecure=True)
     with pytest.raises(TelemetryError) as raised:
         endpoint("Unauthorized", 401, access).of("cq-a", NOW)
-    why = "HTTP 401 Unauthorized; it wants credentials: set live.telemetry.kueue.token_file"
+    why = "HTTP 401 Unauthorized; set live.telemetry.kueue.token_file to a file with a bearer token"
     assert str(raised.value) == f"https://kueue:8443/metrics: {why}"
 
 

@@ -181,7 +181,7 @@ def _cut(request: httpx.Request) -> httpx.Response:
         pytest.param(
             lambda _: httpx.Response(401, text="Unauthorized"),
             "http://prometheus:9090/api/v1/query: HTTP 401 Unauthorized; "
-            "it wants credentials: set live.telemetry.token_file",
+            "set live.telemetry.token_file to a file with a bearer token",
             id="it wants credentials",
         ),
         pytest.param(
@@ -192,18 +192,18 @@ def _cut(request: httpx.Request) -> httpx.Response:
         ),
         pytest.param(
             lambda _: httpx.Response(200, text="<html>Grafana</html>"),
-            "http://prometheus:9090/api/v1/query: an HTML page; is it the address of its API?",
+            "http://prometheus:9090/api/v1/query: an HTML page; is this the URL of the Prometheus API?",
             id="a web page",
         ),
         pytest.param(
             lambda _: httpx.Response(200, content=b'{"status":"success","data":{"resultType":"vector","result":[]}}'),
-            "http://prometheus:9090: it has no metric of DCGM's exporter (DCGM_FI_…); is it the one that scrapes "
-            "the GPUs?",
+            "http://prometheus:9090: no DCGM metrics (DCGM_FI_…); does this Prometheus scrape the DCGM "
+            "exporter?",
             id="another Prometheus",
         ),
         pytest.param(
             lambda _: httpx.Response(200, content=b"[" * 200_000),
-            "http://prometheus:9090/api/v1/query: no answer of Prometheus; is it the address of its API?",
+            "http://prometheus:9090/api/v1/query: not a response of Prometheus; is this the URL of the Prometheus API?",
             id="brackets without end",
         ),
         pytest.param(_cut, "http://prometheus:9090/api/v1/query: the connection was closed", id="it breaks off"),
