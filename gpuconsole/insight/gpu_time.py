@@ -1,6 +1,6 @@
-"""How many GPUs are held, and how many there are, added up over time while pods and nodes come and go.
+"""Allocated and available GPU-hours, accumulated from events.
 
-MIG instances and replicas of shared GPUs count as the part of a GPU that they are, DRA devices as one GPU each.
+MIG instances and replicas of shared GPUs count as fractions of a GPU, DRA devices as one GPU each.
 """
 
 from collections import Counter
@@ -19,38 +19,38 @@ from gpuconsole.model.prices import part_offered
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 
 SHARES = 5040
-"""Of one GPU, so that its parts are whole numbers."""
+"""Shares of one GPU, so that its fractions are integers."""
 NO_NODE = Node(name="")
 
 
 class Held(Struct, frozen=True):
-    """What one pod holds."""
+    """Devices of one pod."""
 
     node: str = ""
     gpus: tuple[int, ...] = ()
-    """GPUs (or replicas of them) of the node by their indices: several pods may share one."""
+    """Indices of GPUs (or replicas) on the node: several pods may share one."""
     each: int = SHARES
-    """Shares of a GPU that one of these is."""
+    """Shares per index."""
     own: int = 0
-    """Shares of MIG instances and DRA devices, which nobody else has."""
+    """Shares of MIG instances and DRA devices, which are exclusive."""
 
 
 NOTHING = Held()
 
 
 class Holdings(Struct, frozen=True):
-    """Who holds which GPUs. A GPU that several pods share is one GPU."""
+    """Allocated GPUs by pod. A GPU that several pods share counts once."""
 
     by_pod: Mapping[str, Held]
     by_gpu: Mapping[tuple[str, int], int]
-    """(node, index) → how many pods are on it."""
+    """(node, index) → number of its pods."""
     shares: int
-    """Of GPUs, that all of them hold."""
+    """Total allocated shares."""
 
 
 @once("pods", "nodes", "resource_claim_templates", "resource_claims")
 def holdings_of(snapshot: Snapshot) -> Holdings:
-    """Which GPUs each pod holds."""
+    """Pod → its devices."""
     counter = DeviceCounter.of_snapshot(snapshot)
     by_pod = {
         pod.key: held
@@ -74,7 +74,7 @@ def _held(pod: Pod, node: Node | None, counter: DeviceCounter) -> Held:
 
 @once("nodes", "resource_slices")
 def ready_gpus(snapshot: Snapshot) -> Mapping[str, int]:
-    """How many shares of GPUs each node has that is ready."""
+    """GPU shares of each ready node."""
     devices = dra_devices_of(snapshot)
     return {node.name: _provided(node, devices.get(node.name, 0)) for node in snapshot.nodes.all() if node.ready}
 
@@ -85,19 +85,19 @@ def _provided(node: Node, devices: int) -> int:
 
 @once("resource_slices")
 def dra_devices_of(snapshot: Snapshot) -> Mapping[str, int]:
-    """How many GPUs each node offers by DRA; all partitions of one count once."""
+    """GPUs that each node offers by DRA; all partitions of one GPU count once."""
     return gpus_claimable(snapshot.resource_slices.all())
 
 
 def _devices_in(offered: ResourceSlice) -> int:
-    """How many accelerators are offered; partitions of one share a set of counters."""
+    """Number of offered accelerators; partitions of one share a counter set."""
     return 0 if offered.driver in NO_DEVICES else len(offered.counter_sets) or len(offered.devices)
 
 
 class GpuTime:
-    """GPU-hours since a moment. Mutates by the events that `note` is told.
+    """GPU-hours since a given time. Mutates by `note`.
 
-    In whole numbers: two futures that are alike have the same, whenever each of them was looked at.
+    In integers, so that two equal simulations have equal sums, however often each is read.
     """
 
     def __init__(self, snapshot: Snapshot, now: Time) -> None:
@@ -107,12 +107,12 @@ class GpuTime:
         self._sharers = dict(held.by_gpu)
         self._nodes = dict(ready_gpus(snapshot))
         self._changed: dict[str, Node] = {}
-        """Nodes that came or changed."""
+        """Added or changed nodes."""
         self._templates: dict[str, ResourceClaimTemplate] = {}
-        """Those that came or changed."""
+        """Added or changed objects."""
         self._devices = dict(dra_devices_of(snapshot))
         self._slices: dict[str, tuple[str, int]] = {}
-        """ResourceSlice that came or changed → its node, and how many devices it offers."""
+        """Added or changed ResourceSlice → its node, and the number of its devices."""
         self._counter = DeviceCounter(
             lambda: snapshot.nodes,
             self._node,
@@ -127,26 +127,26 @@ class GpuTime:
 
     @classmethod
     def of_nothing(cls, now: Time) -> "GpuTime":
-        """Of a cluster of which every object is still to be told."""
+        """For a cluster whose objects will all come as events."""
         return cls(EMPTY, now)
 
     @property
     def used_hours(self) -> float:
-        """That pods held so far."""
+        """GPU-hours allocated so far."""
         return self._used_time / SHARES / HOUR
 
     @property
     def total_hours(self) -> float:
-        """That ready nodes had so far."""
+        """GPU-hours of ready nodes so far."""
         return self._total_time / SHARES / HOUR
 
     def gpus(self, pod: Pod) -> float:
-        """How many GPUs a pod holds; those that others share with it count whole."""
+        """Number of GPUs of a pod; shared GPUs count as whole."""
         held = _held(pod, self._node(pod.node), self._counter)
         return (len(held.gpus) * held.each + held.own) / SHARES
 
     def requested(self, job: Job) -> int:
-        """How many GPUs, MIG instances, replicas and DRA devices a job requests."""
+        """Number of GPUs, MIG instances, replicas and DRA devices that a job requests."""
         found: int = self._counter.of_pod_sets(job.namespace, job.pod_sets)["gpus"]
         return found
 
@@ -172,7 +172,7 @@ class GpuTime:
                 pass
 
     def count(self, until: Time) -> None:
-        """Add up to a moment."""
+        """Accumulate until a given time."""
         self._used_time += self._used * (until - self._counted)
         self._total_time += self._total * (until - self._counted)
         self._counted = until
@@ -205,7 +205,7 @@ class GpuTime:
         self._nodes[name] = shares
 
     def _offer(self, time: Time, key: str, node: str, devices: int) -> None:
-        """A ResourceSlice offers so many devices of a node."""
+        """Record the number of devices that a ResourceSlice offers on a node."""
         known = self._begun.resource_slices.get(key)
         before = self._slices.get(key, (known.node, _devices_in(known)) if known is not None else ("", 0))
         if before == (node, devices):

@@ -29,46 +29,46 @@ from gpuconsole.scheduling.devices.stock import Offered, Stock
 
 CLAIMS = ("device_classes", "resource_claim_templates", "resource_claims")
 MOST_CELLS = 1024
-"""No machine has more; a node that claims more is drawn with so many."""
+"""Maximum GPUs per node; a node that reports more is drawn with this many."""
 
 
 class GpuState(StrEnum):
     OWN = "own"
-    """In use, inside its queue's own quota (or by a pod that no queue manages)."""
+    """In use within nominal quota, or by an unqueued pod."""
     BORROWED = "borrowed"
-    """In use on quota that its queue borrows, or holds beyond its nominal quota."""
+    """In use above the queue's nominal quota (borrowed)."""
     IDLE = "idle"
-    """Free for a new pod."""
+    """Available to a new pod."""
     HELD = "held"
-    """Does no work and is not free: its gang is not complete, a preemptor waits for it, or the node is cordoned."""
+    """Not used and not available: incomplete gang, nominated preemptor, or cordoned node."""
     FAULT = "fault"
-    """Its node is not ready."""
+    """Its node is NotReady."""
     UNKNOWN = "unknown"
-    """Nobody is seen to have it, but not every pod is seen."""
+    """No visible pod has it, but not every pod is visible."""
 
 
 class GpuCell(Struct, frozen=True):
-    """One GPU, or another unit that a pod is allocated. The names are empty where nobody owns it."""
+    """One GPU, or another unit that pods are allocated. The names are empty if it is unallocated."""
 
     index: int
-    """Of the GPU (or replica) on its node; of other units a number from 0 among those of the same unit."""
+    """Index of the GPU (or replica) on its node; for other units a number from 0 within the unit."""
     state: GpuState
     pod: str = ""
     workload: str = ""
-    """`ns/name` of the Workload, or the job's key where no Workload stands for it."""
+    """`ns/name` of the Workload, or the key of a job without one."""
     queue: str = ""
     """ClusterQueue."""
     since: int = 0
-    """When the pod was bound."""
+    """Time at which the pod was bound."""
     assumed: bool = False
-    """The index is a guess: the cluster does not tell which of the node's GPUs the pod owns."""
+    """The index is a guess: the cluster does not report which GPUs of the node the pod has."""
     unit: DeviceUnit = WHOLE_GPU
     device: str = ""
     """Name of a DRA device in its pool."""
 
 
 class MigCount(Struct, frozen=True):
-    """MIG slices of one profile on a node; `profile` as in the resource's name, such as `1g.10gb`."""
+    """MIG instances of one profile on a node; `profile` as in the resource's name, such as `1g.10gb`."""
 
     profile: str
     total: int
@@ -85,13 +85,13 @@ class GpuRow(Struct, frozen=True, kw_only=True):
     cordoned: bool
     ready: bool
     cells: tuple[GpuCell, ...]
-    """GPUs, or what the node offers as such: replicas of shared GPUs, instances under the MIG strategy single."""
+    """GPUs, or what the node offers as GPUs: replicas of shared GPUs, instances under MIG strategy single."""
     counts: Mapping[GpuState, int]
-    """How many of `cells` are in each state; every state is there."""
+    """Number of `cells` in each state; every state is a key."""
     unit: DeviceUnit = WHOLE_GPU
-    """Of `cells`."""
+    """Unit of `cells`."""
     devices: tuple[GpuCell, ...] = ()
-    """MIG instances that are offered by profile, and DRA devices."""
+    """MIG instances under strategy mixed, and DRA devices."""
     mig: tuple[MigCount, ...]
     pods: int
     """Pods on the node, those without GPUs included."""
@@ -102,17 +102,17 @@ class GpuRow(Struct, frozen=True, kw_only=True):
 
     @property
     def used(self) -> int:
-        """GPUs that are seen to do work."""
+        """GPUs that visible pods use."""
         return self.counts[GpuState.OWN] + self.counts[GpuState.BORROWED]
 
     @property
     def all_cells(self) -> tuple[GpuCell, ...]:
-        """Everything that pods of this node can be allocated."""
+        """All cells that pods of this node can be allocated."""
         return self.cells + self.devices if self.devices else self.cells
 
     @property
     def by_unit(self) -> Mapping[DeviceUnit, Mapping[GpuState, int]]:
-        """Unit → state → how many; only units that the node has."""
+        """Unit → state → count; only units that the node has."""
         if not self.devices:
             return {self.unit: self.counts} if self.cells else {}
         found: dict[DeviceUnit, Counter[GpuState]] = {}
@@ -122,7 +122,7 @@ class GpuRow(Struct, frozen=True, kw_only=True):
 
     @property
     def states(self) -> Mapping[GpuState, int]:
-        """State → how many units of any kind; every state is there."""
+        """State → number of units of any kind; every state is a key."""
         if not self.devices:
             return self.counts
         found = Counter(cell.state for cell in self.all_cells)
@@ -130,28 +130,28 @@ class GpuRow(Struct, frozen=True, kw_only=True):
 
     @property
     def units(self) -> Units:
-        """How many of each unit the node has."""
+        """Number of devices of each unit."""
         return {unit: sum(states.values()) for unit, states in self.by_unit.items()}
 
 
 def used_of(states: Mapping[GpuState, int]) -> int:
-    """How many units of these are seen to do work."""
+    """Number of these units that visible pods use."""
     return states.get(GpuState.OWN, 0) + states.get(GpuState.BORROWED, 0)
 
 
 def gpu_rows(snapshot: Snapshot) -> tuple[GpuRow, ...]:
     """Map every node, in the order in which they joined; nodes without accelerators have no cells.
 
-    A live cluster does not tell which GPUs of its node a pod has. Where telemetry names the owner of a GPU, that is it;
-    all other pods keep what was guessed if that is free, or are given the lowest free indices, and such cells say
-    `assumed`. Of a workload that borrows some of its GPUs, the first pods' are drawn as own, the last as borrowed.
-    Rows of nodes where nothing changed since the last call are the same objects.
+    A live cluster does not report which GPUs of its node a pod has. If telemetry names the owner of a GPU, that is used;
+    other pods keep their previous guess if it is free, or get the lowest free indices, and their cells are `assumed`. If
+    a workload borrows some of its GPUs, those of its first pods are drawn as nominal, the last as borrowed. Rows of
+    unchanged nodes are the same objects as in the last call.
     """
     return gpu_map(snapshot).rows
 
 
 def dra_devices(snapshot: Snapshot, node: str) -> int:
-    """How many DRA devices a node has."""
+    """Number of DRA devices of a node."""
     if not len(snapshot.resource_slices):
         return 0
     row = gpu_map(snapshot).by_node.get(node)
@@ -159,7 +159,7 @@ def dra_devices(snapshot: Snapshot, node: str) -> int:
 
 
 class GpuMap:
-    """The map of one Snapshot, with what it was drawn from."""
+    """The map of one Snapshot, with its inputs."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.nodes = snapshot.nodes
@@ -167,13 +167,13 @@ class GpuMap:
         self.workloads = snapshot.workloads
         self.where = whereabouts(snapshot)
         self.free = GpuState.IDLE if snapshot.seen.all_of(Pod) else GpuState.UNKNOWN
-        """What GPUs are that no pod is seen to have."""
+        """State of GPUs that no visible pod has."""
         self.own = _own_parts(snapshot)
-        """(Pod, resource) of a borrowing workload → how much of it is its queue's own; whole GPUs are under ``""``."""
+        """(Pod, resource) of a borrowing workload → its amount within nominal quota; whole GPUs are under ``""``."""
         self.incomplete = frozenset(gang.key for gang in waiting_gangs(snapshot))
-        """Gangs too few of whose pods have nodes."""
+        """Gangs of which too few pods are scheduled."""
         self.nominated: Counter[tuple[str, str]] = Counter()
-        """(Node, resource) → how much is kept for nominated pods; whole GPUs are under ``""``."""
+        """(Node, resource) → amount reserved for nominated pods; whole GPUs are under ``""``."""
         for pod in self.where.waiting.values():
             if pod.nominated_node:
                 self.nominated[pod.nominated_node, ""] += pod_gpus(pod.template)
@@ -185,7 +185,7 @@ class GpuMap:
         self.rows: tuple[GpuRow, ...] = ()
 
     def draw(self, old: "GpuMap | None") -> None:
-        """Draw all rows; those that look as in an older map are taken from there."""
+        """Draw all rows; unchanged rows are taken from the old map."""
         kept = old.by_node if old is not None else {}
         stale = self._stale(old) if old is not None else set()
         if old is not None and old.nodes is self.nodes:
@@ -197,7 +197,7 @@ class GpuMap:
         self.rows = tuple(self.by_node.values())
 
     def _stale(self, old: "GpuMap") -> set[str]:
-        """Nodes that look different: they changed, their pods did, or what their pods' cells are drawn from."""
+        """Nodes to redraw: the node, its pods, or the inputs of their cells changed."""
         before, after = old.where.by_node, self.where.by_node
         if old.free is not self.free:
             return set(self.nodes)
@@ -209,7 +209,7 @@ class GpuMap:
         stale |= {key[0] for key in nominated if old.nominated[key] != self.nominated[key]}
         gangs = old.incomplete ^ self.incomplete
         gone, come = changes(old.workloads.rows, self.workloads.rows)
-        # Of a workload the cells show who it is and its queue, and nothing else that changes while it waits and runs.
+        # Cells show only the name and the queue of a workload, nothing that changes while it is pending or running.
         owners = {key for key, _ in _queues(gone) ^ _queues(come)}
         stale |= told_otherwise(old.telemetry, self.telemetry)
         charged = {pod for (pod, _), _ in old.own.items() ^ self.own.items()}
@@ -271,7 +271,7 @@ class GpuMap:
         return GpuCell(index, self._state(pod, node, own), pod.key, owner, queue, pod.bound, assumed, unit)
 
     def _instances(self, node: Node, pods: Iterable[Pod]) -> Iterator[GpuCell]:
-        """The MIG instances that the node offers by profile; which pods have some is known by their requests."""
+        """The MIG instances that the node offers by profile; their owners are known by the pods' requests."""
         offered = {name: amount for name, amount in node.allocatable.items() if is_mig(name) and amount}
         if not offered:
             return
@@ -311,7 +311,7 @@ class GpuMap:
         }
 
     def _dra_devices(self, node: Node) -> Iterator[GpuCell]:
-        """The devices of the node's own ResourceSlices; of partitions, those that fit beside each other."""
+        """The devices of the node's own ResourceSlices; of partitions, those that fit at the same time."""
         if not len(self.slices):
             return
         here = [one for one in self._stock.offered(node) if one.node == node.name and one.part.driver not in NO_DEVICES]
@@ -361,7 +361,7 @@ def gpu_map(snapshot: Snapshot) -> GpuMap:
         and old.incomplete == new.incomplete
         and not told_otherwise(old.telemetry, new.telemetry)
     ):
-        # What GPUs measure changes all the time, and is nothing to the map.
+        # GPU metrics change all the time and do not affect the map.
         old.telemetry = new.telemetry
         return old
     new.draw(old)
@@ -371,7 +371,7 @@ def gpu_map(snapshot: Snapshot) -> GpuMap:
 
 @once("pods", "workloads", "local_queues", "cluster_queues", "cohorts", "nodes", *CLAIMS)
 def _own_parts(snapshot: Snapshot) -> dict[tuple[str, str], int]:
-    """(Pod, resource) of a borrowing workload → how much of it is its queue's own; the first pods come first."""
+    """(Pod, resource) of a borrowing workload → its amount within nominal quota; the first pods come first."""
     borrowed = borrowed_parts(snapshot)
     if not borrowed:
         return {}
@@ -406,13 +406,13 @@ def _mig_requests(pod: Pod) -> list[tuple[str, int]]:
 
 
 def _gpu_unit(node: Node) -> DeviceUnit:
-    """What a GPU of this node is: whole, a replica, an instance."""
+    """Unit of a GPU of this node: whole GPU, replica, or MIG instance."""
     offered = (name for name, amount in node.allocatable.items() if amount and is_gpu(name))
     return next((unit_of(name, node.labels) for name in offered), WHOLE_GPU)
 
 
 def _dividable(division: Division, owned: Mapping[str, int]) -> dict[str, int]:
-    """The instances of GPUs that are divided as pods come: those that pods own, the rest as the smallest ones."""
+    """Instances of GPUs with on-demand MIG: those that pods own, and the rest as the smallest profile."""
     geometry = division.geometry
     smallest = min(geometry.plain, key=lambda profile: profile.compute)
     used = sum(
@@ -425,7 +425,7 @@ def _dividable(division: Division, owned: Mapping[str, int]) -> dict[str, int]:
 
 
 def _unallocated(stock: Stock, here: Sequence[Offered], taken: Sequence[Offered]) -> Iterator[Offered]:
-    """The devices that could be allocated beside those that are taken, those that consume most counters first."""
+    """The devices that can still be allocated, those that consume most counters first."""
     pools = {one.place[:2] for one in here}
     places = {one.place for one in taken}
     left = stock.left(pools, places)

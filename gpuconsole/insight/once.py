@@ -13,8 +13,8 @@ def once(*tables: str) -> Callable[[Callable[[Snapshot], Answer]], Callable[[Sna
     """Make a pure function of these tables of a Snapshot cache its last two answers.
 
     Two, since a what-if compares baseline and change. Unchanged tables are the same objects in the next Snapshot.
-    Tables and answer are replaced as one tuple, so at worst, threads compute an answer twice. The function must read nothing
-    else of the Snapshot, including its time.
+    Tables and answer are replaced as one tuple, so at worst, threads compute an answer twice. The function must read
+    nothing else of the Snapshot, including its time.
     """
 
     def keep(question: Callable[[Snapshot], Answer]) -> Callable[[Snapshot], Answer]:
