@@ -12,7 +12,7 @@ from tests.cli.line import Line
 def gpuconsole(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, measured_latencies: None
 ) -> Line:
-    monkeypatch.setenv("GPUCONSOLE_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("GPUCONSOLE_STATE_DIR", "state")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("COLUMNS", "120")
     # What-ifs run again with other latencies as long as the CPU time allows: all of them, on every machine.
