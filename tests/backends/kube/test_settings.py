@@ -131,7 +131,7 @@ def test_a_configuration_that_may_not_be_read_leaves_the_gates(cluster: Kueue) -
 
 def test_where_nothing_of_it_is_found_both_are_assumed(cluster: Kueue) -> None:
     cluster.answers = {DEPLOYMENTS: (200, {"items": []})}
-    gates = "Kueue's feature gates are assumed to be those of the defaults: no Deployment of it was found"
+    gates = "Kueue's feature gates are assumed to be those of the defaults: its Deployment was not found"
     assert read(cluster) == (KueueConfig(), (ASSUMED, gates))
 
 
