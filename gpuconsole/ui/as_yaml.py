@@ -152,7 +152,7 @@ def as_yaml(thing: Object) -> str:
 
 
 def as_manifest(thing: Object) -> dict[str, Any]:
-    """The object in the form of its manifest: metadata, spec, status; the API server takes what it says."""
+    """The object as a manifest that the API server accepts: metadata, spec, status."""
     if isinstance(thing, Job):
         return _job(thing)
     kind = type(thing).__name__
@@ -212,7 +212,7 @@ def as_documents(text: str) -> tuple[str, ...]:
 
 
 def _used_lately(queue: LocalQueue) -> dict[str, Any]:
-    """The status of a LocalQueue that takes turns with others, if it was looked at."""
+    """The status of a LocalQueue under admission fair sharing, if it was sampled."""
     if not queue.sampled:
         return {}
     consumed = {name: canonical(f"{amount}n") for name, amount in queue.consumed.items()}
@@ -250,7 +250,7 @@ def _fields(thing: Struct) -> dict[str, Any]:
 
 
 def _cluster_queue(queue: ClusterQueue) -> dict[str, Any]:
-    """What a ClusterQueue's API writes in another form than the model."""
+    """Fields of a ClusterQueue that its API writes in another form than the model."""
     rules = [{"name": rule.name, **present(onFlavors=list(rule.on_flavors))} for rule in queue.checks]
     tried = queue.concurrent_admission
     limits = present(lastAcceptableFlavorName=tried.last_acceptable_flavor) if tried is not None else {}
@@ -263,7 +263,7 @@ def _cluster_queue(queue: ClusterQueue) -> dict[str, Any]:
 
 
 def _workload(workload: Workload) -> dict[str, Any]:
-    """What a Workload's API writes in another form than the model."""
+    """Fields of a Workload that its API writes in another form than the model."""
     out: dict[str, Any] = {"pod_sets": [pod_set_fields(pods) for pods in workload.pod_sets]}
     if workload.preemption_gates:
         out["preemption_gates"] = [{"name": gate.name} for gate in workload.preemption_gates]
@@ -280,7 +280,7 @@ def _workload(workload: Workload) -> dict[str, Any]:
 
 
 def _gate(gate: PreemptionGate) -> dict[str, Any]:
-    """Where a preemption gate stands; one that was never moved is closed, and not written."""
+    """The position of a preemption gate; one that was never opened is not written."""
     since = {} if gate.since is None else {"lastTransitionTime": format_time(gate.since)}
     return {"name": gate.name, "position": "Open" if gate.open else "Closed", **since}
 

@@ -210,7 +210,7 @@ def prospects(snapshot: Snapshot, request: Request, room: Headroom | None) -> li
         lines.append(line((f"{GLYPHS['fault']} ", "fault"), f"{room.cluster_queue} has no quota for {device.key}"))
     elif wanted > most:
         asked = counted_units(wanted, device.unit)
-        words = f"requests {asked}; {room.cluster_queue} can use at most {most}"
+        words = f"requests {asked}; the maximum capacity of {room.cluster_queue} is {most}"
         lines.append(line((f"{GLYPHS['fault']} ", "fault"), words))
     elif wanted <= room.best(device):
         lines.append(line((f"{GLYPHS['good']} ", "good"), f"{_fitting(wanted, device.unit)} available quota now"))

@@ -45,7 +45,7 @@ class Following:
         self._unsubscribe()
 
     def _published(self, snapshot: Snapshot) -> None:
-        """Runs in the loop's thread."""
+        """Called in the loop's thread."""
         self._app.post_message(SnapshotReady(snapshot))
 
     def came(self, snapshot: Snapshot) -> None:

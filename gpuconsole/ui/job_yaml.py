@@ -161,7 +161,7 @@ def _main(job: Job, restart: str) -> Fields:
 
 
 def _spark(job: Job) -> Fields:
-    """A SparkApplication; what Kueue does not count of it is not known."""
+    """A SparkApplication; fields that Kueue does not count are unknown."""
     driver, executor = job.pod_sets
     retries = {"type": "OnFailure", "onFailureRetries": job.backoff_limit} if job.backoff_limit else {"type": "Never"}
     return {
@@ -175,7 +175,7 @@ def _spark(job: Job) -> Fields:
 
 
 def _spark_role(pods: PodSet) -> Fields:
-    """A driver or an executor: what its own container asks for, and what its pods need besides."""
+    """A driver or an executor: the requests of its container, and other fields of its pods."""
     written = template_fields(pods.template)
     spec, (main, *sidecars) = written["spec"], written["spec"]["containers"]
     resources = main.get("resources", {})
@@ -309,7 +309,7 @@ def _patch(patch: PodPatch) -> Fields:
 
 
 def job_status(job: Job) -> Fields:
-    """How far a job is: when it began, how it ended, and when a CronJob made a Job last."""
+    """The status of a job: start, end, and the last Job of a CronJob."""
     if isinstance(job.rules, CronRules):
         last = job.rules.last
         return {} if last is None else {"lastScheduleTime": format_time(last)}

@@ -28,7 +28,7 @@ from gpuconsole.ui.volcano_yaml import network_topology_fields
 
 @dataclass(frozen=True)
 class Parts:
-    """What stands in a manifest besides its metadata."""
+    """Parts of a manifest besides its metadata."""
 
     spec: Fields
     status: Fields = field(default_factory=dict)

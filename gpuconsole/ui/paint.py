@@ -1,4 +1,4 @@
-"""Text in roles: what every widget of ours draws, and the only place where text becomes cells on the terminal.
+"""Text in roles, which all widgets draw, and the only place where text becomes cells of the terminal.
 
 `Painted` is text in pieces, each with a role (`own`, `pending`, `fault` …). Roles become colours in the theme, so no
 colour stands in Python; every role that carries meaning also has a glyph. Each piece is cleaned here once more, so that

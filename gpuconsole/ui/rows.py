@@ -1,4 +1,4 @@
-"""The rows of a table: which are shown, in which order, and where cursor and marks are. Knows nothing of drawing.
+"""The rows of a table: filter, order, cursor and marks, without any drawing.
 
 Cursor and marks belong to rows, not to places: whatever is refreshed, sorted or filtered, they stay where they are
 meant, and leave with their rows.
@@ -34,19 +34,19 @@ class Rows(Generic[T]):
         self.columns: tuple[Column[T], ...] = ()
         self.all: Sequence[T] = ()
         self.order: Sequence[T] = ()
-        """What can be seen by scrolling: filtered and sorted."""
+        """The filtered and sorted rows."""
         self.cursor = 0
         self.cursor_key: str | None = None
         self.chosen = False
-        """Has anybody chosen a row? Until then the cursor rests on the first one, whichever that is."""
+        """Whether the operator moved the cursor; until then it stays on the first row."""
         self.marks: set[str] = set()
         self._last_mark: str | None = None
         self.sorting: tuple[Column[T], bool] | None = None
-        """By which column, and whether from large to small."""
+        """The sort column, and whether the order is descending."""
         self.filter: Filter | None = None
         self.faults_only = False
         self._texts: dict[int, tuple[T, str]] = {}
-        """id of a row → the row and all its cells as one text, kept while the row is the same object."""
+        """id() of a row → the row and the text of all its cells, kept while the row is the same object."""
 
     @property
     def current(self) -> T | None:
@@ -59,7 +59,7 @@ class Rows(Generic[T]):
         return [row for row in self.all if self.key(row) in self.marks] if self.marks else []
 
     def place(self, index: int) -> None:
-        """Put the cursor on the row with this number, as near as there are rows."""
+        """Put the cursor on the row with this number, or the nearest one."""
         self.cursor = max(0, min(index, len(self.order) - 1))
         self.cursor_key = None if self.current is None else self.key(self.current)
 
@@ -113,11 +113,11 @@ class Rows(Generic[T]):
             yield entry[1]
 
     def forget_texts(self) -> None:
-        """The columns changed, so cells say something else."""
+        """Drop the cached texts after a change of columns."""
         self._texts.clear()
 
     def sort_by(self, column: Column[T]) -> None:
-        """Sort by a column; again turns the order round, a third time drops it."""
+        """Sort by a column; a second time reverses the order, a third time drops it."""
         if self.sorting is None or self.sorting[0] is not column:
             self.sorting = (column, column.down)
         elif self.sorting[1] is column.down:

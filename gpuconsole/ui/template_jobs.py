@@ -23,13 +23,13 @@ CHECKPOINT = "gpuconsole.io/checkpoint-interval"
 CPU_PER_GPU = 8
 MEMORY_PER_GPU = 64
 CLAIM = "devices"
-"""What a pod calls its claim."""
+"""The name of the claim in the pod."""
 _RAY = "rayproject/ray:latest"
 _MPI = "mpioperator/mpi-pi:latest"
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """What the form asks for. `covered` are the resources that the queue has quota for, where that is known."""
+    """The request in the form. `covered` are the resources that the queue has quota for, where known."""
 
     namespace: str
     name: str
@@ -130,7 +130,7 @@ def _job(request: Request, name: str, image: str) -> Manifest:
 
 
 def notebook(request: Request) -> Manifest:
-    """A pod that a person works in."""
+    """An interactive pod."""
     return _job(request, "notebook", "jupyter/pytorch-notebook:latest")
 
 
@@ -140,12 +140,12 @@ def training(request: Request) -> Manifest:
 
 
 def sweep(request: Request) -> Manifest:
-    """Many small pods that know their index."""
+    """Many small pods of an indexed Job."""
     return _job(request, "trial", "pytorch/pytorch:latest")
 
 
 def inference(request: Request) -> Manifest:
-    """Replicas of a server, as a job that runs for a long time."""
+    """Replicas of a server, as a long-running Job."""
     return _job(request, "server", "vllm/vllm-openai:latest")
 
 
@@ -156,7 +156,7 @@ def _labelled(request: Request, name: str, image: str) -> Manifest:
 
 
 def deployment(request: Request) -> Manifest:
-    """Replicas of a server that keep to machines of their own, each for itself, until they are deleted."""
+    """Replicas of a server, spread over nodes, until they are deleted."""
     labels = {"matchLabels": {"app": request.name}}
     template = _labelled(request, "server", "vllm/vllm-openai:latest")
     apart = {"weight": 100, "podAffinityTerm": {"labelSelector": labels, "topologyKey": "kubernetes.io/hostname"}}
@@ -191,7 +191,7 @@ def worker_set(request: Request) -> Manifest:
 
 
 def cron_job(request: Request) -> Manifest:
-    """A Job that is made each night at two."""
+    """A Job that is created each night at 02:00."""
     job = _job(request, "train", "pytorch/pytorch:latest")
     meta = {key: value for key, value in job["metadata"].items() if key in ("labels", "annotations")}
     job["spec"].pop("suspend", None)

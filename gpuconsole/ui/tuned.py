@@ -16,7 +16,7 @@ from gpuconsole.ui.screens.asking import Severity
 LOG = logging.getLogger(__name__)
 
 FRAME = 0.001
-"""Seconds for which nothing is drawn after a change of mode, at most."""
+"""Most seconds without drawing after a change of mode."""
 
 
 class TunedApp(Ringing, App[None]):
@@ -30,7 +30,7 @@ class TunedApp(Ringing, App[None]):
         return driver
 
     def hold_painting(self) -> None:
-        """Paint nothing until what was told to widgets by now is done."""
+        """Paint nothing until all pending widget updates are done."""
         self._begin_batch()
         self.call_later(self._paint_on)
 

@@ -47,7 +47,7 @@ class Warming:
         self._timer = app.set_interval(PAUSE, self._next, pause=True)
 
     def start(self) -> None:
-        """Begin, or begin again after all screens were made anew."""
+        """Start, or restart after all screens were recreated."""
         self._left = [*self._modes]
         self._timer.resume()
 
@@ -80,7 +80,7 @@ class Warming:
         threading.Thread(target=work, name="import", daemon=True).start()
 
     def _thinking(self) -> bool:
-        """Whether a hidden screen still works on its first answer: several at once slow down the one in front."""
+        """Whether a hidden screen still computes its first answer: several at once slow down the front screen."""
         front = self._app.screen
         return any(
             worker.group == GROUP and worker.is_running and worker.node is not front for worker in self._app.workers

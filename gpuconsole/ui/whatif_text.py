@@ -26,7 +26,7 @@ INTRODUCTION: tuple[Painted, ...] = (
     BLANK,
     line(("  a  ", "key"), "add a change: manifest, stop, priority, quota, node failure"),
     line(("  8  ", "key"), "open the submit form; ", ("ctrl+o", "key"), " there adds the job here"),
-    line(("  i  ", "key"), "on any workload, node or queue adds a change of it here"),
+    line(("  i  ", "key"), "on any workload, node or queue adds a change for it"),
     line(("  ⏎  ", "key"), "simulate baseline and changes to the horizon, and compare"),
     line(("  t  ", "key"), "add a delay before the next changes"),
     line(("  b  ", "key"), "save as A, then build B to compare"),

@@ -64,9 +64,9 @@ async def test_a_drill_is_played_from_its_first_step_to_its_score(size: tuple[in
         assert "Predicted: development/notebooks-2" in story(stage)
         await stage.press("enter")
         told = story(stage)
-        assert "✓ development/notebooks-2  8 GPUs, priority 100 ✖ for inference/serve-1, priority 10000" in told
+        assert "✓ development/notebooks-2  8 GPUs, priority 100 ✖ by inference/serve-1, priority 10000" in told
         assert "after 10m, reclaim in cohort: /platform/development ✖ by /platform/inference" in told
-        assert "considered for inference/serve-1, and spared:\n    development/notebooks-1" in told
+        assert "candidates for inference/serve-1 that stayed:\n    development/notebooks-1" in told
         assert "✓ step 2 at 10m: evicted: development/notebooks-2 by inference/serve-1" in told
         assert stage.screen(DrillScreen).query_one(Grid).marked == []
         assert "2 of 2 right" in stage.text

@@ -57,8 +57,8 @@ async def test_they_stand_beside_our_counts_with_source_and_age() -> None:
 @pytest.mark.parametrize(
     ("since", "said"),
     [
-        (START - 12 * SECOND - 3 * HOUR - MINUTE, "Preempted 3, since its manager started 3h1m ago"),
-        (0, "Preempted 3, since its manager started"),
+        (START - 12 * SECOND - 3 * HOUR - MINUTE, "Preempted 3, since Kueue's manager started 3h1m ago"),
+        (0, "Preempted 3, since Kueue's manager started"),
     ],
 )
 async def test_what_the_manager_counted_itself_says_since_when(since: Time, said: str) -> None:

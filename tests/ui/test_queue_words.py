@@ -114,7 +114,8 @@ async def test_nothing_of_the_lines_on_a_queue_or_of_a_question_is_cut(size: tup
         await stage.press("s")
         dialog = " ".join(line.partition("│")[2].partition("│")[0].strip() for line in stage.lines)
         assert (
-            "Workloads with quota continue (0 running, 0 reserved or admitted); 0 stay pending until it is resumed." in dialog
+            "Workloads with quota continue (0 running, 0 reserved or admitted); 0 stay pending until it is resumed."
+            in dialog
         )
 
 

@@ -68,7 +68,7 @@ async def test_a_job_for_the_devices_of_the_cluster_is_submitted_by_keyboard_onl
         await stage.write("2")
         await stage.wait(DEBOUNCE)
         assert (values(stage)["gpus"], values(stage)["pods"], values(stage)["namespace"]) == ("1", "2", "team")
-        assert f"✓ 2 {unit}s fit the quota now" in stage.text
+        assert f"✓ 2 {unit}s fit available quota now" in stage.text
         assert stage.line(" Template ").split("Template")[1].strip().startswith(f"Sweep: 8 pods of 1 {unit}")
         assert " Per pod " in stage.text
         await stage.press("ctrl+s")
@@ -98,7 +98,7 @@ def test_the_prospects_count_the_devices_that_are_requested(name: str) -> None:
     assert said(1, 2) == [words, flavor]
     assert said(3, 1) == [
         f"⚠ no node has 3 {kind.unit}s: the largest has 2",
-        f"⚠ requests 3 {kind.unit}s; cq can use at most 2",
+        f"⚠ requests 3 {kind.unit}s; the maximum capacity of cq is 2",
         flavor,
     ]
 

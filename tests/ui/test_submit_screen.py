@@ -51,7 +51,7 @@ async def test_a_job_is_submitted_by_keyboard_only_and_admitted(size: tuple[int,
             "duration": "8h",
             "checkpoint": "30m",
         }
-        assert "✓ 4 GPUs fit the quota now" in stage.text
+        assert "✓ 4 GPUs fit available quota now" in stage.text
         await stage.press("ctrl+s")
         stage.screen(Confirm)
         assert "1 pod × 4 GPUs, queue lq-research, priority production" in stage.text
@@ -103,7 +103,7 @@ async def test_a_template_is_chosen_from_a_list_and_brings_its_sizes() -> None:
         await stage.wait(DEBOUNCE)
         assert "kind: PyTorchJob" in stage.screen(SubmitScreen).query_one("#preview", TextPane).text
         verdict = stage.screen(SubmitScreen).query_one("#verdict", TextPane).text
-        assert "requests 32 GPUs; cq-prod can use at most 16" in verdict
+        assert "requests 32 GPUs; the maximum capacity of cq-prod is 16" in verdict
 
 
 async def test_the_label_of_the_focused_field_and_no_other_is_highlighted() -> None:
@@ -167,7 +167,7 @@ async def test_escape_leaves_the_field_so_that_keys_lead_to_screens_again() -> N
 
 
 PROSPECTS = {
-    "what fits now": (4, 1, "lq-research", ["✓ 4 GPUs fit the quota now"]),
+    "what fits now": (4, 1, "lq-research", ["✓ 4 GPUs fit available quota now"]),
     "one GPU that fits": (1, 1, "lq-research", ["✓ 1 GPU fits available quota now"]),
     "what does not fit now waits or preempts": (
         8,
@@ -179,7 +179,7 @@ PROSPECTS = {
         8,
         3,
         "lq-research",
-        ["⚠ requests 24 GPUs; cq-research can use at most 16"],
+        ["⚠ requests 24 GPUs; the maximum capacity of cq-research is 16"],
     ),
     "what no node could hold": (
         16,
@@ -190,7 +190,7 @@ PROSPECTS = {
             "◐ 16 GPUs do not fit available quota: pending, or preempts (ctrl+o: what-if)",
         ],
     ),
-    "what no queue manages": (4, 1, "", ["⏸ no queue: its pods go to the nodes at once, by priority"]),
+    "what no queue manages": (4, 1, "", ["⏸ no queue: kube-scheduler places its pods at once, by priority"]),
 }
 
 
@@ -226,7 +226,7 @@ def test_numbers_and_durations_are_read() -> None:
     assert problems == {
         "gpus": "0 to 100,000",
         "pods": "1 to 10,000",
-        "duration": "as 30m, 1h30m, 2d",
+        "duration": "use 30m, 1h30m or 2d",
         "checkpoint": "must be > 0",
     }
     request, problems = draft.read(fields(gpus="2", pods="3", duration="2h", checkpoint=""))

@@ -54,7 +54,7 @@ async def test_a_job_that_could_never_fit_says_why() -> None:
         await stage.settle()
         await stage.press("enter")
         assert "not admitted before the horizon" in stage.text
-        assert "can use at most 16" in stage.text
+        assert "the maximum capacity of cq-prod is 16 GPUs" in stage.text
 
 
 async def test_changes_are_added_from_a_menu_and_undone_one_by_one() -> None:

@@ -200,7 +200,7 @@ def test_the_detail_says_why_there_are_no_pods() -> None:
         return plain(pod_lines(facts)[1])
 
     assert said(Workload(namespace="n", name="w")) == "  none: pods are created on admission"
-    assert said(Workload(namespace="n", name="w", cluster="west")) == "  none here: they are in cluster west"
+    assert said(Workload(namespace="n", name="w", cluster="west")) == "  none here: its pods are in cluster west"
 
 
 async def test_describe_and_yaml_open_and_lead_back() -> None:

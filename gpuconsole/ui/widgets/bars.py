@@ -1,4 +1,4 @@
-"""The bar: one grammar for capacity everywhere.
+"""The quota bar, the same on all screens.
 
 A queue's bar `████░░▼▼│▓▓··` is as long as its potential capacity. Up to the tick stands its own quota: used █, idle ░,
 lent to others ▼; after it what it borrows ▓ and what it could still borrow ·. A cohort's bar `████▓▓░░` is what its

@@ -1,4 +1,4 @@
-"""A form of one-line fields, worked by keyboard alone: ↑/↓ and tab move, ←/→ change a choice, enter opens its list."""
+"""A form of one-line fields for the keyboard: ↑/↓ and tab move, ←/→ change a choice, enter opens its list."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,7 +16,7 @@ from textual.widgets._select import SelectCurrent, SelectOverlay
 from gpuconsole.model.text import clean
 
 Choices = Sequence[tuple[str, str]]
-"""(value, what people read), in the order of the list."""
+"""(Value, text), in the order of the list."""
 
 
 class Opened(SelectOverlay):
@@ -91,7 +91,7 @@ class Entry(Input):
     def __init__(
         self, value: str, *, number: bool = False, limit: int = 63, empty: str = "", id: str | None = None
     ) -> None:
-        """`empty` says what no text means."""
+        """`empty` is the placeholder for no text."""
         super().__init__(
             clean(value),
             type="integer" if number else "text",
@@ -104,7 +104,7 @@ class Entry(Input):
 
 
 class Field(Horizontal):
-    """A label and its control, with room for what is wrong with the value."""
+    """A label and its control, with room for an error."""
 
     DEFAULT_CSS = """
     Field { height: 1; }
@@ -140,7 +140,7 @@ class Field(Horizontal):
             shown.update(label)
 
     def complain(self, problem: str) -> None:
-        """Say what is wrong with the value; an empty text takes it back."""
+        """Show an error of the value; an empty text clears it."""
         self._problem.update(Content(f"✖ {clean(problem)}" if problem else ""))
 
 
@@ -172,7 +172,7 @@ class Form(VerticalScroll):
 
     @property
     def values(self) -> dict[str, str]:
-        """What stands in each field that is shown now."""
+        """The value of each visible field."""
         return {name: _value(field.control) for name, field in self.fields.items() if field.display}
 
     def put(self, name: str, value: str) -> None:
@@ -186,11 +186,11 @@ class Form(VerticalScroll):
     def picker(self, name: str) -> Picker:
         control = self.fields[name].control
         if not isinstance(control, Picker):
-            raise TypeError(f"field {name} is no choice")
+            raise TypeError(f"field {name} is not a choice")
         return control
 
     def complain(self, problems: dict[str, str]) -> None:
-        """Say what is wrong, by field id; fields that are not named are fine."""
+        """Show errors by field id; other fields have none."""
         for name, field in self.fields.items():
             field.complain(problems.get(name, ""))
 

@@ -29,7 +29,7 @@ GAP = 2
 
 
 class Legend(StatusLine):
-    """One line that says what the map's glyphs and colours mean, and how many GPUs have each."""
+    """The legend of the map: glyphs and colours with their numbers of GPUs."""
 
     def show(self, look: Look) -> None:
         self.left = look.legend()
@@ -91,7 +91,7 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
         self._recolour()
 
     def _draws(self, rows: Sequence[GpuRow], marked: frozenset[str]) -> bool:
-        """Whether it shows just that already: most changes of a cluster change no node. What ages is never done."""
+        """Whether it shows these rows already: most changes of a cluster change no node. Ages always need a redraw."""
         return (
             self.colour in LASTING
             and bool(rows)

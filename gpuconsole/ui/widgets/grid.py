@@ -81,14 +81,14 @@ class Grid(Ringing, GridLines[T], can_focus=True, inherit_bindings=False):
         self._arrange()
 
     def say(self, state: State, text: str = "") -> None:
-        """Show no rows but a state: loading, forbidden or failed."""
+        """Show a state in place of rows: loading, forbidden or failed."""
         self._rows.all = ()
         self._state, self._said = state, text
         self._arrange()
 
     @property
     def bare(self) -> bool:
-        """It was given data, and there was not one row."""
+        """Whether it has data, but no rows."""
         return self._state is State.READY and not self._rows.all
 
     @property
@@ -112,7 +112,7 @@ class Grid(Ringing, GridLines[T], can_focus=True, inherit_bindings=False):
 
     @property
     def targets(self) -> list[T]:
-        """What an action is meant for: the marked rows, else the one under the cursor."""
+        """The targets of an action: the marked rows, else the one under the cursor."""
         return self.marked or ([self.current] if self.current is not None else [])
 
     # Moving
@@ -121,7 +121,7 @@ class Grid(Ringing, GridLines[T], can_focus=True, inherit_bindings=False):
         self.move_to(self.cursor + rows)
 
     def move_to(self, index: int) -> None:
-        """Put the cursor on the row with this number, as near as there are rows."""
+        """Put the cursor on the row with this number, or the nearest one."""
         old = self.cursor
         self._rows.chosen = True
         self._rows.place(index)
@@ -150,7 +150,7 @@ class Grid(Ringing, GridLines[T], can_focus=True, inherit_bindings=False):
     # Order and choice
 
     def sort(self, column_id: str) -> None:
-        """Sort by the column with this id; again turns the order round, a third time drops it."""
+        """Sort by the column with this id; a second time reverses the order, a third time drops it."""
         column = next((column for column in self.columns if column.id == column_id), None)
         if column is not None:
             self._sort_by(column)
@@ -174,7 +174,7 @@ class Grid(Ringing, GridLines[T], can_focus=True, inherit_bindings=False):
         self._repaint()
 
     def expect_filter(self) -> None:
-        """Read all rows, a few at a time, so that the first letter of a filter need not wait for it."""
+        """Read the texts of all rows in small steps, so that the first letter of a filter is fast."""
         if not self._reading:
             self._reading = True
             self._read_some(iter(self._rows.all))
@@ -182,7 +182,7 @@ class Grid(Ringing, GridLines[T], can_focus=True, inherit_bindings=False):
 
     def _read_some(self, rows: Iterator[T]) -> None:
         if self._wanted is None and not self.screen.is_active:
-            # Who left without a filter has keys to press elsewhere; what was read is known the next time.
+            # The operator left without a filter; texts already read are kept for the next time.
             self._reading = False
             return
         now = time.monotonic()
@@ -199,7 +199,7 @@ class Grid(Ringing, GridLines[T], can_focus=True, inherit_bindings=False):
             self._apply_filter()
 
     def set_filter(self, wanted: Filter | None) -> None:
-        """Show what passes; where there are many rows or they are being read, as soon as all are read."""
+        """Show the rows that pass; with many rows, as soon as all texts are read."""
         self._wanted = wanted
         self._reads_from = time.monotonic() + HOLD
         if wanted is None or not (self._reading or len(self._rows.all) >= MANY):

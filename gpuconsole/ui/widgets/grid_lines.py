@@ -54,7 +54,7 @@ class GridLines(ScrollView, RoleStyles, Generic[T]):
         """The width that the layout was made for."""
         self._strips: LRUCache[Any, Strip] = LRUCache(1024)
         self._drawn: dict[int, Strip] = {}
-        """What stands on each line of the screen, so that new data repaint only what they change."""
+        """The contents of each line, so that new data repaint only lines that changed."""
 
     def nothing(self) -> str:
         """Why there is no row."""
@@ -72,7 +72,7 @@ class GridLines(ScrollView, RoleStyles, Generic[T]):
 
     @property
     def rows(self) -> Sequence[T]:
-        """What can be seen by scrolling: filtered and sorted."""
+        """The filtered and sorted rows."""
         return self._rows.order
 
     @property
@@ -80,7 +80,7 @@ class GridLines(ScrollView, RoleStyles, Generic[T]):
         return self._rows.cursor
 
     def unseen_of(self, row: T) -> list[tuple[str, str]]:
-        """What of a row has no room: heads and texts of columns that are left out, and of cells that are cut."""
+        """The heads and texts of a row's columns that are left out, and of its cells that are cut."""
         if self._fitted <= GUTTER:
             return []
         widths = {column.title: width for column, width in self._layout}

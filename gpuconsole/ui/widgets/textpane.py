@@ -72,10 +72,10 @@ def _words(text: str, longest: int) -> list[str]:
 
 
 class Pick(tuple[Piece, ...]):
-    """A line that stands for something, so that the cursor can be put on it."""
+    """A line with a key, on which the cursor can be put."""
 
     key: str
-    """What for; the cursor stays on it when lines come and go."""
+    """Its key; the cursor stays on it when lines change."""
 
     def __new__(cls, pieces: Painted, key: str) -> "Pick":
         made = super().__new__(cls, pieces)
@@ -106,7 +106,7 @@ class TextPane(ScrollView, RoleStyles, can_focus=True):
 
     @property
     def picked(self) -> str:
-        """What the line under the cursor stands for; empty where none that can be seen is."""
+        """The key of the line under the cursor; empty if it is not visible."""
         return self._cursor if self._cursor in self._in_sight() else ""
 
     def step(self, way: int) -> None:
@@ -148,7 +148,7 @@ class TextPane(ScrollView, RoleStyles, can_focus=True):
 
     @property
     def _part(self) -> int:
-        """So far one key goes sideways: Textual's single column takes for ever across a table."""
+        """Columns that one key scrolls sideways: Textual's single column is too slow for tables."""
         return max(1, self.size.width // 3)
 
     def on_resize(self) -> None:
