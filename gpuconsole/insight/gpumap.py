@@ -142,9 +142,9 @@ def used_of(states: Mapping[GpuState, int]) -> int:
 def gpu_rows(snapshot: Snapshot) -> tuple[GpuRow, ...]:
     """Map every node, in the order in which they joined; nodes without accelerators have no cells.
 
-    A live cluster does not report which GPUs of its node a pod has. If telemetry names the owner of a GPU, that is used;
-    other pods keep their previous guess if it is free, or get the lowest free indices, and their cells are `assumed`. If
-    a workload borrows some of its GPUs, those of its first pods are drawn as nominal, the last as borrowed. Rows of
+    A live cluster does not report which GPUs of its node a pod has. If telemetry names the owner of a GPU, that counts;
+    other pods keep their previous guess if it is free, or get the lowest free indices, and their cells are `assumed`.
+    If a workload borrows some of its GPUs, those of its first pods are drawn as nominal, the last as borrowed. Rows of
     unchanged nodes are the same objects as in the last call.
     """
     return gpu_map(snapshot).rows

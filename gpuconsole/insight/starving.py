@@ -50,9 +50,9 @@ def starving(snapshot: Snapshot, session: Session) -> Iterator[Starving]:
             wants = _wanted(snapshot, head, quota.resource)
             node, column = found.tree.queues[name], found.tree.numbers[quota.flavor, quota.resource]
             if wants > quota.unused:
-                text = f"its head requests {wants}; only {quota.unused} of its nominal quota are unused"
+                text = f"the request exceeds the unused nominal quota by {wants - quota.unused}"
             elif wants <= found.usage.available(node, column):
-                text = f"quota for the {wants} that its head requests is available"
+                text = "the requested quota is available"
             else:
                 text = _why_it_waits(snapshot, session, head, name, quota.flavor, quota.resource, wants)
             yield Starving(
