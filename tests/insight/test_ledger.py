@@ -244,12 +244,12 @@ def test_a_lender_that_nobody_can_come_to_does_not_return() -> None:
         "",
         "no LocalQueue references it",
         "each of its LocalQueues is stopped (b/lq)",
-        "its namespaceSelector takes none of the namespaces of its LocalQueues (b)",
+        "its namespaceSelector matches none of its LocalQueues' namespaces (b)",
         "",
     ]
     starves_shut = asked(*choosy, waits, Namespace(name="b")).starving
     assert [one.text for one in starves_shut] == [
-        "its namespaceSelector takes none of the namespaces of its LocalQueues (b)"
+        "its namespaceSelector matches none of its LocalQueues' namespaces (b)"
     ]
 
 
