@@ -1,4 +1,4 @@
-"""What-if: two forks of one simulation, with commands and without (baseline), and their comparison."""
+"""Simulation of a what-if: two forks, with commands and without (baseline), and their comparison."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
