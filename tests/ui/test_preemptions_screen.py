@@ -115,8 +115,8 @@ async def test_w_on_a_workload_that_was_never_preempted_says_so_in_words() -> No
         await stage.tick()
         first = next(n for n, line in enumerate(stage.lines) if "○" in line)
         assert stage.lines[first : first + 2] == [
-            "  ○ research/embed was neither victim nor preemptor: none of 2 rows",
-            "    matches (Esc shows all).",
+            "  ○ research/embed was neither victim nor preemptor: none of 2 rows matches (Esc",
+            "    shows all).",
         ]
         await stage.press("escape")
         assert "research/rlhf" in stage.text
