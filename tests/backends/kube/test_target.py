@@ -123,7 +123,7 @@ def test_in_a_pod_its_service_account_is_used(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    with pytest.raises(UsageError, match="mount a service account, or give --kubeconfig"):
+    with pytest.raises(UsageError, match="mount a service account token, or use --kubeconfig"):
         find(Target())
 
 
@@ -138,10 +138,10 @@ PLUGINS = {
     "it says nothing": ("#!/bin/sh\n", "failed to decode process output"),
     "it says something else": ("#!/bin/sh\necho '<html>'\n", "failed to decode process output"),
     "its answer is a list": ("#!/bin/sh\necho '[]'\n", "malformed response. missing key 'apiVersion'"),
-    "no status": (TOKEN.replace("STATUS", "null"), "its answer has neither a token nor a client certificate"),
-    "an empty status": (TOKEN.replace("STATUS", "{}"), "its answer has neither a token nor a client certificate"),
-    "an empty token": (TOKEN.replace("STATUS", '{"token": ""}'), "its answer has neither a token nor a client"),
-    "no key": (TOKEN.replace("STATUS", '{"clientCertificateData": "x"}'), "its answer has neither a token nor a"),
+    "no status": (TOKEN.replace("STATUS", "null"), "its output has neither a token nor a client certificate"),
+    "an empty status": (TOKEN.replace("STATUS", "{}"), "its output has neither a token nor a client certificate"),
+    "an empty token": (TOKEN.replace("STATUS", '{"token": ""}'), "its output has neither a token nor a client"),
+    "no key": (TOKEN.replace("STATUS", '{"clientCertificateData": "x"}'), "its output has neither a token nor a"),
     "another version": (TOKEN.replace("/v1", "/v9").replace("STATUS", '{"token": "t"}'), "plugin api version"),
 }
 
@@ -170,11 +170,11 @@ def test_an_exec_plugin_that_fails_is_an_error_that_names_it_and_the_context(
 
 
 ENDLESS = {
-    "it hangs": ("#!/bin/sh\nsleep 1000\n", "it gives no answer within 0.5 s"),
-    "what it started hangs": ("#!/bin/sh\nsleep 1000 &\n", "it gives no answer within 0.5 s"),
-    "it closes stdout and hangs": ("#!/bin/sh\nexec >&- 2>&-\nsleep 1000\n", "it does not end within 0.5 s"),
-    "it never stops talking": ("#!/bin/sh\nexec yes\n", "it says more than 1 MiB"),
-    "it never stops complaining": ("#!/bin/sh\nexec yes >&2\n", "it says more than 1 MiB"),
+    "it hangs": ("#!/bin/sh\nsleep 1000\n", "no output within 0.5 s"),
+    "what it started hangs": ("#!/bin/sh\nsleep 1000 &\n", "no output within 0.5 s"),
+    "it closes stdout and hangs": ("#!/bin/sh\nexec >&- 2>&-\nsleep 1000\n", "it did not exit within 0.5 s"),
+    "it never stops talking": ("#!/bin/sh\nexec yes\n", "its output exceeds 1 MiB"),
+    "it never stops complaining": ("#!/bin/sh\nexec yes >&2\n", "its output exceeds 1 MiB"),
     "it waits for keys": ("#!/bin/sh\nread line\nexit 4\n", "process returned 4"),
     "it says no text": ("#!/bin/sh\nprintf '\\377\\376'\n", "'utf-8' codec can't decode"),
 }
