@@ -70,7 +70,7 @@ async def test_only_a_victim_goes_in_circles_and_not_who_gained_from_it_once() -
     async with staged(recorded(org_cohort(), lines)) as stage:
         await stage.press("6")
         counts = stage.screen(PreemptionsScreen).query_one("#counts", TextPane).text.splitlines()
-        assert [line for line in counts if "in circles" in line] == [
+        assert [line for line in counts if "preemption loop" in line] == [
             "    3×  research/rlhf  0.0 GPU-h, $0.00 ✖ preemption loop"
         ]
 
