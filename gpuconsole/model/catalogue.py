@@ -194,7 +194,7 @@ def _amount(place: Reader, resource: str, key: str) -> int:
     try:
         return max(0, amount(resource, raw))
     except (ValueError, TypeError):
-        place.report.error(place.at(key), f"{shown(raw)} is no quantity", "write it as 8 or 32Gi", "bad-quantity")
+        place.report.error(place.at(key), f"{shown(raw)} is not a quantity", "write it as 8 or 32Gi", "bad-quantity")
         return 0
 
 

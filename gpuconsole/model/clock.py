@@ -56,9 +56,9 @@ def parse_span(text: str) -> Span:
         total += float(match[1]) * _UNITS[match[2]]
         position = match.end()
     if not stripped or position != len(stripped):
-        raise ValueError(f"{text!r} is no duration; write it as 90s, 30m, 1h30m or 2d")
+        raise ValueError(f"{text!r} is not a duration; write it as 90s, 30m, 1h30m or 2d")
     if total > LONGEST:
-        raise ValueError(f"{text[:40]!r} is no duration that can be simulated; 292 years are the most")
+        raise ValueError(f"{text[:40]!r} is too long to simulate; the limit is 292 years")
     return round(total)
 
 

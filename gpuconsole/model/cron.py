@@ -104,7 +104,7 @@ def parse_cron(text: str) -> Cron | Every:
     fields = _NAMES.get(written, written).split()
     if len(fields) != len(_FIELDS) or len(text) > 200:
         raise ValueError(
-            f"{text[:60]!r} is no schedule; write minute, hour, day, month and weekday, such as 0 9 * * 1-5"
+            f"{text[:60]!r} is not a cron schedule; write minute, hour, day, month and weekday, such as 0 9 * * 1-5"
         )
     minutes, hours, days, months, weekdays = (_field(field, number) for number, field in enumerate(fields))
     return Cron(minutes, hours, days, months, weekdays, any_day=fields[2][0] in "*?", any_weekday=fields[4][0] in "*?")

@@ -236,7 +236,7 @@ def _number(node: yaml.Node, path: str, problems: list[str], at_most: float = ma
     if math.isfinite(number) and 0 <= number <= at_most:
         return number
     right = "USD per GPU-hour, 0 or more" if at_most == math.inf else f"a number from 0 to {at_most:g}"
-    problems.append(f"{_line(node)}: {path} is {text}; it has to be {right}")
+    problems.append(f"{_line(node)}: {path} is {text}; must be {right}")
     return 0.0
 
 

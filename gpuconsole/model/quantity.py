@@ -36,11 +36,11 @@ _QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([eE][+-]?\d{1,3})|(n|
 def parse_quantity(value: str | int | float) -> Fraction:
     """Read a quantity exactly (`500m`, `1.5Gi`, `2e3`, `8`). Raises ValueError for anything else."""
     if isinstance(value, bool):
-        raise ValueError(f"{value!r} is no quantity")
+        raise ValueError(f"{value!r} is not a quantity")
     text = str(value).strip()
     match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
     if match is None:
-        raise ValueError(f"{text[:LONGEST]!r} is no quantity; write it as 8, 500m, 1.5Gi or 2e3")
+        raise ValueError(f"{text[:LONGEST]!r} is not a quantity; write it as 8, 500m, 1.5Gi or 2e3")
     number = Fraction(match[1])
     if match[2]:
         return number * Fraction(10) ** int(match[2][1:])

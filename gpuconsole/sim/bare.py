@@ -87,11 +87,11 @@ def _run_line(line: str | bytes, objections: Callable[[Document], Iterable[str]]
             return {"name": name, "cycles": [], "error": "\n".join(wrong)}
         return run(scenario)
     except json.JSONDecodeError as error:
-        problem = f"the line is no JSON: {error}"
+        problem = f"invalid JSON: {error}"
     except UnicodeDecodeError as error:
         problem = f"the line is not UTF-8: {error.reason} at position {error.start}"
     except RecursionError:
-        problem = "the line's values are nested too deeply"
+        problem = "the line is nested too deeply"
     except KeyError as error:
         problem = f"the scenario lacks {error}"
     except (ValueError, TypeError, AttributeError) as error:

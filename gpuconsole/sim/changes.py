@@ -66,7 +66,7 @@ def read_changes(
     horizon = None
     if form is not None:
         problems += (
-            f"steps[{number}].expect: a change expects nothing; a drill does"
+            f"steps[{number}].expect: expectations belong in drills, not in changes"
             for number, step in enumerate(form.steps)
             if step.expect
         )
@@ -75,7 +75,7 @@ def read_changes(
             places += step.places
         horizon = _horizon(form.horizon, problems)
     if not asked and not problems:
-        problems.append("it changes nothing; give it steps with commands, create or delete")
+        problems.append("no changes; add steps with commands, create or delete")
     if problems or form is None:
         raise ScenarioError("\n".join(f"{source}: {problem}" for problem in problems))
     return Changes(name=form.name, commands=tuple(asked), places=tuple(places), horizon=horizon)

@@ -44,7 +44,7 @@ def capacity_of(form: CapacityForm, read: Reading, folder: Path | None, usual: C
         return FIXED
     catalogue = usual if form.catalogue is None else _catalogue(form.catalogue, folder, read.problems)
     if not catalogue.types and not read.problems:
-        read.problems.append(f"{PATH}.catalogue: there are no machines for sale; name a file that lists them")
+        read.problems.append(f"{PATH}.catalogue: there are no instance-type catalogue; name a file")
     if form.kind == "karpenter":
         return KarpenterPolicy(
             catalogue=catalogue,
@@ -123,7 +123,7 @@ def _check_groups(policy: AutoscalerPolicy, problems: list[str]) -> None:
             problems.append(f"{path}.name: there is another group {group.name}")
         if policy.catalogue.types and offering_of(policy, group) is None:
             where = f" in {group.zone}" if group.zone else ""
-            problems.append(f"{path}: the catalogue does not sell {group.type} {group.capacity_type}{where}")
+            problems.append(f"{path}: the catalogue has no {group.type} {group.capacity_type}{where}")
 
 
 def _catalogue(said: Document | str, folder: Path | None, problems: list[str]) -> Catalogue:

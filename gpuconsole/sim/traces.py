@@ -109,7 +109,7 @@ def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Row]]:
     except OSError as error:
         raise SourceError(str(path), f"it cannot be read: {error.strerror or error}") from error
     except (csv.Error, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise SourceError(str(path), f"it is no CSV text: {error}", number) from error
+        raise SourceError(str(path), f"invalid CSV: {error}", number) from error
 
 
 def _read(path: Path, columns: Sequence[str], decode: Callable[[Row], T]) -> tuple[T, ...]:

@@ -113,7 +113,7 @@ def test_what_cannot_be_checked_is_told_with_its_file_line_and_field(gpuconsole:
         f"{file}:6: error: steps[0].expect[1]: freeNodes: 'one' is not a number; write freeNodes: 2",
         f"{file}:7: error: steps[0].expect[2]: nodes: no node 'n9' exists; there are node-1",
         f"{file}:8: error: steps[0].expect[3]: 'admited' is not a key of expect; did you mean 'admitted'?",
-        f"{file}:9: error: steps[0].expect[4]: within: '60' is no duration; write it as 90s, 30m, 1h30m or 2d",
+        f"{file}:9: error: steps[0].expect[4]: within: '60' is not a duration; write it as 90s, 30m, 1h30m or 2d",
     ]
     result = gpuconsole("drill", "run", place / "drills", "--junit", report)
     assert result.lines == [

@@ -56,7 +56,7 @@ def test_many_ignored_files_are_counted_after_the_first_eight(gpuconsole: Line, 
 def test_a_file_that_is_named_itself_is_checked(gpuconsole: Line, folder: Path) -> None:
     result = gpuconsole("validate", folder / "values.yaml")
     assert result.status == 1
-    assert "this is no manifest, but a part of one (replicaCount, image)" in result.lines[0]
+    assert "this is a part of a manifest (replicaCount, image)" in result.lines[0]
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_what_is_wrong_with_a_change_stands_with_its_line_and_what_would_be_righ
     result = gpuconsole("whatif", "org-cohort", "-f", file)
     assert result.status == 1
     assert [line.partition("change.yaml:")[2] for line in result.err.splitlines()] == [
-        "1: error: horizon: 'soon' is no duration; write it as 90s, 30m, 1h30m or 2d",
+        "1: error: horizon: 'soon' is not a duration; write it as 90s, 30m, 1h30m or 2d",
         "5: error: steps[0].commands[1]: priority is missing; write it",
         "7: error: steps[0].commands[1]: unknown key 'prio'; did you mean 'priority'?",
     ]
@@ -393,8 +393,8 @@ def test_a_job_without_a_workload_that_runs_already_is_not_called_not_admitted(
     assert (result.status, result.lines[2:]) == (
         1,
         [
-            "refused: steps[0].commands[0] (set-priority VolcanoJob/default/sweep): no Workload of Kueue stands for"
-            " VolcanoJob/default/sweep: this is done to Workloads only",
+            "refused: steps[0].commands[0] (set-priority VolcanoJob/default/sweep):"
+            " VolcanoJob/default/sweep has no Workload object, which this command needs",
             "VolcanoJob/default/sweep, 8 GPUs: already admitted since 2026-01-05T08:00:00Z; Partially scheduled"
             " gang: it has its minimum of pods, 3 minAvailable, 4 Pending, 4 Running",
         ],

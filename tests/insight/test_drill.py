@@ -421,7 +421,7 @@ PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
     "only a deadline": ({"within": "60s"}, f"it is empty; add one of {KEYS}"),
     "a deadline that is none": (
         {"freeNodes": 0, "within": "soon"},
-        "within: 'soon' is no duration; write it as 90s, 30m, 1h30m or 2d",
+        "within: 'soon' is not a duration; write it as 90s, 30m, 1h30m or 2d",
     ),
     "a workload that does not exist": (
         {"admitted": ["default/nobody"]},
@@ -649,7 +649,7 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a quantity that is none": (
         {"usage": {"mine": {"a100": {"cpu": "lots"}}}},
-        "expect[0]: usage: 'lots' is no quantity; write it as 8, 500m, 1.5Gi or 2e3",
+        "expect[0]: usage: 'lots' is not a quantity; write it as 8, 500m, 1.5Gi or 2e3",
     ),
     "borrowed GPUs": ({"borrowed": {"mine": 2, "yours": 0}}, "borrowed: mine 2, yours 0"),
     "lent GPUs": ({"lent": {"mine": 0, "yours": 2}}, "lent: mine 0, yours 2"),

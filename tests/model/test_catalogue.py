@@ -130,7 +130,7 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "an amount that is none": (
         "zones: [a]\ntypes: {g.1: {memory: lots}}\n",
-        "c:2: types[g.1].memory: 'lots' is no quantity; write it as 8 or 32Gi",
+        "c:2: types[g.1].memory: 'lots' is not a quantity; write it as 8 or 32Gi",
     ),
     "no YAML": ("zones: [a\n", "c:2: "),
 }

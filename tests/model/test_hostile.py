@@ -22,7 +22,7 @@ TEXTS = {
     "mappings without end": ("\n".join(" " * n + "a:" for n in range(500)), "too-deep", "nested deeper"),
     "a NUL byte": (HEAD.replace("name: q", 'name: "q\0"'), "control-character", "U+0000"),
     "an escape sequence": (HEAD.replace("name: q", "name: q\x1b[2J"), "control-character", "U+001B"),
-    "a key that stands twice": (HEAD + "  cohort: a\n  cohort: b\n", "duplicate-key", "stands twice, first in line 6"),
+    "a key that stands twice": (HEAD + "  cohort: a\n  cohort: b\n", "duplicate-key", "is duplicated, first at line 6"),
     "a key that is a mapping": ("{{a: b}: c}\n", "bad-key", "a mapping key must be a text"),
     "a template": (
         "kind: Node\nmetadata:\n  name: {{ .Values.name }}\n",

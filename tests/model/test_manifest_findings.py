@@ -72,7 +72,7 @@ CASES = {
     "a quota of half a GPU names MIG and time-slicing": Case(
         CQ, (*GPUS, "borrowingLimit"), 0.5, ERROR, "fractional-device", f"{QUEUE_PATH}.resources[1].borrowingLimit"
     ),
-    "a quota that is no quantity": Case(
+    "a quota that is not a quantity": Case(
         CQ,
         (*GPUS, "nominalQuota"),
         "lots",

@@ -105,12 +105,12 @@ def test_everything_that_is_wrong_is_named_with_its_line() -> None:
         load(text, "mine.yaml")
 
     assert str(caught.value).splitlines() == [
-        "mine.yaml:2: gpu-hour.l4 is cheap; it has to be USD per GPU-hour, 0 or more",
-        "mine.yaml:3: gpu-hour.a100 is no single value; it has to be USD per GPU-hour, 0 or more",
+        "mine.yaml:2: gpu-hour.l4 is cheap; must be USD per GPU-hour, 0 or more",
+        "mine.yaml:3: gpu-hour.a100 is no single value; must be USD per GPU-hour, 0 or more",
         "mine.yaml:4: l4 is given twice",
-        "mine.yaml:5: spot is 2; it has to be a number from 0 to 1",
+        "mine.yaml:5: spot is 2; must be a number from 0 to 1",
         "mine.yaml:6: unknown key 'foo'; the keys are gpu-hour, other, spot",
-        "mine.yaml:7: other is -1; it has to be USD per GPU-hour, 0 or more",
+        "mine.yaml:7: other is -1; must be USD per GPU-hour, 0 or more",
     ]
 
 

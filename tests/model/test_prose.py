@@ -47,7 +47,7 @@ def test_blocks_are_found_where_they_begin_and_end(text: str, want: list[tuple[i
 def test_a_part_of_a_manifest_is_a_note() -> None:
     (finding,) = load_text("Text\nspec:\n  tolerations:\n  - key: a\n  - key: a\n", "a.txt").findings
     assert (finding.severity, finding.code, finding.line) == (Severity.NOTE, "fragment", 2)
-    assert finding.problem == "this is no manifest, but a part of one (spec): it has no apiVersion and no kind"
+    assert finding.problem == "this is a part of a manifest (spec): it has no apiVersion and no kind"
 
 
 def test_lines_and_documents_count_through_the_whole_text() -> None:

@@ -92,10 +92,10 @@ def test_manifests_beside_it_come_first() -> None:
 
 
 WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "nothing": ({"steps": []}, ["change.yaml: it changes nothing; give it steps with commands, create or delete"]),
+    "nothing": ({"steps": []}, ["change.yaml: no changes; add steps with commands, create or delete"]),
     "an expectation": (
         {"steps": [{"delete": ["red/a"], "expect": [{"noEvictions": True}]}]},
-        ["change.yaml: steps[0].expect: a change expects nothing; a drill does"],
+        ["change.yaml: steps[0].expect: expectations belong in drills, not in changes"],
     ),
     "a cluster of its own": (
         {"objects": [], "steps": [{"delete": ["red/a"]}]},

@@ -208,7 +208,7 @@ def test_the_same_geometry_again_changes_nothing() -> None:
     simulation.drain()
     simulation.submit(Divide("n1", "all-1g.10gb"))
 
-    assert lines(simulation) == ["command-needless: Divide the GPUs of node n1 are divided in this way already"]
+    assert lines(simulation) == ["command-needless: Divide the GPUs of node n1 already have this MIG configuration"]
 
 
 def test_other_settings_decide_from_then_on() -> None:

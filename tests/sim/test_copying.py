@@ -55,7 +55,7 @@ def test_a_lone_pod_is_copied_without_its_node() -> None:
 REFUSED = {
     "an unknown name": (
         Copy("red/nobody", "x"),
-        "there is no job, workload or pod red/nobody that could be submitted once more",
+        "there is no job, workload or pod red/nobody to resubmit",
     ),
     "a name that is taken": (
         Copy("red/train", "train"),

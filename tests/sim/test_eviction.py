@@ -244,7 +244,7 @@ def test_deleting_a_running_workload_frees_its_quota_now_and_its_gpus_after_the_
     submit(simulation, job("train", gpus=4, pods=2))
     assert log(simulation.drain()) == [
         "0:00 deleted red/train",
-        "0:00 command-refused pods of an earlier Job red/train are still leaving; try again in a moment",
+        "0:00 command-refused pods of an earlier Job red/train are still terminating; retry in a moment",
     ]
     simulation.advance(START + 30 * SECOND)
     snapshot = simulation.snapshot()

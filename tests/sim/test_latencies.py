@@ -126,7 +126,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     ),
     "no duration": (
         {"bind": "quick"},
-        "s.yaml: latencies.bind: 'quick' is no duration; write it as 90s, 30m, 1h30m or 2d",
+        "s.yaml: latencies.bind: 'quick' is not a duration; write it as 90s, 30m, 1h30m or 2d",
     ),
     "a number": (
         {"bind": 3},
@@ -137,9 +137,9 @@ WRONG: dict[str, tuple[Any, str]] = {
         {"bind": {name: text for name, text in QUANTILES.items() if name != "p90"}},
         "s.yaml: latencies.bind: p90 is missing; write it",
     ),
-    "a quantile that is no duration": (
+    "a quantile that is not a duration": (
         {"bind": {**QUANTILES, "p50": "quick"}},
-        "s.yaml: latencies.bind.p50: 'quick' is no duration; write it as 90s, 30m, 1h30m or 2d",
+        "s.yaml: latencies.bind.p50: 'quick' is not a duration; write it as 90s, 30m, 1h30m or 2d",
     ),
     "quantiles that decrease": (
         {"bind": {**QUANTILES, "p90": "15ms"}},

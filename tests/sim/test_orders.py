@@ -75,7 +75,7 @@ REFUSED: dict[str, tuple[Command, str]] = {
 SO_ALREADY: dict[str, tuple[Command, str]] = {
     "one that waits": (
         Requeue("red/waits"),
-        "workload red/waits waits in its queue already; only one that holds quota can be requeued",
+        "workload red/waits is already pending; only workloads with reserved quota can be requeued",
     ),
     "one that is active": (SetActive("red/runs", True), "workload red/runs is active already"),
     "its own priority": (SetPriority("red/runs", 0), "workload red/runs has priority 0 already"),

@@ -236,7 +236,7 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
     ),
     "a span that is none": (
         {"wakeUpBatch": "soon"},
-        "s.yaml: wakeUpBatch: 'soon' is no duration; write it as 90s, 30m, 1h30m or 2d",
+        "s.yaml: wakeUpBatch: 'soon' is not a duration; write it as 90s, 30m, 1h30m or 2d",
     ),
     "time that goes back": (
         {"steps": [{"advanceSeconds": -5}]},

@@ -151,7 +151,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a kind that there is not": ({"kind": "magic"}, "engine.capacity.kind: "),
     "no catalogue": (
         {"kind": "karpenter"},
-        "engine.capacity.catalogue: there are no machines for sale; name a file that lists them",
+        "engine.capacity.catalogue: there are no instance-type catalogue; name a file",
     ),
     "a catalogue in a file, of a scenario in none": (
         {"kind": "karpenter", "catalogue": "c.yaml"},
@@ -163,11 +163,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a group of a type that is not sold": (
         {**CA, "groups": [{"name": "g", "instanceType": "c.9"}]},
-        "engine.capacity.groups[0]: the catalogue does not sell c.9 on-demand",
+        "engine.capacity.groups[0]: the catalogue has no c.9 on-demand",
     ),
     "a group in a zone where it is not sold": (
         {**CA, "groups": [{"name": "g", "instanceType": "c.1", "zone": "z", "capacityType": "spot"}]},
-        "engine.capacity.groups[0]: the catalogue does not sell c.1 spot in z",
+        "engine.capacity.groups[0]: the catalogue has no c.1 spot in z",
     ),
     "two groups of one name": (
         {**CA, "groups": [{"name": "g", "instanceType": "c.1"}, {"name": "g", "instanceType": "c.1"}]},
@@ -181,7 +181,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {**CA, "groups": [{"name": "g", "instanceType": "c.1", "taints": [{"key": "a", "effect": "Never"}]}]},
         "engine.capacity.groups[0].taints[0].effect: ",
     ),
-    "a notice that is none": ({"spot": {"notice": "soon"}}, "engine.capacity.spot.notice: 'soon' is no duration"),
+    "a notice that is none": ({"spot": {"notice": "soon"}}, "engine.capacity.spot.notice: 'soon' is not a duration"),
     "interruptions below none": (
         {"spot": {"interruptions": -1}},
         "engine.capacity.spot: interruptions and diversity are 0 or more",

@@ -153,7 +153,7 @@ def test_a_group_grows_again_for_what_its_machine_ran() -> None:
 
 
 REFUSED = {
-    "m": "node m is no spot capacity: it has no such label as karpenter.sh/capacity-type: spot",
+    "m": "node m is not spot capacity: it lacks a label such as karpenter.sh/capacity-type: spot",
     "x": "there is no node x",
 }
 
@@ -170,7 +170,7 @@ def test_a_node_is_taken_back_once() -> None:
     simulation = begin([pool("p", SPOT), member("n", "s.1", spot=True)])
     submit(simulation, job("a"))
     interrupted("n", interrupted("n", simulation))
-    assert lines(simulation)[-1].message == "node n is being taken back already"
+    assert lines(simulation)[-1].message == "node n is already being reclaimed"
 
 
 def test_chance_takes_machines_back_by_the_catalogues_rate_and_the_seed() -> None:

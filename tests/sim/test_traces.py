@@ -63,7 +63,7 @@ def test_a_list_without_models_asks_for_none(tmp_path: Path) -> None:
         (PLAIN + "a,1,1,1,0\n", 2, "gpu_milli: 1 GPUs of 0 milli"),
         (PLAIN + "a,1,1,2,500\n", 2, "gpu_milli: 2 GPUs of 500 milli; only a pod with one GPU may share it"),
         (PLAIN + "a" * 5000 + "\n", 2, "the line is longer than 4096 characters"),
-        (PLAIN + 'a,"1,1,1,1000\n', 1, "it is no CSV text"),
+        (PLAIN + 'a,"1,1,1,1000\n', 1, "invalid CSV"),
     ],
 )
 def test_what_is_wrong_is_told_with_file_and_line(text: str, line: int, problem: str, tmp_path: Path) -> None:

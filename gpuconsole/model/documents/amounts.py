@@ -45,7 +45,7 @@ def quantity(reader: Reader, key: str, resource: str) -> int | None:
         exact = parse_quantity(value) if not _too_long(value) else None
     except (ValueError, OverflowError):
         reader.report.error(
-            reader.at(key), f"{shown(value)} is no quantity", "write it as 8, 500m, 1.5Gi or 2e3", "bad-quantity"
+            reader.at(key), f"{shown(value)} is not a quantity", "write it as 8, 500m, 1.5Gi or 2e3", "bad-quantity"
         )
         return None
     if exact is None or abs(exact) > MAX:

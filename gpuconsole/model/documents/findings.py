@@ -91,7 +91,7 @@ class Report:
             return
         self._said.add((path, problem))
         if len(self.findings) == MOST_FINDINGS:
-            problem, remedy, code = "it has more findings than can be listed", "repair these first", "too-many-findings"
+            problem, remedy, code = "too many findings to list", "fix these first", "too-many-findings"
         self.findings.append(
             Finding(
                 severity=severity,

@@ -246,7 +246,8 @@ class Reader:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             number = value if isinstance(value, float) else min(max(value, -INT32), INT32)
             if not 0 <= number <= INT32:
-                self.report.error(self.at(key), f"{shown(value)} is no duration", "write it as 90s or 30m", "bad-span")
+                problem = f"{shown(value)} is not a duration"
+                self.report.error(self.at(key), problem, "write it as 90s or 30m", "bad-span")
                 return None
             self.report.refused(
                 self.at(key),
@@ -266,7 +267,7 @@ class Reader:
                 raise ValueError("too long")
             return min(parse_span(value), INT64)
         except (ValueError, OverflowError):
-            problem = f"{shown(value)} is no duration"
+            problem = f"{shown(value)} is not a duration"
             self.report.error(self.at(key), problem, "write it as 90s, 30m, 1h30m or 2d", "bad-span")
             return None
 

@@ -76,7 +76,7 @@ def _folder(folder: str | Path, ignore: Sequence[str]) -> Iterator[Source]:
     files = [file for file in found if not (ignore and matches(file, str(folder), ignore))]
     texts = [] if found else list(islice(_below(folder, PROSE), MOST_FILES + 1))
     if not found and not texts:
-        problem = "the folder holds no manifest"
+        problem = "the folder has no manifests"
         yield Source(str(folder), "", (Trouble(1, problem, f"it needs {', '.join(SUFFIXES)} files", "empty-folder"),))
     if len(files) + len(texts) > MOST_FILES:
         problem = f"it holds more than {MOST_FILES} files"
@@ -129,7 +129,7 @@ def _decoded(name: str, data: bytes) -> Source:
         return _cleaned(name, data.decode(encoding), ())
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        problem = f"it is no UTF-8: byte {error.start} is 0x{data[error.start]:02x}"
+        problem = f"not valid UTF-8: byte {error.start} is 0x{data[error.start]:02x}"
         trouble = Trouble(line, problem, "save the file as UTF-8", "not-utf-8")
         return _cleaned(name, data.decode(encoding, errors="replace"), (trouble,))
 
@@ -141,6 +141,6 @@ def _cleaned(name: str, text: str, troubles: tuple[Trouble, ...]) -> Source:
     if first is None:
         return Source(name, text, troubles)
     line = text.count("\n", 0, first.start()) + 1
-    problem = f"it holds a control character (U+{ord(first[0]):04X})"
+    problem = f"it contains a control character (U+{ord(first[0]):04X})"
     trouble = Trouble(line, problem, "remove it; is this a binary file?", "control-character")
     return Source(name, _UNPRINTABLE.sub(REPLACEMENT, text), (*troubles, trouble))

@@ -109,7 +109,7 @@ class _Builder:
         except yaml.MarkedYAMLError as error:
             raise FormError(self._syntax(error, text)) from None
         except (yaml.YAMLError, RecursionError) as error:
-            raise self._stop(self._offset, f"this is no YAML: {error}", "repair the syntax", "syntax") from None
+            raise self._stop(self._offset, f"invalid YAML: {error}", "fix the syntax", "syntax") from None
         value, place = self._root
         return Tree(value, place, tuple(self._troubles))
 
@@ -119,8 +119,8 @@ class _Builder:
         problem = " ".join(part for part in (error.context, error.problem) if part)
         line = next(islice(text.split("\n"), number, None), "")
         tab = "\t" in line[: len(line) - len(line.lstrip())]
-        remedy = "indent with spaces, not with tabs" if tab else "repair the syntax: indentation, quotes, colons"
-        return Trouble(self._offset + number, f"this is no YAML: {problem}", remedy, "syntax")
+        remedy = "indent with spaces, not with tabs" if tab else "fix the syntax: indentation, quotes, colons"
+        return Trouble(self._offset + number, f"invalid YAML: {problem}", remedy, "syntax")
 
     def _stop(self, line: int, problem: str, remedy: str, code: str) -> FormError:
         return FormError(Trouble(line, problem, remedy, code))
@@ -226,7 +226,7 @@ class _Builder:
         else:
             if key in frame.value:
                 first = frame.places[key].line
-                problem = f"the key {key!r:.100} stands twice, first in line {first}"
+                problem = f"the key {key!r:.100} is duplicated, first at line {first}"
                 self._trouble(frame.key_line, problem, "remove one of them; the last one would win", "duplicate-key")
             frame.value[key] = value
             frame.places[key] = Place(frame.key_line, place.children)

@@ -141,7 +141,7 @@ def _check_local_queue(queue: LocalQueue, place: Reader, names: Names) -> None:
     if selector is not None and not selector.matches(labels):
         place.report.warning(
             place.at("metadata", "namespace"),
-            f"ClusterQueue {queue.cluster_queue} does not select namespace {queue.namespace}: it admits nobody here",
+            f"ClusterQueue {queue.cluster_queue} does not select namespace {queue.namespace}: it admits none",
             "label the namespace as its namespaceSelector says",
             "namespace-not-selected",
         )

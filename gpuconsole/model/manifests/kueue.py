@@ -36,7 +36,7 @@ def cluster_queue(reader: Reader, now: Time) -> ClusterQueue:
     if "namespaceSelector" not in spec:
         spec.report.warning(
             spec.at("namespaceSelector"),
-            f"ClusterQueue {meta.name} has no namespaceSelector: it selects no namespace and admits nobody",
+            f"ClusterQueue {meta.name} has no namespaceSelector: it selects no namespace and admits no workloads",
             "write namespaceSelector: {} to admit from every namespace (gpuconsole run --admit-all-namespaces does it)",
             NO_SELECTOR,
         )
@@ -130,9 +130,9 @@ def local_queue(reader: Reader, now: Time) -> LocalQueue:
     spec = reader.mapping("spec")
     queue = spec.text("clusterQueue")
     if not queue:
-        problem = "clusterQueue is missing: nothing that is submitted here can be admitted"
+        problem = "clusterQueue is missing: no workload of this queue can be admitted"
         spec.report.warning(
-            spec.at("clusterQueue"), problem, "name the ClusterQueue that it leads to", "no-cluster-queue"
+            spec.at("clusterQueue"), problem, "name the ClusterQueue that it points to", "no-cluster-queue"
         )
     lately = reader.down("status", "fairSharing", "admissionFairSharingStatus")
     return LocalQueue(

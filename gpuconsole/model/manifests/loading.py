@@ -193,7 +193,7 @@ class _Loading:
             problem = f"{kind_of(value)} stands where an object belongs"
             report.error((), problem, "an object begins with apiVersion: and kind:", "not-an-object")
         elif is_snapshot(value):
-            problem = "it is a Snapshot that was saved, and no manifest"
+            problem = "this is a saved snapshot, not a manifest"
             report.error((), problem, "open it with --snapshot FILE", "snapshot")
         elif is_scenario(value):
             self._scenario(source, root)
@@ -208,7 +208,7 @@ class _Loading:
     def _scenario(self, source: str, root: Reader) -> None:
         """Keep a scenario as it stands, and check its objects; it brings them itself when it runs."""
         if self._including:
-            problem = "a scenario among the files of a scenario is left out"
+            problem = "a scenario in the files of a scenario is ignored"
             root.report.warning((), problem, "name it on the command line, or move its objects", "nested-scenario")
             return
         self._scenarios.append(root)

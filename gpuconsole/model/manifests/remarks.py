@@ -20,8 +20,8 @@ def say_fragment(report: Report, value: dict[str, Any], prose: bool) -> None:
     report.add(
         Severity.NOTE if prose else Severity.ERROR,
         (),
-        f"this is no manifest, but a part of one ({top}): it has no {missing}",
-        "put it into the object that it belongs to, or add apiVersion and kind",
+        f"this is a part of a manifest ({top}): it has no {missing}",
+        "move it into its object, or add apiVersion and kind",
         "fragment",
     )
 
@@ -68,18 +68,18 @@ def say_unread(place: Reader, group: str, kind: str, name: str) -> Unread:
     """Why a document of a kind that nothing reads is left out."""
     report, path = place.report, place.at("kind")
     if not kind:
-        report.error(path, "it does not say its kind", "write kind: ClusterQueue, for example", "no-kind")
+        report.error(path, "it has no kind", "write kind: ClusterQueue, for example", "no-kind")
         return Unread.NO_KIND
     if has_no_effect(group, kind):
         report.note(path, f"{kind} is read; it has no effect on queues and GPUs here", "nothing to do", "no-effect")
         return Unread.NO_EFFECT
     if is_unsimulated(group, kind):
-        problem = f"{kind} is known, but not simulated yet: it is left out"
+        problem = f"{kind} is not simulated; it is ignored"
         remedy = "to see its pods here, write it as a Job or JobSet"
         report.warning(path, problem, remedy, "not-simulated")
         return Unread.UNSIMULATED
     meant = likely_meant(group, kind, DECODERS)
     severity = Severity.WARNING if meant else Severity.NOTE
     remedy = f"did you mean {meant}?" if meant else "nothing to do, unless it places pods"
-    report.add(severity, path, f"{name} is an unknown kind: it is left out", remedy, "unknown-kind")
+    report.add(severity, path, f"{name} is an unknown kind; it is ignored", remedy, "unknown-kind")
     return Unread.UNKNOWN

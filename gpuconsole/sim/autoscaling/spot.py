@@ -27,9 +27,9 @@ def order(world: World, name: str) -> Refusal:
     if node is None:
         return f"there is no node {name}"
     if not is_spot(node.labels):
-        return f"node {name} is no spot capacity: it has no such label as karpenter.sh/capacity-type: spot"
+        return f"node {name} is not spot capacity: it lacks a label such as karpenter.sh/capacity-type: spot"
     if name in world.fleet.interrupted:
-        return SoAlready(f"node {name} is being taken back already")
+        return SoAlready(f"node {name} is already being reclaimed")
     notify(world, node)
     return DONE
 

@@ -56,7 +56,7 @@ def answer(world: World, key: str, name: str, state: str, message: str) -> Refus
         names = ", ".join(check.name for check in workload.checks) or "none"
         return f"workload {key} has no check {name}; it has: {names}"
     if not workload.reserved or workload.is_true(conditions.EVICTED):
-        return f"workload {key} holds no quota; its checks are answered when it does"
+        return f"workload {key} has no reserved quota; set its admission checks after it reserves quota"
     _set(world, workload, replace(known, state=state, message=message, since=world.now))
     world.unchecked[key] = None
     return DONE

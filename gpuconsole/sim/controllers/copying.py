@@ -14,7 +14,7 @@ def copy(world: World, key: str, name: str) -> Refusal:
     """Submit what a job, a workload or a lone pod asked for, whether that waits, runs or has ended."""
     twin = _twin(world, key, name)
     if twin is None:
-        return f"there is no job, workload or pod {key} that could be submitted once more"
+        return f"there is no job, workload or pod {key} to resubmit"
     return creating.create(world, twin)
 
 

@@ -57,7 +57,7 @@ def _taken(world: World, thing: Job | Workload | Pod) -> Refusal:
     if world.state.get(type(thing), thing.key) is not None:
         return f"{kind} {thing.namespace}/{thing.name} exists already; delete it first, or choose another name"
     if _leaving(world, thing):
-        return f"pods of an earlier {kind} {thing.namespace}/{thing.name} are still leaving; try again in a moment"
+        return f"pods of an earlier {kind} {thing.namespace}/{thing.name} are still terminating; retry in a moment"
     return DONE
 
 

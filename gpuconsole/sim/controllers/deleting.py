@@ -75,7 +75,7 @@ def _workload_of(world: World, job: str) -> str:
 
 def _delete_pod(world: World, pod: Pod) -> Refusal:
     if pod.deleted:
-        return SoAlready(f"pod {pod.key} is leaving already")
+        return SoAlready(f"pod {pod.key} is already terminating")
     if pod.done or not pod.node:
         pods.remove(world, (pod,), "Deleted")
     elif pod.workload or pod.job:

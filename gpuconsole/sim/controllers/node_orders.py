@@ -84,12 +84,12 @@ def divide(world: World, command: Divide) -> Refusal:
         return _no_node(command.node)
     model = model_of(node.labels)
     if model is None or model.mig is None:
-        return f"node {node.name} has no GPUs that could be divided"
+        return f"node {node.name} has no GPUs with MIG"
     here = tuple(nodes.pods_on(world, node.name))
     change = redivided(node, model, here, command.config, {})
     problems = [change.problem] if change.problem else []
     if not problems and not change.gpus:
-        return SoAlready(f"the GPUs of node {node.name} are divided in this way already")
+        return SoAlready(f"the GPUs of node {node.name} already have this MIG configuration")
     mig = Mig(strategy=MigStrategy(command.strategy), name=command.config)
     made = equipped(_whole(node), Equipment(rules=(SharingRule(node_selector={}, mig=mig),)), problems)
     if problems:
@@ -97,7 +97,7 @@ def divide(world: World, command: Divide) -> Refusal:
     leaving = {key for gpu in change.gpus for key in gpu.leavers}
     for pod in here:
         if pod.key in leaving:
-            nodes.fail_pod(world, pod, DIVIDED, f"the GPUs of node {node.name} are divided anew")
+            nodes.fail_pod(world, pod, DIVIDED, f"the GPUs of node {node.name} are being reconfigured (MIG)")
     world.put(made)
     amount = world.devices.of_node(made)
     world.tell(What.NODE_CHANGED, node=node.name, reason=DIVIDED, message=command.config, **amount)

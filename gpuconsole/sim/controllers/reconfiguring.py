@@ -29,7 +29,7 @@ def _policy(old: SimPolicy, command: Reconfigure, problems: list[str]) -> SimPol
     policy = old
     if command.kueue_config or command.feature_gates or command.fair_sharing is not None:
         if old.kueue is None:
-            problems.append("there is no Kueue that could be configured")
+            problems.append("there is no Kueue to configure")
             return old
         policy = replace(policy, kueue=_kueue(old.kueue, command, problems))
     if command.placement:

@@ -38,7 +38,7 @@ def set_active(world: World, job: Job, active: bool) -> Refusal:
         cron.arm(world, resumed)
     elif active:
         if job.key in world.crews:
-            return f"pods of {job.key} are still leaving; try again in a moment"
+            return f"pods of {job.key} are still terminating; retry in a moment"
         jobphases.mark(world, job.key, JobPhase.PENDING)
         jobs.start_unmanaged(world, replace(job, suspended=False))
     else:

@@ -59,9 +59,9 @@ def requeue(world: World, key: str) -> Refusal:
     if workload is None or workload.finished:
         return _no_workload(world, workload, key)
     if workload.is_true(conditions.EVICTED) and workload.reserved:
-        return SoAlready(f"workload {key} is on its way back to its queue already: its pods are leaving")
+        return SoAlready(f"workload {key} is already being requeued: its pods are terminating")
     if not workload.reserved:
-        return SoAlready(f"workload {key} waits in its queue already; only one that holds quota can be requeued")
+        return SoAlready(f"workload {key} is already pending; only workloads with reserved quota can be requeued")
     evicting.evict(world, workload, conditions.DEACTIVATED, "The workload is requeued by an operator")
     return DONE
 
@@ -142,5 +142,5 @@ def meant(world: World, key: str) -> str:
 
 def _no_workload(world: World, workload: Workload | None, key: str) -> Refusal:
     if workload is None and _crew_of(world, key) is not None:
-        return f"no Workload of Kueue stands for {key}: this is done to Workloads only"
+        return f"{key} has no Workload object, which this command needs"
     return f"there is no workload {key}" if workload is None else f"workload {key} is finished"

@@ -186,8 +186,8 @@ def _cut(request: httpx.Request) -> httpx.Response:
         ),
         pytest.param(
             lambda _: httpx.Response(302, headers={"Location": "https://me:pw@login/?next=x"}),
-            "http://prometheus:9090/api/v1/query: HTTP 302 leads to https://login/?next=x; a log-in page? "
-            "name the server behind it",
+            "http://prometheus:9090/api/v1/query: HTTP 302 redirects to https://login/?next=x; use the "
+            "URL behind the login page",
             id="a log-in",
         ),
         pytest.param(

@@ -340,7 +340,7 @@ def test_liked_neighbours_count_where_the_plugin_is_used(plugins: tuple[str, ...
         ("tiers: " + "[" * 100_000, "line 1: it is nested deeper than 100 levels"),
         ("tiers: [{plugins: [{name: a, arguments: {a: " + "{a: " * 3000 + "}" * 3000 + "}}]}]", "line 1: it is nested"),
         ("tiers: &a [*a]", "line 1: *a contains itself"),
-        ("actions: {", "line 2: this is no YAML"),
+        ("actions: {", "line 2: invalid YAML"),
         ("actions: [a]", "Expected `str`, got `array`"),
     ],
     ids=["open lists", "deep mappings", "an alias of itself", "no YAML", "wrong type"],

@@ -133,7 +133,7 @@ def test_lines_in_lines_out_and_a_bad_line_is_an_error_of_its_own() -> None:
     assert [r["name"] for r in results] == ["small", "", "", "no start", "late"]
     assert "error" not in results[0]
     assert [(r["cycles"], r["error"].split(":")[0]) for r in results[1:]] == [
-        ([], "the line is no JSON"),
+        ([], "invalid JSON"),
         ([], "the scenario's form is wrong"),
         ([], "the scenario lacks 'start'"),
         ([], "the scenario's form is wrong"),

@@ -172,7 +172,7 @@ WRONG: Mapping[str, tuple[str, list[str]]] = {
     "quantities that are none": (
         "resources:\n  transformations:\n    - input: cpu\n      outputs: {a/b: many}\n",
         [
-            "6 resources.transformations[0].outputs[a/b]: 'many' is no quantity; write it as 8, 500m, 1.5Gi or 2e3",
+            "6 resources.transformations[0].outputs[a/b]: 'many' is not a quantity; write it as 8, 500m, 1.5Gi or 2e3",
         ],
     ),
     "values below zero": (

@@ -105,7 +105,7 @@ def _quantities(outputs: Mapping[str, Any], path: Path, report: Report) -> Itera
         try:
             parse_quantity(quantity)
         except (ValueError, OverflowError):
-            problem = f"{shown(quantity)} is no quantity"
+            problem = f"{shown(quantity)} is not a quantity"
             report.error((*path, MapKey(name)), problem, "write it as 8, 500m, 1.5Gi or 2e3", "bad-quantity")
         else:
             yield name, str(quantity)
