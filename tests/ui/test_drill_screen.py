@@ -69,7 +69,7 @@ async def test_a_drill_is_played_from_its_first_step_to_its_score(size: tuple[in
         assert "candidates for inference/serve-1 that stayed:\n    development/notebooks-1" in told
         assert "✓ step 2 at 10m: evicted: development/notebooks-2 by inference/serve-1" in told
         assert stage.screen(DrillScreen).query_one(Grid).marked == []
-        assert "2 of 2 right" in stage.text
+        assert "2 of 2 correct" in stage.text
 
         await stage.press("enter", "enter")
         score = "SCORE\n  3 of 3 steps predicted correctly\n  1 of 1 victim predicted\n  7 of 7 expectations"
