@@ -103,7 +103,9 @@ class Grid(Ringing, GridLines[T], can_focus=True, inherit_bindings=False):
     @property
     def picked_head(self) -> str:
         """The head of the picked column; empty where none is picked."""
-        return self._layout[self._picked][0].title if self._picked in range(len(self._layout)) else ""
+        if self._picked is None or self._picked >= len(self._layout):
+            return ""
+        return self._layout[self._picked][0].title
 
     @property
     def marked(self) -> list[T]:
