@@ -70,7 +70,7 @@ def test_a_server_that_says_nothing_is_given_up_after_a_while(
     monkeypatch.setattr(discovery, "PATIENCE", 0.3)
     cluster.misbehave(silence)
     result = gpuconsole("slots", "--live", "--kubeconfig", cluster.kubeconfig)
-    said = f"gpuconsole: context test (http://127.0.0.1:{cluster.port}) is unreachable: timed out; check the server"
+    said = f"gpuconsole: context test (http://127.0.0.1:{cluster.port}): timed out; check the server"
     assert (result.status, result.err.startswith(said)) == (2, True)
 
 

@@ -217,7 +217,7 @@ class Connection:
                 redirect=False,
             )
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            said = f"{self.place.name} is unreachable: {_plain(error)}; check the server and the network"
+            said = f"{self.place.name}: {_plain(error)}; check the server and the network"
             # A connection that was kept open may have been closed at the other end: it is not the server that is gone.
             dropped = isinstance(_innermost(error), ConnectionError) and not isinstance(
                 error, urllib3.exceptions.NewConnectionError

@@ -61,7 +61,7 @@ def test_none_that_answers_is_an_error_and_no_node_is_none() -> None:
 
 @pytest.mark.parametrize("url", ["gpu-a:9400", "ftp://gpu-a", "http://", "http://[::1", "http://a:b"])
 def test_an_address_that_is_none_is_said_at_once(url: str) -> None:
-    with pytest.raises(UsageError, match="no URL; write it as http://"):
+    with pytest.raises(UsageError, match="not a URL; write it as http://"):
         Exporters([url], lambda: ())
 
 
