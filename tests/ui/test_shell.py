@@ -492,7 +492,7 @@ async def test_the_dashboard_says_what_matters_at_every_size(size: tuple[int, in
     for wanted in (
         "20 of 24 in use",
         "4 idle",
-        "1 workload for 6 GPUs",
+        "1 workload, 6 GPUs",
         "oldest research/rlhf-2",
         "preempted",
         "cq-research",
@@ -511,7 +511,7 @@ async def test_the_dashboards_panes_lead_to_what_they_sum_up() -> None:
 async def test_an_empty_cluster_is_said_to_be_empty_and_a_late_one_to_be_loading() -> None:
     async with shown(recorded([Namespace(name="only")])) as (app, pilot):
         await press(pilot, "2")
-        assert "No queues: there is no ClusterQueue" in "\n".join(painted(app))
+        assert "No ClusterQueues or Cohorts in this cluster" in "\n".join(painted(app))
     silent = Console(RecordedBackend([]))
     async with shown(silent) as (app, pilot):
         await press(pilot, "2")

@@ -443,7 +443,7 @@ def test_the_menu_gives_each_action_a_key_and_a_refused_one_its_reason() -> None
     ]
 
 
-RANGE = "between 1 and 10,000"
+RANGE = "must be between 1 and 10,000"
 SPEEDS = [("60", ""), ("×1,000", ""), ("0", RANGE), ("nan", RANGE), ("fast", "enter a number")]
 
 

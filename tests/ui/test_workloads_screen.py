@@ -140,7 +140,7 @@ async def test_what_makes_no_sense_is_refused_with_the_reason() -> None:
     async with staged(busy_org()) as stage:
         await stage.press("3", "m")
         stage.screen(Choice)
-        assert "only a pending workload can move" in stage.line("move to queue")
+        assert "only pending workloads can move" in stage.line("move to queue")
         assert "resume" in stage.line("not stopped")
 
 
