@@ -98,7 +98,7 @@ def test_the_shares_and_the_table_of_queues_say_the_unit(name: str, make: Callab
     assert unit == ("compute slice" if make is of_kai and name == "MIG mixed" else KINDS[name].unit)
     lines = shares_lines(None, found, snapshot.time)
     head = next(line for line in lines if line.startswith("QUEUE"))
-    assert head.split() == ["QUEUE", "USED", "DESERVED", "SHARE", "WAITING", "TURN", "UNIT", "RULES"]
+    assert head.split() == ["QUEUE", "USED", "DESERVED", "SHARE", "PENDING", "ORDER", "UNIT", "RULES"]
     row = next(line for line in lines if line.startswith("a "))
     assert f" {unit} " in row
     assert int(row.split()[1]) == found[0].used
