@@ -14,7 +14,7 @@ from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.queues import ClusterQueue, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.readiness import readiness
+from gpuconsole.scheduling.kueue.cluster_queue_status import active_condition
 
 
 class Advice(Struct, frozen=True):
@@ -210,7 +210,7 @@ def _queue(snapshot: Snapshot, workload: Workload, code: Code) -> Advice:
         name = door.key if door.stop_policy is not StopPolicy.NONE else queue.name
         policy = door.stop_policy if door.stop_policy is not StopPolicy.NONE else queue.stop_policy
         return Advice(f"{name} is stopped ({policy}).", (), (Remedy(True, f"resume {name}"),))
-    ready = readiness(queue, snapshot, seen=snapshot.seen)
+    ready = active_condition(queue, snapshot, seen=snapshot.seen)
     if ready.active and (why := circle(snapshot, queue.cohort)):
         fix = Remedy(True, "change or remove the parent of one cohort in the cycle")
         return Advice(f"{queue.name} admits no workload: {why}. Waiting does not help.", (), (fix,))

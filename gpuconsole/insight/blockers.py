@@ -8,33 +8,33 @@ from collections.abc import Iterable, Iterator
 from gpuconsole.insight.reasons import SEVERITY, Code
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.assignment import PodSetResult
-from gpuconsole.scheduling.kueue.attempts import Noted, Searched
-from gpuconsole.scheduling.kueue.entry import Entry, Status
-from gpuconsole.scheduling.kueue.modes import Mode
-from gpuconsole.scheduling.kueue.pending import Requeue
-from gpuconsole.scheduling.kueue.reasons import Reason
+from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
+from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
+from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
+from gpuconsole.scheduling.kueue.flavor_attempts import FlavorResult, FlavorSearch
+from gpuconsole.scheduling.kueue.reasons import GranularReason
 
 _CAUSES = {
-    Reason.NONE: Code.QUOTA,
-    Reason.WAITING_FOR_QUOTA: Code.QUOTA,
-    Reason.EXCEEDS_MAX_QUOTA: Code.EXCEEDS_MAX,
-    Reason.NO_MATCHING_FLAVOR: Code.FLAVOR_MISMATCH,
-    Reason.TOPOLOGY_PLACEMENT_FAILED: Code.TOPOLOGY,
+    GranularReason.NONE: Code.QUOTA,
+    GranularReason.WAITING_FOR_QUOTA: Code.QUOTA,
+    GranularReason.EXCEEDS_MAX_QUOTA: Code.EXCEEDS_MAX,
+    GranularReason.NO_MATCHING_FLAVOR: Code.FLAVOR_MISMATCH,
+    GranularReason.TOPOLOGY_PLACEMENT_FAILED: Code.TOPOLOGY,
 }
 _STATUSES = {
-    Status.ASSUMED: Code.NOT_WAITING,
-    Status.SKIPPED: Code.CONTENTION,
-    Status.GATED: Code.GATED,
-    Status.BLOCKED: Code.PODS_READY,
-    Status.EVICTED: Code.TOPOLOGY,
+    EntryStatus.ASSUMED: Code.NOT_WAITING,
+    EntryStatus.SKIPPED: Code.CONTENTION,
+    EntryStatus.GATED: Code.GATED,
+    EntryStatus.BLOCKED: Code.PODS_READY,
+    EntryStatus.EVICTED: Code.TOPOLOGY,
 }
 
 
-def blocker(entry: Entry) -> Code:
+def blocker(entry: CycleEntry) -> Code:
     """Return the dominant reason code of an engine entry; `not-waiting` if it would be admitted."""
     if entry.status in _STATUSES:
         return _STATUSES[entry.status]
-    if entry.requeue in (Requeue.PENDING_PREEMPTION, Requeue.PENDING_MIGRATION):
+    if entry.requeue in (RequeueReason.PENDING_PREEMPTION, RequeueReason.PENDING_MIGRATION):
         return Code.WAITING_FOR_VICTIMS
     if not entry.assignment.pod_sets:
         return _unfit(entry)
@@ -42,21 +42,21 @@ def blocker(entry: Entry) -> Code:
     return _worst(codes, Code.QUOTA)
 
 
-def _unfit(entry: Entry) -> Code:
+def _unfit(entry: CycleEntry) -> Code:
     """Return the code of a workload whose flavors were not evaluated at all."""
     if entry.message == messages.FAILED_CHECKS:
         return Code.CHECKS
-    if entry.cause is Reason.SUSPENDED:
+    if entry.cause is GranularReason.SUSPENDED:
         return Code.QUEUE_INACTIVE
     unknown = entry.message == messages.no_namespace(entry.request.workload.namespace)
-    if unknown or entry.requeue is Requeue.NAMESPACE_MISMATCH:
+    if unknown or entry.requeue is RequeueReason.NAMESPACE_MISMATCH:
         return Code.NAMESPACE
     return Code.INVALID
 
 
 def _obstacles(result: PodSetResult) -> Iterator[Code]:
     """Yield the code of each resource group of a pod set; a group is as bad as its best flavor."""
-    if result.mode == Mode.FIT:
+    if result.mode == FlavorAssignmentMode.FIT:
         return
     if result.failure:
         yield Code.TOPOLOGY
@@ -73,24 +73,26 @@ def _obstacles(result: PodSetResult) -> Iterator[Code]:
 def _unanswered(result: PodSetResult) -> Code:
     """Return the code where no flavor was found, or no resource group covers the next resource."""
     last = result.searches[-1].noted if result.searches else ()
-    covered = bool(last) and all(noted.mode == Mode.NO_FIT for noted in last)
+    covered = bool(last) and all(noted.mode == FlavorAssignmentMode.NO_FIT for noted in last)
     return _least(last) if covered else Code.FLAVOR_MISMATCH
 
 
-def _fits(result: PodSetResult, search: Searched) -> bool:
+def _fits(result: PodSetResult, search: FlavorSearch) -> bool:
     choice = result.choices.get(search.resource)
-    return choice is not None and any(n.flavor == choice.flavor and n.mode == Mode.FIT for n in search.noted)
+    return choice is not None and any(
+        n.flavor == choice.flavor and n.mode == FlavorAssignmentMode.FIT for n in search.noted
+    )
 
 
-def _least(noted: Iterable[Noted]) -> Code:
+def _least(noted: Iterable[FlavorResult]) -> Code:
     """Of the flavors that do not fit, the one closest to fitting."""
     codes = [cause(one) for one in noted if one.reasons]
     return min(codes, key=lambda code: SEVERITY[code], default=Code.QUOTA)
 
 
-def cause(noted: Noted) -> Code:
+def cause(noted: FlavorResult) -> Code:
     """Return why a flavor does not fit; `not-waiting` if it does."""
-    return Code.NOT_WAITING if noted.mode == Mode.FIT else _CAUSES.get(noted.cause, Code.QUOTA)
+    return Code.NOT_WAITING if noted.mode == FlavorAssignmentMode.FIT else _CAUSES.get(noted.cause, Code.QUOTA)
 
 
 def _worst(codes: Iterable[Code], otherwise: Code) -> Code:

@@ -9,7 +9,7 @@ from gpuconsole.insight.demand import FlavorResource
 from gpuconsole.insight.lending import lent
 from gpuconsole.insight.once import once
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.scheduling.kueue.fairness import share
+from gpuconsole.scheduling.kueue.fair_sharing import share
 from gpuconsole.scheduling.kueue.tree import QuotaTree
 from gpuconsole.scheduling.kueue.usage import UsageTree
 

@@ -7,15 +7,15 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.blockers import cause
 from gpuconsole.insight.codes import Code
-from gpuconsole.scheduling.kueue.entry import Entry
-from gpuconsole.scheduling.kueue.modes import Mode
+from gpuconsole.scheduling.kueue.entry import CycleEntry
+from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
 
 _MODES = {
-    Mode.NO_FIT: "no fit",
-    Mode.NO_CANDIDATES: "no preemption candidates",
-    Mode.PREEMPT: "by preemption",
-    Mode.RECLAIM: "by reclaim",
-    Mode.FIT: "fits",
+    FlavorAssignmentMode.NO_FIT: "no fit",
+    FlavorAssignmentMode.NO_CANDIDATES: "no preemption candidates",
+    FlavorAssignmentMode.PREEMPT: "by preemption",
+    FlavorAssignmentMode.RECLAIM: "by reclaim",
+    FlavorAssignmentMode.FIT: "fits",
 }
 
 
@@ -31,7 +31,7 @@ class Considered(Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
 
 
-def considered(entry: Entry) -> Iterator[Considered]:
+def considered(entry: CycleEntry) -> Iterator[Considered]:
     """Yield the flavors pod set by pod set, in the order in which they were tried."""
     for result in entry.assignment.pod_sets:
         seen: dict[str, Considered] = {}

@@ -19,12 +19,12 @@ from gpuconsole.model.scan import news
 from gpuconsole.model.seen import NO_ASSUMPTIONS, QueueAssumptions
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Admission, Condition, Workload
-from gpuconsole.scheduling.kueue import conditions, effects
+from gpuconsole.scheduling.kueue import apply_decisions, conditions
+from gpuconsole.scheduling.kueue.admissibility import inadmissible_reason
 from gpuconsole.scheduling.kueue.checks import all_ready
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.observation import Observation
-from gpuconsole.scheduling.kueue.prospects import prospect
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.session import KueueSession
 
 
 class Reservation(Struct, frozen=True):
@@ -50,7 +50,7 @@ class Foresight:
 
     def __init__(self, config: KueueConfig) -> None:
         self.config = config
-        self._session = Session(config)
+        self._session = KueueSession(config)
         self._observed = Observation(self._session)
         """State of Kueue's queues as far as its writes show it."""
         self._at = EMPTY
@@ -70,7 +70,7 @@ class Foresight:
         Without `keep` the Snapshot is hypothetical: the engine stays at the previous one, and the preemptions say how
         their victims were chosen.
         """
-        outlived = self._at is not EMPTY and self._session.outlived(snapshot.time)
+        outlived = self._at is not EMPTY and self._session.is_stale(snapshot.time)
         changes = news(self._at, snapshot)
         if keep and not changes and not outlived and self._outcome is not None:
             return self._outcome
@@ -91,7 +91,7 @@ class Foresight:
 
     def _renew(self, now: Time) -> None:
         """Rebuild the session as of `now`, when the passing of time has made it outdated."""
-        session = Session(self.config)
+        session = KueueSession(self.config)
         self._with_pods = _tell(session, news(EMPTY, self._at), self._at, with_pods=False, now=now)
         self._session, self._observed, self._outcome = session, self._observed.renewed(session), None
 
@@ -100,7 +100,7 @@ class Foresight:
         session = self._session.fork()
         self._observed.hand_over(session, supposed.time)
         _tell(session, changes, supposed, self._with_pods)
-        session.wake(supposed.time)
+        session.requeue_inadmissible(supposed.time)
         return _Cycles(session, supposed, choices=True).run()
 
     def remembering(self, supposed: Snapshot, workload: str, beside: str) -> Iterator[Outcome]:
@@ -112,7 +112,7 @@ class Foresight:
 
 
 def _tell(
-    session: Session,
+    session: KueueSession,
     changes: list[Applied | Deleted],
     after: Snapshot,
     with_pods: bool,
@@ -141,7 +141,7 @@ def _tell(
 class _Cycles:
     """Scheduling cycles at one moment, in a fork of a session. Mutates."""
 
-    def __init__(self, settled: Session, snapshot: Snapshot, *, choices: bool) -> None:
+    def __init__(self, settled: KueueSession, snapshot: Snapshot, *, choices: bool) -> None:
         self._choices = choices
         self._settled = settled
         self._session = settled.fork()
@@ -152,12 +152,12 @@ class _Cycles:
 
     def run(self) -> Outcome:
         session = self._session
-        for refusal in session.turned_away():
+        for refusal in session.rejected_claims():
             self._refuse(refusal, self._snapshot.time)
         cycle = self._cycles(0)
-        if session.wake_due:
+        if session.has_requeue_due:
             # Kueue batches events for one second before it requeues; no cycle changes anything until then.
-            session.wake(self._snapshot.time)
+            session.requeue_inadmissible(self._snapshot.time)
             self._cycles(cycle)
         self._see_obstacles()
         return self._outcome
@@ -167,7 +167,7 @@ class _Cycles:
         session, goes_on = self._session, True
         while goes_on and session.has_active:
             cycle += 1
-            goes_on = self._cycle(cycle) or session.progressed
+            goes_on = self._cycle(cycle) or session.has_progressed
         return cycle
 
     def _cycle(self, number: int) -> bool:
@@ -183,7 +183,7 @@ class _Cycles:
                     self._refuse(decision, now)
                 case Preempt() | Evict() | KeepWaiting():
                     pass
-        return any([self._evict(victim, now) for victim in effects.victims_of(decided)])
+        return any([self._evict(victim, now) for victim in apply_decisions.victims_of(decided)])
 
     def _workload(self, key: str) -> Workload | None:
         return self._changed.get(key) or self._snapshot.workloads.get(key)
@@ -200,20 +200,20 @@ class _Cycles:
             self._outcome.reserved[workload.key] = Reservation(cycle, decision.admission)
             self._outcome.said.pop(workload.key, None)
         queue = self._snapshot.cluster_queues.get(decision.admission.cluster_queue)
-        reserved = effects.reserved(workload, decision, queue, now)
+        reserved = apply_decisions.reserved(workload, decision, queue, now)
         if all_ready(reserved):
             reserved = conditions.admit(reserved, now, granular=self._session.config.granular)
         self._take(reserved, now)
         old = self._workload(decision.replaces)
         if old is not None and not old.finished:
-            self._take(effects.replaced(old, reserved, now), now)
+            self._take(apply_decisions.replaced(old, reserved, now), now)
 
     def _refuse(self, decision: Refuse, now: Time) -> None:
         workload = self._workload(decision.workload)
         if workload is None:
             return
         refused = conditions.take_refusal(workload, decision, now, granular=self._session.config.granular)
-        parked = self._session.parked(workload.key)
+        parked = self._session.is_inadmissible(workload.key)
         if refused is not workload or workload.parked != parked:
             self._note(refused)
             self._take(replace(refused, parked=parked), now)
@@ -224,7 +224,7 @@ class _Cycles:
             return False
         if isinstance(decision, Preempt):
             self._outcome.preempted.append(decision)
-        self._take(effects.evicted(victim, decision, now), now)
+        self._take(apply_decisions.evicted(victim, decision, now), now)
         return True
 
     def _see_obstacles(self) -> None:
@@ -233,7 +233,7 @@ class _Cycles:
         for workload in self._snapshot.workloads.all():
             if workload.key in self._changed or workload.reserved or workload.finished or not workload.active:
                 continue
-            reason, message = prospect(workload, session.outlook(workload), session.config)
+            reason, message = inadmissible_reason(workload, session.look_up_queues(workload), session.config)
             if message:
                 self._note(conditions.refuse(workload, reason, message, self._snapshot.time, granular=granular))
 

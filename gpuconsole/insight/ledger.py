@@ -12,7 +12,7 @@ from gpuconsole.insight.starving import Starving, admits_nobody, no_right, starv
 from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.session import KueueSession
 
 
 class Leaving(Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class Ledger(Struct, frozen=True):
     """ClusterQueues that workloads are in and that are not loaded: their loans are unknown."""
 
 
-def ledger(snapshot: Snapshot, session: Session, prices: Prices) -> Ledger:
+def ledger(snapshot: Snapshot, session: KueueSession, prices: Prices) -> Ledger:
     """Compute the ledger of a cluster. `session` is the admission engine at the same time; it is not changed."""
     found = loans(snapshot)
     lent = dict.fromkeys((loan.lender, loan.flavor, loan.resource) for loan in found)
@@ -65,13 +65,15 @@ def ledger(snapshot: Snapshot, session: Session, prices: Prices) -> Ledger:
     return Ledger(found, tuple(exposures), tuple(starving(snapshot, session)), unseen_queues(snapshot))
 
 
-def exposure(snapshot: Snapshot, session: Session, prices: Prices, lender: str, flavor: str, resource: str) -> Exposure:
+def exposure(
+    snapshot: Snapshot, session: KueueSession, prices: Prices, lender: str, flavor: str, resource: str
+) -> Exposure:
     """Find the victims of one lender's reclaim, by Kueue's search for a workload of the queue's highest priority."""
     owned = snapshot.cluster_queues[lender].quotas()[flavor, resource].nominal
     gpus = owned - books(snapshot).book(lender).usage.get((flavor, resource), 0)
     why_not, victims = admits_nobody(snapshot, session, lender), None
     if not why_not:
-        victims = session.room_for(lender, flavor, resource, gpus, priority=_usual_priority(snapshot, lender))
+        victims = session.targets_for_amount(lender, flavor, resource, gpus, priority=_usual_priority(snapshot, lender))
         if victims is None:
             why_not = no_right(snapshot, lender) or "the preemptions that its policy allows do not free enough quota"
     return Exposure(

@@ -29,8 +29,8 @@ from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.cluster_queue_status import active_condition
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
-from gpuconsole.scheduling.kueue.readiness import readiness
 
 __all__ = ["Explanation", "Verdict", "explain", "workload_of"]
 
@@ -284,7 +284,7 @@ def _obstacle(snapshot: Snapshot, workload: Workload) -> Code | None:
         return missing if door.stop_policy is StopPolicy.NONE else Code.QUEUE_STOPPED
     if door.stop_policy is not StopPolicy.NONE or queue.stop_policy is not StopPolicy.NONE:
         return Code.QUEUE_STOPPED
-    if not readiness(queue, snapshot, seen=seen).active or circle(snapshot, queue.cohort):
+    if not active_condition(queue, snapshot, seen=seen).active or circle(snapshot, queue.cohort):
         return Code.QUEUE_INACTIVE
     if workload.requeue.at is not None and workload.requeue.at > snapshot.time:
         return Code.BACKOFF

@@ -18,7 +18,7 @@ from gpuconsole.model.device_units import WHOLE_GPU, common
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, PreemptionPolicy, Quota, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.readiness import readiness
+from gpuconsole.scheduling.kueue.cluster_queue_status import active_condition
 
 __all__ = ["NodeKind", "QuotaNode", "QuotaUse", "policy_text", "quota_tree"]
 
@@ -227,7 +227,7 @@ def policy_text(queue: ClusterQueue) -> str:
 
 def _queue_problem(queue: ClusterQueue, snapshot: Snapshot) -> str:
     """Return why a ClusterQueue admits no workload, or empty; that it is stopped is shown separately."""
-    ready = readiness(replace(queue, stop_policy=StopPolicy.NONE), snapshot, seen=snapshot.seen)
+    ready = active_condition(replace(queue, stop_policy=StopPolicy.NONE), snapshot, seen=snapshot.seen)
     if not ready.active:
         return ready.message
     if queue.namespace_selector is None:

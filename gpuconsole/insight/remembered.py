@@ -14,16 +14,16 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.assignment import Resume
 from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED
-from gpuconsole.scheduling.kueue.memory import QueueMemory
-from gpuconsole.scheduling.kueue.session import Session
-from gpuconsole.scheduling.kueue.state import Progress
+from gpuconsole.scheduling.kueue.session import KueueSession
+from gpuconsole.scheduling.kueue.session_state import ClusterQueueState
+from gpuconsole.scheduling.kueue.state import FlavorScanProgress
 
 MOST_PLACES = 16
 """Limit on the flavor positions that are tried, as their number grows with pod sets and flavors."""
 _FROM_THE_START = -1
 
 
-def memories(session: Session, snapshot: Snapshot, workload: str, beside: str = "") -> Iterator[Session]:
+def memories(session: KueueSession, snapshot: Snapshot, workload: str, beside: str = "") -> Iterator[KueueSession]:
     """Yield possible states of the session in which only this workload and `beside` are active.
 
     One for each flavor position at which the workload's search may continue.
@@ -33,20 +33,20 @@ def memories(session: Session, snapshot: Snapshot, workload: str, beside: str = 
     queue = snapshot.cluster_queues.get(door.cluster_queue) if door is not None else None
     if queue is None:
         return
-    kept = session.memory()
+    kept = session.dump()
     awake = (workload, beside)
-    parked = {name: QueueMemory(parked=_refused(session, snapshot, name, awake)) for name in kept.queues}
+    parked = {name: ClusterQueueState(inadmissible=_refused(session, snapshot, name, awake)) for name in kept.queues}
     alone = replace(kept, due=(), queues=parked, progress={})
     generation = kept.generations.get(queue.name, 0)
     # A workload that was never tried has no flavor position to continue from.
     most = MOST_PLACES if subject is not None and _looked_at(subject) else 1
     for resume in islice(_places(queue, session.requested(workload)), most):
         fork = session.fork()
-        fork.recall(replace(alone, progress={workload: Progress(resume, generation, kept.cycles, b"")}))
+        fork.load(replace(alone, progress={workload: FlavorScanProgress(resume, generation, kept.cycles, b"")}))
         yield fork
 
 
-def _refused(session: Session, snapshot: Snapshot, queue: str, awake: Collection[str]) -> tuple[str, ...]:
+def _refused(session: KueueSession, snapshot: Snapshot, queue: str, awake: Collection[str]) -> tuple[str, ...]:
     """Workloads, except these, that Kueue refused and that may be inadmissible. StrictFIFO keeps its head active."""
     known = snapshot.cluster_queues.get(queue)
     if known is None or known.queueing_strategy is QueueingStrategy.STRICT_FIFO:

@@ -9,8 +9,8 @@ from gpuconsole.insight.demand import held
 from gpuconsole.insight.shortage import MOST_HOLDERS, holders
 from gpuconsole.insight.unblock.needs import gaps
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.scheduling.kueue.entry import Entry
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.entry import CycleEntry
+from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.usage import UsageTree
 
 
@@ -75,7 +75,7 @@ class Room(Struct, frozen=True, kw_only=True):
         return max(0, self.needed - self.available)
 
 
-def room(snapshot: Snapshot, session: Session, entry: Entry) -> tuple[Room, ...]:
+def room(snapshot: Snapshot, session: KueueSession, entry: CycleEntry) -> tuple[Room, ...]:
     """Return the arithmetic of every flavor and resource of which the workload lacks quota or exceeds the capacity."""
     return tuple(
         _room(snapshot, session.tree, entry, gap.flavor, resource, gap.wanted[resource])
@@ -84,7 +84,7 @@ def room(snapshot: Snapshot, session: Session, entry: Entry) -> tuple[Room, ...]
     )
 
 
-def _room(snapshot: Snapshot, usage: UsageTree, entry: Entry, flavor: str, resource: str, needed: int) -> Room:
+def _room(snapshot: Snapshot, usage: UsageTree, entry: CycleEntry, flavor: str, resource: str, needed: int) -> Room:
     tree, node = usage.tree, entry.rules.node
     column = tree.numbers[flavor, resource]
     path = (node, *tree.paths[node])

@@ -10,11 +10,11 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import Time
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.entry import Entry, Status
-from gpuconsole.scheduling.kueue.fairness import share
-from gpuconsole.scheduling.kueue.modes import Mode
-from gpuconsole.scheduling.kueue.preemption.weighing import written
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
+from gpuconsole.scheduling.kueue.fair_sharing import share
+from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
+from gpuconsole.scheduling.kueue.preemption.fair_sharing_log import share_text
+from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.usage import UsageTree
 
 
@@ -80,7 +80,7 @@ class Shares(Struct, frozen=True, kw_only=True):
     turns: tuple[Turn, ...]
 
 
-def shares(session: Session, now: Time) -> Shares:
+def shares(session: KueueSession, now: Time) -> Shares:
     """Compute the shares and the admission order of the next cycle, on a fork of the session."""
     usage, config = session.tree.copy(), session.config
     declared = session.setup.objects.cohorts
@@ -90,7 +90,9 @@ def shares(session: Session, now: Time) -> Shares:
         order=order_of(config),
         within=_within(config),
         tree=tuple(found for root in roots for found in _below(usage, declared, root)),
-        turns=tuple(_turn(usage, place, entry) for place, entry in enumerate(session.turns(now), start=1)),
+        turns=tuple(
+            _turn(usage, place, entry) for place, entry in enumerate(session.heads_in_processing_order(now), start=1)
+        ),
     )
 
 
@@ -144,7 +146,7 @@ def _share(usage: UsageTree, declared: Container[str], node: int, depth: int) ->
         weight=None if cohort and tree.names[node] not in declared else found.weight,
         dominant=found.dominant,
         parts=tuple(sorted(parts, key=lambda part: (part.resource != found.dominant, part.resource))),
-        share=written(found),
+        share=share_text(found),
     )
 
 
@@ -153,14 +155,14 @@ def _part(resource: str, borrowed: int, lendable: int) -> Part:
     return Part(resource=resource, borrowed=borrowed, lendable=lendable, ratio=ratio)
 
 
-def _turn(usage: UsageTree, place: int, entry: Entry) -> Turn:
+def _turn(usage: UsageTree, place: int, entry: CycleEntry) -> Turn:
     workload, node, uses = entry.request.workload, entry.rules.node, entry.assignment.uses
     with_it = None
-    if entry.assignment.mode != Mode.NO_FIT:
+    if entry.assignment.mode != FlavorAssignmentMode.NO_FIT:
         usage.add(node, uses)
-        with_it = written(share(usage, node))
+        with_it = share_text(share(usage, node))
         usage.remove(node, uses)
-    outcome = "admitted" if entry.status is Status.ASSUMED else "preempts" if entry.targets else "waits"
+    outcome = "admitted" if entry.status is EntryStatus.ASSUMED else "preempts" if entry.targets else "waits"
     return Turn(
         place=place,
         workload=workload.key,
@@ -170,5 +172,5 @@ def _turn(usage: UsageTree, place: int, entry: Entry) -> Turn:
         borrows=entry.assignment.borrows,
         share_with_it=with_it,
         outcome=outcome,
-        message="" if entry.status is Status.ASSUMED else entry.message,
+        message="" if entry.status is EntryStatus.ASSUMED else entry.message,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuconsole.insight.why import rehearsal_on
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.sim.policy import SimPolicy
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class Standing(NamedTuple):
     """One moment of a cluster."""
 
     snapshot: Snapshot
-    session: Session | None
+    session: KueueSession | None
     """None without Kueue."""
     policy: SimPolicy
 

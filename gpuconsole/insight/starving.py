@@ -14,7 +14,7 @@ from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, is_counted
 from gpuconsole.model.queues import LocalQueue, PreemptionPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.session import KueueSession
 
 
 class Starving(Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class Starving(Struct, frozen=True, kw_only=True):
     """Why the queue does not reclaim it."""
 
 
-def starving(snapshot: Snapshot, session: Session) -> Iterator[Starving]:
+def starving(snapshot: Snapshot, session: KueueSession) -> Iterator[Starving]:
     """List the starved queues by name, with the accelerators of their nominal quota that they lack, and the reason."""
     found, counted = capacity(snapshot), quota_accelerators(snapshot)
     for name, queue in sorted(starved_queues(snapshot).items()):
@@ -76,11 +76,11 @@ def _wanted(snapshot: Snapshot, head: Workload, resource: str) -> int:
 
 
 def _why_it_waits(
-    snapshot: Snapshot, session: Session, head: Workload, queue: str, flavor: str, resource: str, gpus: int
+    snapshot: Snapshot, session: KueueSession, head: Workload, queue: str, flavor: str, resource: str, gpus: int
 ) -> str:
     if shut := admits_nobody(snapshot, session, queue):
         return shut
-    victims = session.room_for(queue, flavor, resource, gpus, priority=head.priority)
+    victims = session.targets_for_amount(queue, flavor, resource, gpus, priority=head.priority)
     if victims:
         return f"it can reclaim them by preempting {', '.join(key for key, _ in victims)}"
     return no_right(snapshot, queue) or (
@@ -90,11 +90,11 @@ def _why_it_waits(
     )
 
 
-def admits_nobody(snapshot: Snapshot, session: Session, queue: str) -> str:
+def admits_nobody(snapshot: Snapshot, session: KueueSession, queue: str) -> str:
     """Reason why a queue admits no workloads, whatever is preempted: it is inactive (condition Active), or no
     workload can reach it. Empty if it admits.
     """
-    ready = session.readiness(queue)
+    ready = session.active_condition(queue)
     if not ready.active:
         return f"it is inactive ({ready.reason})"
     all_seen = snapshot.seen.all_of(LocalQueue)

@@ -27,7 +27,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.entry import Entry
+from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.sim.rehearsal import Rehearsal
 
 if TYPE_CHECKING:
@@ -194,14 +194,14 @@ def _searches(
         yield from searching_places(simulating(), answer.subject)
 
 
-def _verdict(entry: Entry, head: str) -> Verdict:
+def _verdict(entry: CycleEntry, head: str) -> Verdict:
     """Return code `queued` for a workload that the engine would admit, or that another head goes before."""
     code = blocker(entry)
     turn = code is Code.NOT_WAITING or (bool(head) and code in (Code.WAITING_FOR_VICTIMS, Code.CONTENTION))
     return Verdict(Code.QUEUED) if turn else Verdict(code, entry.message)
 
 
-def _head(rehearsal: Rehearsal, entry: Entry) -> str:
+def _head(rehearsal: Rehearsal, entry: CycleEntry) -> str:
     """Return the head of its queue in the next cycle; empty if that is the workload itself or there is none."""
     waiting = rehearsal.session.pending(entry.rules.name)
     first = next((place.workload.key for place in waiting if not place.parked), "")
@@ -210,7 +210,7 @@ def _head(rehearsal: Rehearsal, entry: Entry) -> str:
 
 def _asleep(rehearsal: Rehearsal, key: str) -> bool:
     """True if it is inadmissible and no event has happened that requeues inadmissible workloads."""
-    return rehearsal.session.parked(key) and not rehearsal.session.wake_due
+    return rehearsal.session.is_inadmissible(key) and not rehearsal.session.has_requeue_due
 
 
 def _behind(judged: Explanation, head: str, *, asleep: bool) -> Explanation:
@@ -251,7 +251,7 @@ def _for_good(judged: Explanation) -> Explanation:
     return replace(judged, headline=f"{headline}: waiting does not help.")
 
 
-def _evidence(snapshot: Snapshot, entry: Entry, told: Explanation) -> Iterator[Evidence]:
+def _evidence(snapshot: Snapshot, entry: CycleEntry, told: Explanation) -> Iterator[Evidence]:
     text = entry.message or "fits"
     yield Evidence(source=ENGINE, code=blocker(entry), text=text, since=snapshot.time)
     if told.text:

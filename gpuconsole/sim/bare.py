@@ -15,7 +15,7 @@ from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.text import clean
 from gpuconsole.scheduling.kueue.config import from_scenario
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.sim.conformance_form import (
     Document,
     Queues,
@@ -111,7 +111,7 @@ class BareRun:
 
     def __init__(self, scenario: Document) -> None:
         self._scenario = scenario
-        self.rehearsal = Rehearsal(Session(from_scenario(scenario)), parse_time(scenario["start"]))
+        self.rehearsal = Rehearsal(KueueSession(from_scenario(scenario)), parse_time(scenario["start"]))
         """The cluster as it is."""
         now = self.rehearsal.now
         documents = creation_order(scenario["objects"])

@@ -16,15 +16,15 @@ from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWait
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, LocalQueue
 from gpuconsole.model.workloads import CheckState, Workload
-from gpuconsole.scheduling.kueue import conditions, effects
+from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from gpuconsole.scheduling.kueue.checks import PENDING, with_check
 from gpuconsole.scheduling.kueue.config import KueueConfig, from_scenario
 from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION
 from gpuconsole.scheduling.kueue.configuration.loading import load_text
 from gpuconsole.scheduling.kueue.controller.pods_ready import with_readiness
 from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
-from gpuconsole.scheduling.kueue.heads import Refusals
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.heads import ReportRefusals
+from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.sim.conformance_form import Document, Queues, sorted_queues
 
 TERMINATION_SECONDS = "conformance/termination-seconds"
@@ -81,7 +81,7 @@ class ConformanceCluster:
 
     def __init__(self, config: KueueConfig, now: Time) -> None:
         self.now = now
-        self.session = Session(config)
+        self.session = KueueSession(config)
         self.workloads: dict[str, Workload] = {}
         self.news = News()
         self._config = config
@@ -177,7 +177,7 @@ class ConformanceCluster:
 
     def wake(self) -> None:
         """Move parked workloads back, wherever something happened that may let them in."""
-        self.session.wake(self.now)
+        self.session.requeue_inadmissible(self.now)
 
     @property
     def next_timer(self) -> Time | None:
@@ -210,7 +210,7 @@ class ConformanceCluster:
 
     def run_cycle(self) -> list[AdmissionDecision]:
         """One cycle of the scheduler: reservations, refusals and evictions are written."""
-        decided = self.session.run_cycle(self.now, told=Refusals.NEW, stays_open=True)
+        decided = self.session.run_cycle(self.now, report=ReportRefusals.CHANGED, stays_open=True)
         for decision in decided:
             match decision:
                 case Admit():
@@ -221,8 +221,8 @@ class ConformanceCluster:
                     self._put(conditions.take_refusal(workload, decision, self.now, granular=granular))
                 case Preempt() | Evict() | KeepWaiting():
                     pass
-        for victim in effects.victims_of(decided):
-            self._evict(effects.evicted(self.workloads[victim.workload], victim, self.now))
+        for victim in apply_decisions.victims_of(decided):
+            self._evict(apply_decisions.evicted(self.workloads[victim.workload], victim, self.now))
         return decided
 
     def waiting(self) -> tuple[Queues, Queues]:
@@ -252,7 +252,7 @@ class ConformanceCluster:
         workload = self.workloads.get(key)
         if workload is None:
             return
-        outcome = reconcile(workload, self.session.outlook(workload), self._config, self.now)
+        outcome = reconcile(workload, self.session.look_up_queues(workload), self._config, self.now)
         self._again.pop(key, None)
         after = outcome.marked(self.now)
         if after is None:
@@ -292,10 +292,10 @@ class ConformanceCluster:
     def _reserve(self, decision: Admit) -> None:
         queue = self._objects.get((ClusterQueue, decision.admission.cluster_queue))
         assert isinstance(queue, ClusterQueue)
-        given = effects.reserved(self.workloads[decision.workload], decision, queue, self.now)
+        given = apply_decisions.reserved(self.workloads[decision.workload], decision, queue, self.now)
         self._put(conditions.admit(given, self.now, granular=self._config.granular))
         if decision.replaces:
-            self._put(effects.replaced(self.workloads[decision.replaces], given, self.now))
+            self._put(apply_decisions.replaced(self.workloads[decision.replaces], given, self.now))
 
     def _evict(self, evicted: Workload) -> None:
         """Write an eviction; the pods take their time, if there are any."""

@@ -13,8 +13,8 @@ from gpuconsole.model.pieces import Pieces, whole
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.heads import Refusals
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.heads import ReportRefusals
+from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.placement import PlacementEngine
 from gpuconsole.sim import adoption, arriving, estimating, saving, scheduling
 from gpuconsole.sim.autoscaling import loop as providing
@@ -137,13 +137,13 @@ class Simulation:
         """
         world = yield from footing.begin()
         simulation = cls(world)
-        world.refusals = Refusals.OTHER
+        world.refusals = ReportRefusals.CHANGED_REASON
         if world.session is not None:
-            world.session.tell_only(())
+            world.session.observe_only(())
         yield from simulation._settling()
-        world.refusals = Refusals.NEW
+        world.refusals = ReportRefusals.CHANGED
         if world.session is not None:
-            world.session.tell_all()
+            world.session.observe_all()
         yield from footing.keep(simulation.drain())
         return simulation
 
@@ -175,7 +175,7 @@ class Simulation:
         return self._world.seed
 
     @property
-    def session(self) -> Session | None:
+    def session(self) -> KueueSession | None:
         """Kueue's session, for answers about positions and quota; None without queueing."""
         return self._world.session
 
@@ -255,9 +255,9 @@ class Simulation:
         told anew whenever another amount is missing; and who is parked is written down by `show_parked` only.
         """
         twin = self._world.fork()
-        twin.refusals = Refusals.OTHER
+        twin.refusals = ReportRefusals.CHANGED_REASON
         if twin.session is not None:
-            twin.session.tell_only(asked)
+            twin.session.observe_only(asked)
         return Simulation(twin)
 
     def show_parked(self, workloads: Iterable[str]) -> None:

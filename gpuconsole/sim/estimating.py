@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod
-from gpuconsole.scheduling.kueue.heads import Refusals
+from gpuconsole.scheduling.kueue.heads import ReportRefusals
 from gpuconsole.sim import arriving
 from gpuconsole.sim.controllers import work
 from gpuconsole.sim.controllers.solo import running
@@ -44,7 +44,7 @@ def estimating(world: World, run_times: RunTimes, seed: int, *, redraw: bool = F
     arrival is drawn anew from now on, and spot nodes that are there are interrupted only on command.
     """
     twin = world.fork()
-    twin.seed, twin.out, twin.refusals = seed, [], Refusals.OTHER
+    twin.seed, twin.out, twin.refusals = seed, [], ReportRefusals.CHANGED_REASON
     stated = world.now if redraw and world.policy.arrivals else None
     arrivals = world.policy.arrivals if redraw else ()
     twin.policy = replace(world.policy, arrivals=arrivals, run_times=replace(run_times, stated_from=stated))

@@ -59,7 +59,7 @@ class Footing:
         if snapshot.time < self.at.time:
             return
         session = self._world.session
-        outlived = session is not None and self.at is not EMPTY and session.outlived(snapshot.time)
+        outlived = session is not None and self.at is not EMPTY and session.is_stale(snapshot.time)
         self._coming, self._next = iter(news(self.at, snapshot)), snapshot
         yield from self._take_in()
         if outlived and self.at is snapshot:
@@ -165,7 +165,7 @@ class Footing:
         if self._world.session is None:
             return None
         session = self._world.session.fork()
-        session.wake_all(self.at.time)
+        session.requeue_all_inadmissible(self.at.time)
         return Rehearsal(session, self.at.time, self.at.workloads.all())
 
 

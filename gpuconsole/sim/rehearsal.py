@@ -13,10 +13,10 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue import conditions, effects
+from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.heads import Refusals
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.heads import ReportRefusals
+from gpuconsole.scheduling.kueue.session import KueueSession
 
 
 class Rehearsal:
@@ -24,7 +24,7 @@ class Rehearsal:
 
     __slots__ = ("now", "session", "workloads")
 
-    def __init__(self, session: Session, now: Time, workloads: Iterable[Workload] = ()) -> None:
+    def __init__(self, session: KueueSession, now: Time, workloads: Iterable[Workload] = ()) -> None:
         """`workloads` are those that the session knows already."""
         self.session = session
         self.now = now
@@ -33,7 +33,7 @@ class Rehearsal:
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, config: KueueConfig) -> "Rehearsal":
         """The admission of a cluster as it is; what is parked there is tried anew."""
-        rehearsal = cls(Session(config), snapshot.time)
+        rehearsal = cls(KueueSession(config), snapshot.time)
         for thing in snapshot.objects():
             rehearsal.apply(thing)
         return rehearsal
@@ -70,11 +70,11 @@ class Rehearsal:
     def queue_of(self, key: str) -> ClusterQueue | None:
         """The ClusterQueue that a workload is sent to; None where there is none."""
         workload = self.workloads.get(key)
-        return self.session.outlook(workload).cluster_queue if workload is not None else None
+        return self.session.look_up_queues(workload).cluster_queue if workload is not None else None
 
     def wake(self) -> None:
         """Move parked workloads back, wherever something happened that may let them in."""
-        self.session.wake(self.now)
+        self.session.requeue_inadmissible(self.now)
 
     def cycle(self) -> list[AdmissionDecision]:
         """One cycle a second later, with its consequences, evictions last; refusals that tell nothing new are left out.
@@ -83,7 +83,7 @@ class Rehearsal:
         """
         self.now += SECOND
         decided: list[AdmissionDecision] = []
-        for decision in self.session.run_cycle(self.now, told=Refusals.NEW):
+        for decision in self.session.run_cycle(self.now, report=ReportRefusals.CHANGED):
             if isinstance(decision, Refuse) and not self._tell(decision):
                 continue
             decided.append(decision)
@@ -92,7 +92,7 @@ class Rehearsal:
                     self._admit(decision)
                 case Preempt() | Evict() | Refuse() | KeepWaiting():
                     pass
-        for victim in effects.victims_of(decided):
+        for victim in apply_decisions.victims_of(decided):
             self._evict(victim)
         self.wake()
         return decided
@@ -101,7 +101,7 @@ class Rehearsal:
         reserved = conditions.reserve(self.workloads[decision.workload], decision.admission, self.now)
         self.apply(conditions.admit(reserved, self.now, granular=self.session.config.granular))
         if decision.replaces:
-            self.apply(effects.replaced(self.workloads[decision.replaces], reserved, self.now))
+            self.apply(apply_decisions.replaced(self.workloads[decision.replaces], reserved, self.now))
 
     def _tell(self, decision: Refuse) -> bool:
         """Write a refusal down; False if the workload was told the same before."""
@@ -112,5 +112,5 @@ class Rehearsal:
         return told is not workload
 
     def _evict(self, victim: Preempt | Evict) -> None:
-        evicted = effects.evicted(self.workloads[victim.workload], victim, self.now)
+        evicted = apply_decisions.evicted(self.workloads[victim.workload], victim, self.now)
         self.apply(conditions.release(evicted, self.now, granular=self.session.config.granular))

@@ -12,7 +12,7 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.seen import Seen
 from gpuconsole.model.sharing import shared
 from gpuconsole.model.state import ClusterState
-from gpuconsole.scheduling.kueue.memory import SessionMemory
+from gpuconsole.scheduling.kueue.session_state import SessionState
 from gpuconsole.scheduling.volcano.jobs.delays import Delayed
 from gpuconsole.sim.autoscaling.fleet import Fleet
 from gpuconsole.sim.crews import Crew
@@ -56,7 +56,7 @@ class Saved(Struct, Generic[_O], frozen=True, kw_only=True):
     backoff_at: Time | None
     sample_at: Time | None
     deadlock: str
-    admission: SessionMemory | None
+    admission: SessionState | None
     members: tuple[SavedMember, ...] = ()
     dispatches: Mapping[str, Dispatch] = {}
     placement: tuple[str, ...]
@@ -86,7 +86,7 @@ def save(world: World) -> bytes:
             backoff_at=world.backoff_at,
             sample_at=world.sample_at,
             deadlock=world.deadlock,
-            admission=None if world.session is None else world.session.memory(),
+            admission=None if world.session is None else world.session.dump(),
             members=tuple(
                 SavedMember(name=name, state=member.cluster.save(), lost=member.lost)
                 for name, member in world.members.items()
@@ -126,7 +126,7 @@ def load(data: bytes, cluster: Callable[[bytes], Cluster]) -> World:
     world.wake_at, world.backoff_at, world.deadlock = saved.wake_at, saved.backoff_at, saved.deadlock
     world.sample_at, world.latency_run = saved.sample_at, saved.latency_run
     if world.session is not None and saved.admission is not None:
-        world.session.recall(saved.admission)
+        world.session.load(saved.admission)
     world.placement.recall(saved.placement)
     world.fleet = saved.fleet
     world.state.seen = saved.seen

@@ -22,8 +22,8 @@ from gpuconsole.model.events import What
 from gpuconsole.model.kai import UNSCHEDULABLE_ON_NODE_POOL, KaiCondition, KaiPodGroup
 from gpuconsole.model.pieces import Pieces
 from gpuconsole.model.volcano import GroupCondition, PodGroup
-from gpuconsole.scheduling.kueue import effects
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue import apply_decisions
+from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.sim.controllers import (
     claims,
     evicting,
@@ -64,9 +64,9 @@ def _gather_wake_ups(world: World) -> None:
     session = world.session
     if session is None:
         return
-    if session.wake_due and not world.policy.gathering:
+    if session.has_requeue_due and not world.policy.gathering:
         wake(world)
-    elif session.wake_due and world.wake_at is None:
+    elif session.has_requeue_due and world.wake_at is None:
         world.wake_at = world.now + world.policy.gathering + world.latency("scheduling_cycle", of=("wake", world.now))
         world.kernel.at(world.wake_at, Wake())
     requeue = session.next_requeue
@@ -84,7 +84,7 @@ def wake(world: World) -> None:
     """The gathered wake-ups take place."""
     world.wake_at = None
     if world.session is not None:
-        world.session.wake(world.now)
+        world.session.requeue_inadmissible(world.now)
         world.cycles_due = True
 
 
@@ -94,7 +94,7 @@ def run_cycles(world: World) -> Pieces[None]:
     Each cycle takes a microsecond more for its now, so that within a moment, too, the newest is evicted first.
     """
     session = world.session
-    for refusal in session.turned_away() if session is not None else ():
+    for refusal in session.rejected_claims() if session is not None else ():
         workloads.refuse(world, refusal)
     world.cycles_due = False
     flavors, more = 0, -1
@@ -102,14 +102,14 @@ def run_cycles(world: World) -> Pieces[None]:
         _run_cycle(world, session)
         yield
         flavors = max(flavors, session.flavors_left)
-        if session.progressed or world.cycles_due:
+        if session.has_progressed or world.cycles_due:
             more = -1
         else:
             more = _cycles_until_change(world, flavors) if more < 0 else more - 1
             if more <= 0:
                 break
         world.cycles_due = False
-        world.cycle_at += session.pass_by()
+        world.cycle_at += session.skip_idle_cycles()
     world.mark_parked()
 
 
@@ -124,9 +124,9 @@ def _cycles_until_change(world: World, flavors: int) -> int:
     return world.latency_draw("cycles", world.now).randrange(2 * flavors)
 
 
-def _run_cycle(world: World, session: Session) -> None:
+def _run_cycle(world: World, session: KueueSession) -> None:
     world.cycle_at = max(world.now, world.cycle_at + 1)
-    decided = session.run_cycle(world.cycle_at, choices=world.policy.tells_choices, told=world.refusals)
+    decided = session.run_cycle(world.cycle_at, choices=world.policy.tells_choices, report=world.refusals)
     for decision in decided:
         match decision:
             case Admit():
@@ -143,7 +143,7 @@ def _run_cycle(world: World, session: Session) -> None:
                 assert_never(decision)
     # What was written down about these decisions is no reason for another cycle; an eviction that frees quota is.
     world.cycles_due = False
-    for victim in effects.victims_of(decided):
+    for victim in apply_decisions.victims_of(decided):
         if isinstance(victim, Preempt):
             evicting.preempt(world, victim)
             slices.lost_place(world, victim.workload)

@@ -25,8 +25,8 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.heads import Refusals
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.heads import ReportRefusals
+from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.variants import parents_of, same_flavors
 from gpuconsole.scheduling.volcano.jobs.delays import Delayed
 from gpuconsole.scheduling.volcano.jobs.requests import Request
@@ -104,7 +104,7 @@ class World:
         self.now = now
         self.state = state
         self.devices = DeviceCounter.of_state(state)
-        self.session: Session | None = None if policy.kueue is None else Session(policy.kueue)
+        self.session: KueueSession | None = None if policy.kueue is None else KueueSession(policy.kueue)
         self.placement = placement_engine(policy)
         self.kernel = Kernel()
         self.crews: dict[str, Crew] = {}
@@ -129,7 +129,7 @@ class World:
         """What whoever provides capacity remembers."""
         self.offers: dict[int, tuple[Object, list[Any]]] = {}
         """What NodePools may buy, by the pool's identity (which is kept alive here): a memo only, shared by forks."""
-        self.refusals = Refusals.NEW
+        self.refusals = ReportRefusals.CHANGED
         """Which refusals are written down: what is said once more is there already."""
         self.cycles_due = False
         self.placement_due = False
@@ -315,9 +315,9 @@ class World:
 
         Who looks far ahead asks for it (`show_parked`): thousands are parked there again and again.
         """
-        if self.session is None or self.refusals is Refusals.OTHER:
+        if self.session is None or self.refusals is ReportRefusals.CHANGED_REASON:
             return
-        parked = sorted({key for key in self.session.newly_parked() if key in self.waiting})
+        parked = sorted({key for key in self.session.newly_inadmissible() if key in self.waiting})
         for key in parked:
             self._mark(key, parked=True)
             del self.waiting[key]
@@ -329,7 +329,7 @@ class World:
         """Write down of these workloads whether they are parked."""
         if self.session is not None:
             for key in keys:
-                self._mark(key, parked=self.session.parked(key))
+                self._mark(key, parked=self.session.is_inadmissible(key))
 
     def _mark(self, key: str, *, parked: bool) -> None:
         workload = self.workload(key)
@@ -469,7 +469,7 @@ class World:
         """Those who decide start anew by another policy: they know what the cluster shows, and no more."""
         fleet = self.fleet.fork()
         self.policy = policy
-        self.session = None if policy.kueue is None else Session(policy.kueue)
+        self.session = None if policy.kueue is None else KueueSession(policy.kueue)
         self.placement = placement_engine(policy)
         for thing in self.state.freeze().objects():
             self.introduce(thing)

@@ -102,7 +102,9 @@ def test_help_is_there_even_if_the_settings_are_wrong(gpuconsole: Line, monkeypa
         pytest.param(["run"], "the console needs a terminal", id="a console without a terminal"),
         pytest.param([], "the console needs a terminal", id="nothing, without a terminal"),
         pytest.param(["validate"], "Missing argument 'FILES...'.", id="nothing to validate"),
-        pytest.param(["drill", "play", "gang"], "`gpuconsole drill play` needs a terminal", id="a drill without a terminal"),
+        pytest.param(
+            ["drill", "play", "gang"], "`gpuconsole drill play` needs a terminal", id="a drill without a terminal"
+        ),
         pytest.param(["drill"], "Missing command.", id="nothing to do with drills"),
     ],
 )

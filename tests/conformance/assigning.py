@@ -4,32 +4,38 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuconsole.model.queues import Cohort, FlavorFungibility, Fungibility, FungibilityPreference
-from gpuconsole.scheduling.kueue import modes
+from gpuconsole.scheduling.kueue import flavor_assignment_mode
 from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
-from gpuconsole.scheduling.kueue.attempts import Attempt, attempts
+from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Context
-from gpuconsole.scheduling.kueue.flavors import Assigner, Oracle
-from gpuconsole.scheduling.kueue.modes import Mode, Outcome
+from gpuconsole.scheduling.kueue.flavor_assigner import FlavorAssigner, Oracle
+from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode, ModeAndHeight
+from gpuconsole.scheduling.kueue.flavor_attempts import FlavorAttempt, attempts
 from gpuconsole.scheduling.kueue.nomination import largest
-from gpuconsole.scheduling.kueue.requests import Request
-from gpuconsole.scheduling.kueue.rules import QueueRules
-from gpuconsole.scheduling.kueue.slices import Given
+from gpuconsole.scheduling.kueue.requests import WorkloadRequest
+from gpuconsole.scheduling.kueue.slices import ReplacedPodSet
 from tests.conformance import world
 from tests.conformance.cycle import in_every_run
 from tests.conformance.tables import Case, Check, Document, Table, compare
 
-NAMES = {Mode.NO_FIT: "NoFit", Mode.PREEMPT: "Preempt", Mode.FIT: "Fit"}
-_POSSIBLE = {"NoCandidates": Mode.NO_CANDIDATES, "Preempt": Mode.PREEMPT, "Reclaim": Mode.RECLAIM}
+NAMES = {FlavorAssignmentMode.NO_FIT: "NoFit", FlavorAssignmentMode.PREEMPT: "Preempt", FlavorAssignmentMode.FIT: "Fit"}
+_POSSIBLE = {
+    "NoCandidates": FlavorAssignmentMode.NO_CANDIDATES,
+    "Preempt": FlavorAssignmentMode.PREEMPT,
+    "Reclaim": FlavorAssignmentMode.RECLAIM,
+}
 
 
 def stub(simulated: Mapping[str, Document]) -> Oracle:
     """The tables' preemption oracle: what it says of `flavor/resource`, or Preempt without borrowing."""
 
-    def oracle(context: Context, rules: QueueRules, request: Request, column: int, amount: int) -> Outcome:
+    def oracle(
+        context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, column: int, amount: int
+    ) -> ModeAndHeight:
         key = "/".join(context.setup.tree.columns[column])
         if key not in simulated:
-            return Mode.PREEMPT, 0
+            return FlavorAssignmentMode.PREEMPT, 0
         told = simulated[key]
         possible = _POSSIBLE[told.get("preemptionPossiblity") or "NoCandidates"]
         return possible, told.get("borrowingAfterSimulation", 0)
@@ -78,7 +84,7 @@ def assign(
     usage: Mapping[str, Mapping[str, int]],
     workload: Document,
     simulated: Mapping[str, Document],
-    replaced: Sequence[Given] = (),
+    replaced: Sequence[ReplacedPodSet] = (),
 ) -> tuple[Assignment, Context]:
     """Flavors for a workload in the first of these ClusterQueues, which use so much."""
     objects = world.decode_all([*things, *queues])
@@ -89,15 +95,15 @@ def assign(
     context = state.context()
     count_usage(context, usage)
     name = queues[0]["metadata"]["name"]
-    request = Request(world.decode_workload({"metadata": {"name": "any"}, **workload}), 0, name, config)
-    assigner = Assigner(context, context.setup.queues[name], request, oracle=stub(simulated), replaced=replaced)
+    request = WorkloadRequest(world.decode_workload({"metadata": {"name": "any"}, **workload}), 0, name, config)
+    assigner = FlavorAssigner(context, context.setup.queues[name], request, oracle=stub(simulated), replaced=replaced)
     return assigner.assign(), context
 
 
-def given_to(slice: Document | None) -> tuple[Given, ...]:
+def given_to(slice: Document | None) -> tuple[ReplacedPodSet, ...]:
     """What an old slice has, from what Kueue knows of it."""
     return tuple(
-        Given(part["Name"], part.get("Count", 0), part.get("Flavors") or {}, part.get("Requests") or {})
+        ReplacedPodSet(part["Name"], part.get("Count", 0), part.get("Flavors") or {}, part.get("Requests") or {})
         for part in (slice or {}).get("TotalRequests") or ()
     )
 
@@ -107,7 +113,7 @@ def count_usage(context: Context, usage: Mapping[str, Mapping[str, int]]) -> Non
     tree = context.setup.tree
     for name, amounts in usage.items():
         uses = [(tree.numbers[_column(key)], amount) for key, amount in amounts.items()]
-        context.accounts.usage.add(tree.queues[name], uses)
+        context.snapshot.usage.add(tree.queues[name], uses)
 
 
 def _column(key: str) -> tuple[str, str]:
@@ -144,7 +150,7 @@ def _pod_set(got: PodSetResult, want: Document, *, granular: bool) -> Iterator[s
         yield from _attempts(name, made, {a["Flavor"]: _listed(a, granular) for a in want["FlavorAssignmentAttempts"]})
 
 
-def _attempt(attempt: Attempt, granular: bool) -> dict[str, Any]:
+def _attempt(attempt: FlavorAttempt, granular: bool) -> dict[str, Any]:
     possible = {mode: name for name, mode in _POSSIBLE.items()}
     return {
         "Mode": NAMES[attempt.mode],
@@ -213,7 +219,7 @@ def check_preference(table: Table, case: Case) -> Iterator[str]:
         FungibilityPreference(preference) if preference else None,
     )
     a, b = (_granular(given.get(side) or {}) for side in ("a", "b"))
-    yield from compare("wantPreferred", modes.preferred(a, b, fungibility), case.want["wantPreferred"])
+    yield from compare("wantPreferred", flavor_assignment_mode.preferred(a, b, fungibility), case.want["wantPreferred"])
 
 
 def check_search(table: Table, case: Case) -> Iterator[str]:
@@ -226,8 +232,8 @@ def check_search(table: Table, case: Case) -> Iterator[str]:
     yield from compare("wantCount", found or 0, case.want["wantCount"])
 
 
-def _granular(mode: Document) -> Outcome:
-    return Mode(mode.get("preemptionMode", 0)), mode.get("borrowingLevel", 0)
+def _granular(mode: Document) -> ModeAndHeight:
+    return FlavorAssignmentMode(mode.get("preemptionMode", 0)), mode.get("borrowingLevel", 0)
 
 
 CHECKS: dict[str, Check] = {

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.workloads import TopologyDomain
-from gpuconsole.scheduling.kueue.assignment import Assignment, Choice, PodSetResult
+from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignment, PodSetResult
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Context
-from gpuconsole.scheduling.kueue.flavors import Assigner, Nominated
-from gpuconsole.scheduling.kueue.requests import Place, Request
-from gpuconsole.scheduling.kueue.slices import Given
+from gpuconsole.scheduling.kueue.flavor_assigner import FlavorAssigner, Nominated
+from gpuconsole.scheduling.kueue.requests import TopologyUsage, WorkloadRequest
+from gpuconsole.scheduling.kueue.slices import ReplacedPodSet
 from gpuconsole.scheduling.kueue.topology.demand import demands_of
 from tests.conformance import world
 from tests.conformance.assigning import NAMES, assign, count_usage, given_to, stub
@@ -89,8 +89,8 @@ def check_cause(table: Table, case: Case) -> Iterator[str]:
 
 def _placed(context: Context, listed: Mapping[str, Sequence[Document]]) -> None:
     """Count pods of others that stand in the topologies."""
-    context.accounts.sites.add(
-        Place(flavor, tuple(used["Values"]), used["Count"], used["SinglePodRequests"])
+    context.snapshot.sites.add(
+        TopologyUsage(flavor, tuple(used["Values"]), used["Count"], used["SinglePodRequests"])
         for flavor, domains in listed.items()
         for used in domains
     )
@@ -141,7 +141,7 @@ class _Scan:
             "topologyRequest": {"required": _HOST},
         }
         document = {"metadata": {"name": "wl", "namespace": "default"}, "spec": {"podSets": [pods]}}
-        self.request = Request(world.decode_workload(document), 0, "cq", config)
+        self.request = WorkloadRequest(world.decode_workload(document), 0, "cq", config)
 
     def use(self, quota: Mapping[str, int], places: Mapping[str, Sequence[Document]]) -> None:
         count_usage(self.context, {"cq": quota})
@@ -149,7 +149,7 @@ class _Scan:
 
     def look(self, simulated: Mapping[str, Document], nominated: Nominated | None = None) -> Assignment:
         rules = self.context.setup.queues["cq"]
-        return Assigner(self.context, rules, self.request, None, nominated, oracle=stub(simulated)).assign()
+        return FlavorAssigner(self.context, rules, self.request, None, nominated, oracle=stub(simulated)).assign()
 
 
 def check_scan(table: Table, case: Case) -> Iterator[str]:
@@ -203,7 +203,7 @@ class _Built:
         pod_sets: Sequence[Document],
         workload: Document,
         placing: Sequence[str],
-        replaced: Sequence[Given] = (),
+        replaced: Sequence[ReplacedPodSet] = (),
     ) -> None:
         config = KueueConfig(gates=case.gates)
         listed = sorted({f["Name"] for pods in pod_sets for f in (pods.get("Flavors") or {}).values()} | {*placing})
@@ -212,7 +212,7 @@ class _Built:
         self.context = world.state(config, world.decode_all(things), 0).context()
         self.rules = self.context.setup.queues["q"]
         document = {**workload, "metadata": {"name": "any", **(workload.get("metadata") or {})}}
-        self.request = Request(world.decode_workload(document), 0, "q", config)
+        self.request = WorkloadRequest(world.decode_workload(document), 0, "q", config)
         self.assignment = Assignment(replaced)
         for pods, needs in zip(pod_sets, self.request.pod_sets, strict=True):
             # A slice is never admitted in part: its counts are the workload's, whatever the assignment says.
@@ -222,7 +222,7 @@ class _Built:
     def _result(self, listed: Document, result: PodSetResult) -> PodSetResult:
         for resource, flavor in (listed.get("Flavors") or {}).items():
             column = self.context.setup.tree.numbers[flavor["Name"], resource]
-            result.choices[resource] = Choice(flavor["Name"], column, MODES[flavor.get("Mode", "NoFit")], 0)
+            result.choices[resource] = FlavorAssignment(flavor["Name"], column, MODES[flavor.get("Mode", "NoFit")], 0)
         domains = (listed.get("TopologyAssignment") or {}).get("Domains") or ()
         result.topology = tuple(TopologyDomain(tuple(d["Values"]), d["Count"]) for d in domains)
         return result

@@ -10,15 +10,15 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import amount
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue
 from gpuconsole.model.state import ClusterState
+from gpuconsole.scheduling.kueue.cluster_queue_status import ActiveCondition, using_check, using_flavor
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.readiness import Readiness, using_check, using_flavor
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.session import KueueSession
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
 
 
-def _told(things: Iterable[Object], name: str) -> Readiness:
-    return world.session(KueueConfig(), things, 0).readiness(name)
+def _told(things: Iterable[Object], name: str) -> ActiveCondition:
+    return world.session(KueueConfig(), things, 0).active_condition(name)
 
 
 def _going(document: Document, going: bool) -> Document:
@@ -37,7 +37,7 @@ def check_readiness(table: Table, case: Case) -> Iterator[str]:
     things = world.decode_all([*queues, *(given.get("resourceFlavors") or ()), *checks])
     got = _told(things, name)
     yield from compare(
-        "readiness", got, Readiness(want["wantStatus"] == "True", want["wantReason"], want["wantMessage"])
+        "readiness", got, ActiveCondition(want["wantStatus"] == "True", want["wantReason"], want["wantMessage"])
     )
     yield from compare("wantActive", got.active, want["wantActive"])
     yield from compare("wantTerminating", got.reason == "Terminating", want["wantTerminating"])
@@ -61,7 +61,7 @@ def check_readiness_with_topology(table: Table, case: Case) -> Iterator[str]:
     yield from compare("reason", (got.reason, got.message), (case.want["wantReason"], case.want["wantMessage"]))
 
 
-def _status(ready: Readiness) -> str:
+def _status(ready: ActiveCondition) -> str:
     return "active" if ready.active else "terminating" if ready.reason == "Terminating" else "pending"
 
 
@@ -174,13 +174,13 @@ def check_local_queue(table: Table, case: Case) -> Iterator[str]:
 
 def check_added(table: Table, case: Case) -> Iterator[str]:
     """TestIsAddedCheckWorkload: a workload is known to hold quota in its ClusterQueue, or not."""
-    session = Session(KueueConfig())
+    session = KueueSession(KueueConfig())
     for name, queue in case.input["clusterQueues"].items():
         session.apply(ClusterQueue(name=name), 0)
         for held in (queue.get("Workloads") or {}).values():
             session.apply(world.decode_workload(_admitted(held["Obj"], name)), 0)
     asked = world.decode_workload(case.input["workload"]["Obj"])
-    holdings = session._settled.roster.holdings.get(case.input["workload"].get("ClusterQueue", ""), {})
+    holdings = session._settled.workload_index.holdings.get(case.input["workload"].get("ClusterQueue", ""), {})
     got = any(holding.key == asked.key for holding in holdings.values())
     yield from compare("expected", got, case.want["expected"])
 

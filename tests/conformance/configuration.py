@@ -18,7 +18,7 @@ from gpuconsole.scheduling.kueue.configuration import durations
 from gpuconsole.scheduling.kueue.configuration.custom_labels import custom_labels
 from gpuconsole.scheduling.kueue.configuration.defaults import defaulted
 from gpuconsole.scheduling.kueue.configuration.device_classes import device_class_mappings
-from gpuconsole.scheduling.kueue.configuration.form import Configuration
+from gpuconsole.scheduling.kueue.configuration.form import KueueConfigurationForm
 from gpuconsole.scheduling.kueue.configuration.loading import load_text
 from gpuconsole.scheduling.kueue.configuration.policy import policy
 from gpuconsole.scheduling.kueue.configuration.reading import decode
@@ -39,7 +39,7 @@ def _inputs() -> dict[str, Any]:
     return found
 
 
-def _given(case: Case, document: Document) -> Configuration:
+def _given(case: Case, document: Document) -> KueueConfigurationForm:
     """The Configuration of a case, as it was written."""
     commands = iter(_inputs()["commands"].get(case.name, ()))
     return decode(_filled(document, commands), Silence())
@@ -113,7 +113,7 @@ def _providers(document: Document) -> list[Any]:
 def _load(path: str) -> tuple[dict[str, Any], str]:
     """What a file of the test says, or in Go's words why it cannot be read. No file at all gives the defaults."""
     if not path:
-        return as_document(defaulted(Configuration())), ""
+        return as_document(defaulted(KueueConfigurationForm())), ""
     name = Path(path).name
     if name not in _inputs()["files"]:
         troubles = read_file(path).troubles

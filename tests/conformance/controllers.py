@@ -11,10 +11,16 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.podset import TOPOLOGY_GATE
-from gpuconsole.scheduling.kueue.topology.health import Surroundings, Verdict, assigned_pods, examine, judge
 from gpuconsole.scheduling.kueue.topology.node_changes import node_changes
-from gpuconsole.scheduling.kueue.topology.strangers import Strangers, is_stranger, placed_by_topology
-from gpuconsole.scheduling.kueue.topology.ungating import let_go
+from gpuconsole.scheduling.kueue.topology.node_failures import (
+    NodeFailureActions,
+    NodeFailureInputs,
+    assigned_pods,
+    examine,
+    judge,
+)
+from gpuconsole.scheduling.kueue.topology.tas_non_tas_pods import NonTasPodUsage, is_non_tas_pod, placed_by_topology
+from gpuconsole.scheduling.kueue.topology.topology_ungater import let_go
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
 
@@ -77,10 +83,10 @@ class _Api:
         self.failed: list[str] = []
 
     @property
-    def known(self) -> Surroundings:
-        return Surroundings(self.workloads, list(self.pods.values()), self.flavors, self.config)
+    def known(self) -> NodeFailureInputs:
+        return NodeFailureInputs(self.workloads, list(self.pods.values()), self.flavors, self.config)
 
-    def write(self, verdict: Verdict, now: Time) -> None:
+    def write(self, verdict: NodeFailureActions, now: Time) -> None:
         for workload in verdict.changed:
             self.workloads[workload.key] = workload
         for key, message in verdict.evicted.items():
@@ -151,21 +157,21 @@ def check_is_placed(table: Table, case: Case) -> Iterator[str]:
 
 def check_stranger(table: Table, case: Case) -> Iterator[str]:
     pod = case.input.get("pod")
-    yield from compare("takes room", pod is not None and is_stranger(_pod(pod)), case.want["want"])
+    yield from compare("takes room", pod is not None and is_non_tas_pod(_pod(pod)), case.want["want"])
 
 
 def check_leaving(table: Table, case: Case) -> Iterator[str]:
     """Whether it matters that a pod is deleted; one that ended may have been missed while it ran."""
     pod = _pod(case.input["pod"])
-    strangers = Strangers()
-    strangers.take_in(replace(pod, phase=PodPhase.RUNNING))
-    yield from compare("matters", bool(strangers.forget(pod.key)), case.want["want"])
+    strangers = NonTasPodUsage()
+    strangers.add_pod(replace(pod, phase=PodPhase.RUNNING))
+    yield from compare("matters", bool(strangers.remove_pod(pod.key)), case.want["want"])
 
 
 def check_moving(table: Table, case: Case) -> Iterator[str]:
-    strangers = Strangers()
-    strangers.take_in(_pod(case.input["oldPod"]))
-    yield from compare("matters", bool(strangers.take_in(_pod(case.input["newPod"]))), case.want["want"])
+    strangers = NonTasPodUsage()
+    strangers.add_pod(_pod(case.input["oldPod"]))
+    yield from compare("matters", bool(strangers.add_pod(_pod(case.input["newPod"]))), case.want["want"])
 
 
 def _pod(document: Document) -> Pod:

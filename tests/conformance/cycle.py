@@ -18,7 +18,7 @@ from gpuconsole.model.workloads import Admission, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.requests import Holding
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.transformations import RETAIN, Transformation
 from tests.conformance import world
 from tests.conformance.events import Seen, events_of, expected_events
@@ -53,7 +53,7 @@ class Cycle:
         """They fail because the workloads are not there any more."""
         self.workloads = {thing.key: thing for thing in ordered if isinstance(thing, Workload)}
         self.queues = {thing.name: thing for thing in ordered if isinstance(thing, ClusterQueue)}
-        self.session: Session = world.session(config, ordered, now)
+        self.session: KueueSession = world.session(config, ordered, now)
         self.events: list[Seen] = []
         self.refused: set[str] = set()
         self.skipped: dict[str, int] = dict.fromkeys(self.queues, 0)
@@ -110,7 +110,7 @@ class Cycle:
 
     def holding(self) -> dict[str, Admission]:
         """Who holds quota in the cache."""
-        roster = self.session._state.roster
+        roster = self.session._state.workload_index
         return {
             record.key: world.plain(record.workload.admission)
             for record in roster.all()
@@ -282,7 +282,7 @@ def check_progress(table: Table, case: Case, gates: Mapping[str, bool]) -> Itera
     yield from compare_workloads(cycle, case, given["workloads"])
     for key in given.get("deleteWorkloads") or ():
         cycle.session.delete("workloads", key, cycle.now)
-    cycle.session.wake(cycle.now)
+    cycle.session.requeue_inadmissible(cycle.now)
     cycle.run()
     wanted = {key: world.admission(a) for key, a in (case.want.get("wantAdmissionsOnSecondSchedule") or {}).items()}
     yield from compare("second schedule", cycle.holding(), {key: world.plain(a) for key, a in wanted.items()})

@@ -10,23 +10,23 @@ from gpuconsole.scheduling.kueue.conditions import take_refusal
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
 from gpuconsole.scheduling.kueue.dra.capacities import capacity_charge, rounded_to_range, rounded_to_values
-from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue, chosen
+from gpuconsole.scheduling.kueue.dra.catalogue import DeviceCatalogue, chosen
 from gpuconsole.scheduling.kueue.dra.charges import Charge, charge_resources, needs_devices
 from gpuconsole.scheduling.kueue.dra.claims import count_devices
 from gpuconsole.scheduling.kueue.dra.counters import counter_charge
 from gpuconsole.scheduling.kueue.dra.extended import is_extended
 from gpuconsole.scheduling.kueue.dra.mapping import CapacitySource, ClassMap, CounterSource, DeviceClassMapping
 from gpuconsole.scheduling.kueue.dra.pools import pools_of
-from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Kind
-from gpuconsole.scheduling.kueue.requests import Request
+from gpuconsole.scheduling.kueue.dra.problems import ClaimError, ProblemKind
+from gpuconsole.scheduling.kueue.requests import WorkloadRequest
 from tests.conformance import world
 from tests.conformance.reconciling import comparable, unobserved
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
 
 _TYPES = {
-    Kind.INVALID: "FieldValueInvalid",
-    Kind.NOT_FOUND: "FieldValueNotFound",
-    Kind.INTERNAL: "InternalError",
+    ProblemKind.INVALID: "FieldValueInvalid",
+    ProblemKind.NOT_FOUND: "FieldValueNotFound",
+    ProblemKind.INTERNAL: "InternalError",
 }
 _API = "resource.k8s.io/v1"
 
@@ -172,13 +172,15 @@ def check_needs(table: Table, case: Case) -> Iterator[str]:
     """TestNeedsDRAReconcile: does a workload have to be charged for devices?"""
     backed: Mapping[str, str] = case.input.get("cachedResources") or {}
     classes = {name: DeviceClass(name=name, extended_resource=resource) for resource, name in backed.items()}
-    got = needs_devices(_workload(case.input["workload"]), Catalogue(classes=classes), KueueConfig(gates=case.gates))
+    got = needs_devices(
+        _workload(case.input["workload"]), DeviceCatalogue(classes=classes), KueueConfig(gates=case.gates)
+    )
     yield from compare("want", got, case.want["want"])
 
 
 def check_extended(table: Table, case: Case) -> Iterator[str]:
     """TestResolveExtendedResourceQuota: charges and replaced resources, or types and fields of errors."""
-    catalogue = Catalogue(mappings(case.input.get("mapperMappings")), _classes(case.input.get("deviceClasses")))
+    catalogue = DeviceCatalogue(mappings(case.input.get("mapperMappings")), _classes(case.input.get("deviceClasses")))
     gates = KueueConfig(gates=case.gates)
     try:
         found = charge_resources(catalogue, _workload(case.input["workload"]), gates)
@@ -210,7 +212,7 @@ def check_info(table: Table, case: Case) -> Iterator[str]:
         name: Charge(world.amounts(costs.get(name) or {}), frozenset(replaced.get(name) or ()))
         for name in costs.keys() | replaced.keys()
     }
-    request = Request(_workload(case.input["workload"]), 0, "", KueueConfig(gates=case.gates), devices=charged)
+    request = WorkloadRequest(_workload(case.input["workload"]), 0, "", KueueConfig(gates=case.gates), devices=charged)
     wanted = [
         (entry["Name"], entry.get("Count", 0), entry.get("Requests") or {})
         for entry in case.want["wantInfo"].get("TotalRequests") or ()
@@ -236,8 +238,8 @@ def _look(table: Table, case: Case, gates: Mapping[str, bool]) -> Iterator[str]:
     documents = [given["cq"], given["lq"], *(given.get("additionalObjects") or ())]
     documents += [*(given.get("resourceClaimTemplates") or ()), *(given.get("resourceClaims") or ())]
     session = world.session(config, [*world.decode_all(documents), before], now)
-    outcome = reconcile(before, session.outlook(before), config, now)
-    refused = session.turned_away()
+    outcome = reconcile(before, session.look_up_queues(before), config, now)
+    refused = session.rejected_claims()
     got, told = outcome.marked(now), ""
     if refused:
         got, told = take_refusal(before, refused[0], now, granular=config.granular), refused[0].message

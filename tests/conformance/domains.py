@@ -8,17 +8,17 @@ from gpuconsole.model.queues import ResourceFlavor, Topology
 from gpuconsole.model.workloads import TopologyDomain
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Gates
-from gpuconsole.scheduling.kueue.requests import Place
+from gpuconsole.scheduling.kueue.requests import TopologyUsage
 from gpuconsole.scheduling.kueue.topology import balanced
-from gpuconsole.scheduling.kueue.topology.counts import Counts, Shape
-from gpuconsole.scheduling.kueue.topology.demand import NO_REQUEST, Demand, has_levels
-from gpuconsole.scheduling.kueue.topology.domains import Domains, build_domains
+from gpuconsole.scheduling.kueue.topology.counts import Counts, PlacementShape
+from gpuconsole.scheduling.kueue.topology.demand import NO_REQUEST, TasPodSetRequest, has_levels
+from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree, build_domains
 from gpuconsole.scheduling.kueue.topology.elastic import pods_in, truncate
-from gpuconsole.scheduling.kueue.topology.group import Ground
+from gpuconsole.scheduling.kueue.topology.group import TopologySearchInput
 from gpuconsole.scheduling.kueue.topology.order import sort_domains, sort_with_leader
 from gpuconsole.scheduling.kueue.topology.replacement import merge, stale_domain
-from gpuconsole.scheduling.kueue.topology.sites import Sites
-from gpuconsole.scheduling.kueue.topology.strangers import Strangers
+from gpuconsole.scheduling.kueue.topology.tas_non_tas_pods import NonTasPodUsage
+from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
 
@@ -33,7 +33,9 @@ _COUNTS = {
 }
 
 
-def _domains(levels: Sequence[str], leaves: Sequence[Sequence[str]], flavor: ResourceFlavor = _FLAVOR) -> Domains:
+def _domains(
+    levels: Sequence[str], leaves: Sequence[Sequence[str]], flavor: ResourceFlavor = _FLAVOR
+) -> TopologyDomainTree:
     """A topology whose leaves are these, a node each."""
     nodes = [
         Node(name=values[-1], labels=dict(zip(levels, values, strict=True))) for values in map(tuple, leaves) if values
@@ -41,7 +43,7 @@ def _domains(levels: Sequence[str], leaves: Sequence[Sequence[str]], flavor: Res
     return build_domains(Topology(name="default", levels=tuple(levels)), flavor, nodes)
 
 
-def _from_nodes(levels: Sequence[str], documents: Sequence[Document], labels: Mapping[str, str]) -> Domains:
+def _from_nodes(levels: Sequence[str], documents: Sequence[Document], labels: Mapping[str, str]) -> TopologyDomainTree:
     nodes = [thing for thing in world.decode_all(documents) if isinstance(thing, Node)]
     flavor = ResourceFlavor(name="tas", topology="default", node_labels=labels)
     return build_domains(Topology(name="default", levels=tuple(levels)), flavor, nodes)
@@ -96,8 +98,8 @@ def _sign(case: Case) -> int:
     return (want > 0) - (want < 0)
 
 
-def _shape(count: int, leaders: int, size: int = 1, slice_level: int = 0) -> Shape:
-    return Shape(count, leaders, 0, slice_level, size, {})
+def _shape(count: int, leaders: int, size: int = 1, slice_level: int = 0) -> PlacementShape:
+    return PlacementShape(count, leaders, 0, slice_level, size, {})
 
 
 def check_smallest_set(table: Table, case: Case) -> Iterator[str]:
@@ -139,7 +141,7 @@ def check_best(table: Table, case: Case) -> Iterator[str]:
     listed = _Listed(given["domains"], ["block", "rack"])
     for one in given["domains"]:
         listed.set(one["id"], one)
-    shape = Shape(
+    shape = PlacementShape(
         params["count"],
         params.get("leaderCount", 0),
         params.get("requestedLevelIdx", 0),
@@ -187,9 +189,9 @@ def check_usage(table: Table, case: Case) -> Iterator[str]:
     before: dict[tuple[str, ...], Mapping[str, int]] = {
         (name,): dict(used) for name, used in (given.get("assumedUsage") or {}).items()
     }
-    ground = Ground(domains, Sites({}), before, Gates(KueueConfig()).layouts, False)
+    ground = TopologySearchInput(domains, TasUsage({}), before, Gates(KueueConfig()).layouts, False)
     pod_set = world.decode_workload({"metadata": {"name": "any"}, "spec": {"podSets": [{"template": {}}]}}).pod_sets[0]
-    ground.take(Demand(pod_set, pods_in(assigned), requests or {}, False), assigned)
+    ground.take(TasPodSetRequest(pod_set, pods_in(assigned), requests or {}, False), assigned)
     got = {values[-1]: dict(used) for values, used in ground.assumed.items()}
     yield from compare("usage", got, case.want.get("want") or {})
 
@@ -268,12 +270,12 @@ def _labelled(node: Document, label: str, value: str) -> Document:
 
 
 def check_strangers(table: Table, case: Case) -> Iterator[str]:
-    strangers = Strangers()
+    strangers = NonTasPodUsage()
     for pod in world.decode_all(case.input.get("initialPods")):
         assert isinstance(pod, Pod)
-        strangers.take_in(pod)
+        strangers.add_pod(pod)
     for key in case.input.get("podsDelete") or ():
-        strangers.forget(key)
+        strangers.remove_pod(key)
     yield from compare("usage", strangers.used, case.want.get("wantNodeUsage") or {})
 
 
@@ -283,9 +285,11 @@ def check_remaining(table: Table, case: Case) -> Iterator[str]:
     config = KueueConfig(gates=case.gates)
     topology = Topology(name="default", levels=("hostname",))
     state = world.state(config, [topology, *world.decode_all([shared["nodeObj"]]), _FLAVOR], 0)
-    sites = state.accounts.sites
-    asked = [Place("tas", tuple(u["Values"]), u["Count"], u["SinglePodRequests"]) for u in shared["flavorUsage"]]
-    taken = [Place("tas", (shared["domainID"],), 1, shared["usage"])]
+    sites = state.snapshot.sites
+    asked = [
+        TopologyUsage("tas", tuple(u["Values"]), u["Count"], u["SinglePodRequests"]) for u in shared["flavorUsage"]
+    ]
+    taken = [TopologyUsage("tas", (shared["domainID"],), 1, shared["usage"])]
     fits = [sites.fits(asked)]
     for sign in (1, -1):
         sites.add(taken, sign)

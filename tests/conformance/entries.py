@@ -12,31 +12,31 @@ from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Gates
-from gpuconsole.scheduling.kueue.entry import Entry, Status
+from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
 from gpuconsole.scheduling.kueue.heads import take_heads
-from gpuconsole.scheduling.kueue.reasons import Reason
-from gpuconsole.scheduling.kueue.requests import Request
-from gpuconsole.scheduling.kueue.returning import refusal, requeue
-from gpuconsole.scheduling.kueue.session import Session
-from gpuconsole.scheduling.kueue.state import Progress
+from gpuconsole.scheduling.kueue.reasons import GranularReason
+from gpuconsole.scheduling.kueue.requests import WorkloadRequest
+from gpuconsole.scheduling.kueue.requeue import rejection, requeue
+from gpuconsole.scheduling.kueue.session import KueueSession
+from gpuconsole.scheduling.kueue.state import FlavorScanProgress
 from tests.conformance import world
 from tests.conformance.cycle import Cycle, compare_workloads, in_every_run
 from tests.conformance.events import expected_events
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
 
 _STATUS = {
-    "assumed": Status.ASSUMED,
-    "nominated": Status.ASSUMED,
-    "skipped": Status.SKIPPED,
-    "preemptionGated": Status.GATED,
-    "": Status.NOT_NOMINATED,
+    "assumed": EntryStatus.ASSUMED,
+    "nominated": EntryStatus.ASSUMED,
+    "skipped": EntryStatus.SKIPPED,
+    "preemptionGated": EntryStatus.GATED,
+    "": EntryStatus.NOT_NOMINATED,
 }
 """Kueue's words; one that could not be written down after its nomination is taken for assumed here."""
 
 
-def _entry() -> Entry:
+def _entry() -> CycleEntry:
     state = world.state(KueueConfig(), [ClusterQueue(name="q")], 0)
-    entry = Entry(Request(Workload(name="any"), 0, "q", state.config), state.setup.queues["q"])
+    entry = CycleEntry(WorkloadRequest(Workload(name="any"), 0, "q", state.config), state.setup.queues["q"])
     entry.resume = ({"cpu": 0},)
     return entry
 
@@ -57,7 +57,7 @@ def check_skipped(table: Table, case: Case) -> Iterator[str]:
     """TestEntryMarkSkipped: whether a skipped head goes on where its search for flavors stopped."""
     entry = _entry()
     entry.skip("no room", keep_progress=Gates(KueueConfig(gates=case.gates)).preserve_scan_progress)
-    yield from compare("status", entry.status, Status.SKIPPED)
+    yield from compare("status", entry.status, EntryStatus.SKIPPED)
     yield from compare("message", entry.message, "no room")
     yield from compare("wantLastAssignmentNil", entry.resume is None, case.want["wantLastAssignmentNil"])
     if not case.want["wantLastAssignmentNil"]:
@@ -68,11 +68,11 @@ def check_outdated(table: Table, case: Case) -> Iterator[str]:
     """TestLastAssignmentOutdated: whether what was recorded of a search still counts."""
     given = case.input["args"]
     last = given.get("last") or {}
-    progress = Progress(
+    progress = FlavorScanProgress(
         resume=(),
         generation=last.get("ClusterQueueGeneration", 0),
         cycle=last.get("SchedulingCycle", 0),
-        shape=last.get("SchedulingHash", "").encode(),
+        scheduling_hash=last.get("SchedulingHash", "").encode(),
     )
     got = progress.outdated(
         given.get("currentCQGeneration", 0),
@@ -92,7 +92,7 @@ def check_requeue(table: Table, case: Case, gates: Mapping[str, bool]) -> Iterat
     (entry,), _ = take_heads(session._state, session._state.context())
     given = case.input.get("e") or {}
     entry.status = _STATUS[given.get("status", "")]
-    entry.refuse(given.get("inadmissibleMsg", ""), Reason(given.get("quotaReservedReason", "")))
+    entry.refuse(given.get("inadmissibleMsg", ""), GranularReason(given.get("quotaReservedReason", "")))
     requeue(session._state, entry)
     told = _told(session, entry, workload)
     for field, parked in (("wantWorkloads", False), ("wantInadmissible", True)):
@@ -109,11 +109,11 @@ def check_requeue(table: Table, case: Case, gates: Mapping[str, bool]) -> Iterat
     yield from compare("nothing more is written", _told(session, entry, told) is told, True)
 
 
-def _told(session: Session, entry: Entry, workload: Workload) -> Workload:
+def _told(session: KueueSession, entry: CycleEntry, workload: Workload) -> Workload:
     """The workload with what its refusal says; one that was assumed is told nothing."""
-    if entry.status is Status.ASSUMED:
+    if entry.status is EntryStatus.ASSUMED:
         return workload
-    decision = refusal(session._state, entry)
+    decision = rejection(session._state, entry)
     assert isinstance(decision, Refuse)
     return conditions.take_refusal(workload, decision, 0, granular=session.config.granular)
 
@@ -154,7 +154,7 @@ def check_progress(table: Table, case: Case) -> Iterator[str]:
         run.run()
         if not case.input.get("noChurn"):
             run.session.apply(_with_quota(queue, "4" if number % 2 else "5"), run.now)
-        run.session.wake(run.now)
+        run.session.requeue_inadmissible(run.now)
     for name, want in (("pending", case.want["wantPendingFlavor"]), ("blocker", "tas-flavor-1")):
         admission = run.workloads[f"default/{name}"].admission
         given = next(iter(admission.pod_sets[0].flavors.values())) if admission is not None else ""

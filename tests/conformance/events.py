@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Time
 from gpuconsole.model.decisions import AdmissionDecision
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.announcements import announce
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.recorder_events import events_for
 from tests.conformance.tables import Document
 
 _AS_THEY_ARE = (
@@ -40,7 +40,7 @@ def events_of(
     now: Time,
 ) -> Iterator[Seen]:
     """What the recorder would be told of a decision."""
-    for event in announce(decision, before, after, workloads, config, now):
+    for event in events_for(decision, before, after, workloads, config, now):
         yield Seen(event.workload, "Warning" if event.warning else "Normal", event.reason, event.message)
 
 

@@ -10,7 +10,7 @@ from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import CheckState, Condition, PodSetNeeds, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.checks import checks_for, retry_at, with_check
-from gpuconsole.scheduling.kueue.conditions import Standing
+from gpuconsole.scheduling.kueue.conditions import AdmissionStatus
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.multikueue.dispatch import skips_nomination
 from gpuconsole.scheduling.kueue.requests import priority_changed
@@ -82,7 +82,7 @@ def check_requeue_state(table: Table, case: Case) -> Iterator[str]:
 
 def check_standing(table: Table, case: Case) -> Iterator[str]:
     """TestFromQuotaReservedOrAdmittedToPending: is this a loss of quota?"""
-    got = conditions.gave_back(Standing(case.input["prev"]), Standing(case.input["new"]))
+    got = conditions.gave_back(AdmissionStatus(case.input["prev"]), AdmissionStatus(case.input["new"]))
     yield from compare("want", got, case.want["want"])
 
 

@@ -9,16 +9,16 @@ from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.queues import ClusterQueue, FlavorQuotas, LocalQueue, Quota, ResourceFlavor, ResourceGroup
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
+from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap, RequeueReason
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.entry import Entry
-from gpuconsole.scheduling.kueue.fairness import Share
-from gpuconsole.scheduling.kueue.modes import Mode
-from gpuconsole.scheduling.kueue.pending import PendingQueue, Requeue
-from gpuconsole.scheduling.kueue.processing import in_order
-from gpuconsole.scheduling.kueue.requests import Request
+from gpuconsole.scheduling.kueue.entry import CycleEntry
+from gpuconsole.scheduling.kueue.fair_sharing import DominantResourceShare
+from gpuconsole.scheduling.kueue.fair_sharing_iterator import rank
+from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
+from gpuconsole.scheduling.kueue.processing import in_processing_order
+from gpuconsole.scheduling.kueue.requests import WorkloadRequest
 from gpuconsole.scheduling.kueue.reservation import capacity_to_reserve
-from gpuconsole.scheduling.kueue.session import Session
-from gpuconsole.scheduling.kueue.tournament import rank
+from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.workloads import backoff_ended, enqueue, request_of
 from tests.conformance import world
 from tests.conformance.queueing import popped_from
@@ -31,9 +31,9 @@ def check_strict(table: Table, case: Case) -> Iterator[str]:
     """TestStrictFIFO: which of two workloads is popped first."""
     ordering = case.input.get("workloadOrdering") or {"PodsReadyRequeuingTimestamp": "Eviction"}
     config = world.ordered_by(ordering["PodsReadyRequeuingTimestamp"], case.gates)
-    queue = PendingQueue(strict=True, hashing=False)
+    queue = ClusterQueueHeap(strict=True, hashing=False)
     for number, name in enumerate(("w1", "w2")):
-        queue.push(Request(world.decode_workload(case.input[name]), number, "q", config))
+        queue.push(WorkloadRequest(world.decode_workload(case.input[name]), number, "q", config))
     head = popped_from(queue)
     yield from compare("expected", head.workload.name if head is not None else "", case.want["expected"])
 
@@ -47,14 +47,14 @@ def check_backoff(table: Table, case: Case) -> Iterator[str]:
 
 def check_hashing(table: Table, case: Case) -> Iterator[str]:
     """TestRequeueHashTriggerByReason: does a refusal park those of the same shape, too?"""
-    queue = PendingQueue(strict=False, hashing=True)
+    queue = ClusterQueueHeap(strict=False, hashing=True)
     for number in range(2):
         workload = Workload(name=f"w{number}", uid=f"{number}", pod_sets=(PodSet(),))
-        queue.push(Request(workload, number, "q", KueueConfig()))
+        queue.push(WorkloadRequest(workload, number, "q", KueueConfig()))
     head = popped_from(queue)
     assert head is not None
-    queue.requeue(head, Requeue(case.input["reason"]), ready=True, more_flavors=False)
-    yield from compare("wantHash", queue.is_parked(1), case.want["wantHash"])
+    queue.requeue(head, RequeueReason(case.input["reason"]), ready=True, more_flavors=False)
+    yield from compare("wantHash", queue.is_inadmissible(1), case.want["wantHash"])
 
 
 _NAMESPACES = {"ns1": "eng", "ns2": "sales", "ns3": "marketing"}
@@ -85,13 +85,13 @@ def check_queue(table: Table, case: Case) -> Iterator[str]:
         session.apply(workload, now)
     state = session._state
     for workload in refused:
-        request = request_of(state, workload, state.roster.id_of(workload.key), "q")
-        if state.roster.find(workload.key) is None:
-            state.roster.records[request.id] = request
+        request = request_of(state, workload, state.workload_index.id_of(workload.key), "q")
+        if state.workload_index.get(workload.key) is None:
+            state.workload_index.records[request.id] = request
             ready = backoff_ended(workload, now)
-            state.roster.queue("q").requeue(request, Requeue.GENERIC, ready=ready, more_flavors=False)
+            state.workload_index.queue("q").requeue(request, RequeueReason.GENERIC, ready=ready, more_flavors=False)
     for workload in granted:
-        enqueue(state, request_of(state, workload, state.roster.id_of(workload.key), "q"))
+        enqueue(state, request_of(state, workload, state.workload_index.id_of(workload.key), "q"))
     for workload in updated:
         session.apply(workload, now)
     for workload in deleted:
@@ -99,14 +99,14 @@ def check_queue(table: Table, case: Case) -> Iterator[str]:
     before = _active(session)
     if given.get("queueInadmissibleWorkloads"):
         state.due["q"] = None
-        session.wake(now)
+        session.requeue_inadmissible(now)
         moved = len(_active(session)) - len(before)
         yield from compare("wantInadmissibleWorkloadsRequeued", moved, case.want["wantInadmissibleWorkloadsRequeued"])
     yield from compare("active", _active(session), sorted(case.want.get("wantActiveWorkloads") or ()))
     yield from compare("wantPending", len(session.pending("q")), case.want["wantPending"])
 
 
-def _active(session: Session) -> list[str]:
+def _active(session: KueueSession) -> list[str]:
     return sorted(pending.workload.key for pending in session.pending("q") if not pending.parked)
 
 
@@ -117,12 +117,12 @@ def check_entries(table: Table, case: Case) -> Iterator[str]:
     state = world.state(config, [_QUEUE], 0)
     entries = []
     for number, listed in enumerate(case.input["input"]):
-        request = Request(world.decode_workload(listed["Head"]["Info"]["Obj"]), number, "q", config)
+        request = WorkloadRequest(world.decode_workload(listed["Head"]["Info"]["Obj"]), number, "q", config)
         preemptor = bool(listed["Head"].get("IsPreemptor"))
-        entry = Entry(request, state.setup.queues["q"], preemptor=preemptor)
+        entry = CycleEntry(request, state.setup.queues["q"], preemptor=preemptor)
         entry.assignment.borrows = (listed.get("assignment") or {}).get("Borrowing", 0)
         entries.append(entry)
-    got = [entry.request.workload.name for entry in in_order(state.context(), entries)]
+    got = [entry.request.workload.name for entry in in_processing_order(state.context(), entries)]
     yield from compare("wantOrder", got, case.want["wantOrder"])
 
 
@@ -139,13 +139,19 @@ def check_comparer(table: Table, case: Case) -> Iterator[str]:
     ranks = []
     for number, name in enumerate(("a", "b")):
         head = case.input[name]["Head"]
-        request = Request(world.decode_workload(head["Info"]["Obj"]), number, "q", config)
-        entry = Entry(request, context.setup.queues["q"], preemptor=bool(head.get("IsPreemptor")))
+        request = WorkloadRequest(world.decode_workload(head["Info"]["Obj"]), number, "q", config)
+        entry = CycleEntry(request, context.setup.queues["q"], preemptor=bool(head.get("IsPreemptor")))
         key = request.workload.key
         entry.assignment.usage = {numbers[_column(name)]: amount for name, amount in asked.get(key, {}).items()}
         drs = shares.get(key, {})
         borrowed = tuple(numbers[column["Flavor"], column["Resource"]] for column in drs.get("borrowedFRs") or ())
-        ranks.append(rank(context, entry, Share(drs.get("unweightedRatio", 0.0), drs.get("fairWeight", 0.0), borrowed)))
+        ranks.append(
+            rank(
+                context,
+                entry,
+                DominantResourceShare(drs.get("unweightedRatio", 0.0), drs.get("fairWeight", 0.0), borrowed),
+            )
+        )
     yield from compare("wantLess", ranks[0] < ranks[1], case.want["wantLess"])
 
 
@@ -158,13 +164,21 @@ def check_reserve(table: Table, case: Case) -> Iterator[str]:
     tree = context.setup.tree
     rules = context.setup.queues[queue["metadata"]["name"]]
     uses = [(tree.numbers[_column(key)], amount) for key, amount in (given.get("cqUsage") or {}).items()]
-    context.accounts.usage.add(rules.node, uses)
+    context.snapshot.usage.add(rules.node, uses)
     assignment = Assignment()
     assignment.append(PodSetResult(PodSet(), 1, {}))
     assignment.borrows = given.get("borrowing", 0)
     assignment.usage = {tree.numbers[_column(key)]: n for key, n in (given.get("assignmentUsage") or {}).items()}
-    mode = {"Fit": Mode.FIT, "Preempt": Mode.PREEMPT, "NoFit": Mode.NO_FIT}[given["assignmentMode"]]
-    kept = assignment.uses if mode == Mode.FIT else capacity_to_reserve(context.accounts.usage, rules, assignment)
+    mode = {
+        "Fit": FlavorAssignmentMode.FIT,
+        "Preempt": FlavorAssignmentMode.PREEMPT,
+        "NoFit": FlavorAssignmentMode.NO_FIT,
+    }[given["assignmentMode"]]
+    kept = (
+        assignment.uses
+        if mode == FlavorAssignmentMode.FIT
+        else capacity_to_reserve(context.snapshot.usage, rules, assignment)
+    )
     got = {"/".join(tree.columns[column]): amount for column, amount in kept}
     yield from compare("wantReserved", got, case.want["wantReserved"])
 

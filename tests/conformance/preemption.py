@@ -10,39 +10,39 @@ from gpuconsole.model.quantity import BILLIONTH
 from gpuconsole.model.queues import LocalQueue, PreemptionPolicy
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions, cycle, messages
-from gpuconsole.scheduling.kueue.announcements import priority_text
-from gpuconsole.scheduling.kueue.assignment import Assignment, Choice, PodSetResult
-from gpuconsole.scheduling.kueue.config import BOTH, AdmissionFairSharing, KueueConfig, Strategy
-from gpuconsole.scheduling.kueue.entry import Entry
-from gpuconsole.scheduling.kueue.modes import Mode
-from gpuconsole.scheduling.kueue.preemption import Search, Target, find_targets
+from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignment, PodSetResult
+from gpuconsole.scheduling.kueue.config import BOTH, AdmissionFairSharing, KueueConfig, PreemptionStrategy
+from gpuconsole.scheduling.kueue.entry import CycleEntry
+from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
+from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, PreemptionTarget, find_targets
 from gpuconsole.scheduling.kueue.preemption.policy import allows, in_turn
-from gpuconsole.scheduling.kueue.preemption.target_order import TargetOrder
-from gpuconsole.scheduling.kueue.requests import Holding, Request
-from gpuconsole.scheduling.kueue.state import State
+from gpuconsole.scheduling.kueue.preemption.target_ordering import TargetClusterQueueOrdering
+from gpuconsole.scheduling.kueue.recorder_events import priority_text
+from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest
+from gpuconsole.scheduling.kueue.state import KueueState
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
 
-MODES = {"NoFit": Mode.NO_FIT, "Preempt": Mode.PREEMPT, "Fit": Mode.FIT}
+MODES = {"NoFit": FlavorAssignmentMode.NO_FIT, "Preempt": FlavorAssignmentMode.PREEMPT, "Fit": FlavorAssignmentMode.FIT}
 
 
-def search_of(state: State, queue: str, workload: Workload, assignment: Assignment) -> Search:
+def search_of(state: KueueState, queue: str, workload: Workload, assignment: Assignment) -> PreemptionSearch:
     """The search for victims that an assignment calls for."""
-    request = Request(workload, state.roster.id_of(workload.key), queue, state.config)
+    request = WorkloadRequest(workload, state.workload_index.id_of(workload.key), queue, state.config)
     rules = state.setup.queues[queue]
-    return Search(state.context(), rules, request, assignment.needing_preemption, assignment.preemption_uses)
+    return PreemptionSearch(state.context(), rules, request, assignment.needing_preemption, assignment.preemption_uses)
 
 
-def assignment_of(state: State, workload: Workload, queue: str, document: Document) -> Assignment:
+def assignment_of(state: KueueState, workload: Workload, queue: str, document: Document) -> Assignment:
     """An assignment as a case lists it; what is requested is the workload's."""
-    request = Request(workload, 0, queue, state.config)
+    request = WorkloadRequest(workload, 0, queue, state.config)
     assignment = Assignment()
     for listed, needs in zip(document["PodSets"], request.pod_sets, strict=True):
         count = listed.get("Count", needs.count)
         result = PodSetResult(needs.pod_set, count, needs.scaled(count))
         for resource, flavor in (listed.get("Flavors") or {}).items():
             column = state.setup.tree.numbers[flavor["Name"], resource]
-            result.choices[resource] = Choice(flavor["Name"], column, MODES[flavor.get("Mode", "NoFit")], 0)
+            result.choices[resource] = FlavorAssignment(flavor["Name"], column, MODES[flavor.get("Mode", "NoFit")], 0)
         result.reasons = ["as the case says"]
         assignment.append(result)
     return assignment
@@ -74,7 +74,9 @@ def check_preemption(table: Table, case: Case) -> Iterator[str]:
             yield from compare(key, workloads[key], wanted[key])
 
 
-def _told(state: State, incoming: Workload, queue: str, targets: Sequence[Target], now: Time) -> Mapping[str, Workload]:
+def _told(
+    state: KueueState, incoming: Workload, queue: str, targets: Sequence[PreemptionTarget], now: Time
+) -> Mapping[str, Workload]:
     """The victims with what they are told; those that are being evicted already are not told again."""
     told = {}
     path = state.setup.queues[queue].path_text
@@ -92,7 +94,7 @@ def check_fair(table: Table, case: Case) -> Iterator[str]:
     flavors = given.get("flavors") or table.fixtures["flavors"]
     things = world.decode_all([*flavors, *(given.get("cohorts") or ()), *given["clusterQueues"]])
     admitted = [world.decode_workload(document) for document in given["admitted"]]
-    strategies = tuple(Strategy(name) for name in given.get("strategies") or ()) or BOTH
+    strategies = tuple(PreemptionStrategy(name) for name in given.get("strategies") or ()) or BOTH
     config = KueueConfig(fair_sharing=True, strategies=strategies, gates=case.gates)
     state = world.state(config, [*things, *(replace(w, uid=w.name) for w in admitted)], now)
     incoming, queue = world.decode_workload(given["incoming"]), given["targetCQ"]
@@ -131,7 +133,7 @@ def check_policy(table: Table, case: Case) -> Iterator[str]:
     now = world.clock(table.fixtures["now"])
     state = world.state(KueueConfig(gates=case.gates), [world.decode(queue), held], now)
     search = search_of(state, "any", world.decode_workload(given["preemptor"]), Assignment())
-    holding = state.roster.find(candidate.key)
+    holding = state.workload_index.get(candidate.key)
     assert isinstance(holding, Holding)
     yield from compare("want", allows(search, PreemptionPolicy(given["policy"]))(holding), case.want["want"])
 
@@ -147,7 +149,7 @@ def check_order_of_queues(table: Table, case: Case) -> Iterator[str]:
     preemptor = given["preemptorCQ"]
     search = search_of(state, preemptor, Workload(name="preemptor"), Assignment())
     candidates = [holding for name in given["candidateCQs"] for holding in _as_listed(state, name, given)]
-    order = TargetOrder(search, candidates)
+    order = TargetClusterQueueOrdering(search, candidates)
     actions = iter(given.get("actions") or ())
     names = []
     for node in order.turns():
@@ -159,9 +161,9 @@ def check_order_of_queues(table: Table, case: Case) -> Iterator[str]:
     yield from compare("wantOrder", names, case.want.get("wantOrder") or [])
 
 
-def _as_listed(state: State, queue: str, given: Document) -> list[Holding]:
+def _as_listed(state: KueueState, queue: str, given: Document) -> list[Holding]:
     keys = [world.decode_workload(document).key for document in given.get("admitted") or ()]
-    held = {holding.key: holding for holding in state.roster.ranked(queue)}
+    held = {holding.key: holding for holding in state.workload_index.ranked(queue)}
     return [held[key] for key in keys if key in held]
 
 
@@ -212,7 +214,7 @@ def check_duplicate(table: Table, case: Case) -> Iterator[str]:
     state = world.state(KueueConfig(gates=case.gates), world.decode_all(documents), now)
     incoming, queue = world.decode_workload(given["incoming"]), table.fixtures["cq"]["metadata"]["name"]
     search = search_of(state, queue, incoming, assignment_of(state, incoming, queue, given["assignment"]))
-    entry = Entry(search.request, search.rules)
+    entry = CycleEntry(search.request, search.rules)
     entry.targets = find_targets(search)
     for turn, want in ((1, 1), (2, 0)):
         entry.message = ""

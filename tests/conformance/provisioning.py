@@ -10,7 +10,12 @@ from gpuconsole.model.provisioning import ProvisioningRequest, ProvisioningReque
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
 from gpuconsole.model.workloads import CheckState, Condition, Workload
 from gpuconsole.scheduling.kueue.provisioning.answers import ACCEPTED, PROVISIONED, answered
-from gpuconsole.scheduling.kueue.provisioning.controller import Outcome, Surroundings, newest, reconcile
+from gpuconsole.scheduling.kueue.provisioning.controller import (
+    ProvisioningObjects,
+    ProvisioningResult,
+    newest,
+    reconcile,
+)
 from gpuconsole.scheduling.kueue.provisioning.needs import InconsistentAssignments, is_needed, needed
 from gpuconsole.scheduling.kueue.provisioning.references import activity, config_of
 from tests.conformance import world
@@ -29,8 +34,8 @@ def _by_key(things: Iterable[T]) -> Mapping[str, T]:
     return {thing.key: thing for thing in things}
 
 
-def _around(given: Document) -> Surroundings:
-    return Surroundings(
+def _around(given: Document) -> ProvisioningObjects:
+    return ProvisioningObjects(
         checks=_by_key(_all(given.get("checks"), AdmissionCheck)),
         configs=_by_key(_all(given.get("configs"), ProvisioningRequestConfig)),
         flavors=_by_key(_all(given.get("flavors"), ResourceFlavor)),
@@ -47,7 +52,7 @@ def check_reconcile(table: Table, case: Case) -> Iterator[str]:
     """TestReconcile: one step of the controller, with all that it makes, changes and deletes."""
     around, workload = _around(case.input), world.decode_workload(case.input["workload"])
     clean_up = case.gates.get("CleanupProvisioningRequestsOnEviction", True)
-    failed, outcome = False, Outcome(workload=workload)
+    failed, outcome = False, ProvisioningResult(workload=workload)
     try:
         outcome = reconcile(workload, around, world.LONG_AGO, clean_up=clean_up)
     except InconsistentAssignments:
@@ -73,7 +78,7 @@ def _request(document: Document) -> ProvisioningRequest:
     return request
 
 
-def _events(outcome: Outcome) -> list[dict[str, str]]:
+def _events(outcome: ProvisioningResult) -> list[dict[str, str]]:
     key = outcome.workload.key
     return [{"Key": key, "EventType": "Normal", "Reason": n.reason, "Message": n.message} for n in outcome.notices]
 

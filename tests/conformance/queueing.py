@@ -16,22 +16,22 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.admissibility import InadmissibleReason, queue_inadmissible_reason
+from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap, RequeueReason
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.heads import head
-from gpuconsole.scheduling.kueue.pending import PendingQueue, Requeue
-from gpuconsole.scheduling.kueue.prospects import Blocker, blocker
-from gpuconsole.scheduling.kueue.requests import Request
-from gpuconsole.scheduling.kueue.returning import resume
+from gpuconsole.scheduling.kueue.requests import WorkloadRequest
+from gpuconsole.scheduling.kueue.requeue import resume
 from gpuconsole.scheduling.kueue.second_pass import note, take_due
-from gpuconsole.scheduling.kueue.session import Session
-from gpuconsole.scheduling.kueue.state import Progress
+from gpuconsole.scheduling.kueue.session import KueueSession
+from gpuconsole.scheduling.kueue.state import FlavorScanProgress
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
 
 _NOW: Time = 10**15
 
 
-def popped_from(queue: PendingQueue) -> Request | None:
+def popped_from(queue: ClusterQueueHeap) -> WorkloadRequest | None:
     """The head, taken out."""
     head = queue.head()
     if head is not None:
@@ -39,32 +39,32 @@ def popped_from(queue: PendingQueue) -> Request | None:
     return head
 
 
-def _queue(*, strict: bool = False, hashing: bool = True) -> PendingQueue:
-    return PendingQueue(strict=strict, hashing=hashing)
+def _queue(*, strict: bool = False, hashing: bool = True) -> ClusterQueueHeap:
+    return ClusterQueueHeap(strict=strict, hashing=hashing)
 
 
-def _request(number: int, shape: str | None = None) -> Request:
+def _request(number: int, shape: str | None = None) -> WorkloadRequest:
     """A small workload, of a given scheduling hash."""
     workload = Workload(name=f"w{number}", uid=f"{number}", pod_sets=(PodSet(),))
-    request = Request(workload, number, "q", KueueConfig())
+    request = WorkloadRequest(workload, number, "q", KueueConfig())
     if shape is not None:
         request._shape = shape.encode()
     return request
 
 
-def _counts(queue: PendingQueue) -> tuple[int, int]:
+def _counts(queue: ClusterQueueHeap) -> tuple[int, int]:
     """Active and parked."""
     parked = [parked for _, parked in queue.listing()]
     return len(parked) - sum(parked), sum(parked)
 
 
-def _refuse(queue: PendingQueue, shape: str) -> None:
+def _refuse(queue: ClusterQueueHeap, shape: str) -> None:
     """Somebody of this shape was refused, and left."""
-    queue.requeue(_request(-1, shape), Requeue.NO_FIT, ready=True, more_flavors=False)
+    queue.requeue(_request(-1, shape), RequeueReason.NO_FIT, ready=True, more_flavors=False)
     queue.remove(-1)
 
 
-def _session(things: Iterable[Object], gates: Mapping[str, bool], now: Time = _NOW) -> Session:
+def _session(things: Iterable[Object], gates: Mapping[str, bool], now: Time = _NOW) -> KueueSession:
     return world.session(KueueConfig(gates=gates), [Namespace(name="default"), *things], now)
 
 
@@ -81,8 +81,8 @@ def check_best_effort(table: Table, case: Case) -> Iterator[str]:
     given, queue = case.input, _queue(hashing=False)
     last = (given.get("lastAssignment") or {}).get("LastTriedFlavorIdx") or ()
     more = any(index != -1 for indices in last for index in indices.values())
-    queue.requeue(_request(0), Requeue(given.get("reason", "")), ready=True, more_flavors=more)
-    yield from compare("wantInadmissible", queue.is_parked(0), case.want["wantInadmissible"])
+    queue.requeue(_request(0), RequeueReason(given.get("reason", "")), ready=True, more_flavors=more)
+    yield from compare("wantInadmissible", queue.is_inadmissible(0), case.want["wantInadmissible"])
     yield from compare("wantSticky", queue.is_sticky(0), case.want["wantSticky"])
 
 
@@ -90,15 +90,15 @@ def check_strict(table: Table, case: Case) -> Iterator[str]:
     """TestStrictFIFORequeueIfNotPresent: the reason is the case's name; nothing is there twice."""
     queue = _queue(strict=True)
     for _ in range(2):
-        queue.requeue(_request(0), Requeue(case.name), ready=True, more_flavors=False)
-    yield from compare("wantInadmissible", queue.is_parked(0), case.want["wantInadmissible"])
+        queue.requeue(_request(0), RequeueReason(case.name), ready=True, more_flavors=False)
+    yield from compare("wantInadmissible", queue.is_inadmissible(0), case.want["wantInadmissible"])
     yield from compare("how many there are", len(queue), 1)
 
 
 def check_refusal(table: Table, case: Case) -> Iterator[str]:
     """TestGetNoFitReason: what a parked workload, and others of its shape, are told to have failed for."""
     given, queue = case.input, _queue()
-    reason = Requeue(given["requeueReason"])
+    reason = RequeueReason(given["requeueReason"])
     queue.requeue(_request(0, "hash"), reason, ready=True, more_flavors=False, granular=given["conditionReason"])
     if given["deleteFromInadmissible"]:
         queue.remove(0)
@@ -134,7 +134,7 @@ def check_parked(table: Table, case: Case) -> Iterator[str]:
 
     def park(key: str, info: Document) -> None:
         number = numbers.setdefault(key, len(numbers))
-        queue.park(Request(world.decode_workload(info["Obj"]), number, "q", KueueConfig()))
+        queue.mark_inadmissible(WorkloadRequest(world.decode_workload(info["Obj"]), number, "q", KueueConfig()))
 
     for key, info in (given.get("initial") or {}).items():
         park(key, info)
@@ -160,9 +160,9 @@ def check_parked(table: Table, case: Case) -> Iterator[str]:
 
 
 _ERRORS = {
-    "workload is inadmissible and can't be added to a LocalQueue": Blocker.NOT_WAITING,
-    "localQueue doesn't exist or inactive": Blocker.NO_LOCAL_QUEUE,
-    "clusterQueue doesn't exist": Blocker.NO_CLUSTER_QUEUE,
+    "workload is inadmissible and can't be added to a LocalQueue": InadmissibleReason.NOT_WAITING,
+    "localQueue doesn't exist or inactive": InadmissibleReason.NO_LOCAL_QUEUE,
+    "clusterQueue doesn't exist": InadmissibleReason.NO_CLUSTER_QUEUE,
 }
 """The manager's errors, and what they are called here."""
 
@@ -173,14 +173,18 @@ def check_add(table: Table, case: Case) -> Iterator[str]:
     session = _session([world.decode(fixtures["cq"]), *world.decode_all(fixtures["queues"]), workload], case.gates)
     state = session._settled
     error = case.want.get("wantErr")
-    found = blocker(state.setup, workload, state.config)
+    found = queue_inadmissible_reason(state.setup, workload, state.config)
     wanted = None if error is None else _ERRORS[error["$error"]]
-    yield from compare("wantErr", Blocker.NO_LOCAL_QUEUE if found is Blocker.LOCAL_QUEUE_STOPPED else found, wanted)
-    record = state.roster.find(workload.key)
-    known = isinstance(record, Request | Workload) and workload.local_queue in state.objects.local_queues
+    yield from compare(
+        "wantErr",
+        InadmissibleReason.NO_LOCAL_QUEUE if found is InadmissibleReason.LOCAL_QUEUE_STOPPED else found,
+        wanted,
+    )
+    record = state.workload_index.get(workload.key)
+    known = isinstance(record, WorkloadRequest | Workload) and workload.local_queue in state.objects.local_queues
     assigned = {workload.key: workload.local_queue} if known else {}
     yield from compare("wantAssigned", assigned, dict(case.want.get("wantAssigned") or {}))
-    yield from compare("queued", isinstance(record, Request), wanted is None)
+    yield from compare("queued", isinstance(record, WorkloadRequest), wanted is None)
 
 
 def check_push(table: Table, case: Case) -> Iterator[str]:
@@ -191,7 +195,7 @@ def check_push(table: Table, case: Case) -> Iterator[str]:
     session = _session([ClusterQueue(name="q"), queue], case.gates, now)
     session.apply(workload, now)
     state = session._settled
-    popped = popped_from(state.roster.queue("q"))
+    popped = popped_from(state.workload_index.queue("q"))
     wanted = case.want.get("wantWorkload")
     yield from compare("popped", _told(popped), None if wanted is None else _conditions(wanted["Obj"]))
     parked = {p.workload.key: _told(p) for p in session.pending("q") if p.parked}
@@ -224,10 +228,10 @@ def check_changed(table: Table, case: Case) -> Iterator[str]:
     queue = LocalQueue(namespace=updated.namespace, name="", cluster_queue="q")
     things: list[Object] = [ClusterQueue(name="q"), queue, first]
     session = _session(things, case.gates, now)
-    waiting = session._settled.roster.queue("q")
+    waiting = session._settled.workload_index.queue("q")
     popped = popped_from(waiting)
     assert popped is not None
-    waiting.requeue(popped, Requeue.GENERIC, ready=True, more_flavors=False)
+    waiting.requeue(popped, RequeueReason.GENERIC, ready=True, more_flavors=False)
     session.apply(updated, now)
     wanted = (case.want["wantActiveWorkloads"], case.want["wantInadmissibleWorkloads"])
     yield from compare("active, parked", _counts(waiting), wanted)
@@ -239,28 +243,28 @@ def check_progress(table: Table, case: Case) -> Iterator[str]:
     queue = LocalQueue(namespace=workload.namespace, name=workload.queue, cluster_queue="cq")
     session = _session([ClusterQueue(name="cq"), queue, workload], case.gates)
     state = session._settled
-    request = state.roster.find(workload.key)
-    assert isinstance(request, Request)
+    request = state.workload_index.get(workload.key)
+    assert isinstance(request, WorkloadRequest)
     recorded = given["recorded"]
     state.generations["cq"] = recorded["ClusterQueueGeneration"]
     state.cycles = recorded["SchedulingCycle"] + 1
-    state.progress[request.id] = Progress(
+    state.progress[request.id] = FlavorScanProgress(
         tuple(recorded["LastTriedFlavorIdx"]),
         recorded["ClusterQueueGeneration"],
         recorded["SchedulingCycle"],
-        request.shape,
+        request.scheduling_hash,
     )
-    waiting = state.roster.queue("cq")
+    waiting = state.workload_index.queue("cq")
     if given["inadmissible"] or given["inflight"]:
         popped_from(waiting)
     if given["inadmissible"]:
-        waiting.requeue(request, Requeue.NO_FIT, ready=True, more_flavors=False)
+        waiting.requeue(request, RequeueReason.NO_FIT, ready=True, more_flavors=False)
     pod_sets = workload.pod_sets
     if given["changeShape"]:
         pod_sets = tuple(_grown(pod_set) for pod_set in pod_sets)
     session.apply(_labelled(workload, pod_sets), _NOW)
-    after = state.roster.find(workload.key)
-    assert isinstance(after, Request)
+    after = state.workload_index.get(workload.key)
+    assert isinstance(after, WorkloadRequest)
     yield from compare("wantCarried", resume(state, after) is not None, case.want["wantCarried"])
 
 
@@ -286,8 +290,8 @@ def check_requeue(table: Table, case: Case) -> Iterator[str]:
     yield from compare("wantRequeued", got, case.want["wantRequeued"])
 
 
-def _is_queued(session: Session, workload: Workload) -> bool:
-    return isinstance(session._settled.roster.find(workload.key), Request)
+def _is_queued(session: KueueSession, workload: Workload) -> bool:
+    return isinstance(session._settled.workload_index.get(workload.key), WorkloadRequest)
 
 
 def check_heads(table: Table, case: Case) -> Iterator[str]:
@@ -340,13 +344,13 @@ def check_waking(table: Table, case: Case) -> Iterator[str]:
         session.apply(world.decode_workload(document), now)
     state = session._settled
     for name in state.setup.queues:
-        waiting = state.roster.queue(name)
+        waiting = state.workload_index.queue(name)
         while (popped := popped_from(waiting)) is not None:
-            waiting.requeue(popped, Requeue.GENERIC, ready=True, more_flavors=False)
+            waiting.requeue(popped, RequeueReason.GENERIC, ready=True, more_flavors=False)
     parked = _waiting(session, parked=True)
     state.due.update(dict.fromkeys(given["cqNames"]))
     trees = {tuple(state.tree_of(name)) for name in given["cqNames"]} - {()}
-    session.wake(now)
+    session.requeue_inadmissible(now)
     after = _waiting(session, parked=True)
     yield from compare(
         "wantInadmissible", after, {k: sorted(v) for k, v in (case.want.get("wantInadmissible") or {}).items()}
@@ -358,7 +362,7 @@ def check_waking(table: Table, case: Case) -> Iterator[str]:
     yield from compare("trees", len(trees), case.want["wantMoveWorkloadsLogCount"])
 
 
-def _waiting(session: Session, *, parked: bool) -> dict[str, list[str]]:
+def _waiting(session: KueueSession, *, parked: bool) -> dict[str, list[str]]:
     """ClusterQueue → who waits there, or is parked."""
     found = {
         name: sorted(p.workload.key for p in session.pending(name) if p.parked == parked)
@@ -412,10 +416,10 @@ def check_second_pass(table: Table, case: Case) -> Iterator[str]:
     state = world.session(config, [ClusterQueue(name="tas-main"), *doors.values(), *first.values()], now)._settled
     state.second_passes.clear()
     for workload in workloads:
-        note(state, state.roster.id_of(workload.key), workload)
+        note(state, state.workload_index.id_of(workload.key), workload)
     if given.get("updateWorkload") is not None:
         update = world.decode_workload(given["updateWorkload"])
-        queued = note(state, state.roster.id_of(update.key), update, 1)
+        queued = note(state, state.workload_index.id_of(update.key), update, 1)
         if case.want.get("wantUpdateQueued") is not None:
             yield from compare("wantUpdateQueued", queued, case.want["wantUpdateQueued"])
     state.now = now + parse_span(given["passTime"])

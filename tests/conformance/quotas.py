@@ -5,10 +5,10 @@ from typing import Any
 
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.fairness import Share, share
-from gpuconsole.scheduling.kueue.preemption.weighing import written
+from gpuconsole.scheduling.kueue.fair_sharing import DominantResourceShare, share
+from gpuconsole.scheduling.kueue.preemption.fair_sharing_log import share_text
 from gpuconsole.scheduling.kueue.requests import Holding
-from gpuconsole.scheduling.kueue.state import State
+from gpuconsole.scheduling.kueue.state import KueueState
 from gpuconsole.scheduling.kueue.usage import UsageTree
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
@@ -17,7 +17,7 @@ from tests.conformance.tables import Case, Check, Document, Table, compare
 def _books(documents: list[Any], usage: Mapping[str, Mapping[str, int]]) -> UsageTree:
     """A quota tree in which ClusterQueues use so much of `flavor/resource`."""
     state = world.state(KueueConfig(fair_sharing=True), world.decode_all(documents), 0)
-    books = state.accounts.usage
+    books = state.snapshot.usage
     _use(books, usage)
     return books
 
@@ -68,7 +68,7 @@ def check_share(table: Table, case: Case) -> Iterator[str]:
     yield from compare("shares", got, wanted)
 
 
-def _result(books: UsageTree, found: Share) -> tuple[int, str, bool]:
+def _result(books: UsageTree, found: DominantResourceShare) -> tuple[int, str, bool]:
     return found.rounded, found.dominant, bool(found.borrowed)
 
 
@@ -89,10 +89,10 @@ def check_borrowing(table: Table, case: Case) -> Iterator[str]:
 def check_precise(table: Table, case: Case) -> Iterator[str]:
     """TestPreciseWeightedShareSerialized: the share as it is written."""
     given = case.input["drs"]
-    found = Share(
+    found = DominantResourceShare(
         given.get("unweightedRatio", 0.0), given.get("fairWeight", 0.0), (0,) if given.get("borrowing") else ()
     )
-    yield from compare("want", written(found), case.want["want"])
+    yield from compare("want", share_text(found), case.want["want"])
 
 
 def check_snapshot(table: Table, case: Case) -> Iterator[str]:
@@ -101,18 +101,18 @@ def check_snapshot(table: Table, case: Case) -> Iterator[str]:
     documents = [*(fixtures.get("flavors") or ()), *(fixtures.get("cohorts") or ()), *fixtures["clusterQueues"]]
     workloads = [world.decode_workload(document) for document in fixtures["workloads"]]
     state = world.state(KueueConfig(gates=case.gates), [*world.decode_all(documents), *workloads], 0)
-    everyone = {record.workload.name: record for record in state.roster.all() if isinstance(record, Holding)}
+    everyone = {record.workload.name: record for record in state.workload_index.all() if isinstance(record, Holding)}
     for key in case.input.get("remove") or ():
-        state.accounts.remove(everyone[key.split("/")[-1]])
+        state.snapshot.remove(everyone[key.split("/")[-1]])
     for key in case.input.get("add") or ():
-        state.accounts.add(everyone[key.split("/")[-1]])
+        state.snapshot.add(everyone[key.split("/")[-1]])
     manager = case.want["want"]["Manager"]
     yield from _nodes(state, manager.get("cohorts") or {}, state.setup.tree.cohorts)
     yield from _nodes(state, manager["clusterQueues"], state.setup.tree.queues)
 
 
-def _nodes(state: State, listed: Document, numbers: Mapping[str, int]) -> Iterator[str]:
-    books, tree = state.accounts.usage, state.setup.tree
+def _nodes(state: KueueState, listed: Document, numbers: Mapping[str, int]) -> Iterator[str]:
+    books, tree = state.snapshot.usage, state.setup.tree
     yield from compare("nodes", sorted(numbers), sorted(listed))
     for name, node in listed.items():
         at = numbers[name] * tree.width

@@ -11,9 +11,9 @@ from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue.checks import checks_for, synced
 from gpuconsole.scheduling.kueue.config import KueueConfig, WaitForPodsReady
-from gpuconsole.scheduling.kueue.controller.outcome import Outcome
-from gpuconsole.scheduling.kueue.controller.pods_ready import patience
+from gpuconsole.scheduling.kueue.controller.pods_ready import pods_ready_timeout
 from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
+from gpuconsole.scheduling.kueue.controller.reconcile_result import ReconcileResult
 from tests.conformance import world
 from tests.conformance.events import Seen
 from tests.conformance.tables import Case, Check, Table, compare
@@ -33,7 +33,7 @@ def _look(table: Table, case: Case, gates: Mapping[str, bool]) -> Iterator[str]:
     config = KueueConfig(wait_for_pods_ready=None, gates=gates)
     before = world.decode_workload(case.input["workload"])
     session = world.session(config, [*_around(case, before), before], now)
-    outcome = reconcile(before, session.outlook(before), config, now)
+    outcome = reconcile(before, session.look_up_queues(before), config, now)
     # The test's API server keeps what an apply leaves out; only the other way of writing shows what is removed.
     wanted = case.want.get("wantWorkloadUseMergePatch") or case.want.get("wantWorkload")
     if wanted is not None:
@@ -59,7 +59,7 @@ def _around(case: Case, workload: Workload) -> list[Object]:
     return [Namespace(name=workload.namespace), *world.decode_all(queues)]
 
 
-def _told(outcome: Outcome) -> list[Seen]:
+def _told(outcome: ReconcileResult) -> list[Seen]:
     return [
         Seen(event.workload, "Warning" if event.warning else "Normal", event.reason, event.message)
         for event in outcome.events
@@ -111,7 +111,7 @@ def check_patience(table: Table, case: Case) -> Iterator[str]:
             timeout=_span(given.get("timeout", "0s")), recovery_timeout=0 if recovery is None else _span(recovery)
         )
     body = {**case.input["workload"], "metadata": {"name": "wl"}}
-    found = patience(world.decode_workload(body), settings, world.clock(table.fixtures["now"]))
+    found = pods_ready_timeout(world.decode_workload(body), settings, world.clock(table.fixtures["now"]))
     got = ("", 0) if found is None else (found[0].value, found[1])
     yield from compare("want", got, (case.want["wantUnderlyingCause"], _span(case.want["wantRecheckAfter"])))
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.requests import Place
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.requests import TopologyUsage
+from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.tree import QuotaTree
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
@@ -20,11 +20,11 @@ def check_snapshot(table: Table, case: Case) -> Iterator[str]:
     """
     given = case.input
     names = ("cqs", "cohorts", "rfs", "topologies", "wls", "nodes")
-    session = Session(KueueConfig(gates=case.gates))
+    session = KueueSession(KueueConfig(gates=case.gates))
     for document in [document for name in names for document in given.get(name) or ()]:
         thing = world.decode_workload(document) if document["kind"] == "Workload" else world.decode(document)
         session.apply(thing, 0)
-        session.wake(0)
+        session.requeue_inadmissible(0)
     if "wantTASUsage" in case.want:
         yield from _places(session, given, case.want["wantTASUsage"])
         return
@@ -46,16 +46,16 @@ def check_snapshot(table: Table, case: Case) -> Iterator[str]:
             yield from _queue(session, name, wanted)
 
 
-def _queue(session: Session, name: str, wanted: Document) -> Iterator[str]:
+def _queue(session: KueueSession, name: str, wanted: Document) -> Iterator[str]:
     state = session._settled
     queue = state.setup.queues[name].queue
     groups = [(sorted(g.covered_resources), [f.name for f in g.flavors]) for g in queue.resource_groups]
     listed = [(sorted(g["CoveredResources"]), g["Flavors"]) for g in wanted.get("ResourceGroups") or ()]
     yield from compare(f"groups of {name}", groups, listed)
-    held = sorted(holding.key for holding in state.roster.holdings.get(name, {}).values())
+    held = sorted(holding.key for holding in state.workload_index.holdings.get(name, {}).values())
     keys = sorted(_key(reference) for reference in wanted.get("Workloads") or {})
     yield from compare(f"workloads of {name}", held, keys)
-    for holding in state.roster.holdings.get(name, {}).values():
+    for holding in state.workload_index.holdings.get(name, {}).values():
         info = next(i for r, i in wanted["Workloads"].items() if _key(r) == holding.key)
         yield from compare(f"workload {holding.key}", holding.workload, world.decode_workload(info["Obj"]))
     given = {"kind": "ClusterQueue", "apiVersion": "kueue.x-k8s.io/v1beta2", "metadata": {"name": name}}
@@ -75,13 +75,13 @@ def _key(reference: str) -> str:
     return f"{namespace or 'default'}/{name}"
 
 
-def _node(session: Session, node: int, wanted: Document, name: str) -> Iterator[str]:
+def _node(session: KueueSession, node: int, wanted: Document, name: str) -> Iterator[str]:
     """Quotas, what they add up to, usage and weight of one node of the tree."""
     if node < 0:
         yield f"{name} is not in the tree"
         return
     state = session._settled
-    tree, books = state.setup.tree, state.accounts.usage
+    tree, books = state.setup.tree, state.snapshot.usage
     resources = wanted.get("ResourceNode") or {}
     quotas = resources.get("Quotas") or {}
     yield from compare(f"weight of {name}", tree.weights[node], wanted.get("FairWeight", 0.0))
@@ -105,17 +105,17 @@ def _row(tree: QuotaTree, amounts: list[int], node: int) -> dict[str, int]:
     return {"/".join(column): amounts[at + n] for column, n in tree.numbers.items() if amounts[at + n]}
 
 
-def _places(session: Session, given: Document, wanted: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _places(session: KueueSession, given: Document, wanted: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """What flavors that share nodes see of each other's pods."""
     for document in given.get("relabeledFlavors") or ():
         session.apply(world.decode(document), 0)
     state = session._settled
-    state.accounts.sites.add(
-        Place(flavor, tuple(used["Values"]), used["Count"], used["SinglePodRequests"])
+    state.snapshot.sites.add(
+        TopologyUsage(flavor, tuple(used["Values"]), used["Count"], used["SinglePodRequests"])
         for flavor, listed in (given.get("tasFlavorUsage") or {}).items()
         for used in listed
     )
-    sites = state.context().accounts.sites
+    sites = state.context().snapshot.sites
     got = {}
     for flavor in wanted:
         used = {values: sites.used[flavor][leaf] for values, leaf in sites.topologies[flavor].leaves.items()}

@@ -8,10 +8,10 @@ from gpuconsole.model.queues import ResourceFlavor, Topology
 from gpuconsole.model.workloads import TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Gates
-from gpuconsole.scheduling.kueue.requests import Place, Request
-from gpuconsole.scheduling.kueue.topology.demand import Demand, Replacing, replacing
-from gpuconsole.scheduling.kueue.topology.placement import Placed, find_places
-from gpuconsole.scheduling.kueue.topology.sites import Sites
+from gpuconsole.scheduling.kueue.requests import TopologyUsage, WorkloadRequest
+from gpuconsole.scheduling.kueue.topology.demand import Replacing, TasPodSetRequest, replacing
+from gpuconsole.scheduling.kueue.topology.placement import TopologyPlacements, find_places
+from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
 
@@ -52,12 +52,12 @@ def check_replacement(table: Table, case: Case) -> Iterator[str]:
     yield from _compare("main", placed, sites, case.want)
 
 
-def _find(demands: list[Demand], sites: Sites, config: KueueConfig) -> Placed:
+def _find(demands: list[TasPodSetRequest], sites: TasUsage, config: KueueConfig) -> TopologyPlacements:
     return find_places({_FLAVOR: demands}, sites, gates=Gates(config).layouts, empty=False)
 
 
-def _compare(name: str, placed: Placed, sites: Sites, want: Document) -> Iterator[str]:
-    reason = placed.reason if name in (placed.failed, *placed.beside) else ""
+def _compare(name: str, placed: TopologyPlacements, sites: TasUsage, want: Document) -> Iterator[str]:
+    reason = placed.reason if name in (placed.failed, *placed.failed_together) else ""
     yield from compare(f"reason of {name}", reason, want.get("wantReason", ""))
     if want.get("wantAssignment"):
         levels = sites.topologies[_FLAVOR].assignment_levels
@@ -65,7 +65,7 @@ def _compare(name: str, placed: Placed, sites: Sites, want: Document) -> Iterato
     yield from compare(f"places of {name}", placed.places.get(name), _domains(want.get("wantAssignment")))
 
 
-def _sites(given: Document, config: KueueConfig) -> Sites:
+def _sites(given: Document, config: KueueConfig) -> TasUsage:
     """The topology with what stands in it. Where flavors see each other, only the others' usage is in the cache."""
     nodes = [thing for thing in world.decode_all(given["nodes"]) if isinstance(thing, Node)]
     pods = [thing for thing in world.decode_all(given.get("pods")) if isinstance(thing, Pod)]
@@ -74,23 +74,25 @@ def _sites(given: Document, config: KueueConfig) -> Sites:
     flavors = [ResourceFlavor(name=name, node_labels=labels, topology="default") for name in (_FLAVOR, _SIBLING)]
     state = world.state(config, [topology, *nodes, *flavors, *pods], 0)
     seen = Gates(config).layouts.overlapping and state.setup.topologies[_FLAVOR].hostnames
-    state.accounts.sites.add(
+    state.snapshot.sites.add(
         _place(_SIBLING if seen else _FLAVOR, used)
         for used in given.get("priorFlavorUsage" if seen else "priorOwnUsage") or ()
     )
-    state.accounts.sites.add(
-        Place(_SIBLING, tuple(domain.split(",")), 1, {name: amount for name, amount in used.items() if name != "pods"})
+    state.snapshot.sites.add(
+        TopologyUsage(
+            _SIBLING, tuple(domain.split(",")), 1, {name: amount for name, amount in used.items() if name != "pods"}
+        )
         for domain, used in (given.get("aggregatedDomainUsages") or {}).items()
         if seen
     )
-    return state.accounts.for_cycle(overlapping=seen).sites
+    return state.snapshot.for_cycle(overlapping=seen).sites
 
 
-def _place(flavor: str, used: Document) -> Place:
-    return Place(flavor, tuple(used["Values"]), used["Count"], used["SinglePodRequests"])
+def _place(flavor: str, used: Document) -> TopologyUsage:
+    return TopologyUsage(flavor, tuple(used["Values"]), used["Count"], used["SinglePodRequests"])
 
 
-def _demand(listed: Document, workload: Workload | None, config: KueueConfig) -> Demand:
+def _demand(listed: Document, workload: Workload | None, config: KueueConfig) -> TasPodSetRequest:
     """What a pod set asks for; requests are integers, CPU in milli."""
     affinity = {"nodeAffinity": listed["nodeAffinity"]} if listed.get("nodeAffinity") else None
     spec = {
@@ -109,7 +111,7 @@ def _demand(listed: Document, workload: Workload | None, config: KueueConfig) ->
         **({"topologyRequest": request} if request is not None else {}),
     }
     pod_set = world.decode_workload({"metadata": {"name": "any"}, "spec": {"podSets": [document]}}).pod_sets[0]
-    return Demand(
+    return TasPodSetRequest(
         pod_set,
         pod_set.count,
         listed.get("requests") or {},
@@ -123,7 +125,7 @@ def _replacing(pod_set: str, workload: Workload | None, config: KueueConfig) -> 
     if workload is None or workload.admission is None:
         return None
     existing = next(one.topology for one in workload.admission.pod_sets if one.name == pod_set)
-    return replacing(Request(workload, 0, "", config).as_admitted(config), existing)
+    return replacing(WorkloadRequest(workload, 0, "", config).as_admitted(config), existing)
 
 
 def _assigned(document: Document | None) -> tuple[TopologyDomain, ...] | None:

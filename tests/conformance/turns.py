@@ -9,11 +9,11 @@ from gpuconsole.model.clock import HOUR, MINUTE, Time, parse_span
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.quantity import BILLIONTH, parse_quantity
 from gpuconsole.model.queues import ClusterQueue, LocalQueue
-from gpuconsole.scheduling.kueue import afs, ledgers
-from gpuconsole.scheduling.kueue.afs import Ledger
+from gpuconsole.scheduling.kueue import afs_charges, afs_usage
+from gpuconsole.scheduling.kueue.afs_usage import LocalQueueUsage
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
 from gpuconsole.scheduling.kueue.heads import head
-from gpuconsole.scheduling.kueue.state import State
+from gpuconsole.scheduling.kueue.state import KueueState
 from tests.conformance import world
 from tests.conformance.cycle import Cycle, compare_workloads
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
@@ -87,18 +87,18 @@ def check_charges(table: Table, case: Case) -> Iterator[str]:
     given = case.input
     config = KueueConfig(admission_fair_sharing=_settings(given.get("afsConfig")), gates=case.gates)
     queue = ClusterQueue(name="cq", admission_mode=given.get("admissionMode") or "")
-    got = ledgers.charges(config, queue, world.decode_workload(given["wl"]))
+    got = afs_charges.charges(config, queue, world.decode_workload(given["wl"]))
     yield from compare("want", got, case.want["want"])
 
 
 def check_penalties(table: Table, case: Case) -> Iterator[str]:
     """TestPenaltyBookkeepingIsIdempotentAndExact: penalties are pushed and dropped."""
-    ledger = Ledger(updated=world.clock(table.fixtures["now"]))
+    ledger = LocalQueueUsage(updated=world.clock(table.fixtures["now"]))
     for operation in case.input.get("ops") or ():
         if "push" in operation:
-            ledger = afs.with_penalty(ledger, operation["wl"], _fine(operation["push"]))
+            ledger = afs_usage.with_penalty(ledger, operation["wl"], _fine(operation["push"]))
         else:
-            ledger = afs.without_penalty(ledger, operation["wl"])
+            ledger = afs_usage.without_penalty(ledger, operation["wl"])
     yield from compare("wantHas", any(ledger.penalty.values()), case.want["wantHas"])
     for name, milli in (case.want.get("wantMilli") or {}).items():
         yield from compare(f"{name} in milli", ledger.penalty.get(name, 0), milli * (BILLIONTH // 1000))
@@ -109,9 +109,9 @@ def check_consumed(table: Table, case: Case) -> Iterator[str]:
     now, entry = world.clock(table.fixtures["now"]), case.input.get("initialEntry")
     settings = _settings(table.fixtures["afsConfig"])
     assert settings is not None
-    ledger = _ledger(entry) if entry is not None else Ledger(updated=now)
-    ledger = afs.with_penalty(ledger, "ns/wl", _fine({"cpu": "2"}))
-    ledger = afs.settled(ledger, "ns/wl", {}, now, settings.usage_half_life)
+    ledger = _ledger(entry) if entry is not None else LocalQueueUsage(updated=now)
+    ledger = afs_usage.with_penalty(ledger, "ns/wl", _fine({"cpu": "2"}))
+    ledger = afs_usage.settled(ledger, "ns/wl", {}, now, settings.usage_half_life)
     want = case.want.get("wantLastUpdate")
     yield from compare("wantCPUMilli", ledger.consumed["cpu"], case.want["wantCPUMilli"] * (BILLIONTH // 1000))
     yield from compare("wantStatusAccounted", ledger.seeded, bool(case.want.get("wantStatusAccounted")))
@@ -119,8 +119,8 @@ def check_consumed(table: Table, case: Case) -> Iterator[str]:
     yield from compare("penalties", dict(ledger.penalties), {})
 
 
-def _ledger(entry: Document) -> Ledger:
-    return Ledger(
+def _ledger(entry: Document) -> LocalQueueUsage:
+    return LocalQueueUsage(
         updated=world.clock(entry["LastUpdate"]),
         consumed=_fine(entry.get("Resources")),
         seeded=bool(entry.get("StatusAccounted")),
@@ -134,7 +134,7 @@ def check_settles(table: Table, case: Case) -> Iterator[str]:
     config = KueueConfig(admission_fair_sharing=_settings(shared["afsConfig"]), gates=case.gates)
     now = world.clock(table.fixtures["now"])
     state = _updated(config, [queue, world.decode(shared["lq"])], case, shared["seeded"], now)
-    ledger = state.ledgers["ns/lq"]
+    ledger = state.local_queue_usage["ns/lq"]
     yield from compare("wantFolded", any(ledger.consumed.values()), case.want["wantFolded"])
     yield from compare("wantPending", bool(ledger.penalties), case.want["wantPending"])
 
@@ -146,16 +146,16 @@ def check_drops(table: Table, case: Case) -> Iterator[str]:
     things = [ClusterQueue(name="cq"), LocalQueue(namespace="ns", name="lq", cluster_queue="cq")]
     state = _updated(config, things, case, {"cpu": "2"}, world.clock(table.fixtures["now"]))
     for door, pending in (case.want.get("wantPendingOn") or {}).items():
-        ledger = state.ledgers.get(door)
+        ledger = state.local_queue_usage.get(door)
         yield from compare(f"pending on {door}", ledger is not None and any(ledger.penalty.values()), pending)
-    yield from compare("ledgers", list(state.ledgers), ["ns/lq"])
+    yield from compare("ledgers", list(state.local_queue_usage), ["ns/lq"])
 
 
-def _updated(config: KueueConfig, things: list[Any], case: Case, penalty: Document, now: Time) -> State:
+def _updated(config: KueueConfig, things: list[Any], case: Case, penalty: Document, now: Time) -> KueueState:
     """What a session knows after a workload that has a pending penalty changed from `oldWl` to `newWl`."""
     old, new = (world.decode_workload(case.input[name]) for name in ("oldWl", "newWl"))
     session = world.session(config, [*things, old], now)
-    ledgers.penalise(session._settled, old, _fine(penalty))
+    afs_charges.add_penalty(session._settled, old, _fine(penalty))
     session.apply(new, now)
     return session._settled
 
@@ -163,7 +163,7 @@ def _updated(config: KueueConfig, things: list[Any], case: Case, penalty: Docume
 def check_decay(table: Table, case: Case) -> Iterator[str]:
     """TestCalculateDecayedConsumed…: five minutes of a large usage, with a half-life of a week; exact."""
     usage = _fine({"memory": case.input["value"]})
-    got = afs.decayed({}, usage, 5 * MINUTE, 168 * HOUR)
+    got = afs_usage.decayed({}, usage, 5 * MINUTE, 168 * HOUR)
     yield from compare("consumed", got, _fine(case.variables["consumed"]))
     if got["memory"] <= 0:
         yield "nothing was consumed"
@@ -173,7 +173,7 @@ def check_usage(table: Table, case: Case) -> Iterator[str]:
     """TestCalculateUsage…: one number of consumption, penalties and weights."""
     given = case.input
     consumed, penalty = _fine(given.get("consumed")), _fine(given.get("penalty"))
-    got = afs.usage(consumed, penalty, given.get("lqWeight", 0), given.get("resWeights") or {})
+    got = afs_usage.usage(consumed, penalty, given.get("lqWeight", 0), given.get("resWeights") or {})
     want = case.want.get("wantUsage", float(table.shared.get("got", "nan")) if "wantUsage" not in case.want else 0)
     yield from compare("usage", got, want)
 
@@ -195,7 +195,7 @@ def check_queue_usage(table: Table, case: Case) -> Iterator[str]:
     settings = AdmissionFairSharing(usage_half_life=MINUTE, resource_weights=table.shared["resWeights"])
     state = world.state(KueueConfig(admission_fair_sharing=settings, gates=case.gates), [], 0)
     workload = world.decode_workload(table.shared["wl"])
-    state.ledgers[workload.local_queue] = Ledger(updated=0, consumed=_fine({"cpu": "10"}))
+    state.local_queue_usage[workload.local_queue] = LocalQueueUsage(updated=0, consumed=_fine({"cpu": "10"}))
     yield from compare("wantUsage", state.used_lately(workload.local_queue), case.want["wantUsage"])
 
 

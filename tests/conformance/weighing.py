@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpuconsole.model.objects import Object
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.fairness import Share
-from gpuconsole.scheduling.kueue.preemption import Search, find_targets
-from gpuconsole.scheduling.kueue.preemption.fair import Trade
-from gpuconsole.scheduling.kueue.preemption.weighing import LOG, Judged, Weighed
+from gpuconsole.scheduling.kueue.fair_sharing import DominantResourceShare
+from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, find_targets
+from gpuconsole.scheduling.kueue.preemption.fair_sharing import FairPreemption
+from gpuconsole.scheduling.kueue.preemption.fair_sharing_log import LOG, LogRecord, ShareComparison
 from gpuconsole.scheduling.kueue.requests import Holding
-from gpuconsole.scheduling.kueue.state import State
+from gpuconsole.scheduling.kueue.state import KueueState
 from tests.conformance import world
 from tests.conformance.preemption import assignment_of, search_of
 from tests.conformance.tables import Case, Check, Document, Table, compare
@@ -24,12 +24,12 @@ class _Kept(logging.Handler):
 
     def __init__(self, verbosity: int) -> None:
         super().__init__()
-        self.told: list[Weighed] = []
+        self.told: list[LogRecord] = []
         self._level = logging.DEBUG if verbosity >= 4 else logging.INFO
 
     def emit(self, record: logging.LogRecord) -> None:
         assert isinstance(record.args, tuple)
-        assert isinstance(record.args[0], Weighed)
+        assert isinstance(record.args[0], LogRecord)
         self.told.append(record.args[0])
 
     def __enter__(self) -> "_Kept":
@@ -70,7 +70,7 @@ def _workload(name: str, cpu: str, queue: str = "") -> Document:
     return document
 
 
-def _search(queues: Sequence[Document], held: Sequence[Document], cpu: str) -> tuple[State, Search]:
+def _search(queues: Sequence[Document], held: Sequence[Document], cpu: str) -> tuple[KueueState, PreemptionSearch]:
     """What these tables' Go code builds: a preemptor in ClusterQueue a, and those that hold quota."""
     flavor = {"kind": "ResourceFlavor", "apiVersion": "kueue.x-k8s.io/v1beta2", "metadata": {"name": "default"}}
     things: list[Object] = [*world.decode_all([flavor, *queues]), *map(world.decode_workload, held)]
@@ -79,7 +79,7 @@ def _search(queues: Sequence[Document], held: Sequence[Document], cpu: str) -> t
     return state, search_of(state, "a", incoming, assignment_of(state, incoming, "a", _LISTED))
 
 
-def _fixture(listed: Sequence[Document]) -> tuple[Search, list[Holding]]:
+def _fixture(listed: Sequence[Document]) -> tuple[PreemptionSearch, list[Holding]]:
     """A preemptor that wants 3 CPU, and ClusterQueues with workloads of 1 CPU each, as candidates in order."""
     queues = [_queue("a", None), *(_queue(cq["name"], cq.get("fairWeight")) for cq in listed)]
     held = [
@@ -89,19 +89,19 @@ def _fixture(listed: Sequence[Document]) -> tuple[Search, list[Holding]]:
     ]
     state, search = _search(queues, held, "3")
     search.usage.add(search.rules.node, search.uses)
-    known = {holding.workload.name: holding for cq in listed for holding in state.roster.ranked(cq["name"])}
+    known = {holding.workload.name: holding for cq in listed for holding in state.workload_index.ranked(cq["name"])}
     return search, [known[document["metadata"]["name"]] for document in held]
 
 
-class _Scripted(Trade):
+class _Scripted(FairPreemption):
     """A first strategy that lets nobody go but the n-th that it judges; 0 is nobody."""
 
-    def __init__(self, search: Search, candidates: list[Holding], passing: int) -> None:
+    def __init__(self, search: PreemptionSearch, candidates: list[Holding], passing: int) -> None:
         super().__init__(search, candidates)
         self._passing = passing
         self._seen = 0
 
-    def _allows(self, mine: Share, theirs: Share, after: Share) -> bool:
+    def _allows(self, mine: DominantResourceShare, theirs: DominantResourceShare, after: DominantResourceShare) -> bool:
         self._seen += 1
         return self._seen == self._passing
 
@@ -129,19 +129,19 @@ def check_first(table: Table, case: Case) -> Iterator[str]:
         got = [judged.passed for judged in _all(kept.told)]
         yield from compare("wantStrategyPassed", got, want["wantStrategyPassed"])
     if want.get("wantDRSJSONStrings"):
-        yield from compare("wantTargetOldShare", {w.theirs for w in kept.told}, {want["wantTargetOldShare"]})
+        yield from compare("wantTargetOldShare", {w.target_share for w in kept.told}, {want["wantTargetOldShare"]})
         yield from compare("wantTargetNewShare", {j.share for j in _all(kept.told)}, {want["wantTargetNewShare"]})
-        yield from compare("preemptorNewShare", all(w.mine for w in kept.told), True)
+        yield from compare("preemptorNewShare", all(w.preemptor_share for w in kept.told), True)
     if want.get("wantNoLog") or want.get("wantNoArrayBuilt"):
         yield from compare("told", kept.told, [])
 
 
-def _by_queue(told: Sequence[Weighed]) -> Mapping[str, int]:
-    return {weighed.queue: len(weighed.judged) for weighed in told}
+def _by_queue(told: Sequence[LogRecord]) -> Mapping[str, int]:
+    return {weighed.queue: len(weighed.comparisons) for weighed in told}
 
 
-def _all(told: Sequence[Weighed]) -> list[Judged]:
-    return [judged for weighed in told for judged in weighed.judged]
+def _all(told: Sequence[LogRecord]) -> list[ShareComparison]:
+    return [judged for weighed in told for judged in weighed.comparisons]
 
 
 def check_second(table: Table, case: Case) -> Iterator[str]:
@@ -153,9 +153,9 @@ def check_second(table: Table, case: Case) -> Iterator[str]:
         before = len(kept.told)
         trade.second_strategy()
     told = kept.told[before:]
-    yield from compare("second", [weighed.second for weighed in told[:1]], [True])
-    yield from compare("wantTargetOldShare", told[0].theirs, case.want["wantTargetOldShare"])
-    yield from compare("preemptorNewShare", bool(told[0].mine), True)
+    yield from compare("second", [weighed.is_second_strategy for weighed in told[:1]], [True])
+    yield from compare("wantTargetOldShare", told[0].target_share, case.want["wantTargetOldShare"])
+    yield from compare("preemptorNewShare", bool(told[0].preemptor_share), True)
 
 
 def check_hopeless(table: Table, case: Case) -> Iterator[str]:
@@ -169,9 +169,9 @@ def check_hopeless(table: Table, case: Case) -> Iterator[str]:
     with _Kept(4) as kept:
         targets = find_targets(search)
     yield from compare("targets", list(targets), [])
-    first = [weighed for weighed in kept.told if weighed.judged]
-    skipped = [weighed for weighed in kept.told if not weighed.judged and not weighed.second]
-    second = [weighed for weighed in kept.told if weighed.second]
+    first = [weighed for weighed in kept.told if weighed.comparisons]
+    skipped = [weighed for weighed in kept.told if not weighed.comparisons and not weighed.is_second_strategy]
+    second = [weighed for weighed in kept.told if weighed.is_second_strategy]
     yield from compare("wantFirstStrategyEvals", len(first), case.want["wantFirstStrategyEvals"])
     yield from compare("wantSecondStrategyEvals", len(second), case.want["wantSecondStrategyEvals"])
     yield from compare("wantSkippedQueues", len(skipped), case.want["wantSkippedQueues"])

@@ -8,14 +8,14 @@ from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, ResourceFlavor, Topology
 from gpuconsole.model.workloads import Admission, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.assignment import Assignment, Choice, PodSetResult
+from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignment, PodSetResult
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.modes import Mode
+from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
 from gpuconsole.scheduling.kueue.pod_counts import counts_of, is_fewer, reclaim, reclaimed, with_counts
 from gpuconsole.scheduling.kueue.requests import (
     Holding,
-    Place,
-    Request,
+    TopologyUsage,
+    WorkloadRequest,
     admitted_requests,
     admitted_usage,
     effective_priority,
@@ -75,10 +75,10 @@ def _compare_places(workload: Workload, config: KueueConfig, entry: Document) ->
         ],
         0,
     )
-    holding = session._settled.roster.find(workload.key)
+    holding = session._settled.workload_index.get(workload.key)
     assert isinstance(holding, Holding)
     wanted = [
-        Place(flavor, tuple(domain["Values"]), domain["Count"], domain["SinglePodRequests"])
+        TopologyUsage(flavor, tuple(domain["Values"]), domain["Count"], domain["SinglePodRequests"])
         for flavor in flavors
         for domain in request["DomainRequests"]
     ]
@@ -87,7 +87,7 @@ def _compare_places(workload: Workload, config: KueueConfig, entry: Document) ->
 
 def _requests(workload: Workload, config: KueueConfig) -> dict[str, tuple[int, dict[str, int], dict[str, str]]]:
     if workload.admission is None:
-        pod_sets = Request(workload, 0, "", config).pod_sets
+        pod_sets = WorkloadRequest(workload, 0, "", config).pod_sets
         return {needs.pod_set.name: (needs.count, dict(needs.total), {}) for needs in pod_sets}
     return {
         assignment.name: (count, dict(usage), dict(assignment.flavors))
@@ -114,8 +114,8 @@ def check_rebuild(table: Table, case: Case) -> Iterator[str]:
         0,
     )
     session.apply(second, 0)
-    record = session._settled.roster.find(second.key)
-    assert isinstance(record, Request | Holding)
+    record = session._settled.workload_index.get(second.key)
+    assert isinstance(record, WorkloadRequest | Holding)
     wanted = {
         entry["Name"]: (entry.get("Count", 0), entry.get("Requests") or {}, entry.get("Flavors") or {})
         for entry in case.want["wantRequests"]
@@ -143,7 +143,7 @@ def check_pending_flavors(table: Table, case: Case) -> Iterator[str]:
     for tried in case.input["state"].get("LastTriedFlavorIdx") or ():
         result = PodSetResult(PodSet(), 1, {})
         for resource, index in tried.items():
-            result.choices[resource] = Choice("", 0, Mode.FIT, 0)
+            result.choices[resource] = FlavorAssignment("", 0, FlavorAssignmentMode.FIT, 0)
             result.choices[resource].tried = index
         assignment.append(result)
     yield from compare("wantPendingFlavors", assignment.resume is not None, case.want["wantPendingFlavors"])
@@ -204,8 +204,8 @@ def check_topology_request(table: Table, case: Case) -> Iterator[str]:
 def check_shape(table: Table, case: Case) -> Iterator[str]:
     """TestSchedulingHash: can the scheduler tell two workloads apart?"""
     config = KueueConfig(gates=case.gates)
-    first, second = (Request(_named(case.input[name]), 0, "", config) for name in ("wl1", "wl2"))
-    yield from compare("wantSame", first.shape == second.shape, case.want["wantSame"])
+    first, second = (WorkloadRequest(_named(case.input[name]), 0, "", config) for name in ("wl1", "wl2"))
+    yield from compare("wantSame", first.scheduling_hash == second.scheduling_hash, case.want["wantSame"])
 
 
 def check_hold(table: Table, case: Case) -> Iterator[str]:

@@ -12,8 +12,8 @@ from gpuconsole.model.quantity import amount
 from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig, RequeuingStrategy, WaitForPodsReady
-from gpuconsole.scheduling.kueue.session import Session
-from gpuconsole.scheduling.kueue.state import State
+from gpuconsole.scheduling.kueue.session import KueueSession
+from gpuconsole.scheduling.kueue.state import KueueState
 from tests.conformance.tables import NotModelled
 
 Document = Mapping[str, Any]
@@ -70,16 +70,16 @@ def ordered_by(timestamp: str, gates: Mapping[str, bool]) -> KueueConfig:
     return KueueConfig(wait_for_pods_ready=WaitForPodsReady(requeuing_strategy=strategy), gates=gates)
 
 
-def session(config: KueueConfig, things: Iterable[Object], now: Time) -> Session:
+def session(config: KueueConfig, things: Iterable[Object], now: Time) -> KueueSession:
     """A session that knows these objects; nobody is to be woken."""
-    result = Session(config)
+    result = KueueSession(config)
     for thing in things:
         result.apply(thing, now)
-    result.wake(now)
+    result.requeue_inadmissible(now)
     return result
 
 
-def state(config: KueueConfig, things: Iterable[Object], now: Time) -> State:
+def state(config: KueueConfig, things: Iterable[Object], now: Time) -> KueueState:
     """What such a session knows, for calls of what a cycle is made of."""
     return session(config, things, now)._settled
 

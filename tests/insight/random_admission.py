@@ -26,7 +26,7 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.sim.rehearsal import Rehearsal
 
 GPU, CPU = "nvidia.com/gpu", "cpu"
@@ -38,7 +38,7 @@ RECLAIM = (PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY, PreemptionPo
 def random_rehearsal(seed: int) -> Rehearsal:
     """A cluster some way into its life; mostly it has come to rest, so that what waits is kept out."""
     random = Random(seed)
-    rehearsal = Rehearsal(Session(KueueConfig(fair_sharing=random.random() < 0.25)), 1000 * SECOND)
+    rehearsal = Rehearsal(KueueSession(KueueConfig(fair_sharing=random.random() < 0.25)), 1000 * SECOND)
     placed = random.random() < 0.35
     queues = list(_queues(random, placed))
     for thing in (*_capacity(random, placed), *queues):

@@ -23,7 +23,7 @@ from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.events import What
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.sim.changes import read_changes
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.ui.answers.ledger import ledger_lines
@@ -54,8 +54,8 @@ def resource_of(name: str) -> str:
     return KINDS[name].resource
 
 
-def engine_of(snapshot: Snapshot) -> Session:
-    session = Session()
+def engine_of(snapshot: Snapshot) -> KueueSession:
+    session = KueueSession()
     for thing in snapshot.objects():
         session.apply(thing, snapshot.time)
     return session

@@ -20,7 +20,7 @@ from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy, QueueingStra
 from gpuconsole.scheduling.kai.conf import DEFAULT_TIERS, Parameters
 from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
-from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig, Strategy
+from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig, PreemptionStrategy
 from gpuconsole.scheduling.volcano.policy import HELM_CONF, VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
@@ -172,8 +172,8 @@ TURNS = AdmissionFairSharing(usage_half_life=HOUR)
 OTHERWISE: dict[str, KueueConfig] = {
     "afs": KueueConfig(),
     "afs-without": KueueConfig(admission_fair_sharing=TURNS),
-    "initial-share": KueueConfig(fair_sharing=True, strategies=(Strategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,)),
-    "final-share": KueueConfig(fair_sharing=True, strategies=(Strategy.LESS_THAN_INITIAL_SHARE,)),
+    "initial-share": KueueConfig(fair_sharing=True, strategies=(PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,)),
+    "final-share": KueueConfig(fair_sharing=True, strategies=(PreemptionStrategy.LESS_THAN_INITIAL_SHARE,)),
 }
 
 

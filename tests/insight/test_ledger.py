@@ -27,15 +27,15 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Admission, PodSetAssignment, Workload
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.ui.answers.ledger import ledger_lines
 from tests.insight.world import A100, ORG, START, cluster_queue, cohort, running, waiting, world
 
 NEVER, LOWER, ANY = PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY
 
 
-def engine(snapshot: Snapshot) -> Session:
-    session = Session()
+def engine(snapshot: Snapshot) -> KueueSession:
+    session = KueueSession()
     for thing in snapshot.objects():
         session.apply(thing, snapshot.time)
     return session

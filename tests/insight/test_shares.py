@@ -8,15 +8,15 @@ from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import LocalQueue, Quota
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.ui.answers.shares import shares_lines
 from tests.insight.world import A100, ORG_QUEUES, START, cluster_queue, cohort, node, pod, running, waiting, world
 
 FAIR = KueueConfig(fair_sharing=True)
 
 
-def engine(*things: Object, config: KueueConfig = FAIR) -> Session:
-    session = Session(config)
+def engine(*things: Object, config: KueueConfig = FAIR) -> KueueSession:
+    session = KueueSession(config)
     for thing in things:
         session.apply(thing, START)
     return session

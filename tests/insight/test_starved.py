@@ -17,7 +17,7 @@ from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import LocalQueue, QueueingStrategy, Quota, ResourceFlavor
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Admission, PodSetAssignment, Workload
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.ui.paint import Cell, painted
 from gpuconsole.ui.queue_words import about
 from gpuconsole.ui.screens.queue_rows import GPUS, name_cell, tree_rows
@@ -98,7 +98,7 @@ def test_dashboard_tree_and_ledger_mark_the_same_starved_queues_with_the_oldest_
     )
     names = [text(name_cell(row)).strip() for row in tree_rows(numbers.queues, {}, GPUS, snapshot.time)]
     assert [name for name in names if "starved" in name] == ["▾ speech ⚠ starved 12m"]
-    session = Session()
+    session = KueueSession()
     for thing in snapshot.objects():
         session.apply(thing, START)
     assert {one.queue for one in ledger(snapshot, session, Prices()).starving} == {"speech"}

@@ -324,9 +324,9 @@ def test_who_gets_in_anyway_needs_nothing_and_an_end_of_trying_is_said(monkeypat
 
 def test_nothing_that_is_tried_touches_the_cluster() -> None:
     rehearsal = after(queue("q", 4), workload("old", "q", 4), workload("new", "q", 4, created=5))
-    before = (dict(rehearsal.workloads), rehearsal.now, rehearsal.session.memory())
+    before = (dict(rehearsal.workloads), rehearsal.now, rehearsal.session.dump())
     suggest(rehearsal, "team/new")
-    assert (rehearsal.workloads, rehearsal.now, rehearsal.session.memory()) == before
+    assert (rehearsal.workloads, rehearsal.now, rehearsal.session.dump()) == before
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])

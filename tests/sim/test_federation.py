@@ -11,7 +11,7 @@ from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, LocalQueue, ResourceFlavor
 from gpuconsole.model.workloads import Phase, phase
-from gpuconsole.scheduling.kueue.config import KueueConfig, MultiKueue
+from gpuconsole.scheduling.kueue.config import KueueConfig, MultiKueueSettings
 from gpuconsole.scheduling.kueue.multikueue.group import CONTROLLER
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
@@ -20,7 +20,7 @@ from gpuconsole.sim.scenario_form import ScenarioError
 from tests.sim.cluster import A100, START, USUAL, job, key_of, nodes, queue, run, submit, workload
 
 FLAVOR = ResourceFlavor(name="a100", node_labels=A100)
-INCREMENTAL = SimPolicy(kueue=KueueConfig(multi_kueue=MultiKueue(incremental=True, step_size=1)))
+INCREMENTAL = SimPolicy(kueue=KueueConfig(multi_kueue=MultiKueueSettings(incremental=True, step_size=1)))
 
 
 def manager(*clusters: str, nominal: int = 8) -> list[Object]:

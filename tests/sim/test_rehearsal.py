@@ -3,7 +3,7 @@
 from gpuconsole.model.decisions import Admit, Preempt, Refuse
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.scheduling.kueue.config import DEFAULT
-from gpuconsole.scheduling.kueue.entry import Status
+from gpuconsole.scheduling.kueue.entry import EntryStatus
 from gpuconsole.sim.rehearsal import Rehearsal
 from tests.insight.test_unblock import after
 from tests.insight.world import ORG, ORG_QUEUES, waiting, world
@@ -42,7 +42,7 @@ def test_what_would_become_of_a_workload_is_told_wherever_it_stands() -> None:
         fork.apply(arrival)
     assert [entry.request.workload.name for entry in fork.session.examine(fork.now)] == ["first"]
     (entry,) = fork.session.examine(fork.now, "team/second")
-    assert (entry.request.workload.name, entry.status) == ("second", Status.ASSUMED)
+    assert (entry.request.workload.name, entry.status) == ("second", EntryStatus.ASSUMED)
     assert [place.workload.name for place in fork.session.pending("q")] == ["first", "second"]
     assert rehearsal.session.examine(rehearsal.now, "team/nobody") == []
 

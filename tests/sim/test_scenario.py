@@ -9,7 +9,7 @@ import pytest
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, parse_time
 from gpuconsole.model.commands import AnswerCheck, Delete, FailNode, Finish, Submit
 from gpuconsole.scheduling.kube.policy import PlacementPolicy, Score
-from gpuconsole.scheduling.kueue.config import Strategy
+from gpuconsole.scheduling.kueue.config import PreemptionStrategy
 from gpuconsole.sim.chance import Spread
 from gpuconsole.sim.closed import convert
 from gpuconsole.sim.scenario import Scenario, build, load_scenario
@@ -148,7 +148,7 @@ def test_fair_sharing_and_gates_are_kueues() -> None:
         featureGates={"PartialAdmission": False},
     ).policy
     assert policy.kueue is not None
-    assert (policy.kueue.fair_sharing, policy.kueue.strategies) == (True, (Strategy.LESS_THAN_INITIAL_SHARE,))
+    assert (policy.kueue.fair_sharing, policy.kueue.strategies) == (True, (PreemptionStrategy.LESS_THAN_INITIAL_SHARE,))
     assert not policy.kueue.enabled("PartialAdmission")
 
 

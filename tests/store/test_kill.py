@@ -63,6 +63,4 @@ def _kept_after(path: Path) -> int:
 
 def test_the_next_start_says_what_it_recovered_in_words() -> None:
     recovered = Recovered(session=1, lines=1234, flushed=1_767_600_000_000_000)
-    assert str(recovered) == (
-        "recovered 1,234 events of a session that ended abnormally at 2026-01-05T08:00:00Z"
-    )
+    assert str(recovered) == ("recovered 1,234 events of a session that ended abnormally at 2026-01-05T08:00:00Z")

@@ -26,14 +26,14 @@ from gpuconsole.insight.unblock.steps import (
 from gpuconsole.insight.unblock.trial import Trial, examined
 from gpuconsole.model.device_units import accelerators, is_counted
 from gpuconsole.model.queues import StopPolicy
-from gpuconsole.scheduling.kueue.entry import Entry
+from gpuconsole.scheduling.kueue.entry import CycleEntry
 
 MOST_QUEUES = 8
 MOST_PLACES = 8
 MOST_NODES = 16
 
 
-def smaller(trial: Trial, entry: Entry, found: Sequence[Gap]) -> Iterator[Steps]:
+def smaller(trial: Trial, entry: CycleEntry, found: Sequence[Gap]) -> Iterator[Steps]:
     """Smaller requests: fewer pods (or a lower minCount) of the largest pod set, or a smaller request of each pod."""
     pod_sets = trial.rehearsal.workloads[trial.key].pod_sets
     if not pod_sets:
@@ -78,7 +78,7 @@ def _first_of_all(trial: Trial) -> UsePriority | None:
     return UsePriority(priority=highest, was=was) if highest > was else None
 
 
-def nodes(trial: Trial, entry: Entry) -> Iterator[Steps]:
+def nodes(trial: Trial, entry: CycleEntry) -> Iterator[Steps]:
     """The fewest additional nodes of a flavor, like an existing one and in its topology domain, that fit its pods."""
     setup = trial.rehearsal.session.setup
     for flavor in (f for group in entry.rules.groups for f in group.flavors if f in setup.topologies):
@@ -125,7 +125,7 @@ def _doors(trial: Trial) -> list[Step]:
     return steps
 
 
-def several(trial: Trial, entry: Entry | None, found: Sequence[Gap]) -> Iterator[Steps]:
+def several(trial: Trial, entry: CycleEntry | None, found: Sequence[Gap]) -> Iterator[Steps]:
     """Changes of several kinds together, for a workload with several blockers: resume, priority, quota."""
     opened = _doors(trial)
     if entry is None:

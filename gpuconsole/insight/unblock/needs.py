@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.entry import Entry
-from gpuconsole.scheduling.kueue.modes import Mode
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.entry import CycleEntry
+from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
+from gpuconsole.scheduling.kueue.session import KueueSession
 
 MOST_AHEAD = 50
 """Limit on the pending workloads that are counted per queue."""
@@ -25,12 +25,12 @@ class Gap(Struct, frozen=True, kw_only=True):
     wanted: Mapping[str, int]
 
 
-def gaps(session: Session, entry: Entry) -> list[Gap]:
+def gaps(session: KueueSession, entry: CycleEntry) -> list[Gap]:
     """Flavors that match the pods and have too little quota, the smallest shortage first."""
     return _gaps(session, entry, ())
 
 
-def gaps_in_turn(session: Session, entry: Entry) -> list[Gap]:
+def gaps_in_turn(session: KueueSession, entry: CycleEntry) -> list[Gap]:
     """The same; if there is enough for it alone, the shortage after the workloads before it in its queue.
 
     If that is enough, too, the pending workloads in other queues of its cohort tree count as well.
@@ -39,7 +39,7 @@ def gaps_in_turn(session: Session, entry: Entry) -> list[Gap]:
     return gaps(session, entry) or _gaps(session, entry, before) or _gaps(session, entry, (*before, *others))
 
 
-def _gaps(session: Session, entry: Entry, first: Sequence[Workload]) -> list[Gap]:
+def _gaps(session: KueueSession, entry: CycleEntry, first: Sequence[Workload]) -> list[Gap]:
     """The shortage of each flavor after these workloads got their quota."""
     tree, node = session.tree, entry.rules.node
     wanted = dict(_wanted(entry))
@@ -57,7 +57,7 @@ def _gaps(session: Session, entry: Entry, first: Sequence[Workload]) -> list[Gap
     return sorted(found, key=lambda gap: (len(gap.short), sum(gap.short.values()), gap.flavor))
 
 
-def amounts(session: Session, entry: Entry, gap: Gap) -> list[Mapping[str, int]]:
+def amounts(session: KueueSession, entry: CycleEntry, gap: Gap) -> list[Mapping[str, int]]:
     """Yield amounts to try of each resource that is short, increasing and without duplicates.
 
     The shortage; the total request; that plus the requests before it in its queue; that plus all pending requests of
@@ -75,7 +75,7 @@ def amounts(session: Session, entry: Entry, gap: Gap) -> list[Mapping[str, int]]
     return [one for place, one in enumerate(found) if one not in found[:place]]
 
 
-def _rivals(session: Session, entry: Entry) -> tuple[Sequence[Workload], Sequence[Workload]]:
+def _rivals(session: KueueSession, entry: CycleEntry) -> tuple[Sequence[Workload], Sequence[Workload]]:
     """Pending workloads before it in its queue, and in the other queues of its cohort tree."""
     tree, own = session.tree.tree, entry.rules.name
     before = tuple(takewhile(lambda one: one.key != entry.request.workload.key, _waiting(session, own)))
@@ -88,12 +88,12 @@ def _asked(workloads: Iterable[Workload], resource: str) -> int:
     return sum(pod_set.requests.get(resource, 0) for one in workloads for pod_set in one.pod_sets)
 
 
-def _waiting(session: Session, queue: str) -> list[Workload]:
+def _waiting(session: KueueSession, queue: str) -> list[Workload]:
     """The first pending workloads of a queue."""
     return [place.workload for place in session.pending(queue)[:MOST_AHEAD]]
 
 
-def _wanted(entry: Entry) -> Iterator[tuple[Pair, int]]:
+def _wanted(entry: CycleEntry) -> Iterator[tuple[Pair, int]]:
     """Total request of all pod sets in each flavor that matches them."""
     total: dict[Pair, int] = {}
     unsuited: set[str] = set()
@@ -107,7 +107,11 @@ def _wanted(entry: Entry) -> Iterator[tuple[Pair, int]]:
                 total[flavor, resource] = total.get((flavor, resource), 0) + amount
     for result in entry.assignment.pod_sets:
         for search in result.searches:
-            unsuited |= {n.flavor for n in search.noted if n.mode == Mode.NO_FIT and n.cause == "NoMatchingFlavor"}
+            unsuited |= {
+                n.flavor
+                for n in search.noted
+                if n.mode == FlavorAssignmentMode.NO_FIT and n.cause == "NoMatchingFlavor"
+            }
     yield from ((pair, amount) for pair, amount in total.items() if pair[0] not in unsuited)
 
 

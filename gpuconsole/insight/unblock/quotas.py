@@ -8,7 +8,7 @@ from gpuconsole.insight.unblock.needs import Gap, amounts, flavors_of
 from gpuconsole.insight.unblock.steps import End, Limit, Owner, RaiseLimit, Step, Steps
 from gpuconsole.insight.unblock.trial import Trial
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.entry import Entry
+from gpuconsole.scheduling.kueue.entry import CycleEntry
 
 MOST_ENDS = 40
 """Limit on workloads that are tried one by one."""
@@ -17,7 +17,7 @@ MOST_TOGETHER = 12
 SHOWN_ENDS = 3
 
 
-def ends(trial: Trial, entry: Entry) -> Iterator[Steps]:
+def ends(trial: Trial, entry: CycleEntry) -> Iterator[Steps]:
     """Workloads whose end admits it: up to three alone, the smallest first; else a few together."""
     candidates = list(islice(_candidates(trial, entry), MOST_ENDS))
     alone = 0
@@ -34,7 +34,7 @@ def ends(trial: Trial, entry: Entry) -> Iterator[Steps]:
         yield from _together(trial, candidates)
 
 
-def _candidates(trial: Trial, entry: Entry) -> Iterator[Workload]:
+def _candidates(trial: Trial, entry: CycleEntry) -> Iterator[Workload]:
     """Workloads in its cohort tree that hold quota it could use, smallest first; then those before it in its queue."""
     session, rules = trial.rehearsal.session, entry.rules
     pairs = flavors_of(rules.queue)
@@ -65,14 +65,14 @@ def _together(trial: Trial, candidates: Sequence[Workload]) -> Iterator[Steps]:
             return
 
 
-def raises(trial: Trial, entry: Entry, found: Sequence[Gap]) -> Iterator[Steps]:
+def raises(trial: Trial, entry: CycleEntry, found: Sequence[Gap]) -> Iterator[Steps]:
     """Higher quotas or limits of its queue, its cohorts or its lenders, each raised as little as is enough."""
     for kind, name, limit in _limits(trial, entry):
         tried = (trial.least(steps) for gap in found for steps in raised(trial, entry, kind, name, limit, gap))
         yield next((steps for steps in tried if steps), ())
 
 
-def raised(trial: Trial, entry: Entry, kind: Owner, name: str, limit: Limit, gap: Gap) -> Iterator[list[Step]]:
+def raised(trial: Trial, entry: CycleEntry, kind: Owner, name: str, limit: Limit, gap: Gap) -> Iterator[list[Step]]:
     """Raise by increasing amounts until that is enough."""
     for more in amounts(trial.rehearsal.session, entry, gap):
         steps: list[Step] = [
@@ -84,7 +84,7 @@ def raised(trial: Trial, entry: Entry, kind: Owner, name: str, limit: Limit, gap
             yield steps
 
 
-def _limits(trial: Trial, entry: Entry) -> Iterator[tuple[Owner, str, Limit]]:
+def _limits(trial: Trial, entry: CycleEntry) -> Iterator[tuple[Owner, str, Limit]]:
     """Owners of limits that may block it: from its own queue upwards, then its lenders."""
     tree = trial.rehearsal.session.tree.tree
     yield "ClusterQueue", entry.rules.name, "borrowingLimit"

@@ -14,7 +14,7 @@ from gpuconsole.insight.unblock.placing import Placing
 from gpuconsole.insight.unblock.steps import Step
 from gpuconsole.insight.unblock.trial import Trial, examined
 from gpuconsole.model.queues import WorkloadPriorityClass
-from gpuconsole.scheduling.kueue.entry import Entry
+from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.sim.rehearsal import Rehearsal
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _pod_kinds(trial: Placing) -> list[_Kind]:
     ]
 
 
-def _kinds(trial: Trial, entry: Entry | None, found: Sequence[Gap]) -> list[_Kind]:
+def _kinds(trial: Trial, entry: CycleEntry | None, found: Sequence[Gap]) -> list[_Kind]:
     """The kinds of changes that are tried for a workload; the searches are lazy."""
     doors, moves = ("stopped objects and namespaces", kinds.doors(trial)), ("other LocalQueues", kinds.moves(trial))
     if entry is None:

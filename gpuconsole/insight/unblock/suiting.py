@@ -6,14 +6,14 @@ from gpuconsole.insight.unblock.steps import DropSelector, Step, Steps, Tolerate
 from gpuconsole.insight.unblock.trial import Trial
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.queues import ResourceFlavor
-from gpuconsole.scheduling.kueue.entry import Entry
+from gpuconsole.scheduling.kueue.entry import CycleEntry
 
 KEEPING = ("NoSchedule", "NoExecute")
 """Taint effects that exclude pods."""
 MOST_TAINTS = 8
 
 
-def topologies(trial: Trial, entry: Entry) -> Iterator[Steps]:
+def topologies(trial: Trial, entry: CycleEntry) -> Iterator[Steps]:
     """The next wider topology level that works; for a level that no topology has, the widest existing one."""
     setup = trial.rehearsal.session.setup
     for pod_set in trial.rehearsal.workloads[trial.key].pod_sets:
@@ -41,7 +41,7 @@ def topologies(trial: Trial, entry: Entry) -> Iterator[Steps]:
             yield next(((step,) for step in looser if trial.works((step,))), ())
 
 
-def allowing(trial: Trial, entry: Entry) -> Iterator[Steps]:
+def allowing(trial: Trial, entry: CycleEntry) -> Iterator[Steps]:
     """Tolerations to add and node selector labels to drop so that its pods match a flavor."""
     setup = trial.rehearsal.session.setup
     pod_sets = trial.rehearsal.workloads[trial.key].pod_sets

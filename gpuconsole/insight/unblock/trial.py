@@ -13,7 +13,7 @@ from gpuconsole.insight.unblock.making import take
 from gpuconsole.insight.unblock.steps import Step, Steps
 from gpuconsole.model.decisions import Refuse
 from gpuconsole.model.queues import WorkloadPriorityClass
-from gpuconsole.scheduling.kueue.entry import Entry
+from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.sim.rehearsal import Rehearsal
 
 MOST_CYCLES = 200
@@ -93,7 +93,7 @@ class Trial:
             raise TriedEnough
         self.cycles += 1
         decided = fork.cycle()
-        return fork.session.progressed or not all(isinstance(decision, Refuse) for decision in decided)
+        return fork.session.has_progressed or not all(isinstance(decision, Refuse) for decision in decided)
 
     def _holds(self, fork: Rehearsal) -> bool:
         workload = fork.workloads.get(self.key)
@@ -106,7 +106,7 @@ def _promises(rehearsal: Rehearsal, key: str) -> bool:
     return entry is not None and blocker(entry) in _PROMISING
 
 
-def examined(rehearsal: Rehearsal, key: str) -> Entry | None:
+def examined(rehearsal: Rehearsal, key: str) -> CycleEntry | None:
     """Return the next cycle's entry of the workload as its queue's head; None if it is in no active queue."""
     entries = rehearsal.session.examine(rehearsal.now, key)
     return next((entry for entry in entries if entry.request.workload.key == key), None)

@@ -9,25 +9,25 @@ from gpuconsole.model.quantity import PODS
 from gpuconsole.model.resources import EMPTY, Resources, divide, scale
 from gpuconsole.model.workloads import Admission, PodSetAssignment, TopologyDomain
 from gpuconsole.scheduling.kueue import messages
-from gpuconsole.scheduling.kueue.attempts import Attempt, Searched, attempts
-from gpuconsole.scheduling.kueue.modes import Mode
-from gpuconsole.scheduling.kueue.pending import Requeue
-from gpuconsole.scheduling.kueue.reasons import Reason, most_severe, severity
-from gpuconsole.scheduling.kueue.requests import Place
-from gpuconsole.scheduling.kueue.rules import Group
-from gpuconsole.scheduling.kueue.slices import Given
-from gpuconsole.scheduling.kueue.topology.domains import Domains
+from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
+from gpuconsole.scheduling.kueue.compiled_config import CompiledResourceGroup
+from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
+from gpuconsole.scheduling.kueue.flavor_attempts import FlavorAttempt, FlavorSearch, attempts
+from gpuconsole.scheduling.kueue.reasons import GranularReason, most_severe, severity
+from gpuconsole.scheduling.kueue.requests import TopologyUsage
+from gpuconsole.scheduling.kueue.slices import ReplacedPodSet
+from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree
 
 Resume = tuple[Mapping[str, int], ...]
 """For each pod set: resource → index of the last flavor tried; the search goes on after it. -1 = from the start."""
 
 
-class Choice:
+class FlavorAssignment:
     """The flavor chosen for one resource. Pod sets of a group share their choices."""
 
     __slots__ = ("column", "flavor", "height", "mode", "tried")
 
-    def __init__(self, flavor: str, column: int, mode: Mode, height: int) -> None:
+    def __init__(self, flavor: str, column: int, mode: FlavorAssignmentMode, height: int) -> None:
         self.flavor = flavor
         self.column = column
         self.mode = mode
@@ -56,9 +56,9 @@ class PodSetResult:
         self.pod_set = pod_set
         self.count = count
         self.requests = requests
-        self.choices: dict[str, Choice] = {}
+        self.choices: dict[str, FlavorAssignment] = {}
         self.reasons: list[str] = []
-        self.searches: list[Searched] = []
+        self.searches: list[FlavorSearch] = []
         """How its flavors were looked for."""
         self.failure = ""
         """An error that ends the assignment whatever the quota."""
@@ -71,7 +71,7 @@ class PodSetResult:
     def keep(self, given: PodSetAssignment, numbers: Mapping[tuple[str, str], int]) -> None:
         """Take over what it was admitted with; `numbers` are the columns of (flavor, resource)."""
         for resource, flavor in given.flavors.items():
-            self.choices[resource] = Choice(flavor, numbers[flavor, resource], Mode.FIT, 0)
+            self.choices[resource] = FlavorAssignment(flavor, numbers[flavor, resource], FlavorAssignmentMode.FIT, 0)
         self.topology, self.delayed = given.topology, given.delayed
 
     def scaled(self, count: int) -> Resources:
@@ -79,31 +79,31 @@ class PodSetResult:
         return scale(divide(self.requests, self.count), count) if self.count else EMPTY
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> FlavorAssignmentMode:
         """The worst mode of its flavors; FIT where nothing stood in the way."""
         if self.failure:
-            return Mode.NO_FIT
+            return FlavorAssignmentMode.NO_FIT
         if not self.reasons:
-            return Mode.FIT
-        return min((choice.mode for choice in self.choices.values()), default=Mode.NO_FIT)
+            return FlavorAssignmentMode.FIT
+        return min((choice.mode for choice in self.choices.values()), default=FlavorAssignmentMode.NO_FIT)
 
-    def cause(self, groups: Sequence[Group]) -> Reason:
+    def cause(self, groups: Sequence[CompiledResourceGroup]) -> GranularReason:
         """Why it gets no flavors, in one word: the most severe of the resource groups, each by its best flavor."""
         tried = self.attempts()
         if not tried:
-            return Reason.NO_MATCHING_FLAVOR
-        least: dict[int, Reason] = {}
+            return GranularReason.NO_MATCHING_FLAVOR
+        least: dict[int, GranularReason] = {}
         for position, attempt in enumerate(tried):
-            if attempt.mode != Mode.NO_FIT:
+            if attempt.mode != FlavorAssignmentMode.NO_FIT:
                 continue
             cause = attempt.cause
             for group in [n for n, group in enumerate(groups) if attempt.flavor in group.flavors] or [-1 - position]:
                 least[group] = min(least.get(group, cause), cause, key=severity)
         return most_severe(least.values())
 
-    def attempts(self) -> list[Attempt]:
+    def attempts(self) -> list[FlavorAttempt]:
         """The flavors that were tried; one whose topology could never take the pods does not fit."""
-        unfit = {"mode": Mode.NO_FIT, "cause": Reason.TOPOLOGY_PLACEMENT_FAILED}
+        unfit = {"mode": FlavorAssignmentMode.NO_FIT, "cause": GranularReason.TOPOLOGY_PLACEMENT_FAILED}
         return [
             replace(tried, **unfit) if tried.flavor == self.unplaced else tried for tried in attempts(self.searches)
         ]
@@ -114,14 +114,14 @@ class Assignment:
 
     __slots__ = ("_mode", "_replaced", "borrows", "pod_sets", "usage")
 
-    def __init__(self, replaced: Sequence[Given] = ()) -> None:
+    def __init__(self, replaced: Sequence[ReplacedPodSet] = ()) -> None:
         self._replaced = replaced
         self.pod_sets: list[PodSetResult] = []
         self.usage: dict[int, int] = {}
         """Column → amount, over all pod sets; beyond what a slice has that this one replaces."""
         self.borrows = 0
         """The greatest height that any of its flavors borrows from."""
-        self._mode: Mode | None = None
+        self._mode: FlavorAssignmentMode | None = None
 
     @property
     def borrowing(self) -> bool:
@@ -138,20 +138,20 @@ class Assignment:
                 result.requests.get(resource, 0) - before.get(resource, 0)
             )
 
-    def given(self, result: PodSetResult) -> Given | None:
+    def given(self, result: PodSetResult) -> ReplacedPodSet | None:
         """What the slice that is replaced has for this pod set."""
         return next((given for given in self._replaced if given.pod_set == result.pod_set.name), None)
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> FlavorAssignmentMode:
         """NO_FIT, PREEMPT or FIT: the worst of its pod sets, or what the topology made of it."""
         if not self.pod_sets:
-            return Mode.NO_FIT
+            return FlavorAssignmentMode.NO_FIT
         if self._mode is None:
             self._mode = min(result.mode for result in self.pod_sets)
         return self._mode
 
-    def downgrade(self, result: PodSetResult, mode: Mode) -> None:
+    def downgrade(self, result: PodSetResult, mode: FlavorAssignmentMode) -> None:
         """A pod set's topology changes the mode of all its flavors, and that of the assignment."""
         for choice in result.choices.values():
             choice.mode = mode
@@ -159,22 +159,26 @@ class Assignment:
 
     def unplace(self, result: PodSetResult, flavor: str) -> None:
         """A pod set would find no room in the flavor's topology whoever left; nor would those of its group."""
-        self.downgrade(result, Mode.NO_FIT)
+        self.downgrade(result, FlavorAssignmentMode.NO_FIT)
         for other in self.pod_sets:
             if other.searches is result.searches:
                 other.unplaced = flavor
 
-    def wanting(self, groups: Sequence[Group], *, granular: bool) -> tuple[Requeue, Reason]:
+    def wanting(
+        self, groups: Sequence[CompiledResourceGroup], *, granular: bool
+    ) -> tuple[RequeueReason, GranularReason]:
         """What becomes of a head that does not fit, or for which nobody can be evicted."""
-        if self.mode == Mode.NO_FIT:
-            return Requeue.NO_FIT, self.cause(groups) if granular else Reason.NONE
-        return Requeue.PREEMPTION_NO_CANDIDATES, Reason.WAITING_FOR_QUOTA
+        if self.mode == FlavorAssignmentMode.NO_FIT:
+            return RequeueReason.NO_FIT, self.cause(groups) if granular else GranularReason.NONE
+        return RequeueReason.PREEMPTION_NO_CANDIDATES, GranularReason.WAITING_FOR_QUOTA
 
-    def cause(self, groups: Sequence[Group]) -> Reason:
+    def cause(self, groups: Sequence[CompiledResourceGroup]) -> GranularReason:
         """Why it does not fit, in one word (resolveNoFitReason); none if it could."""
-        if self.mode != Mode.NO_FIT:
-            return Reason.NONE
-        return most_severe(result.cause(groups) for result in self.pod_sets if result.mode == Mode.NO_FIT)
+        if self.mode != FlavorAssignmentMode.NO_FIT:
+            return GranularReason.NONE
+        return most_severe(
+            result.cause(groups) for result in self.pod_sets if result.mode == FlavorAssignmentMode.NO_FIT
+        )
 
     def fail(self, result: PodSetResult, error: str) -> None:
         """A pod set cannot be assigned at all."""
@@ -192,11 +196,13 @@ class Assignment:
             if result.delayed and domains:
                 result.delayed = "Ready"
 
-    def places(self, topologies: Mapping[str, Domains], held: Admission | None = None) -> tuple[Place, ...]:
+    def places(
+        self, topologies: Mapping[str, TopologyDomainTree], held: Admission | None = None
+    ) -> tuple[TopologyUsage, ...]:
         """What the pods will use of the topologies beyond what they have by the admission `held`."""
         before = _held_counts(held)
         return tuple(
-            Place(flavor, domain.values, more, result.pod_set.template.requests)
+            TopologyUsage(flavor, domain.values, more, result.pod_set.template.requests)
             for result in self.pod_sets
             for flavor in sorted({choice.flavor for choice in result.choices.values()} & topologies.keys())[:1]
             for domain in result.topology
@@ -227,7 +233,7 @@ class Assignment:
             choice.column
             for result in self.pod_sets
             for choice in result.choices.values()
-            if choice.mode == Mode.PREEMPT
+            if choice.mode == FlavorAssignmentMode.PREEMPT
         )
 
     @property
@@ -250,7 +256,7 @@ class Assignment:
             for result in self.pod_sets
         }
 
-    def admission(self, cluster_queue: str, topologies: Mapping[str, Domains]) -> Admission:
+    def admission(self, cluster_queue: str, topologies: Mapping[str, TopologyDomainTree]) -> Admission:
         """What the workload is given if it is admitted; resources without a flavor are left out."""
         granted = tuple(_granted(result, topologies) for result in self.pod_sets)
         return Admission(cluster_queue=cluster_queue, pod_sets=granted)
@@ -266,7 +272,7 @@ def _held_counts(held: Admission | None) -> dict[tuple[str, tuple[str, ...]], in
     return counts
 
 
-def _granted(result: PodSetResult, topologies: Mapping[str, Domains]) -> PodSetAssignment:
+def _granted(result: PodSetResult, topologies: Mapping[str, TopologyDomainTree]) -> PodSetAssignment:
     names = sorted(result.choices)
     placed = [c.flavor for c in result.choices.values() if c.flavor in topologies] if result.topology else []
     return PodSetAssignment(

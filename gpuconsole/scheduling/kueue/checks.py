@@ -74,7 +74,7 @@ def all_ready(workload: Workload) -> bool:
     return all(check.state == READY for check in workload.checks)
 
 
-def told(checks: Iterable[CheckState], state: str) -> str:
+def state_messages(checks: Iterable[CheckState], state: str) -> str:
     """Which checks are in a state, and why, as conditions and events say it."""
     named = sorted(checks, key=lambda check: check.name)
     parts = [

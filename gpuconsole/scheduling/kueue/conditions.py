@@ -21,7 +21,7 @@ from gpuconsole.model.workloads import (
     Workload,
 )
 from gpuconsole.scheduling.kueue.checks import all_ready, reset
-from gpuconsole.scheduling.kueue.places import places_pending
+from gpuconsole.scheduling.kueue.topology_assignments import places_pending
 
 QUOTA_RESERVED = "QuotaReserved"
 ADMITTED = "Admitted"
@@ -43,7 +43,7 @@ _STAYS_READY = ("Preempted", "NodeFailures")
 """Evictions after which the workload may be tried again at once; after all others it waits to be requeued."""
 
 
-class Standing(StrEnum):
+class AdmissionStatus(StrEnum):
     """Where a workload stands with quota, by Kueue's own words."""
 
     PENDING = "pending"
@@ -52,13 +52,13 @@ class Standing(StrEnum):
     FINISHED = "finished"
 
 
-def standing(workload: Workload) -> Standing:
+def admission_status(workload: Workload) -> AdmissionStatus:
     """Finished, admitted, with quota reserved, or none of these."""
     if workload.finished:
-        return Standing.FINISHED
+        return AdmissionStatus.FINISHED
     if workload.admitted:
-        return Standing.ADMITTED
-    return Standing.QUOTA_RESERVED if workload.reserved else Standing.PENDING
+        return AdmissionStatus.ADMITTED
+    return AdmissionStatus.QUOTA_RESERVED if workload.reserved else AdmissionStatus.PENDING
 
 
 class Unadmitted(Struct, frozen=True):
@@ -80,9 +80,9 @@ def unadmitted(workload: Workload) -> Unadmitted | None:
     return Unadmitted(reason, "" if reserved.status else reserved.reason)
 
 
-def gave_back(before: Standing, after: Standing) -> bool:
+def gave_back(before: AdmissionStatus, after: AdmissionStatus) -> bool:
     """True if a workload lost its quota and waits again."""
-    return before in (Standing.QUOTA_RESERVED, Standing.ADMITTED) and after is Standing.PENDING
+    return before in (AdmissionStatus.QUOTA_RESERVED, AdmissionStatus.ADMITTED) and after is AdmissionStatus.PENDING
 
 
 def reserve(workload: Workload, admission: Admission, now: Time) -> Workload:
@@ -237,7 +237,7 @@ def release(workload: Workload, now: Time, *, granular: bool = False) -> Workloa
 def eviction_latency(before: Workload, after: Workload, now: Time) -> tuple[str, str, Span] | None:
     """ClusterQueue, reason and span of an eviction that gave quota back with this change; None if none did."""
     evicted = after.condition(EVICTED)
-    if not gave_back(standing(before), standing(after)) or evicted is None or not evicted.status:
+    if not gave_back(admission_status(before), admission_status(after)) or evicted is None or not evicted.status:
         return None
     queue = before.cluster_queue
     return (queue, evicted.reason, now - evicted.since) if queue else None

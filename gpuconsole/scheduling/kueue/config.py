@@ -16,14 +16,14 @@ GATES = DEFAULTS
 """Every feature gate of Kueue 0.19.2 with its default; those that no rule here reads change no decision."""
 
 
-class Strategy(StrEnum):
+class PreemptionStrategy(StrEnum):
     """When fair sharing may preempt: compares shares after the incoming workload."""
 
     LESS_THAN_OR_EQUAL_TO_FINAL_SHARE = "LessThanOrEqualToFinalShare"
     LESS_THAN_INITIAL_SHARE = "LessThanInitialShare"
 
 
-BOTH = (Strategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE, Strategy.LESS_THAN_INITIAL_SHARE)
+BOTH = (PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE, PreemptionStrategy.LESS_THAN_INITIAL_SHARE)
 
 
 class RequeuingStrategy(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -73,7 +73,7 @@ class ObjectRetention(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Those that Kueue itself deactivated, with their jobs."""
 
 
-class MultiKueue(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MultiKueueSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a manager offers workloads to worker clusters."""
 
     incremental: bool = False
@@ -86,7 +86,7 @@ class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The settings of one Kueue installation."""
 
     fair_sharing: bool = False
-    strategies: tuple[Strategy, ...] = BOTH
+    strategies: tuple[PreemptionStrategy, ...] = BOTH
     """Preemption strategies of fair sharing, in the order in which they are tried."""
     wait_for_pods_ready: WaitForPodsReady | None = WaitForPodsReady()
     """Read it by `pods_ready`, which knows the gate. None = pods may take any time."""
@@ -101,7 +101,7 @@ class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """resources.transformations by their inputs."""
     device_class_mappings: tuple[DeviceClassMapping, ...] = ()
     """resources.deviceClassMappings: which quota pays for devices of DRA."""
-    multi_kueue: MultiKueue = MultiKueue()
+    multi_kueue: MultiKueueSettings = MultiKueueSettings()
     gates: Mapping[str, bool] = {}
     """Feature gates that differ from their defaults."""
 
@@ -147,6 +147,6 @@ def from_scenario(document: Mapping[str, Any]) -> KueueConfig:
     """Read what a scenario says: `fairSharingEnabled`, `fairSharing`, `featureGates`. ValueError for a bad strategy."""
     return KueueConfig(
         fair_sharing=bool(document.get("fairSharingEnabled", False)),
-        strategies=tuple(Strategy(name) for name in document.get("fairSharing") or ()) or BOTH,
+        strategies=tuple(PreemptionStrategy(name) for name in document.get("fairSharing") or ()) or BOTH,
         gates=dict(document.get("featureGates") or {}),
     )

@@ -4,13 +4,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from gpuconsole.scheduling.kueue.accounts import Accounts
+from gpuconsole.scheduling.kueue.cohort_cache import CacheEntries, CohortCache, PreemptionQuery, SharedCache
+from gpuconsole.scheduling.kueue.compiled_config import CompiledConfig
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.findings import Asked, Book, Findings, Known
-from gpuconsole.scheduling.kueue.requests import Holding, Place
-from gpuconsole.scheduling.kueue.rules import Setup
-from gpuconsole.scheduling.kueue.stories import Stories
-from gpuconsole.scheduling.kueue.topology.layout import Layouts
+from gpuconsole.scheduling.kueue.cycle_snapshot import CycleSnapshot
+from gpuconsole.scheduling.kueue.requests import Holding, TopologyUsage
+from gpuconsole.scheduling.kueue.search_trace import SearchTraces
+from gpuconsole.scheduling.kueue.topology.layout import TasGates
 
 
 class Gates:
@@ -52,7 +52,7 @@ class Gates:
         self.priority_sorting = config.enabled("PrioritySortingWithinCohort")
         self.timestamp_buffer = config.enabled("SchedulerTimestampPreemptionBuffer")
         self.topology = config.enabled("TopologyAwareScheduling")
-        self.layouts = Layouts(
+        self.layouts = TasGates(
             config.enabled("TASProfileMixed"),
             config.enabled("TASBalancedPlacement"),
             config.enabled("TASRespectNodeAffinityPreferred"),
@@ -68,24 +68,24 @@ class Context:
     __slots__ = (
         "_at_begin",
         "_held_by",
-        "accounts",
-        "asked",
-        "away",
+        "cache",
+        "cached_entries",
         "candidates",
-        "cleared",
         "config",
-        "findings",
         "forked",
-        "found",
         "gates",
-        "number_of",
+        "nominations",
         "one_by_one",
-        "outcomes",
-        "proposals",
+        "preemption_queries",
+        "removed",
+        "search_results",
+        "search_traces",
         "setup",
-        "stories",
+        "snapshot",
         "unready",
+        "usage_number",
         "version",
+        "without_targets",
     )
 
     def __init__(
@@ -93,48 +93,48 @@ class Context:
         *,
         config: KueueConfig,
         gates: Gates,
-        setup: Setup,
-        accounts: Accounts,
+        setup: CompiledConfig,
+        accounts: CycleSnapshot,
         held_by: Callable[[str], Sequence[Holding]],
-        findings: Findings | None = None,
-        book: Book,
+        cache: CohortCache | None = None,
+        shared_cache: SharedCache,
         unready: Callable[[], bool] = lambda: False,
     ) -> None:
         self.config = config
         self.gates = gates
         self.setup = setup
-        self.accounts = accounts
-        self.cleared = accounts
+        self.snapshot = accounts
+        self.without_targets = accounts
         """The accounts without the victims that were chosen; the same object while there are none."""
         self._held_by = held_by
         self._at_begin: dict[str, Sequence[Holding]] = {}
         """ClusterQueue → who held quota there when the cycle began, where that may have changed since."""
-        self.findings = findings
+        self.cache = cache
         """What earlier cycles found, as long as the accounts are those that this one began with."""
-        self.proposals = book.proposals
+        self.nominations = shared_cache.nominations
         """What was proposed where nobody could be evicted, by what that depends on."""
-        self.forked = book.shared
+        self.forked = shared_cache.has_forks
         """Somebody forked the session."""
-        self.number_of = book.number_of
+        self.usage_number = shared_cache.usage_number
         """What is used on the way up from a queue → a number for it."""
-        self.outcomes = book.outcomes
+        self.cached_entries = shared_cache.cached_entries
         """What became of the heads of trees, by what that depends on."""
         settings = config.pods_ready
         self.one_by_one = settings is not None and settings.block_admission
         """Nobody is admitted before all those that are admitted are ready (waitForPodsReady.blockAdmission)."""
         self.unready = self.one_by_one and unready()
         """Somebody is admitted and not ready."""
-        self.stories: Stories | None = None
+        self.search_traces: SearchTraces | None = None
         """How searches for victims went, where somebody wants to know."""
-        self.away: frozenset[int] = frozenset()
+        self.removed: frozenset[int] = frozenset()
         """Ids of workloads that are taken for gone."""
-        self.candidates: dict[str, Known] = {}
+        self.candidates: dict[str, CacheEntries] = {}
         """ClusterQueue → who may be preempted there, by what the answer depends on; of this cycle alone."""
         self.version = 0
         """Grows whenever what the cycle decided changes the accounts."""
-        self.found: dict[Hashable, Any] = {}
+        self.search_results: dict[Hashable, Any] = {}
         """What was found on the accounts as they are, by what was searched for: victims, and what to propose."""
-        self.asked: list[Asked] | None = []
+        self.preemption_queries: list[PreemptionQuery] | None = []
         """What was asked for since this was emptied that nobody could be evicted for; None once somebody could."""
 
     def held_by(self, name: str) -> Sequence[Holding]:
@@ -160,33 +160,35 @@ class Context:
     def without(self, holdings: Iterable[Holding]) -> Iterator[None]:
         """Inside the block these workloads hold nothing and cannot be preempted."""
         gone = list(holdings)
-        saved = self.away, self.candidates, self.found, self.findings
-        self.away, self.candidates, self.found = frozenset(holding.id for holding in gone), {}, {}
-        self.findings = None
-        with self.accounts.trial():
-            self.accounts.remove_all(gone)
+        saved = self.removed, self.candidates, self.search_results, self.cache
+        self.removed, self.candidates, self.search_results = frozenset(holding.id for holding in gone), {}, {}
+        self.cache = None
+        with self.snapshot.revertible():
+            self.snapshot.remove_all(gone)
             yield
-        self.away, self.candidates, self.found, self.findings = saved
+        self.removed, self.candidates, self.search_results, self.cache = saved
 
-    def count(self, node: int, uses: Sequence[tuple[int, int]], places: Sequence[Place]) -> None:
+    def count(self, node: int, uses: Sequence[tuple[int, int]], places: Sequence[TopologyUsage]) -> None:
         """Count as used what was decided; later entries are judged by it."""
-        for accounts in (self.accounts,) if self.cleared is self.accounts else (self.accounts, self.cleared):
+        for accounts in (
+            (self.snapshot,) if self.without_targets is self.snapshot else (self.snapshot, self.without_targets)
+        ):
             accounts.usage.add(node, uses)
             accounts.sites.add(places)
         self.version += 1
-        self.found.clear()
-        self.findings = None
+        self.search_results.clear()
+        self.cache = None
 
     def clear(self, victims: Sequence[Holding]) -> None:
         """Later entries may count on it that these workloads, which were chosen just now, will be gone."""
-        if victims and self.cleared is self.accounts:
-            self.cleared = self.accounts.copy()
-        self.cleared.remove_all(victims)
+        if victims and self.without_targets is self.snapshot:
+            self.without_targets = self.snapshot.copy()
+        self.without_targets.remove_all(victims)
 
-    def known_of_tree(self, node: int) -> Known:
+    def cohort_cache(self, node: int) -> CacheEntries:
         """What was found in the tree of a node on the accounts as they are; to be added to."""
-        return self.found if self.findings is None else self.findings.of_tree(self.accounts.usage.tree.root(node))
+        return self.search_results if self.cache is None else self.cache.of_cohort(self.snapshot.usage.tree.root(node))
 
-    def known_of_queue(self, name: str) -> Known:
+    def cluster_queue_cache(self, name: str) -> CacheEntries:
         """What is known of those who hold quota in a ClusterQueue; to be added to."""
-        return self.candidates.setdefault(name, {}) if self.findings is None else self.findings.of_queue(name)
+        return self.candidates.setdefault(name, {}) if self.cache is None else self.cache.of_queue(name)

@@ -7,27 +7,27 @@
 from collections.abc import Iterator
 
 from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, Preempt
-from gpuconsole.scheduling.kueue import conditions, messages, rest
-from gpuconsole.scheduling.kueue.attempts import considered
+from gpuconsole.scheduling.kueue import conditions, messages, unchanged_cohorts
+from gpuconsole.scheduling.kueue.afs_charges import usage_in
+from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
 from gpuconsole.scheduling.kueue.context import Context
-from gpuconsole.scheduling.kueue.entry import Entry, Status
-from gpuconsole.scheduling.kueue.heads import Refusals, take_heads
-from gpuconsole.scheduling.kueue.ledgers import usage_in
+from gpuconsole.scheduling.kueue.cycle_cache import group_by_root, restore, store
+from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
+from gpuconsole.scheduling.kueue.flavor_attempts import attempts_text
+from gpuconsole.scheduling.kueue.heads import ReportRefusals, take_heads
+from gpuconsole.scheduling.kueue.inadmissible_skip import is_observed
 from gpuconsole.scheduling.kueue.nomination import eligible, nominate
-from gpuconsole.scheduling.kueue.outcomes import by_tree, recall, remember
-from gpuconsole.scheduling.kueue.pending import Requeue
-from gpuconsole.scheduling.kueue.preemption.telling import choice_of
+from gpuconsole.scheduling.kueue.preemption.trace import trace_of_victim
 from gpuconsole.scheduling.kueue.processing import process
-from gpuconsole.scheduling.kueue.quiet import listens
-from gpuconsole.scheduling.kueue.requests import Holding, Request
-from gpuconsole.scheduling.kueue.returning import only_told, refusal, requeue, resume
-from gpuconsole.scheduling.kueue.state import State
-from gpuconsole.scheduling.kueue.stories import Stories
+from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest
+from gpuconsole.scheduling.kueue.requeue import is_message_only, rejection, requeue, resume
+from gpuconsole.scheduling.kueue.search_trace import SearchTraces
+from gpuconsole.scheduling.kueue.state import KueueState
 from gpuconsole.scheduling.kueue.workloads import assume
 
 
 def run_cycle(
-    state: State, *, choices: bool = False, told: Refusals = Refusals.ALL, stays_open: bool = False
+    state: KueueState, *, choices: bool = False, report: ReportRefusals = ReportRefusals.EVERY, stays_open: bool = False
 ) -> list[AdmissionDecision]:
     """Try the head of every open queue once; admissions and preemptions come first, in the order of the processing.
 
@@ -37,22 +37,24 @@ def run_cycle(
     if state.open_cycle is None:
         context = state.context()
         if choices:
-            context.stories = {}
-        heads, parked = take_heads(state, context, told=told)
-        state.open_cycle = _deciding(state, context, heads, parked=parked, stays_open=stays_open)
+            context.search_traces = {}
+        heads, any_inadmissible = take_heads(state, context, report=report)
+        state.open_cycle = _deciding(state, context, heads, any_inadmissible=any_inadmissible, stays_open=stays_open)
     decided, ended = next(state.open_cycle)
     if ended:
         state.open_cycle = None
     return decided
 
 
-def examine(state: State, first: str = "") -> list[Entry]:
+def examine(state: KueueState, first: str = "") -> list[CycleEntry]:
     """Run a cycle and tell what it made of each head; the workload `first` is tried as if it were its queue's head."""
-    request = state.roster.find(first)
+    request = state.workload_index.get(first)
     entries = []
-    if isinstance(request, Request) and state.setup.queues[request.cluster_queue].active:
-        queue = state.roster.queue(request.cluster_queue)
-        entries.append(Entry(request, state.setup.queues[request.cluster_queue], preemptor=queue.is_sticky(request.id)))
+    if isinstance(request, WorkloadRequest) and state.setup.queues[request.cluster_queue].active:
+        queue = state.workload_index.queue(request.cluster_queue)
+        entries.append(
+            CycleEntry(request, state.setup.queues[request.cluster_queue], preemptor=queue.is_sticky(request.id))
+        )
         queue.remove(request.id)
     context = state.context()
     entries, _ = take_heads(state, context, entries)
@@ -60,14 +62,14 @@ def examine(state: State, first: str = "") -> list[Entry]:
     return entries
 
 
-def turns(state: State) -> list[Entry]:
+def heads_in_processing_order(state: KueueState) -> list[CycleEntry]:
     """The first of every open queue, parked or not, in the order in which one cycle would process them all."""
     context, entries = state.context(), []
     for name in sorted(state.setup.queues):
-        rules, queue = state.setup.queues[name], state.roster.look_at(name)
+        rules, queue = state.setup.queues[name], state.workload_index.peek(name)
         first = next(iter(queue.listing(usage_in(state, rules))), None) if queue is not None else None
         if rules.active and first is not None:
-            entry = Entry(first[0], rules)
+            entry = CycleEntry(first[0], rules)
             if eligible(context, entry):
                 entry.resume = resume(state, entry.request)
                 nominate(context, entry)
@@ -76,7 +78,12 @@ def turns(state: State) -> list[Entry]:
 
 
 def _deciding(
-    state: State, context: Context, heads: list[Entry], *, parked: bool = False, stays_open: bool = False
+    state: KueueState,
+    context: Context,
+    heads: list[CycleEntry],
+    *,
+    any_inadmissible: bool = False,
+    stays_open: bool = False,
 ) -> Iterator[tuple[list[AdmissionDecision], bool]]:
     """Decide about the heads; `parked` says that others were parked unheard.
 
@@ -84,8 +91,8 @@ def _deciding(
     those are in flight whose queues do not have them back yet.
     """
     state.cycles += 1
-    nominated: list[Entry] = []
-    refused: list[Entry] = []
+    nominated: list[CycleEntry] = []
+    refused: list[CycleEntry] = []
     for entry in heads:
         if entry.refusal is not None:
             nominated.append(entry)
@@ -94,21 +101,21 @@ def _deciding(
             nominated.append(entry)
         else:
             refused.append(entry)
-    trees = by_tree(context, (entry for entry in nominated if entry.refusal is None))
-    unknown = [tree for tree in trees if not recall(context, tree)]
+    trees = group_by_root(context, (entry for entry in nominated if entry.refusal is None))
+    unknown = [tree for tree in trees if not restore(context, tree)]
     for tree in unknown:
         for entry in tree.entries:
             nominate(context, entry)
     decisions: list[AdmissionDecision] = []
-    waiting: list[Entry] = []
-    processed: set[Entry] = set()
+    waiting: list[CycleEntry] = []
+    processed: set[CycleEntry] = set()
     assumed: set[int] = set()
     waited = False
     for entry in process(context, nominated):
         processed.add(entry)
         if entry.refusal is None:
-            decisions.extend(_evictions(state, entry, context.stories))
-        if entry.status is Status.ASSUMED:
+            decisions.extend(_evictions(state, entry, context.search_traces))
+        if entry.status is EntryStatus.ASSUMED:
             context.keep_holdings(entry.rules.name)
             # One that left while the cycle waited is not admitted, and yet the next has to wait for it to be ready:
             # Kueue learns only afterwards that the admission could not be written.
@@ -116,21 +123,21 @@ def _deciding(
                 decisions.append(_admit(state, entry))
             if not entry.round:
                 assumed.add(entry.request.id)
-        elif entry.status is Status.EVICTED:
+        elif entry.status is EntryStatus.EVICTED:
             decisions.append(_give_up(entry))
-        elif entry.status is Status.BLOCKED and stays_open:
+        elif entry.status is EntryStatus.BLOCKED and stays_open:
             context.keep_holdings(*context.setup.queues)
             state.in_flight = {one.request.id for one in heads} - assumed
             waited = True
-            told = [refusal(state, entry)] if state.is_waiting(entry.request) else []
-            yield [*decisions, *told], False
+            report = [rejection(state, entry)] if state.is_waiting(entry.request) else []
+            yield [*decisions, *report], False
             decisions = []
         else:
             waiting.append(entry)
-            if entry.status is Status.BLOCKED:
+            if entry.status is EntryStatus.BLOCKED:
                 break
     left = [entry for entry in nominated if entry not in processed]
-    if any(entry.status is Status.BLOCKED for entry in waiting):
+    if any(entry.status is EntryStatus.BLOCKED for entry in waiting):
         _put_off(state, left)
     else:
         # Under fair sharing a queue takes part with one entry only: its second pass waits for another cycle.
@@ -140,70 +147,70 @@ def _deciding(
         yield [*decisions, *_after_waiting(state, waiting)], True
         return
     for tree in unknown:
-        remember(context, tree)
+        store(context, tree)
     moved = [requeue(state, entry) for entry in waiting if entry.refusal is None]
-    state.idle = 0 if decisions or parked or any(moved) else state.idle + 1
+    state.idle = 0 if decisions or any_inadmissible or any(moved) else state.idle + 1
     for entry in waiting:
         if entry.refusal is None:
-            entry.refusal = refusal(state, entry)
-        if listens(state, entry.request) or not only_told(entry.refusal):
+            entry.refusal = rejection(state, entry)
+        if is_observed(state, entry.request) or not is_message_only(entry.refusal):
             decisions.append(entry.refusal)
     mixed = {state.setup.tree.root(entry.rules.node) for entry in refused}
     for tree in trees:
-        rest.note(state, tree, others=mixed)
+        unchanged_cohorts.note_if_unchanged(state, tree, others=mixed)
     yield decisions, True
 
 
-def _after_waiting(state: State, waiting: list[Entry]) -> list[AdmissionDecision]:
+def _after_waiting(state: KueueState, waiting: list[CycleEntry]) -> list[AdmissionDecision]:
     """Put back who was not admitted in a cycle that waited: as they are now, where they still wait."""
     in_flight, state.in_flight = state.in_flight, set()
     state.idle = 0
-    told: list[AdmissionDecision] = []
+    report: list[AdmissionDecision] = []
     for entry in waiting:
         if entry.request.id in in_flight and state.is_waiting(entry.request):
             requeue(state, entry)
-            told.append(refusal(state, entry))
+            report.append(rejection(state, entry))
     state.woken_in_flight.clear()
-    return told
+    return report
 
 
-def _put_off(state: State, left: list[Entry]) -> None:
+def _put_off(state: KueueState, left: list[CycleEntry]) -> None:
     """Admission is blocked: those whose turn had not come go back, and are told nothing."""
     for entry in left:
-        entry.put_off()
+        entry.requeue_untried()
         requeue(state, entry)
 
 
-def _give_up(entry: Entry) -> Evict:
+def _give_up(entry: CycleEntry) -> Evict:
     """No other place was found for pods whose node failed, and the workload is not to wait for one."""
     workload = entry.request.workload
     message = messages.no_replacement(workload.unhealthy_nodes)
     return Evict(workload.key, conditions.NODE_FAILURES, message, entry.message)
 
 
-def _evictions(state: State, entry: Entry, stories: Stories | None) -> Iterator[Preempt | Evict]:
+def _evictions(state: KueueState, entry: CycleEntry, stories: SearchTraces | None) -> Iterator[Preempt | Evict]:
     """The evictions that an entry asks for; victims that are gone, terminating, or asked already are not asked."""
     sibling = entry.makes_way
-    if sibling is not None and not sibling.evicted and sibling.id not in state.asked:
-        state.asked.add(sibling.id)
+    if sibling is not None and not sibling.evicted and sibling.id not in state.evictions_in_flight:
+        state.evictions_in_flight.add(sibling.id)
         yield Evict(sibling.key, conditions.FLAVOR_MIGRATION, messages.migrated(entry.request.workload))
-    if entry.requeue is not Requeue.PENDING_PREEMPTION:
+    if entry.requeue is not RequeueReason.PENDING_PREEMPTION:
         return
     preemptor = entry.request.workload
     for target in entry.targets:
         victim = target.holding
-        gone = not isinstance(state.roster.records[victim.id], Holding)
-        if target.rule is not None and not gone and not victim.evicted and victim.id not in state.asked:
-            state.asked.add(victim.id)
+        gone = not isinstance(state.workload_index.records[victim.id], Holding)
+        if target.rule is not None and not gone and not victim.evicted and victim.id not in state.evictions_in_flight:
+            state.evictions_in_flight.add(victim.id)
             path = state.setup.queues[victim.cluster_queue].path_text
             message = messages.preempted(preemptor, target.rule, entry.rules.path_text, path)
-            choice = choice_of(stories, entry.request, entry.targets, victim) if stories is not None else None
+            choice = trace_of_victim(stories, entry.request, entry.targets, victim) if stories is not None else None
             yield Preempt(victim.key, preemptor.key, target.rule, message, choice)
 
 
-def _admit(state: State, entry: Entry) -> Admit:
+def _admit(state: KueueState, entry: CycleEntry) -> Admit:
     admission = entry.assignment.admission(entry.rules.name, state.setup.topologies)
     assume(state, entry.request, admission)
-    tried = considered((result.pod_set.name, result.searches) for result in entry.assignment.pod_sets)
+    tried = attempts_text((result.pod_set.name, result.searches) for result in entry.assignment.pod_sets)
     replaces = entry.replaced.key if entry.replaced is not None else ""
     return Admit(entry.request.workload.key, admission, entry.assignment.borrowing, tried, replaces)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 
-class Stage(StrEnum):
+class FeatureStage(StrEnum):
     """How far a feature has come."""
 
     ALPHA = "Alpha"
@@ -16,24 +16,24 @@ class Stage(StrEnum):
     DEPRECATED = "Deprecated"
 
 
-class Gate(Struct, frozen=True):
+class FeatureGate(Struct, frozen=True):
     """One feature gate."""
 
     default: bool
-    stage: Stage
+    stage: FeatureStage
     locked: bool = False
     """The default cannot be changed."""
 
 
-_GROUPS: tuple[tuple[Gate, str], ...] = (
+_GROUPS: tuple[tuple[FeatureGate, str], ...] = (
     (
-        Gate(True, Stage.GA, locked=True),
+        FeatureGate(True, FeatureStage.GA, locked=True),
         """HierarchicalCohorts ManagedJobsNamespaceSelectorAlwaysRespected MultiKueueRedoAdmissionOnEvictionInWorker
         MultiKueueWaitForWorkloadAdmitted ObjectRetentionPolicies PropagateBatchJobLabelsToWorkload
         SkipFinalizersForPodsSuspendedByParent""",
     ),
     (
-        Gate(True, Stage.BETA),
+        FeatureGate(True, FeatureStage.BETA),
         """AdmissionFairSharing AdmissionGatedBy AssignQueueLabelsForPods CleanupProvisioningRequestsOnEviction
         DeferRayServiceFinalizationForRedisCleanup ElasticJobsViaWorkloadSlices FairSharingPreemptWithinNominal
         FairSharingPrioritizeNonBorrowing FinishOrphanedWorkloads FlavorFungibility
@@ -51,9 +51,9 @@ _GROUPS: tuple[tuple[Gate, str], ...] = (
         TopologyAwareScheduling ValidateRayAndSparkJobUpdates VectorizedResourceRequests VisibilityOnDemand
         WorkloadIdentifierAnnotations WorkloadValidateResourcesAreNonNegative WorkloadValidationForPodSetMetadata""",
     ),
-    (Gate(False, Stage.BETA), "UnadmittedWorkloadsExplicitStatus UnadmittedWorkloadsObservability"),
+    (FeatureGate(False, FeatureStage.BETA), "UnadmittedWorkloadsExplicitStatus UnadmittedWorkloadsObservability"),
     (
-        Gate(False, Stage.ALPHA),
+        FeatureGate(False, FeatureStage.ALPHA),
         """ConcurrentAdmission CustomMetricLabels DisableWaitForPodsReady ElasticJobsViaWorkloadSlicesWithTAS
         FailureRecoveryPolicy FastQuotaReleaseInPodIntegration KueueDRAIntegrationConsumableCapacity
         MultiKueueClusterProfile MultiKueueKubeConfigPathValidation MultiKueueManagerQuotaAutomation
@@ -63,16 +63,16 @@ _GROUPS: tuple[tuple[Gate, str], ...] = (
         SparkApplicationIntegration TASBalancedPlacement TASCacheTopologyTree TASRespectNodeAffinityPreferred
         WorkloadPriorityClassDefaulting WorkloadRequestUseMergePatch""",
     ),
-    (Gate(False, Stage.DEPRECATED), "TASReplaceNodeDueToNotReadyOverFixedTime"),
-    (Gate(False, Stage.DEPRECATED, locked=True), "MultiKueueAllowInsecureKubeconfigs"),
+    (FeatureGate(False, FeatureStage.DEPRECATED), "TASReplaceNodeDueToNotReadyOverFixedTime"),
+    (FeatureGate(False, FeatureStage.DEPRECATED, locked=True), "MultiKueueAllowInsecureKubeconfigs"),
 )
 
-KNOWN: Mapping[str, Gate] = {name: gate for gate, names in _GROUPS for name in sorted(names.split())}
+KNOWN: Mapping[str, FeatureGate] = {name: gate for gate, names in _GROUPS for name in sorted(names.split())}
 """Every gate, by its name."""
 
 DEFAULTS: Mapping[str, bool] = {name: gate.default for name, gate in KNOWN.items()}
 
-STAGES = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
+STAGES = {"AllAlpha": FeatureStage.ALPHA, "AllBeta": FeatureStage.BETA}
 """Names that stand for all gates of a stage that are not named themselves."""
 
 _NEEDS: Mapping[str, tuple[str, ...]] = {

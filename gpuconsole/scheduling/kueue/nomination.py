@@ -9,65 +9,65 @@ from typing import TypeVar
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.assignment import Assignment, Resume
+from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
+from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.context import Context
-from gpuconsole.scheduling.kueue.entry import Entry
-from gpuconsole.scheduling.kueue.flavors import Assigner, Nominated
-from gpuconsole.scheduling.kueue.likeness import Proposal, proposal_for
-from gpuconsole.scheduling.kueue.modes import Mode
-from gpuconsole.scheduling.kueue.pending import Requeue
-from gpuconsole.scheduling.kueue.preemption import Search, Target, find_targets
-from gpuconsole.scheduling.kueue.preemption.telling import find_and_tell
-from gpuconsole.scheduling.kueue.reasons import Reason
-from gpuconsole.scheduling.kueue.requests import Request
-from gpuconsole.scheduling.kueue.rules import QueueRules
-from gpuconsole.scheduling.kueue.slices import given_to, replaced_slice
-from gpuconsole.scheduling.kueue.topology.passes import demands, place_after_preemption
+from gpuconsole.scheduling.kueue.entry import CycleEntry
+from gpuconsole.scheduling.kueue.flavor_assigner import FlavorAssigner, Nominated
+from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
+from gpuconsole.scheduling.kueue.nomination_cache import Nomination, nominate_cached
+from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, PreemptionTarget, find_targets
+from gpuconsole.scheduling.kueue.preemption.trace import find_targets_with_trace
+from gpuconsole.scheduling.kueue.reasons import GranularReason
+from gpuconsole.scheduling.kueue.requests import WorkloadRequest
+from gpuconsole.scheduling.kueue.slices import replaced_pod_sets, replaced_slice
+from gpuconsole.scheduling.kueue.topology.tas_assignment import demands, place_after_preemption
 
 Found = TypeVar("Found")
 
 
-def nominate(context: Context, entry: Entry) -> None:
+def nominate(context: Context, entry: CycleEntry) -> None:
     """Fill in what the entry would get."""
     if entry.resume:
         entry.record(*propose(context, entry.rules, entry.request, entry.resume))
     else:
-        entry.record(*proposal_for(context, entry, propose))
+        entry.record(*nominate_cached(context, entry, propose))
 
 
-def eligible(context: Context, entry: Entry) -> bool:
+def eligible(context: Context, entry: CycleEntry) -> bool:
     """False if the entry cannot be considered at all; its message says why."""
     workload = entry.request.workload
     if any(check.state in ("Retry", "Rejected") for check in workload.checks):
-        entry.refuse(messages.FAILED_CHECKS, Reason.PENDING_EVALUATION)
+        entry.refuse(messages.FAILED_CHECKS, GranularReason.PENDING_EVALUATION)
         return False
     if not entry.rules.active:
-        entry.refuse(messages.inactive(entry.rules.name), Reason.SUSPENDED)
+        entry.refuse(messages.inactive(entry.rules.name), GranularReason.SUSPENDED)
         return False
     if workload.namespace not in context.setup.objects.namespaces:
-        entry.refuse(messages.no_namespace(workload.namespace), Reason.MISCONFIGURED)
+        entry.refuse(messages.no_namespace(workload.namespace), GranularReason.MISCONFIGURED)
         return False
     if not context.setup.matches_namespace(entry.rules.queue, workload.namespace):
-        entry.refuse(messages.NAMESPACE_MISMATCH, Reason.MISCONFIGURED)
-        entry.requeue = Requeue.NAMESPACE_MISMATCH
+        entry.refuse(messages.NAMESPACE_MISMATCH, GranularReason.MISCONFIGURED)
+        entry.requeue = RequeueReason.NAMESPACE_MISMATCH
         return False
     problem = entry.request.problem(context.setup.limits_of(workload.namespace))
     if problem:
-        entry.refuse(problem, Reason.MISCONFIGURED)
+        entry.refuse(problem, GranularReason.MISCONFIGURED)
         return False
     return True
 
 
 def propose(
     context: Context,
-    rules: QueueRules,
-    request: Request,
+    rules: ClusterQueueConfig,
+    request: WorkloadRequest,
     resume: Resume | None = None,
     nominated: Nominated | None = None,
-) -> Proposal:
+) -> Nomination:
     """Flavors for the workload and whom it would have to evict; with fewer pods if at full size there is neither."""
     replaced = replaced_slice(request.workload, context.held_by(rules.name), context.config)
-    given = given_to(replaced, context.config)
-    assigner = Assigner(context, rules, request, resume, nominated, replaced=given)
+    given = replaced_pod_sets(replaced, context.config)
+    assigner = FlavorAssigner(context, rules, request, resume, nominated, replaced=given)
     assignment = assigner.assign()
     targets = _targets(context, rules, request, assignment)
     if not _viable(assignment, targets) and context.gates.partial_admission:
@@ -75,26 +75,34 @@ def propose(
     if replaced is not None and _viable(assignment, targets):
         # As in Kueue the old slice counts as gone, like a victim, where the cycle looks whether this entry, and those
         # after it, still fit; as only the difference is added, a cohort may give too much in that cycle.
-        targets = [Target(replaced, None), *targets]
+        targets = [PreemptionTarget(replaced, None), *targets]
     victims = [target.holding for target in targets]
     place_after_preemption(context, rules, request, assignment, victims)
     return assignment, targets
 
 
-def _viable(assignment: Assignment, targets: Sequence[Target]) -> bool:
-    return assignment.mode == Mode.FIT or bool(targets)
+def _viable(assignment: Assignment, targets: Sequence[PreemptionTarget]) -> bool:
+    return assignment.mode == FlavorAssignmentMode.FIT or bool(targets)
 
 
-def _targets(context: Context, rules: QueueRules, request: Request, assignment: Assignment) -> Sequence[Target]:
-    if assignment.mode != Mode.PREEMPT:
+def _targets(
+    context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, assignment: Assignment
+) -> Sequence[PreemptionTarget]:
+    if assignment.mode != FlavorAssignmentMode.PREEMPT:
         return []
     wanted = demands(context, rules, request, assignment)
     needing = assignment.needing_preemption
-    search = Search(context, rules, request, needing, assignment.preemption_uses, wanted)
-    return find_targets(search) if context.stories is None else find_and_tell(search, context.stories)
+    search = PreemptionSearch(context, rules, request, needing, assignment.preemption_uses, wanted)
+    return (
+        find_targets(search)
+        if context.search_traces is None
+        else find_targets_with_trace(search, context.search_traces)
+    )
 
 
-def _reduce(context: Context, rules: QueueRules, request: Request, assigner: Assigner) -> Proposal | None:
+def _reduce(
+    context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, assigner: FlavorAssigner
+) -> Nomination | None:
     """The proposal for the largest size that fits or can preempt."""
     pod_sets = [need.pod_set for need in request.pod_sets]
     return largest(pod_sets, lambda counts: _try_counts(context, rules, request, assigner, counts))
@@ -123,8 +131,12 @@ def largest(pod_sets: Sequence[PodSet], attempt: Callable[[Sequence[int]], Found
 
 
 def _try_counts(
-    context: Context, rules: QueueRules, request: Request, assigner: Assigner, counts: Sequence[int]
-) -> Proposal | None:
+    context: Context,
+    rules: ClusterQueueConfig,
+    request: WorkloadRequest,
+    assigner: FlavorAssigner,
+    counts: Sequence[int],
+) -> Nomination | None:
     assignment = assigner.assign(counts)
     targets = _targets(context, rules, request, assignment)
     return (assignment, targets) if _viable(assignment, targets) else None

@@ -12,7 +12,7 @@ from gpuconsole.model.seen import QueueAssumptions
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue.conditions import EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
 from gpuconsole.scheduling.kueue.messages import is_pending_preemption, is_tried_again, is_unassigned
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.session import KueueSession
 
 WRITTEN: Span = SECOND
 """Conditions say when they changed in whole seconds."""
@@ -25,7 +25,7 @@ class Observation:
     The session decides nothing; its forks do, after `hand_over`. The work is per change, not per question.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: KueueSession) -> None:
         self._session = session
         self._first = True
         """Nothing was told before: what was released, and what was tried, is read from conditions."""
@@ -79,29 +79,31 @@ class Observation:
             self._gathering, self._back = {}, {}
             for queue, released in self._released.items():
                 self._wake(session.tree_name(queue), min(now, released + WRITTEN))
-        session.reopen(name for name, at in list(self._gathering.items()) if at <= now and self._fire(name))
+        session.mark_unrefused_classes_admissible(
+            name for name, at in list(self._gathering.items()) if at <= now and self._fire(name)
+        )
         self._expire()
         session.requeue_observed(refused=self._refused, tried_again=self._requeued)
-        session.prefer(sorted(self._preempting, key=self._preempted_at))
+        session.set_preemptors(sorted(self._preempting, key=self._preempted_at))
         for noted in (self._released, self._tried, self._refused, self._requeued, self._preempting, self._evicted):
             noted.clear()
         self._first, self._settled = False, now
 
     def learn(self, other: "Observation") -> None:
         """Go on from what another one noted; both sessions were told the same cluster, and this one nothing before."""
-        self._session.recall(other._session.memory())
+        self._session.load(other._session.dump())
         self._gathering, self._back = other._gathering.copy(), other._back.copy()
 
-    def renewed(self, session: Session) -> "Observation":
+    def renewed(self, session: KueueSession) -> "Observation":
         """The same for a session that was told the cluster of the last `settle` anew, as time has passed in it."""
         session.take_due()
-        session.recall_queues(self._session)
+        session.load_queues(self._session)
         twin = Observation(session)
         twin._first, twin._settled = False, self._settled
         twin._gathering, twin._back = self._gathering.copy(), self._back.copy()
         return twin
 
-    def hand_over(self, fork: Session, now: Time) -> Time | None:
+    def hand_over(self, fork: KueueSession, now: Time) -> Time | None:
         """Let a fork go on from here: trees are woken whose second is over.
 
         Others will be (`Session.wake_due`); returns when the first of them is, None without any. The fork's
@@ -111,7 +113,7 @@ class Observation:
         tried_again = fork.count_inadmissible({**self._back, **self._gathering})
         fork.assumptions = QueueAssumptions(fork.count_inadmissible() - tried_again, tried_again)
         fork.note_due(self._back)
-        fork.wake(now)
+        fork.requeue_inadmissible(now)
         fork.note_due(self._gathering)
         return min(self._gathering.values(), default=None)
 
@@ -156,7 +158,7 @@ class Observation:
         if not name or time <= self._gathering.get(name, -1):
             return
         if name in self._gathering and self._fire(name):
-            self._session.reopen([name])
+            self._session.mark_unrefused_classes_admissible([name])
         self._gathering[name] = time + self._session.config.requeue_interval
 
     def _fire(self, name: str) -> bool:

@@ -8,22 +8,22 @@ from collections.abc import Container, Iterator, Sequence
 from enum import Enum, auto
 
 from gpuconsole.scheduling.kueue import messages
-from gpuconsole.scheduling.kueue.accounts import Accounts
+from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
 from gpuconsole.scheduling.kueue.context import Context
-from gpuconsole.scheduling.kueue.entry import Entry, Status
-from gpuconsole.scheduling.kueue.modes import Mode
+from gpuconsole.scheduling.kueue.cycle_snapshot import CycleSnapshot
+from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
+from gpuconsole.scheduling.kueue.fair_sharing_iterator import iterate_fairly
+from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
 from gpuconsole.scheduling.kueue.nomination import propose
-from gpuconsole.scheduling.kueue.pending import Requeue
-from gpuconsole.scheduling.kueue.places import on_failed_node
-from gpuconsole.scheduling.kueue.preemption import Target
-from gpuconsole.scheduling.kueue.reasons import Reason
+from gpuconsole.scheduling.kueue.preemption import PreemptionTarget
+from gpuconsole.scheduling.kueue.reasons import GranularReason
 from gpuconsole.scheduling.kueue.requests import Holding
 from gpuconsole.scheduling.kueue.reservation import can_always_reclaim, capacity_to_reserve
-from gpuconsole.scheduling.kueue.tournament import in_fair_order
+from gpuconsole.scheduling.kueue.topology_assignments import on_failed_node
 from gpuconsole.scheduling.kueue.variants import NO_SIBLINGS, Siblings, admitted_siblings, may_migrate
 
 
-def process(context: Context, entries: list[Entry]) -> Iterator[Entry]:
+def process(context: Context, entries: list[CycleEntry]) -> Iterator[CycleEntry]:
     """Decide on the nominated entries, in order; each ends up assumed, or with a message and a reason to requeue.
 
     Those of trees of which that was known are decided on already.
@@ -32,20 +32,20 @@ def process(context: Context, entries: list[Entry]) -> Iterator[Entry]:
     who asks for more says that all are ready by now. Then the blocked one is yielded again, admitted, whatever changed
     meanwhile (Kueue 0.19 scheduler.processEntry: WaitForPodsReady).
     """
-    chosen: dict[int, Target] = {}
-    ordered = in_fair_order(context, entries) if context.config.fair_sharing else in_order(context, entries)
+    chosen: dict[int, PreemptionTarget] = {}
+    ordered = iterate_fairly(context, entries) if context.config.fair_sharing else in_processing_order(context, entries)
     for turn, entry in enumerate(ordered, start=1):
         if not entry.turn:
             entry.turn = turn
             _process_entry(context, entry, chosen)
         yield entry
-        if entry.status is Status.BLOCKED:
-            entry.status = Status.ASSUMED
+        if entry.status is EntryStatus.BLOCKED:
+            entry.status = EntryStatus.ASSUMED
             context.unready = context.one_by_one
             yield entry
 
 
-def in_order(context: Context, entries: list[Entry]) -> list[Entry]:
+def in_processing_order(context: Context, entries: list[CycleEntry]) -> list[CycleEntry]:
     """A second pass first, then the least borrowing, the highest priority, the oldest; ties by the queue's name.
 
     Behind the gate PrioritizePreemptorWorkloads those whose preemptions are under way come before all others.
@@ -64,55 +64,65 @@ def in_order(context: Context, entries: list[Entry]) -> list[Entry]:
     )
 
 
-def _process_entry(context: Context, entry: Entry, chosen: dict[int, Target]) -> None:
+def _process_entry(context: Context, entry: CycleEntry, chosen: dict[int, PreemptionTarget]) -> None:
     """The numbered steps of the specification (§4.4), as far as they concern admission itself."""
     keep = context.gates.preserve_scan_progress
     siblings = _siblings(context, entry)
     if siblings.better is not None:
-        entry.skip(messages.BETTER_VARIANT_ADMITTED, Reason.PENDING_EVALUATION, keep_progress=keep)
+        entry.skip(messages.BETTER_VARIANT_ADMITTED, GranularReason.PENDING_EVALUATION, keep_progress=keep)
         return
     # Where pods are not placed, room is only looked for at the end: nothing before it depends on quota alone.
     early = bool(context.setup.topologies)
-    room = _room(context, entry, chosen) if early else Room.ENOUGH
+    room = _check_fit(context, entry, chosen) if early else FitCheck.FITS
     deferred = False
     if context.gates.overlap_recompute and _overlaps(entry, chosen):
         with context.without(target.holding for target in chosen.values()):
             _nominate_again(context, entry)
-        deferred = entry.assignment.mode == Mode.FIT
-        room = _room(context, entry, chosen) if early else Room.ENOUGH
-    elif room is Room.NO_PLACES and context.gates.topology_recompute:
+        deferred = entry.assignment.mode == FlavorAssignmentMode.FIT
+        room = _check_fit(context, entry, chosen) if early else FitCheck.FITS
+    elif room is FitCheck.NO_TOPOLOGY and context.gates.topology_recompute:
         _nominate_again(context, entry)
-        room = _room(context, entry, chosen)
+        room = _check_fit(context, entry, chosen)
     assignment = entry.assignment
-    if assignment.mode != Mode.FIT and context.gates.fail_fast and on_failed_node(entry.request.workload):
-        entry.status = Status.EVICTED
+    if (
+        assignment.mode != FlavorAssignmentMode.FIT
+        and context.gates.fail_fast
+        and on_failed_node(entry.request.workload)
+    ):
+        entry.status = EntryStatus.EVICTED
         return
-    if assignment.mode == Mode.NO_FIT or (assignment.mode == Mode.PREEMPT and not entry.targets):
+    if assignment.mode == FlavorAssignmentMode.NO_FIT or (
+        assignment.mode == FlavorAssignmentMode.PREEMPT and not entry.targets
+    ):
         entry.requeue, entry.cause = assignment.wanting(entry.rules.groups, granular=context.gates.granular)
-        if assignment.mode == Mode.NO_FIT:
+        if assignment.mode == FlavorAssignmentMode.NO_FIT:
             return
         if not can_always_reclaim(entry.rules) or (context.gates.preemptors_first and entry.preemptor):
-            reserved = capacity_to_reserve(context.accounts.usage, entry.rules, assignment)
+            reserved = capacity_to_reserve(context.snapshot.usage, entry.rules, assignment)
             _count(context, entry, [] if entry.round else reserved)
         return
-    if assignment.mode == Mode.PREEMPT and context.gates.preemption_gates and entry.request.workload.gated:
+    if (
+        assignment.mode == FlavorAssignmentMode.PREEMPT
+        and context.gates.preemption_gates
+        and entry.request.workload.gated
+    ):
         entry.gate()
         return
     if deferred:
-        entry.await_departures(messages.DEFERRED, Requeue.PENDING_PREEMPTION)
+        entry.await_departures(messages.DEFERRED, RequeueReason.PENDING_PREEMPTION)
         _count(context, entry, entry.uses)
         return
     if _overlaps(entry, chosen):
         entry.skip(messages.OVERLAPPING_TARGETS, keep_progress=keep)
         return
-    if (room if early else _room(context, entry, chosen)) is not Room.ENOUGH:
+    if (room if early else _check_fit(context, entry, chosen)) is not FitCheck.FITS:
         entry.skip(messages.NO_LONGER_FITS, keep_progress=keep)
         return
     victims = _further(entry, chosen)
     context.clear(victims)
     chosen.update({target.holding.id: target for target in entry.targets})
     _count(context, entry, entry.uses)
-    if assignment.mode == Mode.PREEMPT:
+    if assignment.mode == FlavorAssignmentMode.PREEMPT:
         entry.await_victims(entry.victims)
         return
     if context.unready and not entry.round:
@@ -121,11 +131,11 @@ def _process_entry(context: Context, entry: Entry, chosen: dict[int, Target]) ->
     if siblings.worse is not None:
         _migrate(entry, siblings.worse)
         return
-    entry.status = Status.ASSUMED
+    entry.status = EntryStatus.ASSUMED
     context.unready = context.one_by_one
 
 
-def _siblings(context: Context, entry: Entry) -> Siblings:
+def _siblings(context: Context, entry: CycleEntry) -> Siblings:
     """The admitted variants of the same parent; none unless several flavors are tried at once."""
     workload = entry.request.workload
     if not (context.gates.concurrent_admission and workload.parent):
@@ -133,56 +143,56 @@ def _siblings(context: Context, entry: Entry) -> Siblings:
     return admitted_siblings(workload, entry.rules.queue, context.held_by(entry.rules.name))
 
 
-def _migrate(entry: Entry, sibling: Holding) -> None:
+def _migrate(entry: CycleEntry, sibling: Holding) -> None:
     """Have a sibling on a less favorable flavor make way, if the policy goes as far as this flavor."""
     if not may_migrate(entry.request.workload, entry.rules.queue):
-        entry.refuse(messages.BELOW_LAST_ACCEPTABLE, Reason.PENDING_EVALUATION)
+        entry.refuse(messages.BELOW_LAST_ACCEPTABLE, GranularReason.PENDING_EVALUATION)
         return
     entry.makes_way = sibling
-    entry.await_departures(messages.pending_migration(entry.message), Requeue.PENDING_MIGRATION)
+    entry.await_departures(messages.pending_migration(entry.message), RequeueReason.PENDING_MIGRATION)
 
 
-def _overlaps(entry: Entry, chosen: dict[int, Target]) -> bool:
+def _overlaps(entry: CycleEntry, chosen: dict[int, PreemptionTarget]) -> bool:
     """True if somebody before it in the cycle preempts one of its victims."""
     return any(target.holding.id in chosen for target in entry.targets)
 
 
-class Room(Enum):
+class FitCheck(Enum):
     """Whether an entry still fits after those before it."""
 
-    ENOUGH = auto()
+    FITS = auto()
     NO_QUOTA = auto()
-    NO_PLACES = auto()
+    NO_TOPOLOGY = auto()
     """There is quota, but its places in the topology are taken."""
 
 
-def _room(context: Context, entry: Entry, chosen: Container[int]) -> Room:
+def _check_fit(context: Context, entry: CycleEntry, chosen: Container[int]) -> FitCheck:
     """Look whether the entry fits once all victims chosen so far, and its own, are gone."""
-    victims, accounts = _further(entry, chosen), context.cleared
+    victims, accounts = _further(entry, chosen), context.without_targets
     if not victims:
-        return _room_in(context, accounts, entry)
-    with accounts.trial():
+        return _check_fit_in(context, accounts, entry)
+    with accounts.revertible():
         accounts.remove_all(victims)
-        return _room_in(context, accounts, entry)
+        return _check_fit_in(context, accounts, entry)
 
 
-def _further(entry: Entry, chosen: Container[int]) -> list[Holding]:
+def _further(entry: CycleEntry, chosen: Container[int]) -> list[Holding]:
     """Its victims that nobody before it chose."""
     return [target.holding for target in entry.targets if target.holding.id not in chosen]
 
 
-def _room_in(context: Context, accounts: Accounts, entry: Entry) -> Room:
+def _check_fit_in(context: Context, accounts: CycleSnapshot, entry: CycleEntry) -> FitCheck:
     if not accounts.usage.fits(entry.rules.node, entry.uses):
-        return Room.NO_QUOTA
-    return Room.ENOUGH if accounts.sites.fits(entry.places(context.setup.topologies)) else Room.NO_PLACES
+        return FitCheck.NO_QUOTA
+    return FitCheck.FITS if accounts.sites.fits(entry.places(context.setup.topologies)) else FitCheck.NO_TOPOLOGY
 
 
-def _nominate_again(context: Context, entry: Entry) -> None:
+def _nominate_again(context: Context, entry: CycleEntry) -> None:
     """Look for other places, or victims, with the flavors of the nomination: other heads may have chosen the same."""
     nominated = entry.assignment.nominated()
     entry.record(*propose(context, entry.rules, entry.request, nominated=nominated))
 
 
-def _count(context: Context, entry: Entry, uses: Sequence[tuple[int, int]]) -> None:
+def _count(context: Context, entry: CycleEntry, uses: Sequence[tuple[int, int]]) -> None:
     """Count as used what the entry takes, or what is kept for it."""
     context.count(entry.rules.node, uses, entry.places(context.setup.topologies))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 
-class Reason(StrEnum):
+class GranularReason(StrEnum):
     """The granular reasons that the scheduler sets."""
 
     NONE = ""
@@ -29,18 +29,18 @@ WAITING = "Waiting"
 """While the gate is off: for a workload that waits until those before it are ready."""
 
 _SEVERITY = {
-    Reason.TOPOLOGY_PLACEMENT_FAILED: 1,
-    Reason.WAITING_FOR_QUOTA: 2,
-    Reason.EXCEEDS_MAX_QUOTA: 3,
-    Reason.NO_MATCHING_FLAVOR: 4,
+    GranularReason.TOPOLOGY_PLACEMENT_FAILED: 1,
+    GranularReason.WAITING_FOR_QUOTA: 2,
+    GranularReason.EXCEEDS_MAX_QUOTA: 3,
+    GranularReason.NO_MATCHING_FLAVOR: 4,
 }
 
 
-def severity(reason: Reason) -> int:
+def severity(reason: GranularReason) -> int:
     """How little waiting helps; only the reasons why no flavor fits are compared."""
     return _SEVERITY.get(reason, 0)
 
 
-def most_severe(reasons: Iterable[Reason]) -> Reason:
+def most_severe(reasons: Iterable[GranularReason]) -> GranularReason:
     """The one that has to be overcome in any case; none of none."""
-    return max(reasons, key=severity, default=Reason.NONE)
+    return max(reasons, key=severity, default=GranularReason.NONE)

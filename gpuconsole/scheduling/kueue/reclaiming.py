@@ -2,28 +2,28 @@
 
 from gpuconsole.model.decisions import Rule
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.preemption import Search, find_targets
-from gpuconsole.scheduling.kueue.requests import Request
-from gpuconsole.scheduling.kueue.state import State
+from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, find_targets
+from gpuconsole.scheduling.kueue.requests import WorkloadRequest
+from gpuconsole.scheduling.kueue.state import KueueState
 
-NOBODY = -1
+NO_TARGETS = -1
 """No workload's id: the one that is supposed to ask."""
 
 
-def room_for(
-    state: State, cluster_queue: str, flavor: str, resource: str, amount: int, priority: int
+def targets_for_amount(
+    state: KueueState, cluster_queue: str, flavor: str, resource: str, amount: int, priority: int
 ) -> list[tuple[str, Rule]] | None:
     """Workloads and the rule by which each would go; none where the amount is free, None where nobody can be evicted
     for it. The one that asks is the newest of its priority.
     """
     rules, context = state.setup.queues.get(cluster_queue), state.context()
-    usage = context.accounts.usage
+    usage = context.snapshot.usage
     column = usage.tree.numbers.get((flavor, resource))
     if rules is None or column is None:
         return None
     if usage.fits(rules.node, [(column, amount)]):
         return []
     asking = Workload(namespace="", name="", priority=priority, created=state.now)
-    request = Request(asking, NOBODY, cluster_queue, state.config)
-    targets = find_targets(Search(context, rules, request, frozenset((column,)), [(column, amount)]))
+    request = WorkloadRequest(asking, NO_TARGETS, cluster_queue, state.config)
+    targets = find_targets(PreemptionSearch(context, rules, request, frozenset((column,)), [(column, amount)]))
     return [(target.holding.key, target.rule) for target in targets if target.rule is not None] or None

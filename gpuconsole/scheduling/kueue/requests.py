@@ -28,8 +28,8 @@ from gpuconsole.scheduling.kueue.conditions import (
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.dra.charges import NO_CHARGES, Charge, Charges
 from gpuconsole.scheduling.kueue.limits import NO_LIMITS, NO_OVERHEADS, Limits, Overheads, adjusted, violation
-from gpuconsole.scheduling.kueue.places import owned_by_one_pod
 from gpuconsole.scheduling.kueue.pod_counts import reclaimed
+from gpuconsole.scheduling.kueue.topology_assignments import owned_by_one_pod
 from gpuconsole.scheduling.kueue.transformations import transformed, without_excluded
 
 PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
@@ -64,7 +64,7 @@ class PodSetRequest(Struct, frozen=True):
         return self.total if count == self.count or not self.count else scale(self.per_pod, count)
 
 
-class Request:
+class WorkloadRequest:
     """A waiting workload as the scheduler sees it. Frozen by convention; the shape is computed on first use."""
 
     __slots__ = (
@@ -74,15 +74,15 @@ class Request:
         "allowed",
         "asks_for_topology",
         "cluster_queue",
+        "current_for",
+        "current_message",
         "given",
-        "heard",
-        "heard_of",
         "id",
         "order",
-        "ordinary",
         "pinned",
         "pod_sets",
         "priority",
+        "skippable_in",
         "timestamp",
         "workload",
     )
@@ -118,16 +118,16 @@ class Request:
         self._shape: bytes | None = None
         self._needs: tuple[PodSetNeeds, ...] | None = None
         self._judged: tuple[Limits, str] | None = None
-        self.ordinary: object = None
+        self.skippable_in: object = None
         """The setup under which it was found that nothing but quota, and who uses it, decides about it."""
-        self.heard: object = None
+        self.current_for: object = None
         """The proposal of which the workload's conditions tell already."""
-        self.heard_of = ""
+        self.current_message = ""
         """What they tell, but for how much is missing."""
 
-    def updated(self, workload: Workload) -> "Request":
+    def updated(self, workload: Workload) -> "WorkloadRequest":
         """The same request for a workload that changed in nothing that scheduling looks at."""
-        twin = Request.__new__(Request)
+        twin = WorkloadRequest.__new__(WorkloadRequest)
         twin.workload = workload
         twin.id, twin.cluster_queue = self.id, self.cluster_queue
         twin.priority, twin.timestamp, twin.order = self.priority, self.timestamp, self.order
@@ -135,10 +135,10 @@ class Request:
         twin.allowed, twin.asks_for_topology = self.allowed, self.asks_for_topology
         twin.given, twin.pinned, twin._needs = self.given, self.pinned, self._needs
         twin._judged = self._judged
-        twin.ordinary, twin.heard, twin.heard_of = None, None, ""
+        twin.skippable_in, twin.current_for, twin.current_message = None, None, ""
         return twin
 
-    def as_admitted(self, config: KueueConfig) -> "Request":
+    def as_admitted(self, config: KueueConfig) -> "WorkloadRequest":
         """The same request for what the workload was admitted with: its flavors stay, only places are looked for."""
         pod_sets = {request.pod_set.name: request for request in self.pod_sets}
         twin = self.updated(self.workload)
@@ -163,10 +163,10 @@ class Request:
         return self._judged[1]
 
     @property
-    def shape(self) -> bytes:
+    def scheduling_hash(self) -> bytes:
         """Equal for workloads that the scheduler cannot tell apart (SchedulingEquivalenceHashing)."""
         if self._shape is None:
-            shapes = [_pod_set_shape(request) for request in self.pod_sets]
+            shapes = [_pod_set_hash_input(request) for request in self.pod_sets]
             text = msgspec.json.encode((self.priority, shapes, self.allowed), order="deterministic")
             # As in Kueue a hash: there may be a hundred thousand of them.
             self._shape = blake2b(text, digest_size=16).digest()
@@ -188,7 +188,7 @@ class Holding(Struct, frozen=True, kw_only=True):
     columns: frozenset[int]
     rank: tuple[bool, int, Time, str]
     """Among the victims of one queue: already evicted, lowest priority, newest, uid."""
-    places: "tuple[Place, ...]" = ()
+    places: "tuple[TopologyUsage, ...]" = ()
 
     @property
     def key(self) -> str:
@@ -200,7 +200,7 @@ class Holding(Struct, frozen=True, kw_only=True):
         return self.id, self.key, self.cluster_queue, self.timestamp, self.rank, self.uses
 
 
-class Place(Struct, frozen=True):
+class TopologyUsage(Struct, frozen=True):
     """Pods of one pod set in one topology domain: what they use there, with `pods` counted."""
 
     flavor: str
@@ -313,7 +313,7 @@ def adjusted_sets(pod_sets: tuple[PodSet, ...], limits: Limits, overheads: Overh
     return tuple(replace(pods, template=adjusted(pods.template, limits, overheads)) for pods in pod_sets)
 
 
-def _pod_set_shape(request: PodSetRequest) -> tuple[Any, ...]:
+def _pod_set_hash_input(request: PodSetRequest) -> tuple[Any, ...]:
     """What of a pod set the scheduler looks at; labels, images and names of containers are not part of it."""
     pod_set, template = request.pod_set, request.pod_set.template
     return (

@@ -5,16 +5,16 @@ Kueue 0.19 scheduler.reserveCapacityForUnreclaimablePreempt.
 
 from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue.assignment import Assignment
-from gpuconsole.scheduling.kueue.rules import QueueRules
+from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.usage import UsageTree
 
 
-def can_always_reclaim(rules: QueueRules) -> bool:
+def can_always_reclaim(rules: ClusterQueueConfig) -> bool:
     """A queue that may reclaim from anybody needs nothing kept."""
     return rules.queue.preemption.reclaim_within_cohort == PreemptionPolicy.ANY
 
 
-def capacity_to_reserve(usage: UsageTree, rules: QueueRules, assignment: Assignment) -> list[tuple[int, int]]:
+def capacity_to_reserve(usage: UsageTree, rules: ClusterQueueConfig, assignment: Assignment) -> list[tuple[int, int]]:
     """What to count as used: within the nominal quota, or up to the borrowing limit if the entry borrows."""
     return [
         (column, _reserve(usage, rules, column, amount, assignment.borrowing))
@@ -22,7 +22,7 @@ def capacity_to_reserve(usage: UsageTree, rules: QueueRules, assignment: Assignm
     ]
 
 
-def _reserve(usage: UsageTree, rules: QueueRules, column: int, amount: int, borrowing: bool) -> int:
+def _reserve(usage: UsageTree, rules: ClusterQueueConfig, column: int, amount: int, borrowing: bool) -> int:
     tree = usage.tree
     at = rules.node * tree.width + column
     free = tree.nominal[at] - usage.usage[at]

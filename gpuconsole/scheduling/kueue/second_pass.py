@@ -7,9 +7,9 @@ again, with growing pauses; the quota stays reserved.
 
 from gpuconsole.model.clock import SECOND, Span
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.places import needs_second_pass
 from gpuconsole.scheduling.kueue.requests import Holding
-from gpuconsole.scheduling.kueue.state import SecondPass, State
+from gpuconsole.scheduling.kueue.state import KueueState, SecondPass
+from gpuconsole.scheduling.kueue.topology_assignments import needs_second_pass
 
 _LONGEST = 30 * SECOND
 
@@ -19,7 +19,7 @@ def pause(round: int) -> Span:
     return min(_LONGEST, SECOND << min(round - 1, 5))
 
 
-def note(state: State, number: int, workload: Workload, round: int = 0) -> bool:
+def note(state: KueueState, number: int, workload: Workload, round: int = 0) -> bool:
     """Remember a workload that needs the second pass, once; True if it was not remembered before.
 
     After an attempt (`round`) a workload that needs none any more is forgotten. Before the first one it is kept, and
@@ -35,18 +35,18 @@ def note(state: State, number: int, workload: Workload, round: int = 0) -> bool:
     return True
 
 
-def has_due(state: State) -> bool:
+def has_due(state: KueueState) -> bool:
     """True if somebody's turn has come."""
     return any(waits.at <= state.now for waits in state.second_passes.values())
 
 
-def take_due(state: State) -> list[tuple[Holding, int]]:
+def take_due(state: KueueState) -> list[tuple[Holding, int]]:
     """Take out the workloads whose turn has come, by name, each with the number of its attempt."""
     due = [(number, waits.round) for number, waits in state.second_passes.items() if waits.at <= state.now]
     found = []
     for number, round in due:
         del state.second_passes[number]
-        holding = state.roster.records[number]
+        holding = state.workload_index.records[number]
         if not isinstance(holding, Holding) or holding.cluster_queue not in state.setup.queues:
             continue
         if needs_second_pass(holding.workload):

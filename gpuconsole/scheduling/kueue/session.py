@@ -13,30 +13,30 @@ from gpuconsole.model.events import Applied, Deleted, Event, Happened
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.seen import NO_ASSUMPTIONS
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue import changes, cycle, ledgers, returning
+from gpuconsole.scheduling.kueue import afs_charges, config_events, cycle, requeue
+from gpuconsole.scheduling.kueue.admissibility import QueueLookup, look_up_queues
+from gpuconsole.scheduling.kueue.afs_charges import LocalQueueUsageReport
+from gpuconsole.scheduling.kueue.cluster_queue_status import ActiveCondition, active_condition
+from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig, CompiledConfig
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
-from gpuconsole.scheduling.kueue.entry import Entry
-from gpuconsole.scheduling.kueue.heads import Refusals, anybody_next, pass_by
-from gpuconsole.scheduling.kueue.ledgers import UsedLately
-from gpuconsole.scheduling.kueue.memory import SessionMemory, recall, recall_queues, remember
-from gpuconsole.scheduling.kueue.prospects import Outlook, outlook_of
-from gpuconsole.scheduling.kueue.quiet import Audience
-from gpuconsole.scheduling.kueue.readiness import Readiness, readiness
-from gpuconsole.scheduling.kueue.reclaiming import room_for
-from gpuconsole.scheduling.kueue.requests import Request
-from gpuconsole.scheduling.kueue.rules import QueueRules, Setup
+from gpuconsole.scheduling.kueue.entry import CycleEntry
+from gpuconsole.scheduling.kueue.heads import ReportRefusals, has_head, skip_idle_cycles
+from gpuconsole.scheduling.kueue.inadmissible_skip import ObservedWorkloads
+from gpuconsole.scheduling.kueue.reclaiming import targets_for_amount
+from gpuconsole.scheduling.kueue.requests import WorkloadRequest
 from gpuconsole.scheduling.kueue.second_pass import has_due
-from gpuconsole.scheduling.kueue.state import COHORT, State
-from gpuconsole.scheduling.kueue.topology.strangers import Moves
+from gpuconsole.scheduling.kueue.session_state import SessionState, dump, load, load_queues
+from gpuconsole.scheduling.kueue.state import COHORT, KueueState
+from gpuconsole.scheduling.kueue.topology.tas_non_tas_pods import Moves
 from gpuconsole.scheduling.kueue.usage import UsageTree
 from gpuconsole.scheduling.kueue.workloads import backoff_ended, leave, place
 
 
-class Session:
+class KueueSession:
     """Kueue's scheduler with its queues and its cache. Mutates; `fork` gives an independent twin."""
 
     def __init__(self, config: KueueConfig = DEFAULT) -> None:
-        self._state = State(config)
+        self._state = KueueState(config)
         self.assumptions = NO_ASSUMPTIONS
         """How many pending workloads Kueue is assumed to try, or not to, where this one goes on from a live cluster."""
 
@@ -44,44 +44,49 @@ class Session:
     def config(self) -> KueueConfig:
         return self._state.config
 
-    def apply(self, thing: Object, now: Time) -> None:
+    def apply(self, obj: Object, now: Time) -> None:
         """Take in an object that appeared or changed; kinds that admission does not look at are ignored."""
-        table = TABLES[type(thing)]
-        if isinstance(thing, Workload):
-            place(self._at(now), thing)
-        elif isinstance(thing, Pod):
-            self._occupied(self._at(now).strangers.take_in(thing))
-        elif table in changes.TABLES:
+        table = TABLES[type(obj)]
+        if isinstance(obj, Workload):
+            place(self._at(now), obj)
+        elif isinstance(obj, Pod):
+            self._occupied(self._at(now).non_tas_pods.add_pod(obj))
+        elif table in config_events.CONFIG_TABLES:
             self._state.now = max(self._state.now, now)
-            changes.store(self._state, table, thing.key, thing)
+            config_events.store(self._state, table, obj.key, obj)
 
-    def written_again(self, thing: Object, now: Time, *, respecified: bool) -> None:
+    def written_again(self, obj: Object, now: Time, *, respecified: bool) -> None:
         """Take in that an object was written with nothing new in it for admission; `respecified`: its spec changed."""
-        changes.written_again(self._at(now), thing, respecified=respecified)
+        config_events.written_again(self._at(now), obj, respecified=respecified)
 
     def delete(self, table: str, key: str, now: Time) -> None:
         """An object is gone; `table` as in `model.objects.TABLES`."""
         if table == "workloads":
             leave(self._at(now), key)
-            ledgers.forget(self._state, key)
+            afs_charges.forget(self._state, key)
         elif table == "pods":
-            self._occupied(self._at(now).strangers.forget(key))
-        elif table in changes.TABLES:
+            self._occupied(self._at(now).non_tas_pods.remove_pod(key))
+        elif table in config_events.CONFIG_TABLES:
             self._state.now = max(self._state.now, now)
-            changes.store(self._state, table, key, None)
+            config_events.store(self._state, table, key, None)
 
     def follow(self, event: Event, now: Time) -> None:
         """Take in what happened to an object, as `apply` and `delete` do."""
         match event:
-            case Applied(_, thing):
-                self.apply(thing, now)
+            case Applied(_, obj):
+                self.apply(obj, now)
             case Deleted(_, table, key):
                 self.delete(table, key, now)
             case Happened():
                 pass
 
     def run_cycle(
-        self, now: Time, *, choices: bool = False, told: Refusals = Refusals.ALL, stays_open: bool = False
+        self,
+        now: Time,
+        *,
+        choices: bool = False,
+        report: ReportRefusals = ReportRefusals.EVERY,
+        stays_open: bool = False,
     ) -> list[AdmissionDecision]:
         """Try the head of every open queue once; the decisions in the order in which they were taken.
 
@@ -89,62 +94,64 @@ class Session:
         change no other decision. With `stays_open` a cycle in which waitForPodsReady blocks admission waits: the next
         call goes on with it. Without, its heads go back to their queues and are tried anew.
         """
-        return cycle.run_cycle(self._at(now), choices=choices, told=told, stays_open=stays_open)
+        return cycle.run_cycle(self._at(now), choices=choices, report=report, stays_open=stays_open)
 
     @property
     def waits_in_cycle(self) -> bool:
         """True if a cycle waits until all who are admitted are ready, and they are not."""
         state = self._settled
-        return state.open_cycle is not None and any(not h.workload.is_true("PodsReady") for h in state.roster.holders)
+        return state.open_cycle is not None and any(
+            not h.workload.is_true("PodsReady") for h in state.workload_index.holders
+        )
 
     @property
     def cycle_is_open(self) -> bool:
         """True if a cycle waits, or waited, and has not ended."""
         return self._state.open_cycle is not None
 
-    def tell_only(self, workloads: Iterable[str]) -> None:
+    def observe_only(self, workloads: Iterable[str]) -> None:
         """Of all that are known by now only these are told why they wait, where `run_cycle` leaves refusals out.
 
         Others hear it, if ever, when they are tried for another reason. What is decided is the same.
         """
-        roster = self._settled.roster
-        known = (workload for workload in workloads if roster.find(workload) is not None)
-        self._state.audience = Audience(len(roster.records), frozenset(map(roster.id_of, known)))
+        roster = self._settled.workload_index
+        known = (workload for workload in workloads if roster.get(workload) is not None)
+        self._state.observed = ObservedWorkloads(len(roster.records), frozenset(map(roster.id_of, known)))
 
-    def tell_all(self) -> None:
+    def observe_all(self) -> None:
         """Whoever waits is told why again."""
-        self._state.audience = None
+        self._state.observed = None
 
-    def pass_by(self) -> int:
+    def skip_idle_cycles(self) -> int:
         """Count at once the cycles to come in which heads would only hear what they know; how many they are.
 
         Only where `run_cycle` tells no refusals but OTHER ones. Nothing changes but whose turn it is.
         """
-        return pass_by(self._settled)
+        return skip_idle_cycles(self._settled)
 
-    def examine(self, now: Time, first: str = "") -> list[Entry]:
+    def examine(self, now: Time, first: str = "") -> list[CycleEntry]:
         """What the next cycle would make of every head; with `first` of that workload, wherever it stands.
 
         Nothing changes: it happens in a fork.
         """
         return cycle.examine(self.fork()._at(now), first)
 
-    def turns(self, now: Time) -> list[Entry]:
+    def heads_in_processing_order(self, now: Time) -> list[CycleEntry]:
         """Who would be tried first in each open queue if everything was woken now, in the order of their turns.
 
         Nothing changes: it happens in a fork.
         """
-        return cycle.turns(self.fork()._at(now))
+        return cycle.heads_in_processing_order(self.fork()._at(now))
 
-    def turned_away(self) -> list[Refuse]:
+    def rejected_claims(self) -> list[Refuse]:
         """Workloads that cannot be queued for what their claims ask for; each refusal is given once."""
         state = self._settled
-        found = [r for n, r in state.turned_away.items() if isinstance(state.roster.records[n], Workload)]
-        state.turned_away.clear()
+        found = [r for n, r in state.rejected_claims.items() if isinstance(state.workload_index.records[n], Workload)]
+        state.rejected_claims.clear()
         return found
 
     @property
-    def progressed(self) -> bool:
+    def has_progressed(self) -> bool:
         """False if another cycle would decide what the last one did, as long as nothing is applied.
 
         True after a cycle that admitted, preempted or parked somebody, and while some head has flavors left to try.
@@ -165,7 +172,7 @@ class Session:
     def has_active(self) -> bool:
         """True if some queue that is open has a workload that would be tried."""
         state = self._settled
-        return has_due(state) or anybody_next(state)
+        return has_due(state) or has_head(state)
 
     @property
     def places_pods(self) -> bool:
@@ -173,11 +180,11 @@ class Session:
         return bool(self._settled.setup.topologies)
 
     @property
-    def wake_due(self) -> bool:
+    def has_requeue_due(self) -> bool:
         """Something happened that may let parked workloads in; `wake` moves them back."""
         return bool(self._settled.due)
 
-    def wake(self, now: Time) -> None:
+    def requeue_inadmissible(self, now: Time) -> None:
         """Move the parked workloads of every tree in which something happened back to their queues."""
         state = self._at(now)
         woken = _queues_of(state, state.due)
@@ -189,7 +196,7 @@ class Session:
 
     def workload(self, key: str) -> Workload | None:
         """A workload as it was applied last; None for one that is gone."""
-        record = self._state.roster.find(key)
+        record = self._state.workload_index.get(key)
         return record if record is None or isinstance(record, Workload) else record.workload
 
     def tree_name(self, local_queue: str) -> str:
@@ -206,7 +213,7 @@ class Session:
         if not (local_queue and state.objects.cohorts):
             return ""
         rules = state.setup.queues.get(state.setup.cluster_queue_of(local_queue))
-        looked_at = rules is not None and changes.has_cohort_below_root(state, rules.queue.cohort)
+        looked_at = rules is not None and config_events.has_cohort_below_root(state, rules.queue.cohort)
         return state.tree_name(rules.name) if rules is not None and looked_at else ""
 
     def take_due(self) -> list[str]:
@@ -220,26 +227,26 @@ class Session:
         """Have these trees woken by the next `wake`."""
         self._settled.due.update(dict.fromkeys(trees))
 
-    def reopen(self, trees: Iterable[str]) -> None:
+    def mark_unrefused_classes_admissible(self, trees: Iterable[str]) -> None:
         """Take in that another scheduler tried all of these trees again, and refused whoever is inadmissible now."""
         state = self._settled
         for name in _queues_of(state, trees):
-            state.roster.queue(name).reopen()
+            state.workload_index.queue(name).mark_unrefused_classes_admissible()
 
     def requeue_observed(self, *, refused: Iterable[str], tried_again: Iterable[str]) -> None:
         """Take in how another scheduler put heads back: as inadmissible, with all of their shape, or back in queues."""
-        returning.requeue_observed(self._settled, refused, tried_again)
+        requeue.requeue_observed(self._settled, refused, tried_again)
 
-    def prefer(self, preemptors: Iterable[str]) -> None:
+    def set_preemptors(self, preemptors: Iterable[str]) -> None:
         """Take in for whom another scheduler evicted victims; the last one of a ClusterQueue counts."""
-        returning.prefer(self._settled, preemptors)
+        requeue.set_preemptors(self._settled, preemptors)
 
-    def wake_all(self, now: Time) -> None:
+    def requeue_all_inadmissible(self, now: Time) -> None:
         """Move all parked workloads back to their queues, whatever happened."""
         state = self._at(now)
         for name in state.setup.queues:
             state.notify(name)
-        self.wake(now)
+        self.requeue_inadmissible(now)
 
     @property
     def next_sample(self) -> Time | None:
@@ -248,18 +255,18 @@ class Session:
 
     def sample(self, now: Time) -> None:
         """Look at what LocalQueues use whose interval is over; `used_lately` tells what came of it."""
-        ledgers.sample(self._at(now))
+        afs_charges.sample(self._at(now))
 
     def look_at_local_queue(self, key: str, now: Time) -> Span | None:
         """One look of Kueue's controller at a LocalQueue; how long until the next one, None for none.
 
         Where admission fair sharing is on, and somebody else keeps the time of these looks.
         """
-        return ledgers.look(self._at(now), key)
+        return afs_charges.sample_local_queue(self._at(now), key)
 
-    def used_lately(self) -> list[UsedLately]:
+    def afs_usage_changes(self) -> list[LocalQueueUsageReport]:
         """What LocalQueues are charged with, of those for which it changed since it was asked for last."""
-        return ledgers.take_changed(self._settled) if self._state.charging else []
+        return afs_charges.take_usage_changes(self._settled) if self._state.charging else []
 
     @property
     def next_requeue(self) -> Time | None:
@@ -267,67 +274,70 @@ class Session:
         state = self._state
         return min([*state.backoffs.values(), *(again.at for again in state.second_passes.values())], default=None)
 
-    def outlived(self, now: Time) -> bool:
+    def is_stale(self, now: Time) -> bool:
         """True where what it was told does not make it what a new one would be by now: time has passed in it.
 
         A backoff has ended, or usage is forgotten little by little.
         """
-        requeue = self.next_requeue
-        return self.config.admission_fair_sharing is not None or (requeue is not None and requeue <= now)
+        due = self.next_requeue
+        return self.config.admission_fair_sharing is not None or (due is not None and due <= now)
 
     def pending(self, cluster_queue: str) -> list[Pending]:
         """Everything that waits in a ClusterQueue, in queue order, parked workloads included."""
         state = self._settled
-        queue, rules = state.roster.look_at(cluster_queue), state.setup.queues.get(cluster_queue)
-        listing = queue.listing(ledgers.usage_in(state, rules)) if queue is not None and rules is not None else []
-        return [Pending(request.workload, place, parked) for place, (request, parked) in enumerate(listing, start=1)]
+        queue, rules = state.workload_index.peek(cluster_queue), state.setup.queues.get(cluster_queue)
+        listing = queue.listing(afs_charges.usage_in(state, rules)) if queue is not None and rules is not None else []
+        return [
+            Pending(request.workload, place, inadmissible)
+            for place, (request, inadmissible) in enumerate(listing, start=1)
+        ]
 
-    def parked(self, workload: str) -> bool:
+    def is_inadmissible(self, workload: str) -> bool:
         """True if the workload waits until its tree wakes."""
-        roster = self._settled.roster
-        record = roster.find(workload)
-        queue = roster.look_at(record.cluster_queue) if isinstance(record, Request) else None
-        return isinstance(record, Request) and queue is not None and queue.is_parked(record.id)
+        roster = self._settled.workload_index
+        record = roster.get(workload)
+        queue = roster.peek(record.cluster_queue) if isinstance(record, WorkloadRequest) else None
+        return isinstance(record, WorkloadRequest) and queue is not None and queue.is_inadmissible(record.id)
 
     def count_inadmissible(self, trees: Iterable[str] | None = None) -> int:
         """Count workloads that wait until their trees wake, of all trees or of some, without those in a backoff."""
         state = self._settled
         names = state.setup.queues if trees is None else _queues_of(state, trees)
-        queues = {name: queue for name in names if (queue := state.roster.look_at(name)) is not None}
-        records = (state.roster.records[number] for number in state.backoffs)
-        backing_off = sum(isinstance(record, Request) and record.cluster_queue in queues for record in records)
-        return sum(queue.inadmissible for queue in queues.values()) - backing_off
+        queues = {name: queue for name in names if (queue := state.workload_index.peek(name)) is not None}
+        records = (state.workload_index.records[number] for number in state.backoffs)
+        backing_off = sum(isinstance(record, WorkloadRequest) and record.cluster_queue in queues for record in records)
+        return sum(queue.inadmissible_count for queue in queues.values()) - backing_off
 
-    def newly_parked(self) -> list[str]:
+    def newly_inadmissible(self) -> list[str]:
         """Who waits until its tree wakes, and came or changed since it was named here; each is named once."""
-        return [request.workload.key for request in self._settled.roster.newly_parked()]
+        return [request.workload.key for request in self._settled.workload_index.newly_inadmissible()]
 
-    def outlook(self, workload: Workload) -> Outlook:
+    def look_up_queues(self, workload: Workload) -> QueueLookup:
         """What is known of the queues of a workload, for what it is told before the scheduler looks at it."""
-        return outlook_of(self._settled, workload)
+        return look_up_queues(self._settled, workload)
 
     def requested(self, workload: str) -> dict[str, dict[str, int]]:
         """Pod set → resources that a waiting workload asks for in all (status.resourceRequests)."""
-        record = self._settled.roster.find(workload)
-        if not isinstance(record, Request):
+        record = self._settled.workload_index.get(workload)
+        if not isinstance(record, WorkloadRequest):
             return {}
         return {request.pod_set.name: dict(request.total) for request in record.pod_sets}
 
-    def readiness(self, cluster_queue: str) -> Readiness:
+    def active_condition(self, cluster_queue: str) -> ActiveCondition:
         """The Active condition of a ClusterQueue: whether it can admit, and why not."""
         objects = self._state.objects
         queue = objects.cluster_queues.get(cluster_queue)
-        return readiness(queue, objects, topologies=self.config.enabled("TopologyAwareScheduling"))
+        return active_condition(queue, objects, topologies=self.config.enabled("TopologyAwareScheduling"))
 
     @property
-    def setup(self) -> Setup:
+    def setup(self) -> CompiledConfig:
         """The configuration as the engine compiled it; to be read, not changed."""
         return self._settled.setup
 
     @property
     def tree(self) -> UsageTree:
         """Usage and quotas by node and column; to be read, not changed."""
-        return self._settled.accounts.usage
+        return self._settled.snapshot.usage
 
     def available(self, cluster_queue: str, flavor: str, resource: str) -> int:
         """How much this queue could use now without preemption, in base units; 0 where nothing is known."""
@@ -339,65 +349,65 @@ class Session:
 
     def holds_quota(self, cluster_queue: str) -> bool:
         """True if any workload holds quota in a ClusterQueue."""
-        return bool(self._settled.roster.holdings.get(cluster_queue))
+        return bool(self._settled.workload_index.holdings.get(cluster_queue))
 
-    def room_for(
+    def targets_for_amount(
         self, cluster_queue: str, flavor: str, resource: str, amount: int, *, priority: int
     ) -> list[tuple[str, Rule]] | None:
         """Whom a workload of this queue would evict for an amount of a flavor, and by which rule.
 
         Nobody where it is free; None where evicting others does not help, or the rules forbid it.
         """
-        return room_for(self._settled, cluster_queue, flavor, resource, amount, priority)
+        return targets_for_amount(self._settled, cluster_queue, flavor, resource, amount, priority)
 
-    def fork(self) -> "Session":
+    def fork(self) -> "KueueSession":
         """A session that starts equal and never touches this one."""
-        twin = Session.__new__(Session)
+        twin = KueueSession.__new__(KueueSession)
         twin._state = self._state.fork()
         twin.assumptions = self.assumptions
         return twin
 
-    def memory(self) -> SessionMemory:
+    def dump(self) -> SessionState:
         """What applying all objects again would not bring back; `recall` takes it in."""
-        return remember(self._state)
+        return dump(self._state)
 
-    def recall(self, memory: SessionMemory) -> None:
+    def load(self, memory: SessionState) -> None:
         """Go on as the session did that gave this memory; its objects must have been applied before."""
-        recall(self._state, memory)
+        load(self._state, memory)
 
-    def recall_queues(self, other: "Session") -> None:
+    def load_queues(self, other: "KueueSession") -> None:
         """Go on with the queues of a session that was told the same objects earlier; time has passed since then."""
-        recall_queues(self._state, other._state)
+        load_queues(self._state, other._state)
 
     @property
-    def _settled(self) -> State:
-        changes.settle(self._state)
+    def _settled(self) -> KueueState:
+        config_events.recompile(self._state)
         return self._state
 
-    def _at(self, now: Time) -> State:
+    def _at(self, now: Time) -> KueueState:
         self._state.now = max(self._state.now, now)
         return self._settled
 
     def _occupied(self, moves: Moves) -> None:
         """Pods that no topology placed came or went; where they made room, waiting workloads are woken."""
         state = self._state
-        state.accounts.sites.occupy(moves)
+        state.snapshot.sites.occupy(moves)
         freed = [node for node, _, sign in moves if sign < 0]
         flavors = {f for f, d in state.setup.topologies.items() if any(node in d.leaf_of for node in freed)}
         for rules in state.setup.queues.values() if flavors else ():
             if any(flavor in flavors for flavor, _ in rules.queue.quotas()):
                 state.notify(rules.name)
 
-    def _wake_queue(self, rules: QueueRules) -> None:
+    def _wake_queue(self, rules: ClusterQueueConfig) -> None:
         state, selector = self._state, rules.queue.namespace_selector
         all_match = selector is not None and not selector.match_labels and not selector.match_expressions
-        state.roster.queue(rules.name).wake(
+        state.workload_index.queue(rules.name).requeue_inadmissible(
             lambda request: backoff_ended(request.workload, state.now),
             None if all_match else lambda r: state.setup.matches_namespace(rules.queue, r.workload.namespace),
         )
 
 
-def _queues_of(state: State, trees: Iterable[str]) -> list[str]:
+def _queues_of(state: KueueState, trees: Iterable[str]) -> list[str]:
     """The ClusterQueues of trees that are named as in `State.due`, each once."""
     tree = state.setup.tree
     found: dict[str, None] = {}

@@ -10,24 +10,26 @@ from msgspec import Struct
 
 from gpuconsole.model.quantity import PODS
 from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
-from gpuconsole.scheduling.kueue.attempts import Searched
+from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.context import Context
-from gpuconsole.scheduling.kueue.preemption.hope import out_of_reach
-from gpuconsole.scheduling.kueue.reasons import Reason
-from gpuconsole.scheduling.kueue.requests import Request
-from gpuconsole.scheduling.kueue.rules import QueueRules
+from gpuconsole.scheduling.kueue.flavor_attempts import FlavorSearch
+from gpuconsole.scheduling.kueue.preemption.upper_bound import exceeds_bound
+from gpuconsole.scheduling.kueue.reasons import GranularReason
+from gpuconsole.scheduling.kueue.requests import WorkloadRequest
 
 _Needs = list[tuple[int, int]]
 
 
-class Shortage(Struct, frozen=True):
+class QuotaShortage(Struct, frozen=True):
     """Amounts by column."""
 
     short: tuple[tuple[int, int], ...]
-    there: tuple[tuple[int, int], ...]
+    available: tuple[tuple[int, int], ...]
 
 
-def shortage_of(context: Context, rules: QueueRules, request: Request, assignment: Assignment) -> Shortage | None:
+def shortage_of(
+    context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, assignment: Assignment
+) -> QuotaShortage | None:
     """What is short for the head, and what is not; None where that is not plain."""
     if len(request.pod_sets) != 1 or request.pod_sets[0].pod_set.min_count is not None:
         return None
@@ -47,34 +49,34 @@ def shortage_of(context: Context, rules: QueueRules, request: Request, assignmen
             short += wanting
             there += found
     pods = {column for column, _ in short if context.setup.tree.columns[column][1] == PODS}
-    return Shortage(tuple(short), tuple(there)) if lacking == 1 and not pods else None
+    return QuotaShortage(tuple(short), tuple(there)) if lacking == 1 and not pods else None
 
 
-def persists(context: Context, rules: QueueRules, request: Request, shortage: Shortage) -> bool:
+def persists(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, shortage: QuotaShortage) -> bool:
     """True if on the accounts as they are the head would lack the same."""
-    return lack(context, rules, ((request, column, amount) for column, amount in shortage.short), shortage.there)
+    return lack(context, rules, ((request, column, amount) for column, amount in shortage.short), shortage.available)
 
 
 def lack(
     context: Context,
-    rules: QueueRules,
-    short: Iterable[tuple[Request, int, int]],
+    rules: ClusterQueueConfig,
+    short: Iterable[tuple[WorkloadRequest, int, int]],
     there: Iterable[tuple[int, int]],
 ) -> bool:
     """True if these heads could not have these amounts of a column, whoever left, while the others are there."""
-    if not out_of_reach(context, rules, short):
+    if not exceeds_bound(context, rules, short):
         return False
-    available, node = context.accounts.usage.available, rules.node
+    available, node = context.snapshot.usage.available, rules.node
     return all(amount <= max(0, available(node, column)) for column, amount in there)
 
 
 def _by_flavor(
-    context: Context, rules: QueueRules, result: PodSetResult, searched: Searched
+    context: Context, rules: ClusterQueueConfig, result: PodSetResult, searched: FlavorSearch
 ) -> Iterator[tuple[_Needs, _Needs]]:
     """Of each flavor that was judged by its quota: what is short, and what is there."""
-    usage, group = context.accounts.usage, rules.group_of[searched.resource]
+    usage, group = context.snapshot.usage, rules.group_of[searched.resource]
     for noted in searched.noted:
-        if noted.cause is Reason.NO_MATCHING_FLAVOR:
+        if noted.cause is GranularReason.NO_MATCHING_FLAVOR:
             continue
         columns = group.columns[group.flavors.index(noted.flavor)]
         short: _Needs = []
@@ -87,6 +89,6 @@ def _by_flavor(
         yield short, there
 
 
-def _excluded(searched: Searched) -> int:
+def _excluded(searched: FlavorSearch) -> int:
     """How many flavors are out of the question whatever the quota."""
-    return sum(noted.cause is Reason.NO_MATCHING_FLAVOR for noted in searched.noted)
+    return sum(noted.cause is GranularReason.NO_MATCHING_FLAVOR for noted in searched.noted)

@@ -28,7 +28,7 @@ _REPLACED_BY_NEWER = "Replaced to accommodate a new workload slice"
 _OUT_OF_SYNC = "The workload slice is out of sync with its parent job"
 
 
-class Given(Struct, frozen=True):
+class ReplacedPodSet(Struct, frozen=True):
     """What the old slice has for one pod set."""
 
     pod_set: str
@@ -46,7 +46,7 @@ class Ending(Struct, frozen=True):
     message: str
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class SlicePlan(Struct, frozen=True, kw_only=True):
     """What becomes of a job's slices."""
 
     keep: Workload | None = None
@@ -89,12 +89,12 @@ def replaced_slice(workload: Workload, held: Iterable[Holding], config: KueueCon
     return next((h for h in held if h.key == key and h.workload.namespace == workload.namespace), None)
 
 
-def given_to(holding: Holding | None, config: KueueConfig) -> tuple[Given, ...]:
+def replaced_pod_sets(holding: Holding | None, config: KueueConfig) -> tuple[ReplacedPodSet, ...]:
     """What a slice has: its pod sets are those of the slice that replaces it, in the same order."""
     if holding is None:
         return ()
     held = admitted_requests(holding.workload, config)
-    return tuple(Given(a.name, count, a.flavors, usage, a.topology) for a, count, usage in held)
+    return tuple(ReplacedPodSet(a.name, count, a.flavors, usage, a.topology) for a, count, usage in held)
 
 
 def replacement_message(new: Workload) -> str:
@@ -119,22 +119,22 @@ def latest_active(slices: Sequence[Workload]) -> Workload | None:
     return next((w for w in reversed(slices) if w.reserved and not w.is_true(EVICTED)), None)
 
 
-def ensure(slices: Sequence[Workload], pod_sets: Sequence[PodSet]) -> Plan:
+def ensure(slices: Sequence[Workload], pod_sets: Sequence[PodSet]) -> SlicePlan:
     """What to do with the slices of a job, oldest first and none finished, so that they stand for its pod sets."""
     endings: tuple[Ending, ...] = ()
     selected = slices[0] if len(slices) == 1 else None
     if len(slices) > 1:
         selected, endings = normalize(slices)
     if selected is None:
-        return Plan(endings=endings)
+        return SlicePlan(endings=endings)
     wanted, has = counts_of(pod_sets), counts_of(selected.pod_sets)
     if wanted.keys() != has.keys():
-        return Plan(compatible=False, endings=endings)
+        return SlicePlan(compatible=False, endings=endings)
     if wanted == has:
-        return Plan(keep=selected, endings=endings)
+        return SlicePlan(keep=selected, endings=endings)
     if not selected.reserved or scaled_down(has, wanted):
-        return Plan(keep=with_counts(selected, wanted), edited=True, endings=endings)
-    return Plan(endings=endings)
+        return SlicePlan(keep=with_counts(selected, wanted), edited=True, endings=endings)
+    return SlicePlan(endings=endings)
 
 
 def normalize(slices: Sequence[Workload]) -> tuple[Workload | None, tuple[Ending, ...]]:

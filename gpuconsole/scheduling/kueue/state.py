@@ -7,43 +7,43 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.decisions import AdmissionDecision, Refuse
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.accounts import Accounts
-from gpuconsole.scheduling.kueue.afs import Ledger, caught_up, usage
+from gpuconsole.scheduling.kueue.afs_usage import LocalQueueUsage, caught_up, usage
 from gpuconsole.scheduling.kueue.assignment import Resume
+from gpuconsole.scheduling.kueue.cohort_cache import CohortCache
+from gpuconsole.scheduling.kueue.compiled_config import CompiledConfig, ConfigObjects
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Context, Gates
-from gpuconsole.scheduling.kueue.findings import Findings
-from gpuconsole.scheduling.kueue.requests import Holding, Request
-from gpuconsole.scheduling.kueue.roster import Roster
-from gpuconsole.scheduling.kueue.rules import Objects, Setup
-from gpuconsole.scheduling.kueue.topology.sites import Sites
-from gpuconsole.scheduling.kueue.topology.strangers import Strangers
+from gpuconsole.scheduling.kueue.cycle_snapshot import CycleSnapshot
+from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest
+from gpuconsole.scheduling.kueue.topology.tas_non_tas_pods import NonTasPodUsage
+from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
 from gpuconsole.scheduling.kueue.tree import Column
 from gpuconsole.scheduling.kueue.usage import UsageTree
+from gpuconsole.scheduling.kueue.workload_index import WorkloadIndex
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.kueue.passing import Passing, Survey
-    from gpuconsole.scheduling.kueue.quiet import Audience
-    from gpuconsole.scheduling.kueue.rest import Rest
+    from gpuconsole.scheduling.kueue.inadmissible_batch import CachedBatch, InadmissibleBatch
+    from gpuconsole.scheduling.kueue.inadmissible_skip import ObservedWorkloads
+    from gpuconsole.scheduling.kueue.unchanged_cohorts import UnchangedCohort
 
 
 COHORT, QUEUE = "Cohort/", "ClusterQueue/"
 """How the names in `State.due` begin."""
 
 
-class Progress(Struct, frozen=True):
+class FlavorScanProgress(Struct, frozen=True):
     """Where a workload's search for flavors goes on, and when that was recorded."""
 
     resume: Resume
     generation: int
     """Of its ClusterQueue: grows with every change of who holds quota there, or of quotas in its tree."""
     cycle: int
-    shape: bytes
+    scheduling_hash: bytes = field(name="shape")
     """Of the workload; empty where that is not known."""
 
     def outdated(self, generation: int, cycle: int, shape: bytes, *, preserve: bool) -> bool:
@@ -53,7 +53,7 @@ class Progress(Struct, frozen=True):
         or went since, unless the workload took another shape.
         """
         if preserve:
-            if self.shape and shape and self.shape != shape:
+            if self.scheduling_hash and shape and self.scheduling_hash != shape:
                 return True
             if cycle - self.cycle <= 1:
                 return False
@@ -67,76 +67,76 @@ class SecondPass(Struct, frozen=True):
     round: int
 
 
-class State:
+class KueueState:
     """The data of a session. Mutates; `fork` shares what neither side will change in place."""
 
     __slots__ = (
         "_objects_shared",
-        "accounts",
-        "asked",
-        "audience",
         "backoffs",
+        "batches",
+        "cached_batches",
         "changed_below",
         "charged",
+        "charges_changed",
         "charging",
+        "cohort_cache",
         "config",
         "cycles",
         "devices_stale",
         "due",
-        "findings",
+        "evictions_in_flight",
         "gates",
         "generations",
         "idle",
         "in_flight",
-        "ledgers",
+        "local_queue_usage",
         "nodes_stale",
+        "non_tas_pods",
         "noted",
         "now",
         "objects",
+        "observed",
         "open_cycle",
-        "passing",
         "progress",
-        "recharged",
-        "requoted",
-        "resting",
-        "roster",
+        "quotas_changed",
+        "rejected_claims",
         "samples",
         "second_passes",
         "setup",
+        "snapshot",
         "stale",
-        "strangers",
-        "surveys",
-        "turned_away",
+        "unchanged_cohorts",
         "woken_in_flight",
+        "workload_index",
     )
 
     def __init__(self, config: KueueConfig) -> None:
         self.config = config
         self.gates = Gates(config)
-        self.objects = Objects()
+        self.objects = ConfigObjects()
         self._objects_shared = False
-        self.setup = Setup(Objects(), config)
+        self.setup = CompiledConfig(ConfigObjects(), config)
         self.stale = False
         """The objects changed since the setup was compiled; `changes.settle` brings it up to date."""
         self.nodes_stale = False
         """Only nodes changed."""
         self.devices_stale = False
         """What claims can ask for changed."""
-        self.turned_away: dict[int, Refuse] = {}
+        self.rejected_claims: dict[int, Refuse] = {}
         """Workloads that cannot be queued as they are, by id, until that is told."""
-        self.strangers = Strangers()
+        self.non_tas_pods = NonTasPodUsage()
         """Pods that no topology placed."""
-        self.accounts = self._empty_accounts()
-        self.roster = Roster()
-        self.findings = Findings()
+        self.snapshot = self._empty_snapshot()
+        self.workload_index = WorkloadIndex()
+        self.cohort_cache = CohortCache()
         """What cycles found, of trees in which nothing has happened since."""
-        self.resting: dict[int, Rest] = {}
+        self.unchanged_cohorts: dict[int, UnchangedCohort] = {}
         """By root, the trees in which another cycle would change nothing; forks find that out by themselves."""
-        self.passing: dict[str, Passing] = {}
+        self.batches: dict[str, InadmissibleBatch] = {}
         """By ClusterQueue, heads that are parked already and whose cycles are counted."""
-        self.surveys: dict[str, Survey] = {}
+        self.cached_batches: dict[str, CachedBatch] = {}
         """By ClusterQueue, heads that could pass like that."""
-        self.progress: dict[int, Progress] = {}
+        self.progress: dict[int, FlavorScanProgress] = {}
         """By workload id, only where flavors are left to try."""
         self.generations: dict[str, int] = {}
         """ClusterQueue → how often what it can give changed."""
@@ -146,25 +146,25 @@ class State:
         """ClusterQueues, and cohorts (as "Cohort/NAME"), to notify once the changed configuration is compiled."""
         self.changed_below: dict[str, None] = {}
         """Cohorts one of whose ClusterQueues changed since the setup was compiled."""
-        self.requoted: dict[str, None] = {}
+        self.quotas_changed: dict[str, None] = {}
         """ClusterQueues in whose trees quotas changed since the setup was compiled."""
         self.second_passes: dict[int, SecondPass] = {}
         """By id of a workload with quota."""
-        self.asked: set[int] = set()
+        self.evictions_in_flight: set[int] = set()
         """Victims whose evictions were decided and not applied yet, by id."""
         self.backoffs: dict[int, Time] = {}
         """When parked workloads may be tried again, by id."""
         self.charging = config.usage_based is not None
         """Admission fair sharing is on: `ledgers` keeps the next four."""
-        self.ledgers: dict[str, Ledger] = {}
+        self.local_queue_usage: dict[str, LocalQueueUsage] = {}
         """LocalQueue → what it is charged with."""
         self.charged: dict[str, str] = {}
         """Workload with an entry penalty → its LocalQueue."""
-        self.recharged: dict[str, None] = {}
+        self.charges_changed: dict[str, None] = {}
         """LocalQueues whose charges changed since somebody asked."""
         self.samples: dict[str, Time] = {}
         """When LocalQueues are looked at."""
-        self.audience: Audience | None = None
+        self.observed: ObservedWorkloads | None = None
         """Who is told why it waits, by cycles that leave refusals out; None = everybody."""
         self.open_cycle: Iterator[tuple[list[AdmissionDecision], bool]] | None = None
         """A cycle that waits until all are ready. A fork does not have it: its heads are back in their queues there."""
@@ -178,33 +178,33 @@ class State:
         self.now: Time = 0
         """The latest time that was passed in."""
 
-    def fork(self) -> "State":
-        twin = State.__new__(State)
+    def fork(self) -> "KueueState":
+        twin = KueueState.__new__(KueueState)
         twin.config, twin.gates = self.config, self.gates
         twin.objects = self.objects
         twin._objects_shared = self._objects_shared = True
         twin.setup, twin.stale, twin.nodes_stale = self.setup, self.stale, self.nodes_stale
-        twin.accounts, twin.roster = self.accounts.fork(), self.roster.fork()
-        twin.findings, twin.resting = self.findings.fork(), {}
-        twin.passing = {name: passing.copy() for name, passing in self.passing.items()}
-        twin.surveys, twin.audience = self.surveys.copy(), self.audience
+        twin.snapshot, twin.workload_index = self.snapshot.fork(), self.workload_index.fork()
+        twin.cohort_cache, twin.unchanged_cohorts = self.cohort_cache.fork(), {}
+        twin.batches = {name: passing.copy() for name, passing in self.batches.items()}
+        twin.cached_batches, twin.observed = self.cached_batches.copy(), self.observed
         twin.progress, twin.generations = self.progress.copy(), self.generations.copy()
-        twin.strangers = self.strangers.copy()
-        twin.devices_stale, twin.turned_away = self.devices_stale, self.turned_away.copy()
-        twin.asked = self.asked.copy()
+        twin.non_tas_pods = self.non_tas_pods.copy()
+        twin.devices_stale, twin.rejected_claims = self.devices_stale, self.rejected_claims.copy()
+        twin.evictions_in_flight = self.evictions_in_flight.copy()
         twin.due, twin.backoffs, twin.cycles = self.due.copy(), self.backoffs.copy(), self.cycles
         twin.noted, twin.changed_below = self.noted.copy(), self.changed_below.copy()
-        twin.requoted = self.requoted.copy()
+        twin.quotas_changed = self.quotas_changed.copy()
         twin.second_passes = self.second_passes.copy()
         twin.charging, twin.samples = self.charging, self.samples.copy()
-        twin.ledgers, twin.charged = self.ledgers.copy(), self.charged.copy()
-        twin.recharged = self.recharged.copy()
+        twin.local_queue_usage, twin.charged = self.local_queue_usage.copy(), self.charged.copy()
+        twin.charges_changed = self.charges_changed.copy()
         twin.idle, twin.now = self.idle, self.now
         twin.open_cycle, twin.in_flight, twin.woken_in_flight = None, set(), set()
         for number in sorted(self.in_flight):
-            record = twin.roster.records[number]
-            if isinstance(record, Request):
-                twin.roster.queue(record.cluster_queue).push(record)
+            record = twin.workload_index.records[number]
+            if isinstance(record, WorkloadRequest):
+                twin.workload_index.queue(record.cluster_queue).push(record)
         return twin
 
     def weight_of(self, local_queue: str) -> float:
@@ -214,7 +214,7 @@ class State:
 
     def used_lately(self, local_queue: str) -> float:
         """One number for what a LocalQueue used, to compare it with others by (CalcLocalQueueFSUsage)."""
-        settings, ledger = self.config.usage_based, self.ledgers.get(local_queue)
+        settings, ledger = self.config.usage_based, self.local_queue_usage.get(local_queue)
         assert settings is not None
         weight = self.weight_of(local_queue)
         if ledger is None:
@@ -224,70 +224,70 @@ class State:
             ledger = caught_up(ledger, self.now, settings.usage_sampling_interval, settings.usage_half_life)
         return usage(ledger.consumed, penalty, weight, settings.resource_weights)
 
-    def own_objects(self) -> Objects:
+    def own_objects(self) -> ConfigObjects:
         """The configuration, to be changed."""
         if self._objects_shared:
             self.objects, self._objects_shared = self.objects.copy(), False
         return self.objects
 
-    def end_passes(self) -> None:
+    def end_batches(self) -> None:
         """Take those back to their queues whose turn has not come."""
-        for name, passing in self.passing.items():
-            passing.end(self.roster.queue(name))
-        self.passing.clear()
+        for name, passing in self.batches.items():
+            passing.stop(self.workload_index.queue(name))
+        self.batches.clear()
 
     def compile(self, extra: Iterable[Column] = ()) -> None:
         """Build the setup and the accounts anew; columns keep their numbers."""
-        self.setup = Setup(self.objects, self.config, [*self.setup.tree.columns, *extra])
-        self._account_anew()
+        self.setup = CompiledConfig(self.objects, self.config, [*self.setup.tree.columns, *extra])
+        self._rebuild_snapshot()
         self.stale = self.nodes_stale = self.devices_stale = False
 
-    def relocate(self) -> None:
+    def rebuild_tas(self) -> None:
         """Take in that nodes changed; without a topology it does not matter which nodes there are."""
         if self.setup.topologies:
             self.setup = self.setup.with_nodes(self.objects)
-            self._account_anew()
+            self._rebuild_snapshot()
         self.nodes_stale = False
 
-    def restock(self) -> None:
+    def rebuild_devices(self) -> None:
         """Take in that device classes, claim templates or devices changed."""
         self.setup = self.setup.with_devices(self.objects, self.config)
         self.devices_stale = False
 
-    def _account_anew(self) -> None:
-        self.end_passes()
-        self.findings, self.resting, self.surveys = self.findings.anew(), {}, {}
-        self.accounts = self._empty_accounts()
-        for holdings in self.roster.holdings.values():
+    def _rebuild_snapshot(self) -> None:
+        self.end_batches()
+        self.cohort_cache, self.unchanged_cohorts, self.cached_batches = self.cohort_cache.emptied(), {}, {}
+        self.snapshot = self._empty_snapshot()
+        for holdings in self.workload_index.holdings.values():
             for holding in holdings.values():
-                self.accounts.add(holding)
+                self.snapshot.add(holding)
 
-    def _empty_accounts(self) -> Accounts:
-        sites = Sites(self.setup.topologies)
-        sites.occupy([(node, amounts, 1) for node, amounts in self.strangers.used.items()])
-        return Accounts(UsageTree(self.setup.tree), sites)
+    def _empty_snapshot(self) -> CycleSnapshot:
+        sites = TasUsage(self.setup.topologies)
+        sites.occupy([(node, amounts, 1) for node, amounts in self.non_tas_pods.used.items()])
+        return CycleSnapshot(UsageTree(self.setup.tree), sites)
 
-    def is_waiting(self, request: Request) -> bool:
+    def is_waiting(self, request: WorkloadRequest) -> bool:
         """True if the workload of a head still waits in the ClusterQueue in which it was taken."""
-        record = self.roster.records[request.id]
-        return isinstance(record, Request) and record.cluster_queue == request.cluster_queue
+        record = self.workload_index.records[request.id]
+        return isinstance(record, WorkloadRequest) and record.cluster_queue == request.cluster_queue
 
     def hold(self, holding: Holding) -> None:
         """A workload holds quota, or holds other quota than before."""
-        old = self.roster.records[holding.id]
-        self.accounts.add(holding)
-        self.roster.hold(holding)
+        old = self.workload_index.records[holding.id]
+        self.snapshot.add(holding)
+        self.workload_index.hold(holding)
         if not isinstance(old, Holding) or old.marks != holding.marks:
-            self.findings.note(self.setup.tree, holding.cluster_queue, holding.marks)
-        self.stir(holding.cluster_queue)
+            self.cohort_cache.invalidate(self.setup.tree, holding.cluster_queue, holding.marks)
+        self.mark_changed(holding.cluster_queue)
 
-    def stir(self, cluster_queue: str) -> None:
+    def mark_changed(self, cluster_queue: str) -> None:
         """Something happened to somebody who holds quota in a ClusterQueue: its tree is at rest no more."""
         node = self.setup.tree.queues.get(cluster_queue)
         if node is not None:
-            self.resting.pop(self.setup.tree.root(node), None)
+            self.unchanged_cohorts.pop(self.setup.tree.root(node), None)
 
-    def bump(self, cluster_queue: str) -> None:
+    def bump_generation(self, cluster_queue: str) -> None:
         """What the queue can give changed: searches for flavors that were recorded earlier start anew."""
         self.generations[cluster_queue] = self.generations.get(cluster_queue, 0) + 1
 
@@ -297,12 +297,12 @@ class State:
             config=self.config,
             gates=self.gates,
             setup=self.setup,
-            accounts=self.accounts.for_cycle(overlapping=self.gates.layouts.overlapping),
-            held_by=self._heaviest_first() if self.charging else self.roster.ranked,
+            accounts=self.snapshot.for_cycle(overlapping=self.gates.layouts.overlapping),
+            held_by=self._heaviest_first() if self.charging else self.workload_index.ranked,
             # Usage by LocalQueue changes with time, and places in topologies with pods that admission does not know.
-            findings=None if self.charging or self.setup.topologies else self.findings,
-            book=self.findings.book,
-            unready=lambda: any(not h.workload.is_true("PodsReady") for h in self.roster.holders),
+            cache=None if self.charging or self.setup.topologies else self.cohort_cache,
+            shared_cache=self.cohort_cache.shared_cache,
+            unready=lambda: any(not h.workload.is_true("PodsReady") for h in self.workload_index.holders),
         )
 
     def _heaviest_first(self) -> Callable[[str], Sequence[Holding]]:
@@ -311,7 +311,7 @@ class State:
 
         @cache
         def ranked(name: str) -> Sequence[Holding]:
-            holdings = self.roster.ranked(name)
+            holdings = self.workload_index.ranked(name)
             if not self.config.takes_turns(self.setup.queues[name].queue):
                 return holdings
             return sorted(holdings, key=lambda h: (not h.evicted, -used(h.workload.local_queue)))

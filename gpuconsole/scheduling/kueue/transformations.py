@@ -44,7 +44,7 @@ _HAMI = {
 
 def hami_transformations(objects: Iterable[object]) -> dict[str, Transformation]:
     """Kueue's documented transformations of HAMi's vGPUs, as far as quotas are given in their outputs; by input."""
-    queues = [thing for thing in objects if isinstance(thing, (ClusterQueue, Cohort))]
+    queues = [obj for obj in objects if isinstance(obj, (ClusterQueue, Cohort))]
     covered = {resource for queue in queues for _, resource in queue.quotas()}
     return {rule.input: rule for output, rule in _HAMI.items() if output in covered}
 

@@ -65,10 +65,10 @@ class QuotaTree:
         self.paths = [self._path(node) for node in range(len(self.names))]
         """Ancestors of each node, parent first, root last."""
         self.height = [0] * len(self.names)
-        things: list[ClusterQueue | Cohort | None] = [*(cohorts.get(n) for n in names), *(queues[n] for n in sound)]
+        objs: list[ClusterQueue | Cohort | None] = [*(cohorts.get(n) for n in names), *(queues[n] for n in sound)]
         # A cohort that nobody declared has no weight; it is a root, so its share is nothing anyway.
-        self.weights = [thing.fair_weight if thing is not None else 0.0 for thing in things]
-        quotas = [thing.quotas() if thing is not None else {} for thing in things]
+        self.weights = [obj.fair_weight if obj is not None else 0.0 for obj in objs]
+        quotas = [obj.quotas() if obj is not None else {} for obj in objs]
         self.columns = list(dict.fromkeys([*columns, *(column for quota in quotas for column in quota)]))
         self.numbers = {column: number for number, column in enumerate(self.columns)}
         self.width = len(self.columns)

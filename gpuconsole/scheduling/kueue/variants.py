@@ -31,9 +31,9 @@ def same_flavors(old: ClusterQueue, new: ClusterQueue) -> bool:
     return before == after
 
 
-def parents_of(queue: str, doors: Iterable[tuple[str, str]], workloads: Iterable[Workload]) -> list[str]:
+def parents_of(queue: str, local_queues: Iterable[tuple[str, str]], workloads: Iterable[Workload]) -> list[str]:
     """Keys of the parents in a ClusterQueue, by its LocalQueues; `doors` are (key, ClusterQueue)."""
-    keys = {key for key, leads_to in doors if leads_to == queue}
+    keys = {key for key, leads_to in local_queues if leads_to == queue}
     return [workload.key for workload in workloads if is_parent(workload) and workload.local_queue in keys]
 
 

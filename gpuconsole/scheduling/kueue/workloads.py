@@ -11,14 +11,14 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.decisions import Refuse
 from gpuconsole.model.resources import EMPTY
 from gpuconsole.model.workloads import Admission, Workload
-from gpuconsole.scheduling.kueue import ledgers
+from gpuconsole.scheduling.kueue import afs_charges
+from gpuconsole.scheduling.kueue.admissibility import queue_inadmissible_reason
 from gpuconsole.scheduling.kueue.conditions import EVICTED, INADMISSIBLE, QUOTA_RESERVED, REQUEUED
-from gpuconsole.scheduling.kueue.dra.charges import NO_CHARGES, Charges, Refusal, charges, needs_devices
-from gpuconsole.scheduling.kueue.prospects import blocker
+from gpuconsole.scheduling.kueue.dra.charges import NO_CHARGES, ChargeRefusal, Charges, charges, needs_devices
 from gpuconsole.scheduling.kueue.requests import (
     Holding,
-    Place,
-    Request,
+    TopologyUsage,
+    WorkloadRequest,
     admitted_usage,
     effective_priority,
     priority_changed,
@@ -26,25 +26,25 @@ from gpuconsole.scheduling.kueue.requests import (
     reserved_at,
 )
 from gpuconsole.scheduling.kueue.second_pass import note
-from gpuconsole.scheduling.kueue.state import State
+from gpuconsole.scheduling.kueue.state import KueueState
 
 
-def place(state: State, workload: Workload) -> None:
+def place(state: KueueState, workload: Workload) -> None:
     """Put a workload where its conditions say that it belongs."""
-    before = state.roster.find(workload.key) if state.charging else None
+    before = state.workload_index.get(workload.key) if state.charging else None
     _place(state, workload)
     if state.charging:
-        ledgers.follow(state, workload, before)
+        afs_charges.on_workload_changed(state, workload, before)
 
 
-def _place(state: State, workload: Workload) -> None:
+def _place(state: KueueState, workload: Workload) -> None:
     if workload.finished or not workload.active:
         leave(state, workload.key)
-        if state.roster.knows(workload.key):
+        if state.workload_index.knows(workload.key):
             state.notify_about(workload)
         return
-    number = state.roster.id_of(workload.key)
-    state.asked.discard(number)
+    number = state.workload_index.id_of(workload.key)
+    state.evictions_in_flight.discard(number)
     if workload.reserved and workload.admission is not None:
         _hold(state, number, workload)
         note(state, number, workload)
@@ -52,109 +52,111 @@ def _place(state: State, workload: Workload) -> None:
         _wait(state, number, workload)
 
 
-def leave(state: State, key: str) -> None:
+def leave(state: KueueState, key: str) -> None:
     """The workload is gone: finished, stopped or deleted. Its tree is to be woken."""
-    if state.roster.find(key) is not None:
-        number = state.roster.id_of(key)
+    if state.workload_index.get(key) is not None:
+        number = state.workload_index.id_of(key)
         _detach(state, number)
-        state.asked.discard(number)
+        state.evictions_in_flight.discard(number)
         state.second_passes.pop(number, None)
-        state.roster.records[number] = None
+        state.workload_index.records[number] = None
 
 
-def assume(state: State, request: Request, admission: Admission) -> None:
+def assume(state: KueueState, request: WorkloadRequest, admission: Admission) -> None:
     """Count an admission that was decided just now; it is confirmed when the admitted workload is applied."""
-    old = state.roster.records[request.id]
+    old = state.workload_index.records[request.id]
     if isinstance(old, Holding):
-        state.accounts.remove(old)
+        state.snapshot.remove(old)
     _unqueue(state, request)
     if state.charging:
-        ledgers.charge(state, request)
+        afs_charges.charge(state, request)
     holding = _holding(state, request.id, replace(request.workload, admission=admission))
     state.hold(holding)
 
 
-def _hold(state: State, number: int, workload: Workload) -> None:
+def _hold(state: KueueState, number: int, workload: Workload) -> None:
     """Count the workload's admission as used; also takes in a change of one that holds quota already."""
-    old = state.roster.records[number]
+    old = state.workload_index.records[number]
     queue = workload.admission.cluster_queue if workload.admission is not None else ""
     if queue not in state.setup.queues or _has_variants(state, workload, queue):
         _detach(state, number)
-        state.roster.records[number] = workload
+        state.workload_index.records[number] = workload
         return
     new = _holding(state, number, workload)
     if isinstance(old, Holding) and old.cluster_queue == new.cluster_queue:
-        state.bump(new.cluster_queue)
+        state.bump_generation(new.cluster_queue)
         if _gave_back(old, new) or priority_changed(old.workload, workload, state.config):
             state.notify_about(workload)
-        state.accounts.remove(old)
-    elif isinstance(old, Request):
+        state.snapshot.remove(old)
+    elif isinstance(old, WorkloadRequest):
         _unqueue(state, old)
     else:
         _detach(state, number)
     state.hold(new)
 
 
-def enqueue(state: State, request: Request, *, brought_back: bool = False) -> None:
+def enqueue(state: KueueState, request: WorkloadRequest, *, brought_back: bool = False) -> None:
     """Queue a workload; before the end of its backoff it is parked, unless its LocalQueue brought it back."""
-    state.roster.records[request.id] = request
-    queue = state.roster.queue(request.cluster_queue)
+    state.workload_index.records[request.id] = request
+    queue = state.workload_index.queue(request.cluster_queue)
     if brought_back:
-        queue.bring_back(request)
+        queue.push_from_local_queue(request)
     elif backoff_ended(request.workload, state.now):
         state.backoffs.pop(request.id, None)
         queue.push(request)
     else:
         if request.workload.requeue.at is not None:
             state.backoffs[request.id] = request.workload.requeue.at
-        queue.park(request)
+        queue.mark_inadmissible(request)
 
 
-def queue_up(state: State, number: int, workload: Workload, cluster_queue: str, *, brought_back: bool = False) -> None:
+def queue_up(
+    state: KueueState, number: int, workload: Workload, cluster_queue: str, *, brought_back: bool = False
+) -> None:
     """Queue a workload, if there is a ClusterQueue for it and its devices can be charged."""
     request = _wanted(state, number, workload, cluster_queue) if cluster_queue else None
     if request is None:
-        state.roster.records[number] = workload
+        state.workload_index.records[number] = workload
     else:
         enqueue(state, request, brought_back=brought_back)
 
 
-def _wanted(state: State, number: int, workload: Workload, cluster_queue: str) -> Request | None:
+def _wanted(state: KueueState, number: int, workload: Workload, cluster_queue: str) -> WorkloadRequest | None:
     """What a waiting workload asks for; None if its devices cannot be charged: that is to be told."""
     if not needs_devices(workload, state.setup.devices, state.config):
         return request_of(state, workload, number, cluster_queue)
     found = charges(workload, state.setup.devices, state.config)
-    if not isinstance(found, Refusal):
+    if not isinstance(found, ChargeRefusal):
         return request_of(state, workload, number, cluster_queue, found)
     reason = "Misconfigured" if state.config.granular else INADMISSIBLE
-    told = workload.condition(QUOTA_RESERVED)
-    if told is None or told.status or (told.reason, told.message) != (reason, found.message):
-        state.turned_away[number] = Refuse(workload.key, found.message, reason, requeued=found.requeued)
+    condition = workload.condition(QUOTA_RESERVED)
+    if condition is None or condition.status or (condition.reason, condition.message) != (reason, found.message):
+        state.rejected_claims[number] = Refuse(workload.key, found.message, reason, requeued=found.requeued)
     return None
 
 
 def request_of(
-    state: State, workload: Workload, number: int, cluster_queue: str, devices: Charges = NO_CHARGES
-) -> Request:
+    state: KueueState, workload: Workload, number: int, cluster_queue: str, devices: Charges = NO_CHARGES
+) -> WorkloadRequest:
     """What a workload asks for, with the defaults of its namespace."""
     setup = state.setup
     limits = setup.limits_of(workload.namespace)
-    return Request(workload, number, cluster_queue, state.config, limits, devices, setup.overheads)
+    return WorkloadRequest(workload, number, cluster_queue, state.config, limits, devices, setup.overheads)
 
 
-def renew(state: State, old: Request) -> None:
+def renew(state: KueueState, old: WorkloadRequest) -> None:
     """What a waiting workload asks for may have changed though it did not; if so, a parked one comes back."""
     new = _wanted(state, old.id, old.workload, old.cluster_queue)
     if new is None:
         _turn_away(state, old, old.workload)
-    elif new.shape != old.shape:
+    elif new.scheduling_hash != old.scheduling_hash:
         _replace(state, old, new)
 
 
-def _turn_away(state: State, old: Request, workload: Workload) -> None:
+def _turn_away(state: KueueState, old: WorkloadRequest, workload: Workload) -> None:
     """A workload that waited in a queue cannot be charged any more."""
     _unqueue(state, old)
-    state.roster.records[old.id] = workload
+    state.workload_index.records[old.id] = workload
 
 
 def backoff_ended(workload: Workload, now: Time) -> bool:
@@ -165,35 +167,35 @@ def backoff_ended(workload: Workload, now: Time) -> bool:
     return workload.requeue.at is None or now >= workload.requeue.at
 
 
-def route(state: State, workload: Workload) -> str:
+def route(state: KueueState, workload: Workload) -> str:
     """The ClusterQueue that takes a workload which holds no quota, or nothing."""
-    if blocker(state.setup, workload, state.config) is not None:
+    if queue_inadmissible_reason(state.setup, workload, state.config) is not None:
         return ""
     target = state.setup.cluster_queue_of(workload.local_queue)
     return "" if target and _has_variants(state, workload, target) else target
 
 
-def _has_variants(state: State, workload: Workload, cluster_queue: str) -> bool:
+def _has_variants(state: KueueState, workload: Workload, cluster_queue: str) -> bool:
     """True if its variants are queued and hold quota in its place (concurrent admission)."""
     if not state.gates.concurrent_admission or workload.parent:
         return False
     return state.setup.queues[cluster_queue].queue.concurrent_admission is not None
 
 
-def _wait(state: State, number: int, workload: Workload) -> None:
-    old = state.roster.records[number]
+def _wait(state: KueueState, number: int, workload: Workload) -> None:
+    old = state.workload_index.records[number]
     target = route(state, workload)
     if needs_devices(workload, state.setup.devices, state.config):
         workload = _rested(workload)
-    if isinstance(old, Request) and old.cluster_queue == target:
+    if isinstance(old, WorkloadRequest) and old.cluster_queue == target:
         _update(state, old, workload)
         return
-    if isinstance(old, Request):
+    if isinstance(old, WorkloadRequest):
         _unqueue(state, old)
     else:
         _detach(state, number)
     if isinstance(old, Holding) and _backs_off(workload, state.now):
-        state.roster.records[number] = workload
+        state.workload_index.records[number] = workload
         return
     queue_up(state, number, workload, target)
 
@@ -211,14 +213,14 @@ def _rested(workload: Workload) -> Workload:
     return replace(workload, conditions=tuple(c for c in workload.conditions if c is not requeued))
 
 
-def _update(state: State, old: Request, workload: Workload) -> None:
+def _update(state: KueueState, old: WorkloadRequest, workload: Workload) -> None:
     """A waiting workload changed; one that is parked comes back only for a change that could matter."""
     if old.id in state.in_flight:
-        state.roster.records[old.id] = _wanted(state, old.id, workload, old.cluster_queue) or workload
+        state.workload_index.records[old.id] = _wanted(state, old.id, workload, old.cluster_queue) or workload
         return
     if same_for_scheduling(old.workload, workload):
-        state.roster.records[old.id] = new = old.updated(workload)
-        state.roster.queue(old.cluster_queue).refresh(new)
+        state.workload_index.records[old.id] = new = old.updated(workload)
+        state.workload_index.queue(old.cluster_queue).refresh(new)
         if not state.gates.preserve_scan_progress:
             state.progress.pop(old.id, None)
         return
@@ -229,12 +231,12 @@ def _update(state: State, old: Request, workload: Workload) -> None:
         _replace(state, old, wanted)
 
 
-def _replace(state: State, old: Request, new: Request) -> None:
-    queue = state.roster.queue(old.cluster_queue)
-    if queue.is_parked(old.id):
+def _replace(state: KueueState, old: WorkloadRequest, new: WorkloadRequest) -> None:
+    queue = state.workload_index.queue(old.cluster_queue)
+    if queue.is_inadmissible(old.id):
         enqueue(state, new)
     else:
-        state.roster.records[old.id] = new
+        state.workload_index.records[old.id] = new
         queue.push(new)
 
 
@@ -253,7 +255,7 @@ def same_for_scheduling(old: Workload, new: Workload) -> bool:
     )
 
 
-def _holding(state: State, number: int, workload: Workload) -> Holding:
+def _holding(state: KueueState, number: int, workload: Workload) -> Holding:
     admission = workload.admission
     assert admission is not None
     used = [(flavor, resource, n) for flavor, resource, n in admitted_usage(workload, state.config) if flavor]
@@ -282,14 +284,14 @@ def _holding(state: State, number: int, workload: Workload) -> Holding:
     )
 
 
-def _places(state: State, workload: Workload, admission: Admission) -> Iterator[Place]:
+def _places(state: KueueState, workload: Workload, admission: Admission) -> Iterator[TopologyUsage]:
     """Where the admitted pods stand in the topologies."""
     templates = {pod_set.name: pod_set.template for pod_set in workload.pod_sets}
     for assignment in admission.pod_sets:
         for flavor in set(assignment.flavors.values()) & state.setup.topologies.keys():
             for domain in assignment.topology:
                 per_pod = templates[assignment.name].requests if assignment.name in templates else EMPTY
-                yield Place(flavor, domain.values, domain.count, per_pod)
+                yield TopologyUsage(flavor, domain.values, domain.count, per_pod)
 
 
 def _gave_back(old: Holding, new: Holding) -> bool:
@@ -297,23 +299,23 @@ def _gave_back(old: Holding, new: Holding) -> bool:
     return any(after.get(column, 0) < amount for column, amount in old.uses)
 
 
-def _unqueue(state: State, request: Request) -> None:
+def _unqueue(state: KueueState, request: WorkloadRequest) -> None:
     state.in_flight.discard(request.id)
-    state.roster.queue(request.cluster_queue).remove(request.id)
+    state.workload_index.queue(request.cluster_queue).remove(request.id)
     state.progress.pop(request.id, None)
     state.backoffs.pop(request.id, None)
 
 
-def _detach(state: State, number: int) -> None:
+def _detach(state: KueueState, number: int) -> None:
     """Take a workload out of its queue or its quota, and note that its tree is to be woken."""
-    match state.roster.records[number]:
-        case Request() as old:
+    match state.workload_index.records[number]:
+        case WorkloadRequest() as old:
             _unqueue(state, old)
             state.notify_about(old.workload)
         case Holding() as old:
-            state.accounts.remove(old)
-            state.roster.drop_holding(old)
-            state.findings.note(state.setup.tree, old.cluster_queue, old.id)
-            state.stir(old.cluster_queue)
-            state.bump(old.cluster_queue)
+            state.snapshot.remove(old)
+            state.workload_index.drop_holding(old)
+            state.cohort_cache.invalidate(state.setup.tree, old.cluster_queue, old.id)
+            state.mark_changed(old.cluster_queue)
+            state.bump_generation(old.cluster_queue)
             state.notify_about(old.workload)

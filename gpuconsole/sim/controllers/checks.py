@@ -19,7 +19,7 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.checks import READY, with_check
 from gpuconsole.scheduling.kueue.provisioning.answers import FAILED, PROVISIONED
 from gpuconsole.scheduling.kueue.provisioning.attempts import attempt_of
-from gpuconsole.scheduling.kueue.provisioning.controller import Surroundings, reconcile
+from gpuconsole.scheduling.kueue.provisioning.controller import ProvisioningObjects, reconcile
 from gpuconsole.scheduling.kueue.provisioning.references import CONTROLLER
 from gpuconsole.sim.autoscaling.policy import FixedCapacity
 from gpuconsole.sim.controllers import federation, lifecycle
@@ -101,13 +101,13 @@ def _ask_for_capacity(world: World, workload: Workload) -> Workload:
     return outcome.workload
 
 
-def _asks(around: Surroundings, check: CheckState) -> bool:
+def _asks(around: ProvisioningObjects, check: CheckState) -> bool:
     known = around.checks.get(check.name)
     return known is not None and known.controller == CONTROLLER
 
 
-def _surroundings(world: World, workload: Workload) -> Surroundings:
-    return Surroundings(
+def _surroundings(world: World, workload: Workload) -> ProvisioningObjects:
+    return ProvisioningObjects(
         checks=_table(world, AdmissionCheck),
         configs=_table(world, ProvisioningRequestConfig),
         flavors=_table(world, ResourceFlavor),

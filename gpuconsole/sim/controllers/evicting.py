@@ -15,7 +15,7 @@ from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.jobs import quota_release
 from gpuconsole.model.jobs.quota_release import CONTROLLER_DELAYS, FAST_RELEASE_GATE, NO_DELAY, QuotaRelease
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue import announcements, conditions
+from gpuconsole.scheduling.kueue import conditions, recorder_events
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
 from gpuconsole.sim.controllers import jobphases, pods, standing, watching, work
@@ -75,10 +75,10 @@ def evict(
     }
     if rule is not None:
         config = world.policy.kueue or DEFAULT
-        made_room = announcements.preempted(message, workload, by, config) if by is not None else ()
+        made_room = recorder_events.preempted(message, workload, by, config) if by is not None else ()
         tell(world, What.PREEMPTED, workload, reason=rule.value, told=tuple(made_room), choice=choice, **names)
     marked = evicted.condition(conditions.EVICTED)
-    told = announcements.evicted(workload, reason, message, cause)
+    told = recorder_events.evicted(workload, reason, message, cause)
     shown = marked.reason if marked is not None else reason
     tell(world, What.EVICTED, workload, reason=shown, told=(told,), **names)
     if workload.checks:

@@ -10,7 +10,7 @@ from gpuconsole.model.events import Announcement, What
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.family import PATIENCE, reconcile
+from gpuconsole.scheduling.kueue.concurrent_admission import VARIANT_WAIT, reconcile
 from gpuconsole.scheduling.kueue.variants import PARENT, is_parent
 from gpuconsole.sim.controllers import evicting, workloads
 from gpuconsole.sim.kernel import LookAtFamily
@@ -41,8 +41,8 @@ def look(world: World, key: str) -> None:
         _change(world, before[changed.key], changed)
     for event in outcome.events:
         _tell(world, event)
-    if outcome.again == PATIENCE:
-        world.kernel.at(world.now + PATIENCE, LookAtFamily(key))
+    if outcome.again == VARIANT_WAIT:
+        world.kernel.at(world.now + VARIANT_WAIT, LookAtFamily(key))
 
 
 def _queue_of(world: World, workload: Workload) -> ClusterQueue | None:

@@ -17,11 +17,17 @@ from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.queues import AdmissionCheck
 from gpuconsole.model.workloads import CheckState, Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.announcements import queued_since
 from gpuconsole.scheduling.kueue.checks import with_check
-from gpuconsole.scheduling.kueue.config import DEFAULT, MultiKueue
+from gpuconsole.scheduling.kueue.config import DEFAULT, MultiKueueSettings
 from gpuconsole.scheduling.kueue.multikueue.dispatch import Nomination, all_at_once, incremental
-from gpuconsole.scheduling.kueue.multikueue.group import CONTROLLER, EVICTED_ON_MANAGER, Group, Moves, step
+from gpuconsole.scheduling.kueue.multikueue.group import (
+    CONTROLLER,
+    EVICTED_ON_MANAGER,
+    MultiKueueActions,
+    MultiKueueGroup,
+    step,
+)
+from gpuconsole.scheduling.kueue.recorder_events import queued_since
 from gpuconsole.sim.chance import draw
 from gpuconsole.sim.controllers import evicting, jobphases, standing, watching, workloads
 from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
@@ -97,10 +103,10 @@ def _bring_on(world: World, key: str) -> bool:
     return _mirror(world, key) or moved
 
 
-def _group(world: World, local: Workload, check: CheckState, dispatch: Dispatch) -> Group:
+def _group(world: World, local: Workload, check: CheckState, dispatch: Dispatch) -> MultiKueueGroup:
     names = dict.fromkeys((*_remotes(world, check), *dispatch.sent))
     members = {name: world.members[name] for name in names if name in world.members}
-    return Group(
+    return MultiKueueGroup(
         local=local,
         check=check,
         copies={name: m.cluster.workload(local.key) for name, m in members.items() if m.lost is None},
@@ -116,11 +122,11 @@ def _remotes(world: World, check: CheckState) -> Iterator[str]:
     yield from (cluster for cluster in (config.clusters if config is not None else ()) if cluster in world.members)
 
 
-def _settings(world: World) -> MultiKueue:
+def _settings(world: World) -> MultiKueueSettings:
     return (world.policy.kueue or DEFAULT).multi_kueue
 
 
-def _carry_out(world: World, local: Workload, moves: Moves) -> bool:
+def _carry_out(world: World, local: Workload, moves: MultiKueueActions) -> bool:
     if moves.finish is not None:
         jobphases.mark(world, local.owner, JobPhase.FAILED if moves.finish[0] == "Failed" else JobPhase.SUCCEEDED)
         workloads.finish(world, local, *moves.finish)

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from gpuconsole.model.events import What
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED
-from gpuconsole.scheduling.kueue.controller.outcome import Outcome
 from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
+from gpuconsole.scheduling.kueue.controller.reconcile_result import ReconcileResult
 from gpuconsole.scheduling.kueue.controller.waiting import deactivation_left, restarted
 from gpuconsole.sim.controllers import endings, evicting, standing, watching, workloads
 from gpuconsole.sim.kernel import Look
@@ -30,12 +30,12 @@ def look_again(world: World, timer: Look) -> None:
 
 def look(world: World, key: str) -> None:
     """Do what has to be done with a workload that holds quota or is finished, and set the next timer."""
-    looked: Outcome | None = None
+    looked: ReconcileResult | None = None
     for _ in range(MOST_STEPS):
         workload, session = world.workload(key), world.session
         if workload is None or session is None or not (workload.reserved or workload.finished):
             return
-        outcome = reconcile(workload, session.outlook(workload), session.config, world.now)
+        outcome = reconcile(workload, session.look_up_queues(workload), session.config, world.now)
         if outcome.workload is workload and outcome.eviction is None:
             looked = outcome
             break
@@ -49,12 +49,12 @@ def restart(world: World, workload: Workload) -> None:
     """Let a workload back in that was evicted when its queue stopped, if that runs again."""
     if world.session is None:
         return
-    outcome = restarted(workload, world.session.outlook(workload), world.now)
+    outcome = restarted(workload, world.session.look_up_queues(workload), world.now)
     if outcome is not None and outcome.workload is not None:
         world.put(outcome.workload)
 
 
-def _carry_out(world: World, before: Workload, outcome: Outcome) -> None:
+def _carry_out(world: World, before: Workload, outcome: ReconcileResult) -> None:
     after, why = outcome.workload, outcome.eviction
     if after is None:
         world.drop(Workload, before.key)

@@ -8,7 +8,13 @@ from gpuconsole.model.labels import Taint
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.topology.health import TERMINATED, UNSCHEDULABLE, Surroundings, Verdict, examine
+from gpuconsole.scheduling.kueue.topology.node_failures import (
+    TERMINATED,
+    UNSCHEDULABLE,
+    NodeFailureActions,
+    NodeFailureInputs,
+    examine,
+)
 from gpuconsole.sim.controllers import evicting, nodes, workloads
 from gpuconsole.sim.controllers.ungating import ungate
 from gpuconsole.sim.kernel import Reexamine
@@ -24,7 +30,7 @@ def look(world: World, name: str) -> None:
     session = world.session
     if session is None or not session.places_pods:
         return
-    known = Surroundings(
+    known = NodeFailureInputs(
         world.state.table("workloads").freeze(),
         list(world.state.table("pods").all()),
         {flavor.name: flavor for flavor in world.state.table("flavors").all() if isinstance(flavor, ResourceFlavor)},
@@ -40,7 +46,7 @@ def _as_tainted(node: Node | None) -> Node | None:
     return replace(node, taints=(*node.taints, CORDONED))
 
 
-def _carry_out(world: World, name: str, verdict: Verdict) -> None:
+def _carry_out(world: World, name: str, verdict: NodeFailureActions) -> None:
     for workload in verdict.changed:
         world.put(workload)
         if name in workload.unhealthy_nodes:

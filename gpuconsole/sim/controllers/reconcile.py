@@ -10,8 +10,8 @@ from gpuconsole.model.job_rules import MemberRules
 from gpuconsole.model.pieces import Pieces
 from gpuconsole.model.volcano_jobs import VolcanoPhase
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.announcements import queued_since
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
+from gpuconsole.scheduling.kueue.recorder_events import queued_since
 from gpuconsole.sim.controllers import (
     checks,
     endings,

@@ -16,7 +16,7 @@ def sample(world: World) -> None:
 
 def publish(world: World) -> None:
     """Write down in the status of LocalQueues what they are charged with, if that changed."""
-    for lately in world.session.used_lately() if world.session is not None else ():
+    for lately in world.session.afs_usage_changes() if world.session is not None else ():
         queue = world.local_queue(lately.local_queue)
         if queue is not None:
             # The session knows it already, and nobody else decides by the status.

@@ -6,8 +6,8 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.events import What
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.admissibility import inadmissible_reason
 from gpuconsole.scheduling.kueue.controller.pods_ready import with_readiness
-from gpuconsole.scheduling.kueue.prospects import prospect
 from gpuconsole.sim.world import World
 
 
@@ -50,7 +50,7 @@ def obstacle(world: World, workload: Workload) -> tuple[str, str]:
         return "", ""
     if not workload.active and not session.config.granular:
         return conditions.INADMISSIBLE, "The workload is deactivated"
-    return prospect(workload, session.outlook(workload), session.config)
+    return inadmissible_reason(workload, session.look_up_queues(workload), session.config)
 
 
 def ready(workload: Workload, now: Time) -> Workload:

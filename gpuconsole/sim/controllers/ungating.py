@@ -9,8 +9,8 @@ from gpuconsole.model.jobs.apps import WORKER, WORKER_INDEX
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.podset import TOPOLOGY_GATE, UNCONSTRAINED
-from gpuconsole.scheduling.kueue.topology.strangers import placed_by_topology
-from gpuconsole.scheduling.kueue.topology.ungating import Places, is_gated, let_go
+from gpuconsole.scheduling.kueue.topology.tas_non_tas_pods import placed_by_topology
+from gpuconsole.scheduling.kueue.topology.topology_ungater import Places, is_gated, let_go
 from gpuconsole.sim.world import World
 
 

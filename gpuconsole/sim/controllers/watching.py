@@ -2,14 +2,14 @@
 
 from gpuconsole.model.clock import Span
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.controller.outcome import Outcome
 from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
+from gpuconsole.scheduling.kueue.controller.reconcile_result import ReconcileResult
 from gpuconsole.scheduling.kueue.controller.waiting import deactivation_left
 from gpuconsole.sim.kernel import Look
 from gpuconsole.sim.world import World
 
 
-def watch(world: World, workload: Workload, looked: Outcome | None = None) -> None:
+def watch(world: World, workload: Workload, looked: ReconcileResult | None = None) -> None:
     """Set the timer for the next thing that time alone does to a workload; an earlier timer sees to the rest.
 
     `looked` is what a look at it found just now, if there was one.
@@ -24,7 +24,7 @@ def watch(world: World, workload: Workload, looked: Outcome | None = None) -> No
         world.kernel.at(due, Look(workload.key))
 
 
-def left_for(world: World, workload: Workload, looked: Outcome | None = None) -> Span | None:
+def left_for(world: World, workload: Workload, looked: ReconcileResult | None = None) -> Span | None:
     """How long until time does something to it: 0 = now; None = nothing. `looked` as for `watch`."""
     session = world.session
     if session is None:
@@ -36,7 +36,7 @@ def left_for(world: World, workload: Workload, looked: Outcome | None = None) ->
             return left
     if not (workload.reserved or workload.finished):
         return None
-    outcome = looked or reconcile(workload, session.outlook(workload), session.config, world.now)
+    outcome = looked or reconcile(workload, session.look_up_queues(workload), session.config, world.now)
     if outcome.workload is not workload:
         return 0
     return outcome.again or None

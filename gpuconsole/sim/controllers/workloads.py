@@ -8,7 +8,7 @@ from gpuconsole.model.device_units import is_counted
 from gpuconsole.model.events import Announcement, What
 from gpuconsole.model.job import JobPhase
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue import announcements, conditions, effects
+from gpuconsole.scheduling.kueue import apply_decisions, conditions, recorder_events
 from gpuconsole.scheduling.kueue.checks import all_ready
 from gpuconsole.scheduling.kueue.podset import Conflict
 from gpuconsole.scheduling.kueue.requests import reserved_at
@@ -40,9 +40,9 @@ def admit(world: World, decision: Admit, at: Time) -> None:
     waiting = world.workload(decision.workload)
     if waiting is None or waiting.reserved:
         return
-    told = announcements.reserved(decision, waiting, at)
+    told = recorder_events.reserved(decision, waiting, at)
     queue = world.cluster_queue(decision.admission.cluster_queue)
-    workload = replace(effects.reserved(waiting, decision, queue, at), parked=False)
+    workload = replace(apply_decisions.reserved(waiting, decision, queue, at), parked=False)
     if all_ready(workload):
         start(world, workload, told)
     else:
@@ -68,8 +68,8 @@ def start(world: World, workload: Workload, *told: Announcement) -> None:
         What.ADMITTED,
         workload,
         borrowed=_borrowed(world, workload),
-        waited=world.now - announcements.queued_since(workload),
-        told=(*told, announcements.admitted(workload, max(0, world.now - reserved_at(workload, world.now)))),
+        waited=world.now - recorder_events.queued_since(workload),
+        told=(*told, recorder_events.admitted(workload, max(0, world.now - reserved_at(workload, world.now)))),
     )
     unsuspended = world.latency("job_unsuspend", "pod_creation", of=(workload.key, workload.uid))
     if unsuspended:
@@ -127,7 +127,7 @@ def refuse(world: World, decision: Refuse) -> None:
     changed = conditions.take_refusal(workload, decision, world.now, granular=world.granular)
     if changed is workload and workload.key in world.waiting:
         return  # Should it be parked by now, that is written down when the cycles are over.
-    parked = world.session.parked(workload.key)
+    parked = world.session.is_inadmissible(workload.key)
     if changed is not workload:
         world.tell(
             What.PENDING,
@@ -136,7 +136,7 @@ def refuse(world: World, decision: Refuse) -> None:
             reason=decision.requeue or decision.reason,
             message=decision.message,
             priority=workload.priority,
-            told=(announcements.refused(decision),),
+            told=(recorder_events.refused(decision),),
             **world.devices.of_workload(workload),
         )
     if changed is not workload or workload.parked != parked:

@@ -65,9 +65,7 @@ def _bounded(answer: Risk) -> list[str]:
     if answer.horizon < answer.wanted_horizon:
         far, wanted = (format_span(end - answer.time) for end in (answer.horizon, answer.wanted_horizon))
         limits.append(f"{far} of the {wanted} horizon")
-    return [
-        f"Stopped early: {', '.join(limits)}. Full result: gpuconsole risk --runs {answer.wanted_runs}."
-    ]
+    return [f"Stopped early: {', '.join(limits)}. Full result: gpuconsole risk --runs {answer.wanted_runs}."]
 
 
 def _row(one: Danger, runs: int) -> Row:

@@ -12,14 +12,14 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.model.resources import short
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.scheduling.kueue.readiness import readiness, using_check, using_flavor, using_topology
+from gpuconsole.scheduling.kueue.cluster_queue_status import active_condition, using_check, using_flavor, using_topology
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.widgets.textpane import BLANK, field, heading, line
 
 
 def active(snapshot: Snapshot, queue: ClusterQueue) -> list[Painted]:
     """The Active condition of a ClusterQueue."""
-    ready = readiness(queue, snapshot, seen=snapshot.seen)
+    ready = active_condition(queue, snapshot, seen=snapshot.seen)
     return [field("Active", f"{ready.active} · {ready.reason} · {ready.message}")]
 
 

@@ -197,8 +197,7 @@ def _cut(request: httpx.Request) -> httpx.Response:
         ),
         pytest.param(
             lambda _: httpx.Response(200, content=b'{"status":"success","data":{"resultType":"vector","result":[]}}'),
-            "http://prometheus:9090: no DCGM metrics (DCGM_FI_…); does this Prometheus scrape the DCGM "
-            "exporter?",
+            "http://prometheus:9090: no DCGM metrics (DCGM_FI_…); does this Prometheus scrape the DCGM exporter?",
             id="another Prometheus",
         ),
         pytest.param(

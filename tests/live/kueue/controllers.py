@@ -22,13 +22,13 @@ from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, ResourceFlavor
 from gpuconsole.model.workloads import Condition, Workload
-from gpuconsole.scheduling.kueue import announcements, conditions
+from gpuconsole.scheduling.kueue import conditions, recorder_events
 from gpuconsole.scheduling.kueue.checks import all_ready, checks_for, synced
+from gpuconsole.scheduling.kueue.cluster_queue_status import NOT_FOUND
 from gpuconsole.scheduling.kueue.controller.pods_ready import with_readiness
 from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
 from gpuconsole.scheduling.kueue.podset import additions_of
-from gpuconsole.scheduling.kueue.readiness import NOT_FOUND
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.session import KueueSession
 from tests.live.api import Api, Manifest, Refused, path_of
 from tests.live.kueue import papers
 from tests.live.kueue.mirror import Mirror
@@ -65,7 +65,7 @@ class KueueStandIn:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._mirror = Mirror(api, PATHS)
-        self._session = Session()
+        self._session = KueueSession()
         self._papers: dict[Key, Manifest] = {}
         self._versions: dict[str, int] = {}
         """uid → the newest version seen or written."""
@@ -272,7 +272,7 @@ class KueueStandIn:
             if workload is None or self._leaving(key):
                 return
             now = self._now()
-            outcome = reconcile(workload, self._session.outlook(workload), self._session.config, now)
+            outcome = reconcile(workload, self._session.look_up_queues(workload), self._session.config, now)
             if outcome.workload is None:
                 self._api.delete(path_of(self._papers["Workload", key]))
                 return
@@ -301,12 +301,12 @@ class KueueStandIn:
     def _schedule(self) -> None:
         session = self._session
         due = session.next_requeue
-        if session.wake_due or (due is not None and due <= self._now()):
-            session.wake(self._now())
+        if session.has_requeue_due or (due is not None and due <= self._now()):
+            session.requeue_inadmissible(self._now())
         while session.has_active:
             written = [self._carry_out(decision) for decision in session.run_cycle(self._now())]
             # A workload that is gone by now would be admitted again and again if no changes were taken in.
-            if not session.progressed or not all(written):
+            if not session.has_progressed or not all(written):
                 return
 
     def _carry_out(self, decision: Admit | Preempt | Refuse | Evict | KeepWaiting) -> bool:
@@ -327,7 +327,7 @@ class KueueStandIn:
                 changed = conditions.evict(workload, decision.reason, decision.message, now)
             case _:
                 return True
-        said = announcements.announce(decision, workload, changed, self._workloads, self._session.config, now)
+        said = recorder_events.events_for(decision, workload, changed, self._workloads, self._session.config, now)
         if not self._write(workload, changed, tuple(said)):
             # The session counts on its own admissions; this one did not come to be.
             self._session.apply(workload, now)
@@ -359,14 +359,14 @@ class KueueStandIn:
             queue = decode_object(paper)
             if isinstance(queue, ClusterQueue):
                 holding = self._holding(lambda w, name=queue.name: w.cluster_queue == name)
-                readiness = self._session.readiness(queue.name)
+                readiness = self._session.active_condition(queue.name)
                 status = papers.cluster_queue_status(queue, holding, len(pending[queue.name]), readiness, self._now())
             elif isinstance(queue, LocalQueue):
                 above = self._papers.get(("ClusterQueue", queue.cluster_queue))
                 upper = decode_object(above) if above is not None else None
                 holding = self._holding(lambda w, key=queue.key: w.local_queue == key)
                 count = sum(1 for workload in waiting if workload.local_queue == queue.key)
-                ready = self._session.readiness(queue.cluster_queue) if upper is not None else NOT_FOUND
+                ready = self._session.active_condition(queue.cluster_queue) if upper is not None else NOT_FOUND
                 upper = upper if isinstance(upper, ClusterQueue) else None
                 status = papers.local_queue_status(upper, holding, count, ready, self._now())
             else:

@@ -12,7 +12,7 @@ from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.resources import Resources
 from gpuconsole.model.topology_encoding import encode
 from gpuconsole.model.workloads import Condition, PodSetAssignment, Workload
-from gpuconsole.scheduling.kueue.readiness import Readiness
+from gpuconsole.scheduling.kueue.cluster_queue_status import ActiveCondition
 from tests.live.api import Manifest
 from tests.live.stock import KUEUE
 
@@ -75,7 +75,7 @@ def workload_status(workload: Workload) -> Manifest:
 
 
 def cluster_queue_status(
-    queue: ClusterQueue, holding: Iterable[Workload], pending: int, readiness: Readiness, since: Time
+    queue: ClusterQueue, holding: Iterable[Workload], pending: int, readiness: ActiveCondition, since: Time
 ) -> Manifest:
     """What a ClusterQueue says of its workloads."""
     reserved = list(holding)
@@ -91,7 +91,7 @@ def cluster_queue_status(
 
 
 def local_queue_status(
-    queue: ClusterQueue | None, holding: Iterable[Workload], pending: int, readiness: Readiness, since: Time
+    queue: ClusterQueue | None, holding: Iterable[Workload], pending: int, readiness: ActiveCondition, since: Time
 ) -> Manifest:
     """What a LocalQueue says of its workloads."""
     reserved = list(holding)

@@ -26,7 +26,7 @@ from gpuconsole.model.queues import (
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.session import KueueSession
 
 GPU = "nvidia.com/gpu"
 NEVER, LOWER, ANY = PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY
@@ -122,7 +122,7 @@ class World:
     """A session and its workloads; every ClusterQueue `q` has a LocalQueue `q` in namespace `team`. Mutates."""
 
     def __init__(self, *things: Object, config: KueueConfig = DEFAULT, flavors: Iterable[str] = ("f",)) -> None:
-        self.session = Session(config)
+        self.session = KueueSession(config)
         self.now: Time = 1000 * SECOND
         self.workloads: dict[str, Workload] = {}
         self.apply(Namespace(name="team"))
@@ -135,7 +135,7 @@ class World:
                 if isinstance(q, ClusterQueue)
             )
         )
-        self.session.wake(self.now)
+        self.session.requeue_inadmissible(self.now)
 
     def apply(self, *things: Object) -> None:
         for thing in things:
@@ -164,7 +164,7 @@ class World:
                     self._evict(decision.workload, "Preempted", decision.message, decision.rule)
                 case Evict():
                     self._evict(decision.workload, decision.reason, decision.message)
-        self.session.wake(self.now)
+        self.session.requeue_inadmissible(self.now)
         return decisions
 
     def _evict(self, key: str, reason: str, message: str, rule: Rule | None = None) -> None:
@@ -177,7 +177,7 @@ class World:
             if not self.session.has_active:
                 return
             self.cycle()
-            if not self.session.progressed:
+            if not self.session.has_progressed:
                 return
         raise AssertionError("admission goes on and on")
 
@@ -194,7 +194,7 @@ class World:
     def finish(self, name: str, *, wake: bool = True) -> None:
         self.apply(conditions.finish(self.workloads[name], "Succeeded", "done", self.now))
         if wake:
-            self.session.wake(self.now)
+            self.session.requeue_inadmissible(self.now)
 
     @property
     def running(self) -> set[str]:

@@ -5,10 +5,10 @@ from gpuconsole.model.decisions import Admit
 from gpuconsole.model.events import Announcement
 from gpuconsole.model.queues import FlavorFungibility, Fungibility
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.announcements import announce
-from gpuconsole.scheduling.kueue.attempts import Noted, Searched, attempts, considered
 from gpuconsole.scheduling.kueue.config import DEFAULT
-from gpuconsole.scheduling.kueue.modes import Mode
+from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
+from gpuconsole.scheduling.kueue.flavor_attempts import FlavorResult, FlavorSearch, attempts, attempts_text
+from gpuconsole.scheduling.kueue.recorder_events import events_for
 from tests.scheduling.kueue.cluster import LOWER, World, queue, workload
 
 NEXT = FlavorFungibility(Fungibility.TRY_NEXT_FLAVOR, Fungibility.TRY_NEXT_FLAVOR)
@@ -23,7 +23,7 @@ def told(world: World) -> list[Announcement]:
         new = old
         if isinstance(decision, Admit):
             new = conditions.admit(conditions.reserve(old, decision.admission, world.now), world.now)
-        events += announce(decision, old, new, before, DEFAULT, world.now)
+        events += events_for(decision, old, new, before, DEFAULT, world.now)
     return events
 
 
@@ -75,10 +75,24 @@ def test_a_preemption_is_told_to_the_victim_and_to_the_preemptor() -> None:
 
 
 def test_searches_for_several_resources_are_put_together_by_flavor() -> None:
-    gpus = Searched("gpu", ("a", "b"), (Noted("a", Mode.PREEMPT, 1, ("few gpus",)), Noted("b", Mode.FIT)))
-    memory = Searched("memory", ("a", "b"), (Noted("a", Mode.NO_CANDIDATES, 2, ("little memory",)),))
-    assert considered([("main", [gpus, memory]), ("other", [Searched("gpu", ("b",), (Noted("b", Mode.FIT),))])]) == (
+    gpus = FlavorSearch(
+        "gpu",
+        ("a", "b"),
+        (
+            FlavorResult("a", FlavorAssignmentMode.PREEMPT, 1, ("few gpus",)),
+            FlavorResult("b", FlavorAssignmentMode.FIT),
+        ),
+    )
+    memory = FlavorSearch(
+        "memory", ("a", "b"), (FlavorResult("a", FlavorAssignmentMode.NO_CANDIDATES, 2, ("little memory",)),)
+    )
+    assert attempts_text(
+        [
+            ("main", [gpus, memory]),
+            ("other", [FlavorSearch("gpu", ("b",), (FlavorResult("b", FlavorAssignmentMode.FIT),))]),
+        ]
+    ) == (
         "main: a(preemptionMode=NoCandidates;borrow=2;few gpus;little memory),"
         " b(NoFit;flavor b does not provide resource memory)"
     )
-    assert [attempt.mode for attempt in attempts([gpus])] == [Mode.PREEMPT, Mode.FIT]
+    assert [attempt.mode for attempt in attempts([gpus])] == [FlavorAssignmentMode.PREEMPT, FlavorAssignmentMode.FIT]

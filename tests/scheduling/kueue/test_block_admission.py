@@ -49,7 +49,7 @@ def test_the_next_comes_when_the_one_before_is_ready() -> None:
 def test_until_then_another_cycle_decides_nothing_new() -> None:
     world = three_queues()
     world.cycle()
-    assert (admitted(world.cycle()), world.session.progressed) == ([], False)
+    assert (admitted(world.cycle()), world.session.has_progressed) == ([], False)
 
 
 def test_whoever_goes_unready_lets_the_next_in() -> None:

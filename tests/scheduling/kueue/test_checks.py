@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.queues import CheckRule, ClusterQueue, FlavorQuotas, ResourceGroup
 from gpuconsole.model.workloads import Admission, CheckState, PodSetAssignment, RequeueState, Workload
-from gpuconsole.scheduling.kueue.checks import checks_for, retry_at, synced, told, with_check
+from gpuconsole.scheduling.kueue.checks import checks_for, retry_at, state_messages, synced, with_check
 from gpuconsole.scheduling.kueue.config import RequeuingStrategy
 from gpuconsole.scheduling.kueue.requeueing import awaited, backoff, count_retry, wait_until
 
@@ -69,7 +69,7 @@ TOLD: dict[str, tuple[tuple[CheckState, ...], str]] = {
 
 @pytest.mark.parametrize(("checks", "want"), TOLD.values(), ids=TOLD)
 def test_what_is_told_of_checks(checks: tuple[CheckState, ...], want: str) -> None:
-    assert told(checks, "Retry") == want
+    assert state_messages(checks, "Retry") == want
 
 
 def retrying(name: str, since: Time | None, seconds: int | None, state: str = "Retry") -> CheckState:

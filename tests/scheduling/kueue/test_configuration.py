@@ -11,12 +11,12 @@ from gpuconsole.scheduling.kueue.config import (
     AdmissionFairSharing,
     KueueConfig,
     ObjectRetention,
+    PreemptionStrategy,
     RequeuingStrategy,
-    Strategy,
     WaitForPodsReady,
 )
 from gpuconsole.scheduling.kueue.configuration import durations
-from gpuconsole.scheduling.kueue.configuration.loading import Loaded, load_text
+from gpuconsole.scheduling.kueue.configuration.loading import LoadedConfiguration, load_text
 from gpuconsole.scheduling.kueue.configuration.writing import as_document
 from gpuconsole.scheduling.kueue.dra.mapping import CounterSource, DeviceClassMapping
 from gpuconsole.scheduling.kueue.transformations import Transformation
@@ -24,7 +24,7 @@ from gpuconsole.scheduling.kueue.transformations import Transformation
 HEAD = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 
 
-def read(body: str = "", head: str = HEAD) -> Loaded:
+def read(body: str = "", head: str = HEAD) -> LoadedConfiguration:
     return load_text(head + dedent(body), "kueue.yaml")
 
 
@@ -44,7 +44,7 @@ POLICIES: Mapping[str, tuple[str, KueueConfig]] = {
         "fairSharing: {preemptionStrategies: [LessThanInitialShare]}",
         KueueConfig(
             fair_sharing=True,
-            strategies=(Strategy.LESS_THAN_INITIAL_SHARE,),
+            strategies=(PreemptionStrategy.LESS_THAN_INITIAL_SHARE,),
             wait_for_pods_ready=DEFAULT_READY,
         ),
     ),

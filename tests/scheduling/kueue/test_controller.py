@@ -9,17 +9,17 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.queues import CheckRule, ClusterQueue, FlavorQuotas, LocalQueue, Quota, ResourceGroup, StopPolicy
 from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSetAssignment, RequeueState, Workload
+from gpuconsole.scheduling.kueue.admissibility import QueueLookup
 from gpuconsole.scheduling.kueue.config import KueueConfig, ObjectRetention, RequeuingStrategy, WaitForPodsReady
-from gpuconsole.scheduling.kueue.controller.pods_ready import patience, with_readiness
+from gpuconsole.scheduling.kueue.controller.pods_ready import pods_ready_timeout, with_readiness
 from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
 from gpuconsole.scheduling.kueue.controller.waiting import deactivation_left
-from gpuconsole.scheduling.kueue.prospects import Outlook
 
 NOW = 100 * HOUR
 GROUP = ResourceGroup(("cpu",), (FlavorQuotas("f", {"cpu": Quota(1)}),))
 QUEUE = ClusterQueue(name="cq", resource_groups=(GROUP,))
 DOOR = LocalQueue(namespace="ml", name="lq", cluster_queue="cq")
-OPEN = Outlook(local_queue=DOOR, cluster_queue=QUEUE)
+OPEN = QueueLookup(local_queue=DOOR, cluster_queue=QUEUE)
 LIMITED = KueueConfig(wait_for_pods_ready=WaitForPodsReady(requeuing_strategy=RequeuingStrategy(backoff_limit_count=2)))
 TRAIN = Workload(namespace="ml", name="train", queue="lq")
 
@@ -53,7 +53,7 @@ class Case(Struct, frozen=True, kw_only=True):
     """A workload and its surroundings, and what is to come of it."""
 
     workload: Workload
-    outlook: Outlook = OPEN
+    outlook: QueueLookup = OPEN
     config: KueueConfig = KueueConfig()
     conditions: Mapping[str, str] = {}
     """`status reason: message` of conditions afterwards."""
@@ -64,7 +64,7 @@ class Case(Struct, frozen=True, kw_only=True):
     requeue: RequeueState = RequeueState()
 
 
-def stopped(policy: StopPolicy, *, door: bool = False) -> Outlook:
+def stopped(policy: StopPolicy, *, door: bool = False) -> QueueLookup:
     if door:
         return replace(OPEN, local_queue=replace(DOOR, stop_policy=policy))
     return replace(OPEN, cluster_queue=replace(QUEUE, stop_policy=policy))
@@ -279,9 +279,9 @@ def test_readiness_tells_a_start_from_a_recovery() -> None:
 
 def test_a_recovery_may_take_for_ever() -> None:
     lost = replace(HELD, conditions=(RESERVED, ADMITTED, said("PodsReady", False, "WaitForRecovery", since=HOUR)))
-    assert patience(lost, WaitForPodsReady(recovery_timeout=0), NOW) is None
-    assert patience(lost, None, NOW) is None
-    assert patience(TRAIN, WaitForPodsReady(), NOW) is None
+    assert pods_ready_timeout(lost, WaitForPodsReady(recovery_timeout=0), NOW) is None
+    assert pods_ready_timeout(lost, None, NOW) is None
+    assert pods_ready_timeout(TRAIN, WaitForPodsReady(), NOW) is None
 
 
 def test_only_what_kueue_deactivated_is_deleted_in_time() -> None:

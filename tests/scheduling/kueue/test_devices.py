@@ -222,16 +222,16 @@ def test_what_cannot_be_charged_is_told_and_not_queued(case: Wrong) -> None:
     here.apply(case.workload)
     requeued = case.requeued or case.message
     told = [Refuse("team/w", case.message, "Inadmissible", requeued=requeued)]
-    assert here.session.turned_away() == told
+    assert here.session.rejected_claims() == told
     assert (here.session.pending("q"), here.session.has_active) == ([], False)
     here.apply(conditions.take_refusal(case.workload, told[0], here.now))
-    assert here.session.turned_away() == []
+    assert here.session.rejected_claims() == []
 
 
 def test_a_refusal_is_one_word_where_workloads_are_told_so() -> None:
     here = world(settings=KueueConfig(gates={"UnadmittedWorkloadsObservability": True}))
     here.apply(claiming())
-    (told,) = here.session.turned_away()
+    (told,) = here.session.rejected_claims()
     refused = conditions.take_refusal(claiming(), told, here.now, granular=True)
     assert [(c.type, c.reason) for c in refused.conditions if c.type != "Admitted"] == [
         ("QuotaReserved", "Misconfigured"),
@@ -242,7 +242,7 @@ def test_a_refusal_is_one_word_where_workloads_are_told_so() -> None:
 def test_what_was_refused_is_queued_when_its_template_comes() -> None:
     here = world()
     here.apply(claiming())
-    (told,) = here.session.turned_away()
+    (told,) = here.session.rejected_claims()
     here.apply(conditions.take_refusal(claiming(), told, here.now))
     here.apply(claims(asks("whole", 3)))
     here.settle()
@@ -257,17 +257,17 @@ def test_what_waits_is_charged_anew_when_devices_change() -> None:
     assert here.session.requested("team/w") == {"main": {"gpu-memory": 5}}
     here.apply(published())
     assert here.session.requested("team/w") == {}
-    assert [refusal.workload for refusal in here.session.turned_away()] == ["team/w"]
+    assert [refusal.workload for refusal in here.session.rejected_claims()] == ["team/w"]
 
 
 def test_new_devices_wake_what_is_parked_and_an_unknown_driver_wakes_nobody() -> None:
     here = world(claims(asks("part")), published(device("a", 9)))
     here.run(claiming())
-    assert here.session.parked("team/w")
+    assert here.session.is_inadmissible("team/w")
     here.apply(ResourceSlice(name="other", driver="net.example.com", pool="n"))
-    assert not here.session.wake_due
+    assert not here.session.has_requeue_due
     here.apply(published(device("a", 7)))
-    assert here.session.wake_due
+    assert here.session.has_requeue_due
     here.session.wake(here.now)
     here.settle()
     assert here.running == {"w"}
@@ -340,7 +340,7 @@ UNPAYABLE: dict[str, tuple[DeviceClass, Workload, str]] = {
 def test_resources_that_cannot_be_paid_for_by_devices(known: DeviceClass, asked: Workload, message: str) -> None:
     here = world(known)
     here.apply(asked)
-    assert here.session.turned_away() == [Refuse("team/w", message, "Inadmissible", requeued=message)]
+    assert here.session.rejected_claims() == [Refuse("team/w", message, "Inadmissible", requeued=message)]
 
 
 def test_without_the_gate_a_class_stands_behind_nothing() -> None:
@@ -361,8 +361,8 @@ def test_a_fork_is_told_of_its_own() -> None:
     here = world()
     here.apply(claiming())
     twin = here.session.fork()
-    assert [refusal.workload for refusal in here.session.turned_away()] == ["team/w"]
-    assert [refusal.workload for refusal in twin.turned_away()] == ["team/w"]
+    assert [refusal.workload for refusal in here.session.rejected_claims()] == ["team/w"]
+    assert [refusal.workload for refusal in twin.rejected_claims()] == ["team/w"]
     twin.apply(claims(asks("whole")), here.now)
     assert twin.requested("team/w") == {"main": {"gpus": 1}}
     assert here.session.requested("team/w") == {}

@@ -6,7 +6,7 @@ from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWait
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import CheckRule
 from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSetAssignment
-from gpuconsole.scheduling.kueue import conditions, effects
+from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from tests.scheduling.kueue.cluster import queue, workload
 
 NOW = 5
@@ -17,21 +17,21 @@ EVICT = Evict("team/a", "NodeFailures", "its node is lost")
 def test_victims_go_by_name_whatever_else_the_cycle_decided() -> None:
     decided: list[AdmissionDecision] = [Refuse("team/c", "no room"), PREEMPT, KeepWaiting("team/d", "no place"), EVICT]
 
-    assert effects.victims_of(decided) == [EVICT, PREEMPT]
+    assert apply_decisions.victims_of(decided) == [EVICT, PREEMPT]
 
 
 def test_quota_comes_with_the_checks_that_the_queue_asks_for() -> None:
     part = PodSetAssignment(name="main", flavors={GPU: "f"}, usage={GPU: 1}, count=1)
     admission = Admission(cluster_queue="q", pod_sets=(part,))
     checked = replace(queue("q", 4), checks=(CheckRule("budget"), CheckRule("elsewhere", ("other",))))
-    given = effects.reserved(workload("w", "q", 1), Admit("team/w", admission), checked, NOW)
+    given = apply_decisions.reserved(workload("w", "q", 1), Admit("team/w", admission), checked, NOW)
 
     assert (given.admission, given.checks) == (admission, (CheckState(name="budget", since=NOW),))
-    assert effects.reserved(given, Admit("team/w", admission), None, NOW).checks == ()
+    assert apply_decisions.reserved(given, Admit("team/w", admission), None, NOW).checks == ()
 
 
 def test_a_slice_that_another_one_replaces_ends_with_that_reason() -> None:
-    ended = effects.replaced(workload("old", "q", 1), workload("new", "q", 2), NOW)
+    ended = apply_decisions.replaced(workload("old", "q", 1), workload("new", "q", 2), NOW)
     condition = ended.condition(conditions.FINISHED)
 
     assert condition is not None
@@ -41,10 +41,10 @@ def test_a_slice_that_another_one_replaces_ends_with_that_reason() -> None:
 def test_a_preempted_victim_says_by_which_rule_and_any_other_only_why() -> None:
     running = workload("w", "q", 1)
 
-    assert effects.evicted(running, PREEMPT, NOW).conditions == (
+    assert apply_decisions.evicted(running, PREEMPT, NOW).conditions == (
         Condition("Preempted", True, "InClusterQueue", "for the other", NOW),
         Condition("Evicted", True, "Preempted", "for the other", NOW),
     )
-    assert effects.evicted(running, EVICT, NOW).conditions == (
+    assert apply_decisions.evicted(running, EVICT, NOW).conditions == (
         Condition("Evicted", True, "NodeFailures", "its node is lost", NOW),
     )

@@ -7,13 +7,13 @@ import pytest
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import ClusterQueue, Cohort, ResourceFlavor
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.config import KueueConfig, Strategy
+from gpuconsole.scheduling.kueue.config import KueueConfig, PreemptionStrategy
 from tests.scheduling.kueue.cluster import ANY, LOWER, World, admitted, cohort, pods, queue, victims, workload
 
 FAIR = "InCohortFairSharing"
 BOTH = KueueConfig(fair_sharing=True)
-FINAL = KueueConfig(fair_sharing=True, strategies=(Strategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,))
-INITIAL = KueueConfig(fair_sharing=True, strategies=(Strategy.LESS_THAN_INITIAL_SHARE,))
+FINAL = KueueConfig(fair_sharing=True, strategies=(PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,))
+INITIAL = KueueConfig(fair_sharing=True, strategies=(PreemptionStrategy.LESS_THAN_INITIAL_SHARE,))
 
 
 class Case(NamedTuple):

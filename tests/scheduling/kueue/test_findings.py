@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.decisions import AdmissionDecision, Preempt, Refuse, Rule
 from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, Preemption, Quota
-from gpuconsole.scheduling.kueue import conditions, findings, likeness, nomination
+from gpuconsole.scheduling.kueue import cohort_cache, conditions, nomination, nomination_cache
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.scheduling.kueue.cluster import ANY, LOWER, World, cohort, queue, workload
 from tests.scheduling.kueue.test_hope import members
@@ -33,7 +33,7 @@ class Slow(World):
         for victim in list(self.workloads.values()):
             if victim.reserved and victim.is_true(conditions.EVICTED) and not victim.finished:
                 self.apply(conditions.release(victim, self.now))
-        self.session.wake(self.now)
+        self.session.requeue_inadmissible(self.now)
 
 
 def queues_of(listed: list[tuple[Quota, Preemption, str]]) -> list[ClusterQueue]:
@@ -68,7 +68,7 @@ def change(world: Slow, queues: list[ClusterQueue], step: int, what: Change) -> 
         case "quota":
             flavors = queue(target.name, {"f": size, "g": priority}).resource_groups
             world.apply(replace(target, resource_groups=flavors))
-            world.session.wake(world.now)
+            world.session.requeue_inadmissible(world.now)
         case "release":
             world.release()
         case "fork":
@@ -104,8 +104,8 @@ def test_what_was_found_earlier_is_what_would_be_found_anew(
     gates = {"RecomputeAssignmentUponPreemptionTargetsOverlap": again}
     config = KueueConfig(fair_sharing=fair, gates=gates)
     with (
-        patch.object(findings, "_kept", lambda kept, key: {}),
-        patch.object(likeness, "keep", lambda known, key, proposal: None),
+        patch.object(cohort_cache, "_entries_of", lambda kept, key: {}),
+        patch.object(nomination_cache, "put_bounded", lambda known, key, proposal: None),
     ):
         anew = decided(listed, steps, config)
     assert decided(listed, steps, config) == anew
@@ -152,9 +152,9 @@ def test_what_is_found_while_somebody_is_taken_for_gone_is_not_kept() -> None:
     world.run(workload("w", "a", 3), admitted=True)
     state = world.session._settled
     context, node = state.context(), state.setup.queues["a"].node
-    with context.without(state.roster.ranked("a")):
-        context.known_of_tree(node)["found"] = "without w"
-        context.known_of_queue("a")["found"] = "without w"
-    assert (context.known_of_tree(node).get("found"), context.known_of_queue("a").get("found")) == (None, None)
-    context.known_of_tree(node)["found"] = "with w"
-    assert state.context().known_of_tree(node) == {**context.known_of_tree(node)} != {}
+    with context.without(state.workload_index.ranked("a")):
+        context.cohort_cache(node)["found"] = "without w"
+        context.cluster_queue_cache("a")["found"] = "without w"
+    assert (context.cohort_cache(node).get("found"), context.cluster_queue_cache("a").get("found")) == (None, None)
+    context.cohort_cache(node)["found"] = "with w"
+    assert state.context().cohort_cache(node) == {**context.cohort_cache(node)} != {}

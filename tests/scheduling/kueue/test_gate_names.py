@@ -18,11 +18,11 @@ def test_every_gate_of_the_release_has_its_default() -> None:
 
 def test_gates_of_a_stage_are_set_together_unless_named_or_locked() -> None:
     chosen = gates.resolve({"AllAlpha": True, "PriorityBoost": False, "TASProfileMixed": False})
-    alpha = {name for name, gate in gates.KNOWN.items() if gate.stage is gates.Stage.ALPHA}
+    alpha = {name for name, gate in gates.KNOWN.items() if gate.stage is gates.FeatureStage.ALPHA}
     assert chosen == {**dict.fromkeys(alpha - {"PriorityBoost"}, True), "TASProfileMixed": False}
     off = gates.resolve({"AllBeta": False})
     assert {name for name, gate in gates.KNOWN.items() if gate.default and not off.keys() & {name}} == {
-        name for name, gate in gates.KNOWN.items() if gate.stage is gates.Stage.GA
+        name for name, gate in gates.KNOWN.items() if gate.stage is gates.FeatureStage.GA
     }
 
 

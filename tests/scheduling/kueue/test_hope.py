@@ -9,9 +9,9 @@ from gpuconsole.model.queues import BorrowWithinCohort, Preemption, PreemptionPo
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.preemption import classical
 from gpuconsole.scheduling.kueue.preemption.classical import classical_targets
-from gpuconsole.scheduling.kueue.preemption.hope import hopeless
-from gpuconsole.scheduling.kueue.preemption.search import Search
-from gpuconsole.scheduling.kueue.requests import Request
+from gpuconsole.scheduling.kueue.preemption.search import PreemptionSearch
+from gpuconsole.scheduling.kueue.preemption.upper_bound import cannot_fit
+from gpuconsole.scheduling.kueue.requests import WorkloadRequest
 from tests.scheduling.kueue.cluster import ANY, LOWER, NEVER, World, cohort, queue, workload
 
 LIMITS = st.one_of(st.none(), st.integers(0, 6))
@@ -48,9 +48,9 @@ def world_of(queues: list[tuple[Quota, Preemption, str]], running: list[tuple[in
     return world
 
 
-def removable(search: Search) -> bool:
+def removable(search: PreemptionSearch) -> bool:
     """True if the search, made in full, ends with victims."""
-    with patch.object(classical, "hopeless", lambda search: False):
+    with patch.object(classical, "cannot_fit", lambda search: False):
         return bool(classical_targets(search))
 
 
@@ -73,9 +73,9 @@ def test_no_victims_are_missed(
     column = state.setup.tree.numbers["f", "nvidia.com/gpu"]
     for name, rules in state.setup.queues.items():
         preemptor: Workload = workload("p", name, size, priority=priority, created=2)
-        request = Request(preemptor, 10_000, name, state.config)
-        search = Search(context, rules, request, frozenset((column,)), [(column, size)])
-        assert not (hopeless(search) and removable(search))
+        request = WorkloadRequest(preemptor, 10_000, name, state.config)
+        search = PreemptionSearch(context, rules, request, frozenset((column,)), [(column, size)])
+        assert not (cannot_fit(search) and removable(search))
 
 
 def test_a_tree_that_could_only_give_too_little_is_known_at_once() -> None:
@@ -83,15 +83,17 @@ def test_a_tree_that_could_only_give_too_little_is_known_at_once() -> None:
     world.run(workload("over", "b", 3), workload("more", "b", 3), admitted=True)
     state = world.session._settled
     column = state.setup.tree.numbers["f", "nvidia.com/gpu"]
-    request = Request(workload("p", "a", 8), 10_000, "a", state.config)
+    request = WorkloadRequest(workload("p", "a", 8), 10_000, "a", state.config)
 
-    def asked(size: int) -> Search:
-        return Search(state.context(), state.setup.queues["a"], request, frozenset((column,)), [(column, size)])
+    def asked(size: int) -> PreemptionSearch:
+        return PreemptionSearch(
+            state.context(), state.setup.queues["a"], request, frozenset((column,)), [(column, size)]
+        )
 
     # Once one of b's workloads is gone, b borrows nothing and keeps the other one: 5 of 8 can be had, 4 of them without
     # borrowing. The bound does not know of that, but that the last to go leaves b at most 2 below its quota.
     assert [size for size in range(1, 9) if not removable(asked(size))] == [5, 6, 7, 8]
-    assert [size for size in range(1, 9) if hopeless(asked(size))] == [7, 8]
+    assert [size for size in range(1, 9) if cannot_fit(asked(size))] == [7, 8]
 
 
 def test_a_queue_that_borrows_has_nobody_to_hope_for_but_its_own() -> None:
@@ -104,11 +106,13 @@ def test_a_queue_that_borrows_has_nobody_to_hope_for_but_its_own() -> None:
     world.run(workload("mine", "a", 2), workload("own", "a", 3, priority=1), workload("over", "b", 6), admitted=True)
     state = world.session._settled
     column = state.setup.tree.numbers["f", "nvidia.com/gpu"]
-    request = Request(workload("p", "a", 1, priority=1), 10_000, "a", state.config)
+    request = WorkloadRequest(workload("p", "a", 1, priority=1), 10_000, "a", state.config)
 
-    def asked(size: int) -> Search:
-        return Search(state.context(), state.setup.queues["a"], request, frozenset((column,)), [(column, size)])
+    def asked(size: int) -> PreemptionSearch:
+        return PreemptionSearch(
+            state.context(), state.setup.queues["a"], request, frozenset((column,)), [(column, size)]
+        )
 
     # One is free, two more come with the only workload of lower priority: b borrows, but so does a.
     assert [size for size in range(2, 6) if not removable(asked(size))] == [4, 5]
-    assert [size for size in range(2, 6) if hopeless(asked(size))] == [4, 5]
+    assert [size for size in range(2, 6) if cannot_fit(asked(size))] == [4, 5]

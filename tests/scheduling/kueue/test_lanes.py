@@ -4,32 +4,32 @@ from random import Random
 
 import pytest
 
+from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.pending import PendingQueue
-from gpuconsole.scheduling.kueue.requests import Request
+from gpuconsole.scheduling.kueue.requests import WorkloadRequest
 from tests.scheduling.kueue.cluster import workload
 
 
-def request(number: int, draw: Random) -> Request:
+def request(number: int, draw: Random) -> WorkloadRequest:
     """Of one of six shapes."""
     made = workload(f"w{number}", "q", draw.randint(1, 3), priority=draw.randint(0, 1), created=draw.randint(0, 40))
-    return Request(made, number, "q", KueueConfig())
+    return WorkloadRequest(made, number, "q", KueueConfig())
 
 
-def first_by_shape(queue: PendingQueue, there: dict[int, Request]) -> list[Request]:
-    parked, closed, _ = queue.memory()
-    first: dict[bytes, Request] = {}
+def first_by_shape(queue: ClusterQueueHeap, there: dict[int, WorkloadRequest]) -> list[WorkloadRequest]:
+    parked, closed, _ = queue.dump()
+    first: dict[bytes, WorkloadRequest] = {}
     for one in sorted(there.values(), key=lambda one: one.order):
-        if one.id not in parked and one.shape not in dict(closed):
-            first.setdefault(one.shape, one)
+        if one.id not in parked and one.scheduling_hash not in dict(closed):
+            first.setdefault(one.scheduling_hash, one)
     return sorted(first.values(), key=lambda one: one.order)
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_the_first_of_all_lanes_come_in_order(seed: int) -> None:
     draw = Random(seed)
-    queue = PendingQueue(strict=False, hashing=True)
-    there: dict[int, Request] = {}
+    queue = ClusterQueueHeap(strict=False, hashing=True)
+    there: dict[int, WorkloadRequest] = {}
     for number in range(120):
         act = draw.choice(("push", "push", "push", "remove", "close", "open", "park", "wake", "head", "copy"))
         one = draw.choice(list(there.values())) if there else None
@@ -37,7 +37,7 @@ def test_the_first_of_all_lanes_come_in_order(seed: int) -> None:
             there[number] = request(number, draw)
             queue.push(there[number])
         elif act == "wake":
-            queue.wake(lambda _: True, None)
+            queue.requeue_inadmissible(lambda _: True, None)
         elif act == "head":
             queue.head()
         elif act == "copy":
@@ -45,10 +45,12 @@ def test_the_first_of_all_lanes_come_in_order(seed: int) -> None:
         elif one is not None and act == "remove":
             queue.remove(there.pop(one.id).id)
         elif one is not None and act == "park":
-            queue.park(one)
+            queue.mark_inadmissible(one)
         elif one is not None:
             some = draw.sample(list(there.values()), draw.randint(1, min(4, len(there))))
-            queue.close([(each, "WaitingForQuota") for each in some]) if act == "close" else queue.open(some)
+            queue.mark_classes_inadmissible(
+                [(each, "WaitingForQuota") for each in some]
+            ) if act == "close" else queue.mark_classes_admissible(some)
         wanted = first_by_shape(queue, there)
-        assert list(queue.first_of_lanes()) == wanted
+        assert list(queue.class_heads()) == wanted
         assert queue.head() is (wanted[0] if wanted else None)

@@ -18,8 +18,8 @@ from gpuconsole.model.queues import (
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.nomination import propose
-from gpuconsole.scheduling.kueue.requests import Request
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.requests import WorkloadRequest
+from gpuconsole.scheduling.kueue.session import KueueSession
 from tests.scheduling.kueue.cluster import ANY, GPU, LOWER, NEVER, World, cohort, pods, queue, workload
 
 LIMITS = st.one_of(st.none(), st.integers(0, 6))
@@ -84,7 +84,7 @@ def build(cluster: Cluster) -> World:
     return World(*cohorts, *queue_list, config=config, flavors=FLAVORS)
 
 
-def excess(session: Session) -> list[int]:
+def excess(session: KueueSession) -> list[int]:
     """By how much each root uses more than its quota, per flavor."""
     usage = session.tree
     roots = [n for n, parent in enumerate(usage.tree.parent) if parent < 0]
@@ -163,14 +163,14 @@ def test_looking_for_flavors_and_victims_leaves_the_books_as_they_are(
         world.cycle()
     state = world.session._state
     context = state.context()
-    before = context.accounts.usage.usage[:]
+    before = context.snapshot.usage.usage[:]
     for name in NAMES:
         for waiting in world.session.pending(name):
-            request = state.roster.find(waiting.workload.key)
-            assert isinstance(request, Request)
+            request = state.workload_index.get(waiting.workload.key)
+            assert isinstance(request, WorkloadRequest)
             first = propose(context, state.setup.queues[name], request)
             again = propose(context, state.setup.queues[name], request)
-            assert context.accounts.usage.usage == before
+            assert context.snapshot.usage.usage == before
             assert [target.holding.key for target in first[1]] == [target.holding.key for target in again[1]]
             assert first[0].message == again[0].message
 
@@ -236,12 +236,12 @@ def test_who_is_parked_and_came_or_changed_is_named_in_a_fork_too(
         if n % 4 == 3 and world.running:
             world.finish(min(world.running))
         twin = world.session.fork()
-        news = world.session.newly_parked()
+        news = world.session.newly_inadmissible()
         parked = {p.workload.key for name in NAMES for p in world.session.pending(name) if p.parked}
         due = {key for key in parked if named.get(key) is not world.workloads[key.removeprefix("team/")]}
         assert due <= set(news) <= parked
-        assert sorted(twin.newly_parked()) == sorted(set(news)) == sorted(news)
-        assert not world.session.newly_parked()
+        assert sorted(twin.newly_inadmissible()) == sorted(set(news)) == sorted(news)
+        assert not world.session.newly_inadmissible()
         named.update((key, world.workloads[key.removeprefix("team/")]) for key in news)
 
 

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.workloads import Admission, CheckState, Condition, Workload
-from gpuconsole.scheduling.kueue.config import MultiKueue
+from gpuconsole.scheduling.kueue.config import MultiKueueSettings
 from gpuconsole.scheduling.kueue.multikueue.dispatch import (
     ROUND,
     Nomination,
@@ -13,7 +13,7 @@ from gpuconsole.scheduling.kueue.multikueue.dispatch import (
     incremental,
     skips_nomination,
 )
-from gpuconsole.scheduling.kueue.multikueue.group import Group, Moves, step
+from gpuconsole.scheduling.kueue.multikueue.group import MultiKueueActions, MultiKueueGroup, step
 
 NOW = 100 * MINUTE
 CHECK = CheckState(name="fleet")
@@ -31,43 +31,47 @@ def copy(*conditions: str, since: int = 0) -> Workload:
     return Workload(name="train", conditions=tuple(Condition(c, True, c, f"is {c}", since) for c in conditions))
 
 
-LOST_AFTER = MultiKueue().worker_lost_timeout
+LOST_AFTER = MultiKueueSettings().worker_lost_timeout
 STEPS = {
     "without quota there are no copies": (
-        Group(local=replace(WAITS, conditions=()), check=CHECK, copies={"east": copy(), "west": None}),
-        Moves(remove=("east",)),
+        MultiKueueGroup(local=replace(WAITS, conditions=()), check=CHECK, copies={"east": copy(), "west": None}),
+        MultiKueueActions(remove=("east",)),
     ),
     "with quota it is offered": (
-        Group(local=WAITS, check=CHECK, copies={"east": None, "west": None}),
-        Moves(nominate=True),
+        MultiKueueGroup(local=WAITS, check=CHECK, copies={"east": None, "west": None}),
+        MultiKueueActions(nominate=True),
     ),
     "but not before its other checks are ready": (
-        Group(local=replace(WAITS, checks=(CHECK, CheckState(name="budget"))), check=CHECK, copies={"east": None}),
-        Moves(),
+        MultiKueueGroup(
+            local=replace(WAITS, checks=(CHECK, CheckState(name="budget"))), check=CHECK, copies={"east": None}
+        ),
+        MultiKueueActions(),
     ),
     "quota on a worker is not enough": (
-        Group(local=WAITS, check=CHECK, copies={"east": copy("QuotaReserved")}),
-        Moves(nominate=True),
+        MultiKueueGroup(local=WAITS, check=CHECK, copies={"east": copy("QuotaReserved")}),
+        MultiKueueActions(nominate=True),
     ),
     "the first that admits it runs it": (
-        Group(local=WAITS, check=CHECK, copies={"east": copy("Admitted", since=5), "west": copy("Admitted", since=3)}),
-        Moves(
+        MultiKueueGroup(
+            local=WAITS, check=CHECK, copies={"east": copy("Admitted", since=5), "west": copy("Admitted", since=3)}
+        ),
+        MultiKueueActions(
             check=replace(CHECK, state="Ready", message='The workload was admitted on "west"'),
             cluster="west",
             remove=("east",),
         ),
     ),
     "it is done when its copy is": (
-        Group(local=RUNS, check=READY, copies={"east": copy("Admitted", "Finished")}),
-        Moves(finish=("Finished", "is Finished")),
+        MultiKueueGroup(local=RUNS, check=READY, copies={"east": copy("Admitted", "Finished")}),
+        MultiKueueActions(finish=("Finished", "is Finished")),
     ),
     "a copy that is out of sync is no end": (
-        Group(
+        MultiKueueGroup(
             local=RUNS,
             check=READY,
             copies={"east": Workload(name="train", conditions=(Condition("Finished", True, "OutOfSync"),))},
         ),
-        Moves(
+        MultiKueueActions(
             check=replace(
                 READY,
                 state="Retry",
@@ -77,8 +81,8 @@ STEPS = {
         ),
     ),
     "an eviction on the worker sends it back": (
-        Group(local=RUNS, check=READY, copies={"east": copy("Admitted", "Evicted")}),
-        Moves(
+        MultiKueueGroup(local=RUNS, check=READY, copies={"east": copy("Admitted", "Evicted")}),
+        MultiKueueActions(
             check=replace(
                 READY,
                 state="Retry",
@@ -87,30 +91,32 @@ STEPS = {
         ),
     ),
     "an eviction on the manager stops the copy": (
-        Group(
+        MultiKueueGroup(
             local=RUNS.with_condition(Condition("Evicted", True, "Preempted", "for urgent")),
             check=CHECK,
             copies={"east": copy("Admitted")},
         ),
-        Moves(stop=("east", "Evicted on manager: for urgent")),
+        MultiKueueActions(stop=("east", "Evicted on manager: for urgent")),
     ),
     "a lost cluster is waited for": (
-        Group(local=RUNS, check=READY, copies={"west": None}, lost={"east": NOW - MINUTE}),
-        Moves(again=NOW - MINUTE + LOST_AFTER),
+        MultiKueueGroup(local=RUNS, check=READY, copies={"west": None}, lost={"east": NOW - MINUTE}),
+        MultiKueueActions(again=NOW - MINUTE + LOST_AFTER),
     ),
     "and given up": (
-        Group(local=RUNS, check=READY, copies={"west": None}, lost={"east": NOW - LOST_AFTER}),
-        Moves(check=replace(READY, state="Retry", message='Admitting remote lost, Previously: "Ready"')),
+        MultiKueueGroup(local=RUNS, check=READY, copies={"west": None}, lost={"east": NOW - LOST_AFTER}),
+        MultiKueueActions(check=replace(READY, state="Retry", message='Admitting remote lost, Previously: "Ready"')),
     ),
     "a copy that is gone from a cluster that answers is not waited for": (
-        Group(local=RUNS, check=READY, copies={"east": None}),
-        Moves(check=replace(READY, state="Retry", message='Admitting remote no longer exists, Previously: "Ready"')),
+        MultiKueueGroup(local=RUNS, check=READY, copies={"east": None}),
+        MultiKueueActions(
+            check=replace(READY, state="Retry", message='Admitting remote no longer exists, Previously: "Ready"')
+        ),
     ),
 }
 
 
 @pytest.mark.parametrize(("group", "moves"), STEPS.values(), ids=STEPS)
-def test_one_step(group: Group, moves: Moves) -> None:
+def test_one_step(group: MultiKueueGroup, moves: MultiKueueActions) -> None:
     assert step(group, NOW, LOST_AFTER) == moves
 
 

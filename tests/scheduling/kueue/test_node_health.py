@@ -13,8 +13,8 @@ from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.topology.health import Surroundings, Verdict, examine
 from gpuconsole.scheduling.kueue.topology.node_changes import NodeChange, node_changes
+from gpuconsole.scheduling.kueue.topology.node_failures import NodeFailureActions, NodeFailureInputs, examine
 
 NOW = 1000 * SECOND
 TAINT = Taint("broken", effect="NoExecute")
@@ -52,8 +52,8 @@ LEAVES = replace(RUNS, deleted=NOW)
 DONE = replace(RUNS, phase=PodPhase.FAILED)
 STUCK = pod(waits_for="x")
 ONE, TWO = workload("x"), workload("x", "y")
-LOST = Verdict((replace(ONE, unhealthy_nodes=("x",)),))
-NOTHING = Verdict()
+LOST = NodeFailureActions((replace(ONE, unhealthy_nodes=("x",)),))
+NOTHING = NodeFailureActions()
 FOREVER, A_WHILE = Toleration("broken", "Exists"), Toleration("broken", "Exists", seconds=60)
 
 
@@ -61,7 +61,7 @@ class Case(NamedTuple):
     node: Node | None
     workload: Workload
     pods: tuple[Pod, ...]
-    want: Verdict
+    want: NodeFailureActions
     gates: dict[str, bool] = {}
 
 
@@ -76,7 +76,7 @@ CASES: dict[str, Case] = {
         LONG_DOWN, ONE, (RUNS,), LOST, {"TASReplaceNodeDueToNotReadyOverFixedTime": True}
     ),
     "without a look at pods only time decides": Case(LONG_DOWN, ONE, (RUNS,), LOST, BY_TIME),
-    "and it is waited for": Case(DOWN, ONE, (DONE,), Verdict(again=20 * SECOND), BY_TIME),
+    "and it is waited for": Case(DOWN, ONE, (DONE,), NodeFailureActions(again=20 * SECOND), BY_TIME),
     "a taint counts when the pods are gone": Case(TAINTED, ONE, (DONE,), LOST),
     "not while they run": Case(TAINTED, ONE, (RUNS,), NOTHING),
     "at once without a look at pods": Case(TAINTED, ONE, (RUNS,), LOST, BY_TIME),
@@ -85,24 +85,26 @@ CASES: dict[str, Case] = {
         TAINTED,
         workload("x", tolerates=A_WHILE),
         (DONE,),
-        Verdict((replace(workload("x", tolerates=A_WHILE), unhealthy_nodes=("x",)),)),
+        NodeFailureActions((replace(workload("x", tolerates=A_WHILE), unhealthy_nodes=("x",)),)),
     ),
     "a mild taint is none": Case(replace(FINE, taints=(Taint("a", effect="PreferNoSchedule"),)), ONE, (), NOTHING),
     "taints may be ignored": Case(TAINTED, ONE, (), NOTHING, {"TASReplaceNodeOnNodeTaints": False}),
     "a pod that waits for a tainted node will not come to it": Case(
-        TAINTED, ONE, (STUCK,), Verdict(LOST.changed, to_fail=(STUCK,))
+        TAINTED, ONE, (STUCK,), NodeFailureActions(LOST.changed, to_fail=(STUCK,))
     ),
     "one that is still gated waits on": Case(TAINTED, ONE, (replace(STUCK, gates=("kueue.x-k8s.io/topology",)),), LOST),
     "a pod that waits for a node which is no place of it any more": Case(
-        FINE, workload("y"), (STUCK,), Verdict(to_fail=(STUCK,))
+        FINE, workload("y"), (STUCK,), NodeFailureActions(to_fail=(STUCK,))
     ),
-    "a node that came back is not lost any more": Case(FINE, workload("x", lost=("x",)), (), Verdict((ONE,))),
+    "a node that came back is not lost any more": Case(
+        FINE, workload("x", lost=("x",)), (), NodeFailureActions((ONE,))
+    ),
     "what is noted is not noted again": Case(None, workload("x", lost=("x",)), (), NOTHING),
     "a second node evicts": Case(
         None,
         workload("x", "y", lost=("y",)),
         (),
-        Verdict(
+        NodeFailureActions(
             evicted={
                 "team/w": "Workload eviction triggered due to multiple TAS assigned node failures, including: y, x"
             }
@@ -121,7 +123,7 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_what_is_done_about_a_node(case: Case) -> None:
-    known = Surroundings(
+    known = NodeFailureInputs(
         {case.workload.key: case.workload}, case.pods, {"f": ResourceFlavor(name="f")}, KueueConfig(gates=case.gates)
     )
     assert examine("x", case.node, known, NOW) == case.want
@@ -129,7 +131,7 @@ def test_what_is_done_about_a_node(case: Case) -> None:
 
 def test_a_flavor_tolerates_for_its_pods() -> None:
     flavor = ResourceFlavor(name="f", tolerations=(FOREVER,))
-    known = Surroundings({"team/w": ONE}, (), {"f": flavor}, KueueConfig())
+    known = NodeFailureInputs({"team/w": ONE}, (), {"f": flavor}, KueueConfig())
     assert examine("x", TAINTED, known, NOW) == NOTHING
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.decisions import Admit, Preempt, Refuse
 from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, PreemptionPolicy, QueueingStrategy, Quota
-from gpuconsole.scheduling.kueue import outcomes, rest
+from gpuconsole.scheduling.kueue import cycle_cache, unchanged_cohorts
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.scheduling.kueue.cluster import ANY, LOWER, NEVER, cohort, queue, workload
 from tests.scheduling.kueue.test_findings import Slow
@@ -64,7 +64,7 @@ def happen(world: Slow, queues: list[ClusterQueue], step: int, draw: Random) -> 
         case "quota" if which % 5 == 0:
             flavors = queue(target.name, {"f": size, "g": priority}).resource_groups
             world.apply(replace(target, resource_groups=flavors))
-            world.session.wake(world.now)
+            world.session.requeue_inadmissible(world.now)
         case "release":
             world.release()
 
@@ -107,8 +107,8 @@ def decided(config: KueueConfig, seed: int) -> list[object]:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_what_became_of_a_tree_is_what_would_become_of_it_anew(name: str) -> None:
     for seed in range(25):
-        nothing = patch.object(outcomes, "keep", lambda known, key, found: None)
-        with nothing, patch.object(rest, "resting", lambda state: {}):
+        nothing = patch.object(cycle_cache, "put_bounded", lambda known, key, found: None)
+        with nothing, patch.object(unchanged_cohorts, "unchanged", lambda state: {}):
             anew = decided(SETTINGS[name], seed)
         assert decided(SETTINGS[name], seed) == anew, seed
 

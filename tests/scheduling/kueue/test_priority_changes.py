@@ -40,7 +40,7 @@ def test_who_waits_is_tried_again_when_a_running_workload_loses_priority() -> No
     world.run(high, admitted=True).run(workload("waits", "q", 4, priority=5))
     assert world.waiting("q") == ["(waits)"]
     world.apply(replace(world.workloads["runs"], priority=1))
-    world.session.wake(world.now)
+    world.session.requeue_inadmissible(world.now)
     world.settle()
     assert world.running == {"waits"}
 

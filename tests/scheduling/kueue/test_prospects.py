@@ -10,12 +10,18 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import LocalQueue, StopPolicy
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.admissibility import (
+    ADMISSION_GATED_BY,
+    InadmissibleReason,
+    inadmissible_reason,
+    loses_quota,
+    queue_inadmissible_reason,
+)
+from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap, RequeueReason
 from gpuconsole.scheduling.kueue.conditions import Unadmitted, unadmitted
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.pending import PendingQueue, Requeue
-from gpuconsole.scheduling.kueue.prospects import ADMISSION_GATED_BY, Blocker, blocker, loses_quota, prospect
-from gpuconsole.scheduling.kueue.requests import Request
-from gpuconsole.scheduling.kueue.state import Progress
+from gpuconsole.scheduling.kueue.requests import WorkloadRequest
+from gpuconsole.scheduling.kueue.state import FlavorScanProgress
 from tests.scheduling.kueue.cluster import GPU, World, queue, workload
 
 GRANULAR = {"UnadmittedWorkloadsObservability": True}
@@ -45,7 +51,7 @@ def told(things: tuple[Object, ...], subject: Workload, gates: Mapping[str, bool
     """What the workload is told, in a world that knows only these queues."""
     world = World(config=KueueConfig(gates=gates))
     world.apply(*things, subject)
-    return prospect(subject, world.session.outlook(subject), world.session.config)
+    return inadmissible_reason(subject, world.session.look_up_queues(subject), world.session.config)
 
 
 CASES: dict[str, tuple[tuple[Object, ...], Workload, tuple[str, str], tuple[str, str]]] = {
@@ -127,24 +133,31 @@ def test_a_look_alike_of_a_refused_workload_is_told_that_it_was_passed_over() ->
     alike = said("Pending", of=world.workloads["alike"])
     world.apply(alike)
     message = "Bypassed scheduling evaluation because an equivalent workload recently failed"
-    assert prospect(alike, world.session.outlook(alike), world.session.config) == ("ExceedsMaxQuota", message)
+    assert inadmissible_reason(alike, world.session.look_up_queues(alike), world.session.config) == (
+        "ExceedsMaxQuota",
+        message,
+    )
 
 
-BLOCKERS: dict[str, tuple[tuple[Object, ...], Workload, Blocker | None]] = {
+BLOCKERS: dict[str, tuple[tuple[Object, ...], Workload, InadmissibleReason | None]] = {
     "nothing": (OPEN, WAITS, None),
     "nothing, though its queue is stopped": (STOPPED_QUEUE, WAITS, None),
-    "its gate": (OPEN, GATED, Blocker.NOT_WAITING),
-    "that it is stopped": (OPEN, replace(WAITS, active=False), Blocker.NOT_WAITING),
-    "that its job wants nothing now": (OPEN, said("OnHold"), Blocker.NOT_WAITING),
-    "that it has quota": (OPEN, WAITS.with_condition(Condition("QuotaReserved", True, "", "", 0)), Blocker.NOT_WAITING),
+    "its gate": (OPEN, GATED, InadmissibleReason.NOT_WAITING),
+    "that it is stopped": (OPEN, replace(WAITS, active=False), InadmissibleReason.NOT_WAITING),
+    "that its job wants nothing now": (OPEN, said("OnHold"), InadmissibleReason.NOT_WAITING),
+    "that it has quota": (
+        OPEN,
+        WAITS.with_condition(Condition("QuotaReserved", True, "", "", 0)),
+        InadmissibleReason.NOT_WAITING,
+    ),
     "that it waits for other pods in place of its own": (
         OPEN,
         WAITS.with_condition(Condition("WaitingForReplacementPods", True, "", "", 0)),
-        Blocker.NOT_WAITING,
+        InadmissibleReason.NOT_WAITING,
     ),
-    "its LocalQueue, which is missing": ((), WAITS, Blocker.NO_LOCAL_QUEUE),
-    "its LocalQueue, which is stopped": (STOPPED_DOOR, WAITS, Blocker.LOCAL_QUEUE_STOPPED),
-    "a ClusterQueue that is missing": ((door("nowhere"),), WAITS, Blocker.NO_CLUSTER_QUEUE),
+    "its LocalQueue, which is missing": ((), WAITS, InadmissibleReason.NO_LOCAL_QUEUE),
+    "its LocalQueue, which is stopped": (STOPPED_DOOR, WAITS, InadmissibleReason.LOCAL_QUEUE_STOPPED),
+    "a ClusterQueue that is missing": ((door("nowhere"),), WAITS, InadmissibleReason.NO_CLUSTER_QUEUE),
 }
 
 
@@ -154,8 +167,8 @@ def test_what_keeps_it_out_of_the_queues_is(case: str) -> None:
     world = World()
     world.apply(*things, subject)
     state = world.session._settled
-    assert blocker(state.setup, subject, state.config) is wanted
-    assert isinstance(state.roster.find(subject.key), Request) is (wanted is None)
+    assert queue_inadmissible_reason(state.setup, subject, state.config) is wanted
+    assert isinstance(state.workload_index.get(subject.key), WorkloadRequest) is (wanted is None)
 
 
 LOSSES: dict[str, tuple[tuple[Object, ...], tuple[str, str] | None]] = {
@@ -173,7 +186,7 @@ def test_a_workload_that_is_not_admitted_yet_loses_its_quota_when(case: str) -> 
     for gates in ({}, GRANULAR):
         world = World(config=KueueConfig(gates=gates))
         world.apply(*things, WAITS)
-        got = loses_quota(WAITS, world.session.outlook(WAITS), world.session.config)
+        got = loses_quota(WAITS, world.session.look_up_queues(WAITS), world.session.config)
         plain = None if wanted is None else ("Inadmissible", wanted[1])
         assert got == (wanted if gates else plain)
 
@@ -207,46 +220,46 @@ def test_the_words_for_not_being_admitted_when(case: str) -> None:
     assert unadmitted(subject) == wanted
 
 
-RETURNS: dict[Requeue, tuple[bool, bool, bool]] = {
+RETURNS: dict[RequeueReason, tuple[bool, bool, bool]] = {
     # Parked under BestEffortFIFO, with its look-alikes, parked under StrictFIFO.
-    Requeue.GENERIC: (True, False, False),
-    Requeue.FAILED_AFTER_NOMINATION: (False, False, False),
-    Requeue.NAMESPACE_MISMATCH: (True, False, True),
-    Requeue.PREEMPTION_GATED: (True, False, False),
-    Requeue.PENDING_PREEMPTION: (False, False, False),
-    Requeue.PENDING_MIGRATION: (False, False, False),
-    Requeue.PREEMPTION_FAILED: (False, False, False),
-    Requeue.NO_FIT: (True, True, False),
-    Requeue.PREEMPTION_NO_CANDIDATES: (True, True, False),
+    RequeueReason.GENERIC: (True, False, False),
+    RequeueReason.FAILED_AFTER_NOMINATION: (False, False, False),
+    RequeueReason.NAMESPACE_MISMATCH: (True, False, True),
+    RequeueReason.PREEMPTION_GATED: (True, False, False),
+    RequeueReason.PENDING_PREEMPTION: (False, False, False),
+    RequeueReason.PENDING_MIGRATION: (False, False, False),
+    RequeueReason.PREEMPTION_FAILED: (False, False, False),
+    RequeueReason.NO_FIT: (True, True, False),
+    RequeueReason.PREEMPTION_NO_CANDIDATES: (True, True, False),
 }
 
 
-@pytest.mark.parametrize("reason", list(Requeue), ids=lambda reason: reason.value or "Generic")
-def test_where_a_head_goes_that_was_not_admitted(reason: Requeue) -> None:
+@pytest.mark.parametrize("reason", list(RequeueReason), ids=lambda reason: reason.value or "Generic")
+def test_where_a_head_goes_that_was_not_admitted(reason: RequeueReason) -> None:
     parked, alike, parked_in_strict = RETURNS[reason]
     for strict in (False, True):
-        waiting = PendingQueue(strict=strict, hashing=True)
+        waiting = ClusterQueueHeap(strict=strict, hashing=True)
         for number in range(3):
-            waiting.push(Request(workload(f"w{number}", "q", created=number), number, "q", KueueConfig()))
+            waiting.push(WorkloadRequest(workload(f"w{number}", "q", created=number), number, "q", KueueConfig()))
         head = waiting.head()
         assert head is not None
         waiting.take(head)
         waiting.requeue(head, reason, ready=True, more_flavors=False, granular="WaitingForQuota")
-        assert waiting.is_parked(0) is (parked_in_strict if strict else parked)
-        assert waiting.is_parked(1) is (alike and not strict)
+        assert waiting.is_inadmissible(0) is (parked_in_strict if strict else parked)
+        assert waiting.is_inadmissible(1) is (alike and not strict)
         assert waiting.refusal(1) == ("WaitingForQuota" if alike and not strict else None)
 
 
-@pytest.mark.parametrize("reason", [Requeue.PENDING_PREEMPTION, Requeue.PENDING_MIGRATION])
-def test_one_for_which_room_is_made_stays_first(reason: Requeue) -> None:
+@pytest.mark.parametrize("reason", [RequeueReason.PENDING_PREEMPTION, RequeueReason.PENDING_MIGRATION])
+def test_one_for_which_room_is_made_stays_first(reason: RequeueReason) -> None:
     for strict, first in ((False, "old"), (True, "urgent")):
-        waiting = PendingQueue(strict=strict, hashing=True)
-        waiting.push(Request(workload("old", "q"), 0, "q", KueueConfig()))
+        waiting = ClusterQueueHeap(strict=strict, hashing=True)
+        waiting.push(WorkloadRequest(workload("old", "q"), 0, "q", KueueConfig()))
         head = waiting.head()
         assert head is not None
         waiting.take(head)
         waiting.requeue(head, reason, ready=True, more_flavors=False)
-        waiting.push(Request(workload("urgent", "q", priority=9), 1, "q", KueueConfig()))
+        waiting.push(WorkloadRequest(workload("urgent", "q", priority=9), 1, "q", KueueConfig()))
         found = waiting.head()
         assert found is not None
         assert found.workload.name == first
@@ -258,7 +271,7 @@ def test_progress_in_flavors_outlives_an_update(keeps: bool, left: bool) -> None
     world = World(queue("q", 4), config=KueueConfig(gates=gates))
     world.apply(WAITS)
     state = world.session._settled
-    number = state.roster.id_of(WAITS.key)
-    state.progress[number] = Progress(({GPU: 0},), 0, 0, b"")
+    number = state.workload_index.id_of(WAITS.key)
+    state.progress[number] = FlavorScanProgress(({GPU: 0},), 0, 0, b"")
     world.apply(replace(WAITS, labels={"seen": "by somebody"}))
     assert (number in state.progress) is left

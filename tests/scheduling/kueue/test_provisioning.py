@@ -17,7 +17,12 @@ from gpuconsole.model.provisioning import (
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
 from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSetAssignment, PodSetUpdate, Workload
 from gpuconsole.scheduling.kueue.provisioning.attempts import attempt_of, request_name, template_name
-from gpuconsole.scheduling.kueue.provisioning.controller import Notice, Outcome, Surroundings, reconcile
+from gpuconsole.scheduling.kueue.provisioning.controller import (
+    ProvisioningEvent,
+    ProvisioningObjects,
+    ProvisioningResult,
+    reconcile,
+)
 from gpuconsole.scheduling.kueue.provisioning.needs import InconsistentAssignments, is_needed, needed
 from gpuconsole.scheduling.kueue.provisioning.references import CONTROLLER, activity, config_of
 
@@ -51,8 +56,8 @@ FIRST = ProvisioningRequest(
 )
 
 
-def around(*requests: ProvisioningRequest, config: ProvisioningRequestConfig = CONFIG) -> Surroundings:
-    return Surroundings(
+def around(*requests: ProvisioningRequest, config: ProvisioningRequestConfig = CONFIG) -> ProvisioningObjects:
+    return ProvisioningObjects(
         checks={"dws": CHECK}, configs={"dws": config}, flavors={"h200": H200}, templates={}, requests=requests
     )
 
@@ -73,11 +78,11 @@ def test_a_workload_with_quota_asks_for_its_pods_where_its_flavor_is() -> None:
         owner="ProvisioningRequest/ml/train-dws-1",
         template=replace(TEMPLATE, node_selector={"gpu": "h200"}, tolerations=H200.tolerations),
     )
-    assert reconcile(TRAIN, around(), 7) == Outcome(
+    assert reconcile(TRAIN, around(), 7) == ProvisioningResult(
         workload=TRAIN,
         made=(FIRST,),
         templates=(template,),
-        notices=(Notice("ProvisioningRequestCreated", 'Created ProvisioningRequest: "train-dws-1"'),),
+        notices=(ProvisioningEvent("ProvisioningRequestCreated", 'Created ProvisioningRequest: "train-dws-1"'),),
     )
 
 
@@ -91,7 +96,7 @@ def test_the_template_asks_for_its_limits_where_it_requests_nothing_else() -> No
 
 def test_nothing_is_asked_before_there_is_quota() -> None:
     waiting = replace(TRAIN, conditions=(), admission=None)
-    assert reconcile(waiting, around(), 7) == Outcome(workload=waiting)
+    assert reconcile(waiting, around(), 7) == ProvisioningResult(workload=waiting)
 
 
 def test_annotations_of_the_workload_are_passed_on_as_parameters() -> None:
@@ -164,15 +169,15 @@ def test_a_booking_that_expires_while_the_workload_runs_is_of_no_concern() -> No
     running = replace(
         with_check(state="Ready"), conditions=(Condition("QuotaReserved", True), Condition("Admitted", True))
     )
-    assert reconcile(running, around(said("BookingExpired")), 9) == Outcome(workload=running)
+    assert reconcile(running, around(said("BookingExpired")), 9) == ProvisioningResult(workload=running)
 
 
 def test_requests_go_when_the_workload_is_evicted_or_ends_or_the_config_asks_for_something_else() -> None:
     evicted = TRAIN.with_condition(Condition("Evicted", True, "Preempted"))
-    assert reconcile(evicted, around(FIRST), 9) == Outcome(workload=evicted, dropped=("ml/train-dws-1",))
-    assert reconcile(evicted, around(FIRST), 9, clean_up=False) == Outcome(workload=evicted)
+    assert reconcile(evicted, around(FIRST), 9) == ProvisioningResult(workload=evicted, dropped=("ml/train-dws-1",))
+    assert reconcile(evicted, around(FIRST), 9, clean_up=False) == ProvisioningResult(workload=evicted)
     finished = TRAIN.with_condition(Condition("Finished", True))
-    assert reconcile(finished, around(FIRST), 9) == Outcome(workload=finished, dropped=("ml/train-dws-1",))
+    assert reconcile(finished, around(FIRST), 9) == ProvisioningResult(workload=finished, dropped=("ml/train-dws-1",))
     other = replace(FIRST, parameters={"maxRun": "1h"})
     outcome = reconcile(TRAIN, around(other), 9)
     assert (outcome.dropped, [request.name for request in outcome.made]) == (("ml/train-dws-1",), ["train-dws-1"])
@@ -182,10 +187,10 @@ def test_a_workload_without_managed_resources_passes_at_once() -> None:
     config = replace(CONFIG, managed_resources=("google.com/tpu",))
     outcome = reconcile(TRAIN, around(config=config), 9)
     message = "the provisioning request is not needed"
-    assert outcome == Outcome(
+    assert outcome == ProvisioningResult(
         workload=with_check(state="Ready", message=message, since=9),
         notices=(
-            Notice(
+            ProvisioningEvent(
                 "AdmissionCheckUpdated",
                 f"Admission check dws updated state from Pending to Ready with message: {message}",
             ),
@@ -194,8 +199,8 @@ def test_a_workload_without_managed_resources_passes_at_once() -> None:
 
 
 def test_a_check_without_its_config_waits() -> None:
-    lost = Surroundings(checks={"dws": CHECK}, configs={}, flavors={}, templates={}, requests=())
-    assert reconcile(TRAIN, lost, 9) == Outcome(workload=with_check(message="the check is not active"))
+    lost = ProvisioningObjects(checks={"dws": CHECK}, configs={}, flavors={}, templates={}, requests=())
+    assert reconcile(TRAIN, lost, 9) == ProvisioningResult(workload=with_check(message="the check is not active"))
 
 
 def test_pod_sets_that_need_the_same_are_asked_for_together() -> None:

@@ -92,7 +92,7 @@ def test_best_effort_parks_the_head_and_goes_on() -> None:
     world.run(workload("big", "q", 8, created=1), workload("small", "q", 2, created=2))
     assert world.running == {"small"}
     assert world.waiting("q") == ["(big)"]
-    assert world.session.parked("team/big")
+    assert world.session.is_inadmissible("team/big")
     assert not world.session.has_active
 
 
@@ -116,10 +116,10 @@ def test_wake_ups_wait_until_they_are_asked_for() -> None:
     world = World(queue("q", 2))
     world.run(workload("first", "q", 2), workload("second", "q", 2, created=1))
     world.finish("first", wake=False)
-    assert world.session.wake_due
+    assert world.session.has_requeue_due
     assert not world.session.has_active
-    world.session.wake(world.now)
-    assert not world.session.wake_due
+    world.session.requeue_inadmissible(world.now)
+    assert not world.session.has_requeue_due
     assert world.waiting("q") == ["second"]
 
 
@@ -128,14 +128,14 @@ def test_arrivals_wake_nobody() -> None:
     world.run(workload("big", "q", 4))
     world.apply(workload("new", "q", 1, created=1))
     assert world.waiting("q") == ["(big)", "new"]
-    assert not world.session.wake_due
+    assert not world.session.has_requeue_due
 
 
 def test_a_bigger_quota_wakes_the_queue() -> None:
     world = World(queue("q", 2))
     world.run(workload("big", "q", 4))
     world.apply(queue("q", 4))
-    world.session.wake(world.now)
+    world.session.requeue_inadmissible(world.now)
     world.settle()
     assert world.running == {"big"}
 
@@ -144,7 +144,7 @@ def test_a_deleted_waiting_workload_wakes_too() -> None:
     world = World(queue("q", 2))
     world.run(workload("big", "q", 4), workload("bigger", "q", 8))
     world.session.delete("workloads", "team/big", world.now)
-    assert world.session.wake_due
+    assert world.session.has_requeue_due
 
 
 def test_look_alikes_are_parked_unseen() -> None:
@@ -209,7 +209,7 @@ def test_a_backoff_parks_until_somebody_ends_it() -> None:
     assert world.waiting("q") == ["(w)"]
     assert world.session.next_requeue == until
     world.apply(queue("q", 3))
-    world.session.wake(world.now)
+    world.session.requeue_inadmissible(world.now)
     assert world.waiting("q") == ["(w)"], "a wake-up does not shorten it"
     world.now = until
     world.apply(conditions.requeue(waits, "BackoffFinished", "The workload backoff was finished", until))
@@ -252,7 +252,7 @@ def test_a_namespace_that_is_gone_is_named() -> None:
     world.run(workload("w", "q"))
     assert world.message("w") == 'workload namespace "team" does not exist: namespaces "team" not found'
     world.apply(Namespace(name="team"))
-    world.session.wake(world.now)
+    world.session.requeue_inadmissible(world.now)
     world.settle()
     assert world.running == {"w"}
 
@@ -264,7 +264,7 @@ def test_a_namespace_that_does_not_match_is_parked_even_in_strict_fifo() -> None
     assert world.waiting("q") == ["(w)"]
     assert world.message("w") == "workload namespace doesn't match ClusterQueue selector"
     world.apply(Namespace(name="team", labels={"team": "yes"}))
-    world.session.wake(world.now)
+    world.session.requeue_inadmissible(world.now)
     world.settle()
     assert world.running == {"w"}
 
@@ -280,7 +280,7 @@ def test_a_stopped_queue_tries_nobody_until_it_is_opened(policy: StopPolicy) -> 
     assert not world.session.has_active
     assert world.cycle() == []
     world.apply(queue("q", 2))
-    world.session.wake(world.now)
+    world.session.requeue_inadmissible(world.now)
     world.settle()
     assert world.running == {"w"}
 
@@ -306,7 +306,7 @@ def test_cohorts_in_a_circle_admit_nobody_until_it_is_broken() -> None:
     world.apply(workload("w", "q"))
     assert not world.session.has_active
     world.apply(cohort("y"))
-    world.session.wake(world.now)
+    world.session.requeue_inadmissible(world.now)
     world.settle()
     assert world.running == {"w"}
 

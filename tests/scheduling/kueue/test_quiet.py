@@ -10,7 +10,7 @@ from gpuconsole.model.decisions import Refuse
 from gpuconsole.model.queues import FlavorQuotas, Quota, ResourceGroup
 from gpuconsole.scheduling.kueue.conditions import admit, reserve
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.heads import Refusals
+from gpuconsole.scheduling.kueue.heads import ReportRefusals
 from gpuconsole.scheduling.kueue.messages import without_amounts
 from tests.scheduling.kueue.cluster import ANY, GPU, LOWER, World, cohort, pods, queue, workload
 from tests.scheduling.kueue.test_findings import Slow
@@ -22,7 +22,9 @@ TOGETHER = ("fair sharing", "overlaps are looked at again")
 """Settings under which each head of a tree may matter to the others."""
 
 
-def story(config: KueueConfig, seed: int, told: Refusals) -> tuple[list[object], list[dict[str, str]], int, object]:
+def story(
+    config: KueueConfig, seed: int, told: ReportRefusals
+) -> tuple[list[object], list[dict[str, str]], int, object]:
     """What is decided beside refusals and how the queues stand; what everybody was told; how many were told; and for
     what reasons shapes are refused in the end."""
     draw = Random(seed)
@@ -32,7 +34,7 @@ def story(config: KueueConfig, seed: int, told: Refusals) -> tuple[list[object],
     decided: list[object] = []
     heard: list[dict[str, str]] = []
     refusals = 0
-    with patch.object(world.session, "run_cycle", partial(world.session.run_cycle, told=told)):
+    with patch.object(world.session, "run_cycle", partial(world.session.run_cycle, report=told)):
         for step in range(STEPS):
             happen(world, queues, step, draw)
             settles = step % 4 == 3
@@ -40,14 +42,14 @@ def story(config: KueueConfig, seed: int, told: Refusals) -> tuple[list[object],
                 cycle = world.cycle() if world.session.has_active else []
                 decided.append([decision for decision in cycle if not isinstance(decision, Refuse)])
                 refusals += sum(isinstance(decision, Refuse) for decision in cycle)
-                if not world.session.progressed:
+                if not world.session.has_progressed:
                     break
             if settles:
                 queued = (world.session.pending(name) for name in world.session.setup.queues)
                 decided.append([[(waits.workload.key, waits.parked) for waits in queue] for queue in queued])
-                decided.append(world.session.progressed)
+                decided.append(world.session.has_progressed)
                 heard.append({name: world.message(name) for name in sorted(world.workloads)})
-    closed = [queue.closed for _, queue in sorted(world.session.memory().queues.items())]
+    closed = [queue.closed for _, queue in sorted(world.session.dump().queues.items())]
     return decided, heard, refusals, closed
 
 
@@ -55,10 +57,10 @@ def story(config: KueueConfig, seed: int, told: Refusals) -> tuple[list[object],
 def test_whoever_is_told_the_same_is_decided_and_known(name: str) -> None:
     fewer, fewest = 0, 0
     for seed in range(25):
-        decided, heard, refusals, closed = story(SETTINGS[name], seed, Refusals.ALL)
-        news = story(SETTINGS[name], seed, Refusals.NEW)
+        decided, heard, refusals, closed = story(SETTINGS[name], seed, ReportRefusals.EVERY)
+        news = story(SETTINGS[name], seed, ReportRefusals.CHANGED)
         assert (news[:2], news[3]) == ((decided, heard), closed), seed
-        others = story(SETTINGS[name], seed, Refusals.OTHER)
+        others = story(SETTINGS[name], seed, ReportRefusals.CHANGED_REASON)
         assert others[0] == decided, seed
         assert [_without_amounts(known) for known in others[1]] == [_without_amounts(known) for known in heard], seed
         fewer, fewest = fewer + refusals - news[2], fewest + refusals - others[2]
@@ -75,7 +77,9 @@ def test_who_begins_to_lack_something_else_is_told() -> None:
     world = World(cohort("c"), *mates, config=KueueConfig())
     world.session = world.session.fork()
     world.run(workload("runs", "a", 4), workload("own", "b", 4), admitted=True)
-    with patch.object(world.session, "run_cycle", partial(world.session.run_cycle, told=Refusals.OTHER)):
+    with patch.object(
+        world.session, "run_cycle", partial(world.session.run_cycle, report=ReportRefusals.CHANGED_REASON)
+    ):
         world.run(workload("waits", "b", pod_sets=[pods(1, 1, cpu=6)]))
         first = world.message("waits")
         world.run(workload("less", "a", pod_sets=[pods(1, 0, cpu=2)]), admitted=True)
@@ -105,7 +109,9 @@ def crowded(*waiting: tuple[str, int, int]) -> World:
 
 def test_one_behind_a_larger_one_is_tried_when_there_is_room_for_it() -> None:
     world = crowded(("huge", 16, 2), ("small", 4, 0))
-    with patch.object(world.session, "run_cycle", partial(world.session.run_cycle, told=Refusals.OTHER)):
+    with patch.object(
+        world.session, "run_cycle", partial(world.session.run_cycle, report=ReportRefusals.CHANGED_REASON)
+    ):
         world.finish("strong")
         world.settle()
     assert world.running == {"runs", "small"}
@@ -118,8 +124,10 @@ def test_one_who_may_evict_more_than_those_behind_is_tried_when_that_helps() -> 
     weak = reserve(workload("weak", "b", 4, priority=1), admission, world.now)
     world.finish("strong", wake=False)
     world.apply(admit(weak, world.now))
-    world.session.wake(world.now)
-    with patch.object(world.session, "run_cycle", partial(world.session.run_cycle, told=Refusals.OTHER)):
+    world.session.requeue_inadmissible(world.now)
+    with patch.object(
+        world.session, "run_cycle", partial(world.session.run_cycle, report=ReportRefusals.CHANGED_REASON)
+    ):
         world.settle()
     assert world.running == {"runs", "eager"}
 
@@ -127,11 +135,13 @@ def test_one_who_may_evict_more_than_those_behind_is_tried_when_that_helps() -> 
 @pytest.mark.parametrize("quota", [None, 5], ids=["as it was", "another quota"])
 def test_those_who_hear_nothing_new_are_passed_by_under_another_quota_too(quota: int | None) -> None:
     world = crowded(("first", 16, 0), ("second", 15, 0), ("third", 14, 0))
-    with patch.object(world.session, "run_cycle", partial(world.session.run_cycle, told=Refusals.OTHER)):
+    with patch.object(
+        world.session, "run_cycle", partial(world.session.run_cycle, report=ReportRefusals.CHANGED_REASON)
+    ):
         if quota is not None:
             world.apply(queue("b", quota, cohort="c", within=LOWER, reclaim=ANY))
             world.settle()
         world.run(workload("tiny", "a", 1))
         world.finish("tiny")
         assert world.cycle() == []
-        assert world.session.pass_by() == 2
+        assert world.session.skip_idle_cycles() == 2

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuconsole.model.queues import ClusterQueue, Cohort, Quota
-from gpuconsole.scheduling.kueue.accounts import Accounts
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.fairness import share
-from gpuconsole.scheduling.kueue.session import Session
-from gpuconsole.scheduling.kueue.topology.sites import Sites
+from gpuconsole.scheduling.kueue.cycle_snapshot import CycleSnapshot
+from gpuconsole.scheduling.kueue.fair_sharing import share
+from gpuconsole.scheduling.kueue.session import KueueSession
+from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
 from gpuconsole.scheduling.kueue.tree import QuotaTree
 from gpuconsole.scheduling.kueue.usage import UsageTree
 from tests.scheduling.kueue.cluster import GPU, cohort, queue, quota
@@ -149,11 +149,11 @@ def test_cohorts_in_a_circle_are_named_and_left_out() -> None:
 
 
 def test_a_cohort_is_there_as_long_as_anything_names_it() -> None:
-    session = Session(KueueConfig())
+    session = KueueSession(KueueConfig())
     seen = []
 
     def look() -> None:
-        session.wake(0)
+        session.requeue_inadmissible(0)
         seen.append((sorted(session.tree.tree.cohorts), sorted(session.tree.tree.queues)))
 
     session.apply(queue("q", 1, cohort="only-named"), 0)
@@ -176,7 +176,7 @@ def test_a_cohort_is_there_as_long_as_anything_names_it() -> None:
 
 
 def test_a_circle_of_cohorts_opens_when_one_of_them_changes_or_goes() -> None:
-    session = Session(KueueConfig())
+    session = KueueSession(KueueConfig())
     for thing in (cohort("a", parent="b"), cohort("b", parent="a"), queue("q", 1, cohort="a"), queue("free", 1)):
         session.apply(thing, 0)
     assert (sorted(session.tree.tree.broken), sorted(session.tree.tree.queues)) == (["a", "b"], ["free"])
@@ -216,7 +216,7 @@ def trees(draw: st.DrawFn) -> UsageTree:
 def test_a_trial_restores(usage: UsageTree, amounts: list[tuple[str, int]]) -> None:
     use(usage, a=3, c=7)
     before = usage.usage[:]
-    with Accounts(usage, Sites({})).trial():
+    with CycleSnapshot(usage, TasUsage({})).revertible():
         for name, amount in amounts:
             usage.add(usage.tree.queues[name], [(0, amount)])
     assert usage.usage == before

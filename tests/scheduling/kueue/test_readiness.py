@@ -20,16 +20,16 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.model.seen import Seen, Unseen
 from gpuconsole.model.state import ClusterState
-from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.readiness import (
+from gpuconsole.scheduling.kueue.cluster_queue_status import (
     READY,
-    Readiness,
-    readiness,
+    ActiveCondition,
+    active_condition,
     using_check,
     using_flavor,
     using_topology,
 )
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.session import KueueSession
 
 START = parse_time("2026-01-05T08:00:00Z")
 FLAVORS = tuple(FlavorQuotas(name, {"cpu": Quota(1000)}) for name in ("spot", "tas"))
@@ -49,11 +49,11 @@ def check(name: str, controller: str = "budget", *, active: bool = True) -> Admi
     return AdmissionCheck(name=name, controller=controller, active=active)
 
 
-def told(*things: Object, config: KueueConfig | None = None) -> Readiness:
-    session = Session(config or KueueConfig())
+def told(*things: Object, config: KueueConfig | None = None) -> ActiveCondition:
+    session = KueueSession(config or KueueConfig())
     for thing in things:
         session.apply(thing, START)
-    return session.readiness("q")
+    return session.active_condition("q")
 
 
 CASES: dict[str, tuple[list[Object], str, str]] = {
@@ -117,7 +117,7 @@ CASES: dict[str, tuple[list[Object], str, str]] = {
 
 @pytest.mark.parametrize(("things", "reason", "message"), CASES.values(), ids=CASES.keys())
 def test_the_condition_names_every_obstacle(things: list[Object], reason: str, message: str) -> None:
-    assert told(*things) == Readiness(reason == "Ready", reason, message)
+    assert told(*things) == ActiveCondition(reason == "Ready", reason, message)
 
 
 @pytest.mark.parametrize("kind", [ResourceFlavor, AdmissionCheck, Topology])
@@ -128,8 +128,8 @@ def test_what_may_not_be_seen_is_not_missing(kind: type[Object]) -> None:
             state.apply(Applied(START, thing))
     seen = Seen(gaps=(Unseen(table=TABLES[kind], resource="", why="cannot list them"),))
     checked = queue(CheckRule("budget"))
-    assert not readiness(checked, state.freeze()).active
-    assert readiness(checked, state.freeze(), seen=seen) == READY
+    assert not active_condition(checked, state.freeze()).active
+    assert active_condition(checked, state.freeze(), seen=seen) == READY
 
 
 def test_without_the_gate_no_topology_is_needed() -> None:
@@ -150,12 +150,12 @@ def test_searches_for_flavors_start_anew_only_when_quotas_in_the_tree_change() -
         (queue(resource_groups=more), 6),
         (ClusterQueue(name="mate", cohort="c"), 6),
     ]
-    session = Session(KueueConfig())
+    session = KueueSession(KueueConfig())
     seen = []
     for thing, _ in changes:
         session.apply(thing, START)
-        session.wake(START)
-        seen.append(session.memory().generations["q"])
+        session.requeue_inadmissible(START)
+        seen.append(session.dump().generations["q"])
     assert seen == [count for _, count in changes]
 
 

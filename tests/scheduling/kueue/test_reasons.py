@@ -13,7 +13,7 @@ from gpuconsole.model.queues import ClusterQueue, FlavorQuotas, Quota, ResourceF
 from gpuconsole.model.workloads import Admission, CheckState, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.reasons import Reason, most_severe
+from gpuconsole.scheduling.kueue.reasons import GranularReason, most_severe
 from tests.scheduling.kueue.cluster import ANY, GPU, World, pods, queue, workload
 from tests.scheduling.kueue.test_topology import FLAVOR, required, site
 
@@ -101,10 +101,14 @@ def test_who_waits_for_victims_says_so() -> None:
 
 
 def test_the_most_severe_is_the_one_that_waiting_helps_least() -> None:
-    ranked = [Reason.TOPOLOGY_PLACEMENT_FAILED, Reason.WAITING_FOR_QUOTA, Reason.EXCEEDS_MAX_QUOTA]
-    assert most_severe([*ranked, Reason.NO_MATCHING_FLAVOR]) is Reason.NO_MATCHING_FLAVOR
-    assert most_severe(ranked) is Reason.EXCEEDS_MAX_QUOTA
-    assert most_severe([]) is Reason.NONE
+    ranked = [
+        GranularReason.TOPOLOGY_PLACEMENT_FAILED,
+        GranularReason.WAITING_FOR_QUOTA,
+        GranularReason.EXCEEDS_MAX_QUOTA,
+    ]
+    assert most_severe([*ranked, GranularReason.NO_MATCHING_FLAVOR]) is GranularReason.NO_MATCHING_FLAVOR
+    assert most_severe(ranked) is GranularReason.EXCEEDS_MAX_QUOTA
+    assert most_severe([]) is GranularReason.NONE
 
 
 def test_with_the_gate_a_refusal_also_says_that_the_workload_is_not_admitted() -> None:

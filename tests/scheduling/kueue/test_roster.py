@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
+from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.pending import PendingQueue
-from gpuconsole.scheduling.kueue.requests import Holding, Request
-from gpuconsole.scheduling.kueue.roster import Roster
+from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest
+from gpuconsole.scheduling.kueue.workload_index import WorkloadIndex
 from tests.scheduling.kueue.cluster import workload
 
 
@@ -30,7 +30,7 @@ def holding(number: int, draw: Random) -> Holding:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_whoever_comes_changes_or_leaves_the_others_keep_their_order_of_eviction(seed: int) -> None:
-    draw, roster = Random(seed), Roster()
+    draw, roster = Random(seed), WorkloadIndex()
     held: dict[int, Holding] = {}
     for number in range(60):
         assert roster.id_of(f"w{number}") == number
@@ -59,31 +59,31 @@ def _rest(old: Holding) -> dict[str, object]:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_awake_are_the_queues_with_a_head_whatever_happened_since_it_was_asked(seed: int) -> None:
-    draw, roster = Random(seed), Roster()
+    draw, roster = Random(seed), WorkloadIndex()
     number = 0
     for name in "abcd":
-        roster.add_queue(name, PendingQueue(strict=False, hashing=True))
-    there: dict[str, list[Request]] = {name: [] for name in "abcd"}
+        roster.add_queue(name, ClusterQueueHeap(strict=False, hashing=True))
+    there: dict[str, list[WorkloadRequest]] = {name: [] for name in "abcd"}
     for _ in range(80):
         name = draw.choice("abcd")
         queue, act = roster.queue(name), draw.choice(("push", "remove", "close", "wake", "fork", "drop"))
         if act == "push":
             number += 1
-            made = Request(workload(f"w{number}", name, draw.randint(1, 2)), number, name, KueueConfig())
+            made = WorkloadRequest(workload(f"w{number}", name, draw.randint(1, 2)), number, name, KueueConfig())
             there[name].append(made)
             queue.push(made)
         elif act == "remove" and there[name]:
             queue.remove(there[name].pop().id)
         elif act == "close" and there[name]:
-            queue.close([(there[name][0], "NoFit")])
+            queue.mark_classes_inadmissible([(there[name][0], "NoFit")])
         elif act == "wake":
-            queue.wake(lambda _: True, None)
+            queue.requeue_inadmissible(lambda _: True, None)
         elif act == "drop":
             roster.drop_queue(name)
             there[name] = []
-            roster.add_queue(name, PendingQueue(strict=False, hashing=True))
+            roster.add_queue(name, ClusterQueueHeap(strict=False, hashing=True))
         elif act == "fork":
             roster = roster.fork()
         if draw.random() < 0.7:
-            heads = {each for each in "abcd" if (seen := roster.look_at(each)) is not None and seen.head() is not None}
-            assert list(roster.awake()) == sorted(heads)
+            heads = {each for each in "abcd" if (seen := roster.peek(each)) is not None and seen.head() is not None}
+            assert list(roster.active_queues()) == sorted(heads)

@@ -15,10 +15,10 @@ from gpuconsole.model.pod_sets import PodSet, TopologyRequest
 from gpuconsole.model.queues import AdmissionCheck, CheckRule
 from gpuconsole.model.workloads import CheckState, PodSetUpdate, Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.announcements import announce
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.memory import SessionMemory
+from gpuconsole.scheduling.kueue.recorder_events import events_for
 from gpuconsole.scheduling.kueue.second_pass import pause
+from gpuconsole.scheduling.kueue.session_state import SessionState
 from tests.scheduling.kueue.cluster import LOWER, World, admitted, pods, queue, victims, workload
 from tests.scheduling.kueue.test_topology import BLOCK, RACK, UNCONSTRAINED, places, preferred, required, site
 
@@ -123,7 +123,7 @@ def test_without_another_place_it_is_tried_again_with_growing_pauses() -> None:
     assert told == dict.fromkeys((1, 3, 7, 15), KeepWaiting("team/w", message))
     assert world.workloads["w"].admitted
     assert [
-        event.reason for event in announce(told[1], world.workloads["w"], world.workloads["w"], {}, PATIENT, 0)
+        event.reason for event in events_for(told[1], world.workloads["w"], world.workloads["w"], {}, PATIENT, 0)
     ] == ["SecondPassFailed"]
     world.finish("other")
     while world.workloads["w"].unhealthy_nodes:
@@ -202,7 +202,7 @@ def test_places_are_found_once_the_nodes_are_there() -> None:
     assert places(world, "w") == {"main": {"n000": 2}}
     assert admitted.admission is not None
     assert [a.delayed for a in admitted.admission.pod_sets] == ["Ready"]
-    events = announce(decision, before, admitted, {}, KueueConfig(), world.now)
+    events = events_for(decision, before, admitted, {}, KueueConfig(), world.now)
     assert [(event.reason, event.message) for event in events] == [
         ("Admitted", "Admitted by ClusterQueue q, wait time since reservation was 0s")
     ]
@@ -244,13 +244,13 @@ def test_a_check_of_another_flavor_delays_nothing() -> None:
 def test_a_recalled_session_goes_on_with_the_second_pass() -> None:
     world = running(site(((2, 2),)), (pods(2, 1, topology=required(RACK)),))
     fail(world, "w", "n000")
-    saved = msgspec.msgpack.decode(msgspec.msgpack.encode(world.session.memory()), type=SessionMemory)
+    saved = msgspec.msgpack.decode(msgspec.msgpack.encode(world.session.dump()), type=SessionState)
     assert saved.second_passes.keys() == {"team/w"}
     things = tuple(t for t in site(((2, 2),)) if not (isinstance(t, Node) and t.name == "n000"))
     copy = World(*things, queue("q", 100), config=PATIENT)
     copy.now = world.now
     copy.apply(world.workloads["w"])
-    copy.session.recall(saved)
+    copy.session.load(saved)
     assert copy.session.next_requeue == world.session.next_requeue == world.now + SECOND
     assert copy.cycle() == world.cycle()
 

@@ -13,9 +13,9 @@ from gpuconsole.model.queues import AdmissionCheck, CheckRule
 from gpuconsole.model.workloads import CheckState
 from gpuconsole.scheduling.kueue import conditions, cycle
 from gpuconsole.scheduling.kueue.context import Context
-from gpuconsole.scheduling.kueue.entry import Entry
-from gpuconsole.scheduling.kueue.memory import SessionMemory
+from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.scheduling.kueue.processing import process
+from gpuconsole.scheduling.kueue.session_state import SessionState
 from tests.scheduling.kueue.cluster import GPU, LOWER, World, admitted, cohort, pods, queue, refused, workload
 
 
@@ -49,7 +49,7 @@ def test_whoever_gets_quota_in_a_cycle_is_nobody_s_victim_in_it(monkeypatch: pyt
     world.apply(workload("x", "a", 1), workload("y", "b", 1))
     seen: list[list[str]] = []
 
-    def watched(context: Context, entries: list[Entry]) -> Iterator[Entry]:
+    def watched(context: Context, entries: list[CycleEntry]) -> Iterator[CycleEntry]:
         for entry in process(context, entries):
             yield entry
             seen.append([holding.key for name in ("a", "b") for holding in context.held_by(name)])
@@ -73,8 +73,8 @@ def test_reclaimable_pods_give_their_quota_back() -> None:
     world = World(queue("q", 4)).run(workload("x", "q", pod_sets=(pods(4),)), admitted=True)
     world.run(workload("y", "q", 2, created=1))
     world.apply(replace(world.workloads["x"], reclaimable={"main": 3}))
-    assert world.session.wake_due
-    world.session.wake(world.now)
+    assert world.session.has_requeue_due
+    world.session.requeue_inadmissible(world.now)
     world.settle()
     assert world.running == {"x", "y"}
     assert world.session.available("q", "f", GPU) == 1
@@ -124,7 +124,7 @@ def test_a_fork_goes_its_own_way() -> None:
     twin.apply(conditions.finish(world.workloads["b0"], "Succeeded", "", world.now), world.now)
     twin.apply(queue("b", 9, cohort="c"), world.now)
     twin.apply(workload("new", "b", 1, priority=50), world.now)
-    twin.wake(world.now)
+    twin.requeue_inadmissible(world.now)
     twin.run_cycle(world.now + SECOND)
     assert [world.waiting("a"), world.waiting("b"), world.session.available("b", "f", GPU)] == before
 
@@ -139,12 +139,12 @@ def test_the_original_does_not_disturb_its_fork() -> None:
 
 def test_a_session_recalled_from_its_memory_goes_on_alike() -> None:
     world = busy()
-    saved = msgspec.msgpack.decode(msgspec.msgpack.encode(world.session.memory()), type=SessionMemory)
+    saved = msgspec.msgpack.decode(msgspec.msgpack.encode(world.session.dump()), type=SessionState)
     copy = World(queue("a", 4, cohort="c", within=LOWER), queue("b", 4, cohort="c"))
     copy.now = world.now
     copy.apply(*world.workloads.values())
-    copy.session.recall(saved)
-    assert copy.session.memory() == world.session.memory()
+    copy.session.load(saved)
+    assert copy.session.dump() == world.session.dump()
     assert [copy.waiting(q) for q in "ab"] == [world.waiting(q) for q in "ab"]
     for _ in range(3):
         assert copy.cycle() == world.cycle()
@@ -156,7 +156,7 @@ def test_progress_ends_when_nothing_changes_any_more() -> None:
     seen = []
     for _ in range(4):
         world.cycle()
-        seen.append(world.session.progressed)
+        seen.append(world.session.has_progressed)
     assert seen == [True, True, False, False]
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.decisions import AdmissionDecision
-from gpuconsole.scheduling.kueue import likeness
+from gpuconsole.scheduling.kueue import nomination_cache
 from tests.tools.bench.drain import Drain
 from tests.tools.bench.kueue_loads import Kind, Load, arrivals, objects
 
@@ -45,5 +45,5 @@ def decided(cohorts: int, queues: int, batch: int, seed: int) -> list[AdmissionD
 @settings(max_examples=15, deadline=None)
 def test_alike_heads_are_told_what_each_would_be_told_alone(cohorts: int, queues: int, batch: int, seed: int) -> None:
     shared = decided(cohorts, queues, batch, seed)
-    with patch.object(likeness, "_as_before", lambda context, entry, alike: False):
+    with patch.object(nomination_cache, "_has_no_targets", lambda context, entry, alike: False):
         assert shared == decided(cohorts, queues, batch, seed)

@@ -12,7 +12,7 @@ from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.pod_counts import ELASTIC
-from gpuconsole.scheduling.kueue.slices import REPLACEMENT_FOR, Plan, ensure, latest_active, prepared
+from gpuconsole.scheduling.kueue.slices import REPLACEMENT_FOR, SlicePlan, ensure, latest_active, prepared
 from tests.scheduling.kueue.cluster import LOWER, World, cohort, pods, queue, quota, workload
 
 
@@ -186,7 +186,7 @@ def test_which_slices_stay(case: Slices) -> None:
 
 def test_a_job_with_other_pod_sets_is_no_slice_of_it() -> None:
     renamed: PodSet = pods(1, name="workers")
-    assert ensure((part("a"),), (renamed,)) == Plan(compatible=False)
+    assert ensure((part("a"),), (renamed,)) == SlicePlan(compatible=False)
 
 
 def test_the_latest_active_slice_has_quota_and_keeps_it() -> None:

@@ -6,7 +6,7 @@ from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.pod_sets import TopologyRequest
 from gpuconsole.model.queues import ResourceFlavor, Topology
-from gpuconsole.scheduling.kueue.topology.strangers import PLACED_BY_TOPOLOGY
+from gpuconsole.scheduling.kueue.topology.tas_non_tas_pods import PLACED_BY_TOPOLOGY
 from tests.scheduling.kueue.cluster import GPU, World, pods, queue, workload
 
 FLAVOR = ResourceFlavor(name="f", node_labels={"pool": "gpu"}, topology="hosts")
@@ -50,7 +50,7 @@ def test_a_stranger_that_is_done_or_deleted_or_elsewhere_frees_its_room_and_wake
             town.session.delete("pods", STRANGER.key, town.now)
         else:
             town.apply(gone)
-        town.session.wake(town.now)
+        town.session.requeue_inadmissible(town.now)
         town.settle()
         assert town.running == {"w"}
 

@@ -8,12 +8,12 @@ from gpuconsole.model.labels import HOSTNAME, Taint
 from gpuconsole.model.pod_sets import PodSet, TopologyRequest
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import ResourceFlavor, Topology
-from gpuconsole.scheduling.kueue.requests import Place
-from gpuconsole.scheduling.kueue.topology.demand import Demand
+from gpuconsole.scheduling.kueue.requests import TopologyUsage
+from gpuconsole.scheduling.kueue.topology.demand import TasPodSetRequest
 from gpuconsole.scheduling.kueue.topology.domains import build_domains
-from gpuconsole.scheduling.kueue.topology.layout import Layouts
+from gpuconsole.scheduling.kueue.topology.layout import TasGates
 from gpuconsole.scheduling.kueue.topology.placement import find_places
-from gpuconsole.scheduling.kueue.topology.sites import Sites
+from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
 from tests.scheduling.kueue.cluster import GPU
 
 RACK = "rack"
@@ -38,7 +38,7 @@ requests = st.sampled_from(
     )
 )
 demands = st.builds(
-    lambda count, gpus, request, rack: Demand(
+    lambda count, gpus, request, rack: TasPodSetRequest(
         PodSet(count=count, template=PodTemplate(node_selector={RACK: rack} if rack else {}), topology=request),
         count,
         {GPU: gpus},
@@ -50,7 +50,7 @@ demands = st.builds(
     st.sampled_from(("", "", "r1")),
 )
 moves = st.builds(
-    lambda host, count, gpus, sign: ([Place("f", (host,), count, {GPU: gpus})], sign),
+    lambda host, count, gpus, sign: ([TopologyUsage("f", (host,), count, {GPU: gpus})], sign),
     st.sampled_from(HOSTS),
     st.integers(1, 2),
     st.integers(1, 2),
@@ -62,7 +62,7 @@ strangers = st.builds(lambda host, gpus: [(host, {GPU: gpus, "pods": 1}, 1)], st
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.one_of(moves, strangers), st.lists(demands, min_size=1, max_size=3)), max_size=8))
 def test_kept_counts_follow_every_change_of_usage(steps: list) -> None:  # type: ignore[type-arg]
-    sites = Sites({"f": DOMAINS})
+    sites = TasUsage({"f": DOMAINS})
     for change, wanted in steps:
         if isinstance(change, tuple):
             sites.add(*change)
@@ -70,16 +70,16 @@ def test_kept_counts_follow_every_change_of_usage(steps: list) -> None:  # type:
             sites.occupy(change)
         for demand in wanted:
             for empty in (False, True):
-                kept = find_places({"f": [demand, demand]}, sites, gates=Layouts(), empty=empty)
-                fresh = find_places({"f": [demand, demand]}, sites.fork(), gates=Layouts(), empty=empty)
+                kept = find_places({"f": [demand, demand]}, sites, gates=TasGates(), empty=empty)
+                fresh = find_places({"f": [demand, demand]}, sites.fork(), gates=TasGates(), empty=empty)
                 assert kept == fresh
 
 
 def test_a_trial_on_a_copy_leaves_the_original_as_it_was() -> None:
-    sites = Sites({"f": DOMAINS})
-    demand = Demand(PodSet(count=2, topology=TopologyRequest(required=RACK)), 2, {GPU: 2}, implied=False)
-    before = find_places({"f": [demand]}, sites, gates=Layouts(), empty=False)
+    sites = TasUsage({"f": DOMAINS})
+    demand = TasPodSetRequest(PodSet(count=2, topology=TopologyRequest(required=RACK)), 2, {GPU: 2}, implied=False)
+    before = find_places({"f": [demand]}, sites, gates=TasGates(), empty=False)
     trial = sites.copy()
-    trial.add([Place("f", (host,), 1, {GPU: 2}) for host in HOSTS])
-    assert find_places({"f": [demand]}, trial, gates=Layouts(), empty=False).failed == "main"
-    assert find_places({"f": [demand]}, sites, gates=Layouts(), empty=False) == before
+    trial.add([TopologyUsage("f", (host,), 1, {GPU: 2}) for host in HOSTS])
+    assert find_places({"f": [demand]}, trial, gates=TasGates(), empty=False).failed == "main"
+    assert find_places({"f": [demand]}, sites, gates=TasGates(), empty=False) == before

@@ -329,7 +329,7 @@ def test_a_second_look_finds_no_victims_among_those_admitted_in_the_same_cycle()
     world.apply(on_one_host("x", "a", 3), on_one_host("y", "b", 3, created=1, priority=9))
     decisions = world.cycle()
     assert (admitted(decisions), victims(decisions)) == (["x"], {})
-    world.session.wake_all(world.now)
+    world.session.requeue_all_inadmissible(world.now)
     assert victims(world.cycle()) == {"x": "InCohortReclaimWhileBorrowing"}
 
 
@@ -337,7 +337,7 @@ def test_new_nodes_wake_those_that_wait_for_a_place() -> None:
     world = World(*site(((2,),)), queue("q", 8)).run(on_one_host("w", "q", 4))
     assert world.waiting("q") == ["(w)"]
     world.apply(node(0, 0, 1, 4))
-    world.session.wake(world.now)
+    world.session.requeue_inadmissible(world.now)
     world.settle()
     assert places(world, "w") == {"main": {"n001": 4}}
 
@@ -426,11 +426,11 @@ def test_flavors_of_the_same_nodes_do_not_see_each_other_without_the_gate() -> N
 def test_a_change_of_a_node_that_scheduling_does_not_look_at_wakes_nobody() -> None:
     things = site(((2,),))
     world = World(*things, queue("q", 8)).run(workload("w", "q", pod_sets=one(3, required(RACK))))
-    world.session.wake(world.now)
+    world.session.requeue_inadmissible(world.now)
     world.apply(*changed(things, uid="another", created=1))
-    assert not world.session.wake_due
+    assert not world.session.has_requeue_due
     world.apply(*changed(things, allocatable={GPU: 3, "pods": 110}))
-    assert world.session.wake_due
+    assert world.session.has_requeue_due
 
 
 def elastic(name: str, count: int, old: str = "") -> Workload:

@@ -9,7 +9,7 @@ from gpuconsole.model.quantity import MAX
 from gpuconsole.model.resources import Resources
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.requests import Request
+from gpuconsole.scheduling.kueue.requests import WorkloadRequest
 from gpuconsole.scheduling.kueue.transformations import REPLACE, RETAIN, Transformation
 
 
@@ -105,4 +105,4 @@ def test_requests_count_as_configured(case: Case) -> None:
     workload = Workload(name="w", pod_sets=(PodSet(count=case.count, template=template),))
     rules = {rule.input: rule for rule in case.rules}
     config = KueueConfig(transformations=rules, exclude_resource_prefixes=case.excluded)
-    assert Request(workload, 0, "q", config).pod_sets[0].total == case.want
+    assert WorkloadRequest(workload, 0, "q", config).pod_sets[0].total == case.want

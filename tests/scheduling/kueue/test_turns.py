@@ -11,9 +11,9 @@ from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.quantity import BILLIONTH
 from gpuconsole.model.queues import LocalQueue, StopPolicy
 from gpuconsole.model.workloads import CheckState, Workload
-from gpuconsole.scheduling.kueue import afs, conditions
+from gpuconsole.scheduling.kueue import afs_usage, conditions
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
-from gpuconsole.scheduling.kueue.memory import SessionMemory
+from gpuconsole.scheduling.kueue.session_state import SessionState
 from tests.scheduling.kueue.cluster import GPU, LOWER, STRICT, World, admitted, pods, queue, victims, workload
 
 UNIT = BILLIONTH
@@ -38,7 +38,7 @@ def consumed(world: World) -> Mapping[str, float]:
     state = world.session._state
     return {
         key.removeprefix("team/"): round(ledger.consumed.get(GPU, 0) / UNIT, 3)
-        for key, ledger in state.ledgers.items()
+        for key, ledger in state.local_queue_usage.items()
         if ledger.consumed.get(GPU)
     }
 
@@ -47,7 +47,7 @@ def pending(world: World) -> Mapping[str, float]:
     """Workload → GPUs that it is charged for until it is admitted."""
     return {
         key.removeprefix("team/"): round(amounts[GPU] / UNIT, 3)
-        for ledger in world.session._state.ledgers.values()
+        for ledger in world.session._state.local_queue_usage.values()
         for key, amounts in ledger.penalties.items()
     }
 
@@ -62,27 +62,29 @@ def reserve(world: World, name: str) -> Workload:
 
 
 def test_steady_usage_of_ten_is_consumed_little_by_little() -> None:
-    ledger, seen = afs.Ledger(updated=0), []
+    ledger, seen = afs_usage.LocalQueueUsage(updated=0), []
     for sample in range(1, 4):
-        ledger = afs.sampled(ledger, {GPU: 10 * UNIT}, sample * 5 * MINUTE, 10 * MINUTE)
+        ledger = afs_usage.sampled(ledger, {GPU: 10 * UNIT}, sample * 5 * MINUTE, 10 * MINUTE)
         seen.append(round(ledger.consumed[GPU] / UNIT, 2))
     assert seen == [2.93, 5.0, 6.46]
 
 
 def test_what_fades_ends_at_zero() -> None:
-    ledger = afs.Ledger(updated=0, consumed={GPU: 3})
+    ledger = afs_usage.LocalQueueUsage(updated=0, consumed={GPU: 3})
     for sample in range(1, 4):
-        ledger = afs.sampled(ledger, {}, sample * MINUTE, 10 * MINUTE)
+        ledger = afs_usage.sampled(ledger, {}, sample * MINUTE, 10 * MINUTE)
     assert ledger.consumed == {GPU: 0}
 
 
 def test_a_clock_that_was_ahead_is_waited_for() -> None:
-    ledger = afs.Ledger(updated=9 * MINUTE, consumed={GPU: UNIT})
-    assert afs.sampled(ledger, {GPU: 8 * UNIT}, 5 * MINUTE, 10 * MINUTE) == ledger
+    ledger = afs_usage.LocalQueueUsage(updated=9 * MINUTE, consumed={GPU: UNIT})
+    assert afs_usage.sampled(ledger, {GPU: 8 * UNIT}, 5 * MINUTE, 10 * MINUTE) == ledger
 
 
 def test_without_a_half_life_nothing_is_remembered() -> None:
-    assert afs.sampled(afs.Ledger(updated=0, consumed={GPU: 5}), {GPU: 9}, 9, 0) == afs.Ledger(updated=9)
+    assert afs_usage.sampled(
+        afs_usage.LocalQueueUsage(updated=0, consumed={GPU: 5}), {GPU: 9}, 9, 0
+    ) == afs_usage.LocalQueueUsage(updated=9)
 
 
 ORDERS: dict[str, tuple[tuple[LocalQueue, ...], tuple[Workload, ...], list[str]]] = {
@@ -134,8 +136,8 @@ def test_usage_weighs_resources() -> None:
     settings = replace(TEN_MINUTES, resource_weights={GPU: 0.5, "cpu": 0})
     weighed = World(SHARED, door("a", used=6), door("b", used=4), config=KueueConfig(admission_fair_sharing=settings))
     state = weighed.session._state
-    state.ledgers["team/b"] = replace(
-        state.ledgers["team/b"], consumed={GPU: 4 * UNIT, "cpu": 99 * UNIT, "memory": UNIT}
+    state.local_queue_usage["team/b"] = replace(
+        state.local_queue_usage["team/b"], consumed={GPU: 4 * UNIT, "cpu": 99 * UNIT, "memory": UNIT}
     )
     assert (state.used_lately("team/a"), state.used_lately("team/b")) == (3.0, 3.0)
 
@@ -188,7 +190,7 @@ def test_a_preemptor_stays_first_within_its_local_queue_only() -> None:
     full.apply(door("equal", used=1), workload("rival", "equal", priority=99))
     full.session.delete("workloads", "team/newcomer", full.now)
     assert full.waiting("q") == ["preemptor", "rival", "later"]
-    head = full.session._settled.roster.queue("q").head(full.session._state.used_lately)
+    head = full.session._settled.workload_index.queue("q").head(full.session._state.used_lately)
     assert head is not None
     assert head.workload.name == "preemptor"
 
@@ -225,7 +227,7 @@ def test_a_penalty_is_paid_for_declared_resources_only_where_others_need_no_quot
     loose = world(door("one"), ignore_undeclared=True)
     loose.apply(workload("a", "one", pod_sets=(pods(1, 4, cpu=8000),)))
     reserve(loose, "a")
-    assert loose.session._state.ledgers["team/one"].penalty.keys() == {GPU}
+    assert loose.session._state.local_queue_usage["team/one"].penalty.keys() == {GPU}
 
 
 def test_elsewhere_a_reservation_costs_nothing() -> None:
@@ -302,9 +304,9 @@ def test_samples_follow_what_runs_and_what_ran() -> None:
     assert full.session.next_sample == admitted + 5 * MINUTE
     first = consumed(full)["one"]
     full.now = admitted + 5 * MINUTE
-    full.session.used_lately()
+    full.session.afs_usage_changes()
     full.session.sample(full.now)
-    assert [lately.local_queue for lately in full.session.used_lately()] == ["team/one"]
+    assert [lately.local_queue for lately in full.session.afs_usage_changes()] == ["team/one"]
     second = consumed(full)["one"]
     assert second == pytest.approx(first * (1 - ALPHA) + 8 * ALPHA, abs=0.01)
     full.finish("a")
@@ -361,11 +363,11 @@ def test_a_fork_and_a_saved_session_charge_on_alone() -> None:
     full.apply(workload("a", "one"), workload("b", "two"))
     reserve(full, "a")
     known = consumed(full), pending(full), full.session.next_sample
-    memory = msgspec.msgpack.decode(msgspec.msgpack.encode(full.session.memory()), type=SessionMemory)
+    memory = msgspec.msgpack.decode(msgspec.msgpack.encode(full.session.dump()), type=SessionState)
     fork, saved = full.session.fork(), world(door("one"), door("two"))
     for thing in full.workloads.values():
         saved.apply(thing)
-    saved.session.recall(memory)
+    saved.session.load(memory)
     full.finish("a")
     full.session.sample(full.now + MINUTE * 5)
     assert pending(full) == {}

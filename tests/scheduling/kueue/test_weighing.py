@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.fairness import Share
-from gpuconsole.scheduling.kueue.preemption import weighing
+from gpuconsole.scheduling.kueue.fair_sharing import DominantResourceShare
+from gpuconsole.scheduling.kueue.preemption import fair_sharing_log
 from tests.scheduling.kueue.cluster import ANY, World, cohort, queue, workload
 
 FAIR = KueueConfig(fair_sharing=True)
@@ -22,7 +22,7 @@ def contended(weight: float = 1.0) -> World:
 
 
 def test_every_share_that_was_weighed_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, logger=weighing.LOG.name):
+    with caplog.at_level(logging.DEBUG, logger=fair_sharing_log.LOG.name):
         contended().cycle()
     assert list(dict.fromkeys(caplog.messages)) == [
         "fair sharing: 600 against 600 of ClusterQueue b: team/b1 stays (share without it 300);"
@@ -32,7 +32,7 @@ def test_every_share_that_was_weighed_is_told(caplog: pytest.LogCaptureFixture) 
 
 
 def test_a_share_without_weight_is_beyond_all_and_nobody_is_judged(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, logger=weighing.LOG.name):
+    with caplog.at_level(logging.DEBUG, logger=fair_sharing_log.LOG.name):
         contended(weight=0.0).cycle()
     assert list(dict.fromkeys(caplog.messages)) == [
         "fair sharing: +Inf against 600 of ClusterQueue b: no workload of it can pass",
@@ -41,19 +41,19 @@ def test_a_share_without_weight_is_beyond_all_and_nobody_is_judged(caplog: pytes
 
 
 def test_nothing_is_told_otherwise(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger=weighing.LOG.name):
+    with caplog.at_level(logging.INFO, logger=fair_sharing_log.LOG.name):
         contended().cycle()
     assert caplog.messages == []
 
 
 def test_telling_changes_no_decision(caplog: pytest.LogCaptureFixture) -> None:
     silent = contended().cycle()
-    with caplog.at_level(logging.DEBUG, logger=weighing.LOG.name):
+    with caplog.at_level(logging.DEBUG, logger=fair_sharing_log.LOG.name):
         assert contended().cycle() == silent
 
 
 def test_shares_are_written_as_kueue_writes_them() -> None:
-    assert weighing.written(Share(1000.0, 3.0)) == "333.333333"
-    assert weighing.written(Share(1000.0, 2.0)) == "500"
-    assert weighing.written(Share(1000.0, 0.0)) == "+Inf"
-    assert weighing.written(Share(0.0, 0.0)) == "0"
+    assert fair_sharing_log.share_text(DominantResourceShare(1000.0, 3.0)) == "333.333333"
+    assert fair_sharing_log.share_text(DominantResourceShare(1000.0, 2.0)) == "500"
+    assert fair_sharing_log.share_text(DominantResourceShare(1000.0, 0.0)) == "+Inf"
+    assert fair_sharing_log.share_text(DominantResourceShare(0.0, 0.0)) == "0"

@@ -9,7 +9,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.session import KueueSession
 
 START: Time = parse_time("2026-01-05T08:00:00Z")
 
@@ -18,7 +18,7 @@ class Cluster:
     """Queues, who waits in them, and who runs. Mutates."""
 
     def __init__(self, things: Iterable[Object], pending: Iterable[Workload], config: KueueConfig) -> None:
-        self.session, self.now = Session(config), START
+        self.session, self.now = KueueSession(config), START
         self.workloads: dict[str, Workload] = {}
         self.running: deque[str] = deque()
         for thing in things:
@@ -34,7 +34,7 @@ class Cluster:
     def cycle(self) -> None:
         """One scheduling cycle with its consequences."""
         self.now += SECOND
-        self.session.wake(self.now)
+        self.session.requeue_inadmissible(self.now)
         for decision in self.session.run_cycle(self.now):
             workload = self.workloads[decision.workload]
             match decision:

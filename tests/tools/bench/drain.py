@@ -14,7 +14,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.session import Session
+from gpuconsole.scheduling.kueue.session import KueueSession
 from tests.tools.bench.kueue_loads import START, Arrival
 
 
@@ -27,7 +27,7 @@ class Drain:
     def __init__(
         self, things: Iterable[Object], arrivals: Iterable[Arrival], *, batch: Span = 0, pace: Span = 0
     ) -> None:
-        self.session, self.now = Session(KueueConfig()), START
+        self.session, self.now = KueueSession(KueueConfig()), START
         self.batch, self.pace = batch, pace
         self.admissions, self.evictions, self.cycles = 0, 0, 0
         self.waited: Counter[str] = Counter()
@@ -42,7 +42,7 @@ class Drain:
         self._wake_at: Time | None = None
         for thing in things:
             self.session.apply(thing, self.now)
-        self.session.wake(self.now)
+        self.session.requeue_inadmissible(self.now)
 
     def run(self) -> None:
         """Go on until nothing is left to happen."""
@@ -68,7 +68,7 @@ class Drain:
         self._happen()
         if self.session.has_active:
             self._cycle()
-            if self.session.progressed:
+            if self.session.has_progressed:
                 return True
         following = self._next()
         if following is None:
@@ -97,11 +97,11 @@ class Drain:
         self._wake()
 
     def _wake(self) -> None:
-        if self._wake_at is None and self.session.wake_due:
+        if self._wake_at is None and self.session.has_requeue_due:
             self._wake_at = self.now + self.batch
         if self._wake_at is not None and self._wake_at <= self.now:
             self._wake_at = None
-            self.session.wake(self.now)
+            self.session.requeue_inadmissible(self.now)
 
     def _cycle(self) -> None:
         """One scheduling cycle with its consequences."""

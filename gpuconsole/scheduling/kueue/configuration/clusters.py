@@ -6,13 +6,13 @@ from gpuconsole.model.documents import syntax
 from gpuconsole.model.documents.fields import FieldError, duplicate, forbidden, invalid, required, unsupported
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.scheduling.kueue.configuration.durations import parse
-from gpuconsole.scheduling.kueue.configuration.form import Configuration
+from gpuconsole.scheduling.kueue.configuration.form import KueueConfigurationForm
 from gpuconsole.scheduling.kueue.configuration.frameworks import BUILT_IN, LOCAL_ONLY, parse_kind
 from gpuconsole.scheduling.kueue.configuration.multikueue import (
     INCREMENTAL,
     AccessProvider,
     ClusterProfile,
-    MultiKueue,
+    MultiKueueForm,
 )
 
 NEGATIVE = "must be greater than or equal to 0"
@@ -20,7 +20,7 @@ MODES = ("Never", "IfAvailable", "Always")
 _ROOT: Path = ("multiKueue",)
 
 
-def multi_kueue(configuration: Configuration) -> Iterator[FieldError]:
+def multi_kueue(configuration: KueueConfigurationForm) -> Iterator[FieldError]:
     """What is wrong in `multiKueue`."""
     given = configuration.multi_kueue
     if given is None:
@@ -38,7 +38,7 @@ def multi_kueue(configuration: Configuration) -> Iterator[FieldError]:
     yield from _dispatcher(given)
 
 
-def _frameworks(given: MultiKueue, enabled: tuple[str, ...]) -> Iterator[FieldError]:
+def _frameworks(given: MultiKueueForm, enabled: tuple[str, ...]) -> Iterator[FieldError]:
     built_in = {BUILT_IN[name] for name in enabled if name in BUILT_IN and name not in LOCAL_ONLY}
     seen = set()
     for number, framework in enumerate(given.external_frameworks):
@@ -78,7 +78,7 @@ def _providers(providers: tuple[AccessProvider, ...], path: Path) -> Iterator[Fi
             yield unsupported((*below, "interactiveMode"), MODES)
 
 
-def _dispatcher(given: MultiKueue) -> Iterator[FieldError]:
+def _dispatcher(given: MultiKueueForm) -> Iterator[FieldError]:
     steps, path = given.incremental_dispatcher_config, (*_ROOT, "incrementalDispatcherConfig")
     if steps is None:
         return

@@ -4,8 +4,8 @@ from msgspec.structs import replace
 
 from gpuconsole.scheduling.kueue.configuration.form import (
     AdmissionFairSharingForm,
-    Configuration,
     Integrations,
+    KueueConfigurationForm,
     RequeuingStrategyForm,
     Resources,
     WaitForPodsReadyForm,
@@ -21,7 +21,7 @@ from gpuconsole.scheduling.kueue.configuration.multikueue import (
     ALL_AT_ONCE,
     INCREMENTAL,
     IncrementalDispatcher,
-    MultiKueue,
+    MultiKueueForm,
 )
 from gpuconsole.scheduling.kueue.configuration.selectors import ExpressionForm, SelectorForm
 
@@ -31,7 +31,7 @@ NAMESPACE = "kueue-system"
 NOTHING = "0s"
 
 
-def defaulted(given: Configuration) -> Configuration:
+def defaulted(given: KueueConfigurationForm) -> KueueConfigurationForm:
     """The Configuration with every default filled in; what it says itself stays."""
     namespace = NAMESPACE if given.namespace is None else given.namespace
     integrations = given.integrations or Integrations()
@@ -58,7 +58,7 @@ def defaulted(given: Configuration) -> Configuration:
         wait_for_pods_ready=_pods_ready(given.wait_for_pods_ready or WaitForPodsReadyForm()),
         integrations=integrations if integrations.frameworks else replace(integrations, frameworks=("batch/job",)),
         managed_jobs_namespace_selector=given.managed_jobs_namespace_selector or _all_but(SYSTEM_NAMESPACE, namespace),
-        multi_kueue=_multi_kueue(given.multi_kueue or MultiKueue()),
+        multi_kueue=_multi_kueue(given.multi_kueue or MultiKueueForm()),
         admission_fair_sharing=_admission_fair_sharing(given.admission_fair_sharing),
         visibility_server=_visibility(given.visibility_server or VisibilityServer()),
         resources=_resources(given.resources),
@@ -110,7 +110,7 @@ def _all_but(*namespaces: str) -> SelectorForm:
     return SelectorForm(match_expressions=(excluded,))
 
 
-def _multi_kueue(given: MultiKueue) -> MultiKueue:
+def _multi_kueue(given: MultiKueueForm) -> MultiKueueForm:
     dispatcher = ALL_AT_ONCE if given.dispatcher_name is None else given.dispatcher_name
     steps = given.incremental_dispatcher_config
     if dispatcher == INCREMENTAL and (steps is None or steps.step_size is None):

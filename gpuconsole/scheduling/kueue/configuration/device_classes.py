@@ -6,7 +6,7 @@ from gpuconsole.model.documents import syntax
 from gpuconsole.model.documents.fields import FieldError, duplicate, invalid, required, too_long, too_many
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.scheduling.devices.selectors import fault
-from gpuconsole.scheduling.kueue.configuration.form import Configuration, DeviceClassMappingForm, SourceForm
+from gpuconsole.scheduling.kueue.configuration.form import DeviceClassMappingForm, KueueConfigurationForm, SourceForm
 
 MOST_MAPPINGS = 16
 MOST_CLASSES = 8
@@ -20,7 +20,7 @@ Errors = Iterator[FieldError]
 Enabled = Callable[[str], bool]
 
 
-def device_class_mappings(configuration: Configuration, enabled: Enabled) -> Errors:
+def device_class_mappings(configuration: KueueConfigurationForm, enabled: Enabled) -> Errors:
     """What is wrong in `resources.deviceClassMappings`."""
     mappings = () if configuration.resources is None else configuration.resources.device_class_mappings
     if len(mappings) > MOST_MAPPINGS:

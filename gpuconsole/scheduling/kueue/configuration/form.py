@@ -13,7 +13,7 @@ from gpuconsole.scheduling.kueue.configuration.durations import Duration
 from gpuconsole.scheduling.kueue.configuration.manager import (
     ClientConnection,
     Controller,
-    Health,
+    ControllerHealth,
     InternalCertManagement,
     LeaderElection,
     Metrics,
@@ -21,7 +21,7 @@ from gpuconsole.scheduling.kueue.configuration.manager import (
     VisibilityServer,
     Webhook,
 )
-from gpuconsole.scheduling.kueue.configuration.multikueue import MultiKueue
+from gpuconsole.scheduling.kueue.configuration.multikueue import MultiKueueForm
 from gpuconsole.scheduling.kueue.configuration.selectors import SelectorForm
 
 GROUP = "config.kueue.x-k8s.io"
@@ -120,7 +120,7 @@ class ObjectRetentionPolicies(Struct, frozen=True, kw_only=True):
     workloads: WorkloadRetention | None = None
 
 
-class Configuration(Struct, frozen=True, kw_only=True, rename="camel"):
+class KueueConfigurationForm(Struct, frozen=True, kw_only=True, rename="camel"):
     """One Kueue installation's settings."""
 
     always: ClassVar = ("api_version", "kind", "webhook", "metrics", "health", "manage_jobs_without_queue_name")
@@ -131,7 +131,7 @@ class Configuration(Struct, frozen=True, kw_only=True, rename="camel"):
     webhook: Webhook = Webhook()
     leader_election: LeaderElection | None = None
     metrics: Metrics = Metrics()
-    health: Health = Health()
+    health: ControllerHealth = ControllerHealth()
     pprof_bind_address: str = ""
     controller: Controller | None = None
     tls: TLSOptions | None = None
@@ -141,7 +141,7 @@ class Configuration(Struct, frozen=True, kw_only=True, rename="camel"):
     wait_for_pods_ready: WaitForPodsReadyForm | None = None
     client_connection: ClientConnection | None = None
     integrations: Integrations | None = None
-    multi_kueue: MultiKueue | None = None
+    multi_kueue: MultiKueueForm | None = None
     fair_sharing: FairSharingForm | None = None
     admission_fair_sharing: AdmissionFairSharingForm | None = None
     resources: Resources | None = None

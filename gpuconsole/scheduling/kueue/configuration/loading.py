@@ -17,7 +17,7 @@ from gpuconsole.model.documents.yamlsafe import FormError, Tree, Trouble, read_y
 from gpuconsole.model.text import clean
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.configuration.defaults import NAMESPACE
-from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION, Configuration
+from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION, KueueConfigurationForm
 from gpuconsole.scheduling.kueue.configuration.policy import policy
 from gpuconsole.scheduling.kueue.configuration.reading import is_configuration, read
 
@@ -28,10 +28,10 @@ PROFILES = "clusterprofiles.multicluster.x-k8s.io"
 """The CRD without which no cluster is found by a ClusterProfile (0.19 config: ConfigureClusterProfileCache)."""
 
 
-class Loaded(Struct, frozen=True, kw_only=True):
+class LoadedConfiguration(Struct, frozen=True, kw_only=True):
     """What a file says, and what is wrong with it."""
 
-    configuration: Configuration | None
+    configuration: KueueConfigurationForm | None
     findings: tuple[Finding, ...] = ()
     profile_namespaces: tuple[str, ...] = ()
     """Where ClusterProfiles are looked for: in Kueue's namespace, if their CRD is installed with it."""
@@ -43,24 +43,24 @@ class Loaded(Struct, frozen=True, kw_only=True):
         return None if wrong or self.configuration is None else policy(self.configuration)
 
 
-def load(file: str | Path) -> Loaded:
+def load(file: str | Path) -> LoadedConfiguration:
     """Read the Configuration of a file."""
     return _load(read_file(file))
 
 
-def load_text(text: str, name: str = "<text>") -> Loaded:
+def load_text(text: str, name: str = "<text>") -> LoadedConfiguration:
     """Read the Configuration of a text."""
     return _load(from_text(text, name))
 
 
-def _load(source: Source) -> Loaded:
+def _load(source: Source) -> LoadedConfiguration:
     name = clean(source.name, 1000)
-    findings = [_trouble(name, 1, trouble) for trouble in source.troubles]
-    found: list[tuple[Configuration, Report]] = []
+    findings = [_read_error(name, 1, read_error) for read_error in source.troubles]
+    found: list[tuple[KueueConfigurationForm, Report]] = []
     profiled = False
     try:
         for number, tree in enumerate(_trees(source), start=1):
-            findings += [_trouble(name, number, trouble) for trouble in tree.troubles]
+            findings += [_read_error(name, number, read_error) for read_error in tree.troubles]
             profiled = profiled or _defines_profiles(tree.value)
             inner = _configuration(tree)
             if inner is not None:
@@ -68,15 +68,15 @@ def _load(source: Source) -> Loaded:
                 report.object = KIND
                 found.append((read(inner.value, report), report))
     except FormError as error:
-        findings.append(_trouble(name, 1, error.trouble))
+        findings.append(_read_error(name, 1, error.trouble))
     if len(found) != 1 and not findings:
-        findings.append(_trouble(name, 1, _not_one(len(found))))
+        findings.append(_read_error(name, 1, _not_one(len(found))))
     if not found:
-        return Loaded(configuration=None, findings=tuple(findings))
+        return LoadedConfiguration(configuration=None, findings=tuple(findings))
     configuration, report = found[0]
     if not profiled:
         _say_unprofiled(configuration, report)
-    return Loaded(
+    return LoadedConfiguration(
         configuration=configuration,
         findings=(*findings, *report.findings),
         profile_namespaces=(configuration.namespace or NAMESPACE,) if profiled else (),
@@ -90,7 +90,7 @@ def _defines_profiles(document: object) -> bool:
     return isinstance(metadata, dict) and metadata.get("name") == PROFILES
 
 
-def _say_unprofiled(configuration: Configuration, report: Report) -> None:
+def _say_unprofiled(configuration: KueueConfigurationForm, report: Report) -> None:
     multi = configuration.multi_kueue
     if multi is not None and multi.cluster_profile is not None:
         problem = f"without the CRD {PROFILES} no cluster is found by its ClusterProfile"
@@ -118,7 +118,7 @@ def _not_one(number: int) -> Trouble:
     return Trouble(1, "it holds no Configuration of Kueue", begins, "no-configuration")
 
 
-def _trouble(name: str, document: int, trouble: Trouble) -> Finding:
-    report = Report(name, document, line_of=lambda path: trouble.line)
-    report.error(trouble.path, trouble.problem, trouble.remedy, trouble.code)
+def _read_error(name: str, document: int, read_error: Trouble) -> Finding:
+    report = Report(name, document, line_of=lambda path: read_error.line)
+    report.error(read_error.path, read_error.problem, read_error.remedy, read_error.code)
     return report.findings[0]

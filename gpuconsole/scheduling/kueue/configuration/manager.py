@@ -54,7 +54,7 @@ class Metrics(Struct, frozen=True, kw_only=True, rename="camel"):
     local_queue_metrics: LocalQueueMetrics | None = None
 
 
-class Health(Struct, frozen=True, kw_only=True, rename="camel"):
+class ControllerHealth(Struct, frozen=True, kw_only=True, rename="camel"):
     health_probe_bind_address: str = ""
     readiness_endpoint_name: str = ""
     liveness_endpoint_name: str = ""

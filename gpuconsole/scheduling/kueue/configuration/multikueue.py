@@ -48,7 +48,7 @@ class IncrementalDispatcher(Struct, frozen=True, kw_only=True, rename="camel"):
     step_size: int | None = None
 
 
-class MultiKueue(Struct, frozen=True, kw_only=True, rename="camel"):
+class MultiKueueForm(Struct, frozen=True, kw_only=True, rename="camel"):
     always: ClassVar = ("gc_interval",)
 
     gc_interval: Duration | None = None

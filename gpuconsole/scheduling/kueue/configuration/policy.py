@@ -6,30 +6,30 @@ from gpuconsole.scheduling.kueue import gates
 from gpuconsole.scheduling.kueue.config import (
     AdmissionFairSharing,
     KueueConfig,
-    MultiKueue,
+    MultiKueueSettings,
     ObjectRetention,
+    PreemptionStrategy,
     RequeuingStrategy,
-    Strategy,
     WaitForPodsReady,
 )
 from gpuconsole.scheduling.kueue.configuration.durations import parse
 from gpuconsole.scheduling.kueue.configuration.form import (
     AdmissionFairSharingForm,
-    Configuration,
     DeviceClassMappingForm,
+    KueueConfigurationForm,
     Resources,
     WaitForPodsReadyForm,
     WorkloadRetention,
 )
 from gpuconsole.scheduling.kueue.configuration.multikueue import INCREMENTAL
-from gpuconsole.scheduling.kueue.configuration.multikueue import MultiKueue as MultiKueueForm
+from gpuconsole.scheduling.kueue.configuration.multikueue import MultiKueueForm as MultiKueueForm
 from gpuconsole.scheduling.kueue.dra.mapping import CapacitySource, CounterSource, DeviceClassMapping
 from gpuconsole.scheduling.kueue.transformations import RETAIN, Transformation
 
 IGNORE_UNDECLARED = "IgnoreUndeclared"
 
 
-def policy(configuration: Configuration) -> KueueConfig:
+def policy(configuration: KueueConfigurationForm) -> KueueConfig:
     """What admission depends on. The Configuration has its defaults and is valid, or ValueError may be raised."""
     named = gates.resolve(configuration.feature_gates or {})
     sharing = configuration.fair_sharing
@@ -37,7 +37,9 @@ def policy(configuration: Configuration) -> KueueConfig:
     retention = configuration.object_retention_policies
     return KueueConfig(
         fair_sharing=sharing is not None,
-        strategies=KueueConfig().strategies if sharing is None else tuple(map(Strategy, sharing.preemption_strategies)),
+        strategies=KueueConfig().strategies
+        if sharing is None
+        else tuple(map(PreemptionStrategy, sharing.preemption_strategies)),
         wait_for_pods_ready=_pods_ready(configuration.wait_for_pods_ready),
         object_retention=_retention(None if retention is None else retention.workloads),
         admission_fair_sharing=_admission_fair_sharing(configuration.admission_fair_sharing),
@@ -50,11 +52,11 @@ def policy(configuration: Configuration) -> KueueConfig:
     )
 
 
-def _multi_kueue(form: MultiKueueForm, named: Mapping[str, bool]) -> MultiKueue:
-    usual, steps = MultiKueue(), form.incremental_dispatcher_config
+def _multi_kueue(form: MultiKueueForm, named: Mapping[str, bool]) -> MultiKueueSettings:
+    usual, steps = MultiKueueSettings(), form.incremental_dispatcher_config
     stepped = steps is not None and named.get("MultiKueueIncrementalDispatcherConfig", True)
     size = steps.step_size if steps is not None and stepped else None
-    return MultiKueue(
+    return MultiKueueSettings(
         incremental=form.dispatcher_name == INCREMENTAL,
         step_size=usual.step_size if size is None else size,
         worker_lost_timeout=usual.worker_lost_timeout

@@ -16,8 +16,8 @@ from gpuconsole.model.quantity import parse_quantity
 from gpuconsole.scheduling.kueue import gates
 from gpuconsole.scheduling.kueue.configuration import durations
 from gpuconsole.scheduling.kueue.configuration.defaults import defaulted
-from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION, Configuration
-from gpuconsole.scheduling.kueue.configuration.older import from_v1beta1
+from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION, KueueConfigurationForm
+from gpuconsole.scheduling.kueue.configuration.v1beta1_conversion import from_v1beta1
 from gpuconsole.scheduling.kueue.configuration.validation import validate
 
 OLDER = "v1beta1"
@@ -29,7 +29,7 @@ def is_configuration(document: Mapping[str, Any]) -> bool:
     return document.get("kind") == KIND and str(document.get("apiVersion", "")).startswith(f"{GROUP}/")
 
 
-def read(document: Mapping[str, Any], report: Report) -> Configuration:
+def read(document: Mapping[str, Any], report: Report) -> KueueConfigurationForm:
     """Read a Configuration, fill in its defaults and check it. What is wrong is reported, and left out."""
     given = decode(document, report)
     configuration = defaulted(given)
@@ -44,7 +44,7 @@ def read(document: Mapping[str, Any], report: Report) -> Configuration:
     return structs.replace(configuration, feature_gates=named or None)
 
 
-def decode(document: Mapping[str, Any], report: Report) -> Configuration:
+def decode(document: Mapping[str, Any], report: Report) -> KueueConfigurationForm:
     """Read a Configuration as it is written, of either version; no defaults, no rules."""
     plain = _without_nulls(document)
     version = str(plain.get("apiVersion", "")).rpartition("/")[2]
@@ -54,12 +54,12 @@ def decode(document: Mapping[str, Any], report: Report) -> Configuration:
         known = f"write apiVersion: {GROUP}/{VERSION}"
         report.error(("apiVersion",), f"{shown(document.get('apiVersion'))} is not known", known, "old-version")
         plain = {**plain, "apiVersion": f"{GROUP}/{VERSION}"}
-    for found in unknown_keys(plain, Configuration):
+    for found in unknown_keys(plain, KueueConfigurationForm):
         report.error(found.path, f'unknown field "{path_text(found.path)}"', found.advice, "unknown-field")
-    form, misfits = fit(plain, Configuration)
+    form, misfits = fit(plain, KueueConfigurationForm)
     for misfit in misfits:
         report.error(misfit.path, misfit.problem, "write a value of that type", "wrong-type")
-    return _with_durations(form or Configuration(), (), report)
+    return _with_durations(form or KueueConfigurationForm(), (), report)
 
 
 def _without_nulls(value: Any) -> Any:

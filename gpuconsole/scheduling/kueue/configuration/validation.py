@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from gpuconsole.model.documents import syntax
 from gpuconsole.model.documents.fields import FieldError, duplicate, invalid, required, unsupported
 from gpuconsole.model.documents.findings import MapKey, Path
-from gpuconsole.scheduling.kueue.config import Strategy
+from gpuconsole.scheduling.kueue.config import PreemptionStrategy
 from gpuconsole.scheduling.kueue.configuration.clusters import multi_kueue
 from gpuconsole.scheduling.kueue.configuration.custom_labels import custom_labels
 from gpuconsole.scheduling.kueue.configuration.defaults import NAMESPACE_LABEL, SYSTEM_NAMESPACE
 from gpuconsole.scheduling.kueue.configuration.device_classes import device_class_mappings
 from gpuconsole.scheduling.kueue.configuration.durations import parse
-from gpuconsole.scheduling.kueue.configuration.form import Configuration
+from gpuconsole.scheduling.kueue.configuration.form import KueueConfigurationForm
 from gpuconsole.scheduling.kueue.configuration.frameworks import BUILT_IN, POD, parse_kind
 from gpuconsole.scheduling.kueue.configuration.selectors import SelectorForm, selector_errors
 from gpuconsole.scheduling.kueue.configuration.tls import tls_faults
@@ -20,15 +20,15 @@ from gpuconsole.scheduling.kueue.gates import DEFAULTS
 
 NEGATIVE = "must be greater than or equal to 0"
 STRATEGY_LISTS = (
-    (Strategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,),
-    (Strategy.LESS_THAN_INITIAL_SHARE,),
-    (Strategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE, Strategy.LESS_THAN_INITIAL_SHARE),
+    (PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,),
+    (PreemptionStrategy.LESS_THAN_INITIAL_SHARE,),
+    (PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE, PreemptionStrategy.LESS_THAN_INITIAL_SHARE),
 )
 Errors = Iterator[FieldError]
 Enabled = Callable[[str], bool]
 
 
-def validate(configuration: Configuration, gates: Mapping[str, bool]) -> list[FieldError]:
+def validate(configuration: KueueConfigurationForm, gates: Mapping[str, bool]) -> list[FieldError]:
     """Everything that Kueue refuses; `gates` are those that differ from their defaults.
 
     Defaults have to be filled in, or what they would give is missed.
@@ -60,7 +60,7 @@ def _negative(path: Path, duration: str | None) -> Errors:
         yield invalid(path, NEGATIVE)
 
 
-def _pods_ready(configuration: Configuration, enabled: Enabled) -> Errors:
+def _pods_ready(configuration: KueueConfigurationForm, enabled: Enabled) -> Errors:
     settings, path = configuration.wait_for_pods_ready, ("waitForPodsReady",)
     if settings is None or enabled("DisableWaitForPodsReady"):
         return
@@ -82,7 +82,7 @@ def _pods_ready(configuration: Configuration, enabled: Enabled) -> Errors:
             yield invalid((*below, name), NEGATIVE)
 
 
-def _integrations(configuration: Configuration) -> Errors:
+def _integrations(configuration: KueueConfigurationForm) -> Errors:
     given, path = configuration.integrations, ("integrations",)
     if given is None:
         yield required(path, "cannot be empty")
@@ -110,7 +110,7 @@ def _integrations(configuration: Configuration) -> Errors:
         yield from _pod_namespaces(configuration)
 
 
-def _pod_namespaces(configuration: Configuration) -> Errors:
+def _pod_namespaces(configuration: KueueConfigurationForm) -> Errors:
     selector, path = configuration.managed_jobs_namespace_selector, ("managedJobsNamespaceSelector",)
     if selector is None:
         yield required(path, "cannot be empty when pod integration is enabled")
@@ -129,7 +129,7 @@ def _exempting(selector: SelectorForm, namespace: str | None, path: Path) -> Err
             yield invalid(path, f'should not match the "{name}" namespace')
 
 
-def _fair_sharing(configuration: Configuration) -> Errors:
+def _fair_sharing(configuration: KueueConfigurationForm) -> Errors:
     given, path = configuration.fair_sharing, ("fairSharing", "preemptionStrategies")
     if given is None:
         return
@@ -139,7 +139,7 @@ def _fair_sharing(configuration: Configuration) -> Errors:
         yield unsupported(path, tuple(",".join(strategies) for strategies in STRATEGY_LISTS))
 
 
-def _admission_fair_sharing(configuration: Configuration) -> Errors:
+def _admission_fair_sharing(configuration: KueueConfigurationForm) -> Errors:
     given, path = configuration.admission_fair_sharing, ("admissionFairSharing",)
     if given is None:
         return
@@ -151,7 +151,7 @@ def _admission_fair_sharing(configuration: Configuration) -> Errors:
             yield invalid((*path, "resourceWeights", MapKey(resource)), NEGATIVE)
 
 
-def _certificates(configuration: Configuration) -> Errors:
+def _certificates(configuration: KueueConfigurationForm) -> Errors:
     given, path = configuration.internal_cert_management, ("internalCertManagement",)
     if given is None or not given.enable:
         return
@@ -164,7 +164,7 @@ def _certificates(configuration: Configuration) -> Errors:
             yield invalid((*path, name), ",".join(faults))
 
 
-def _transformations(configuration: Configuration) -> Errors:
+def _transformations(configuration: KueueConfigurationForm) -> Errors:
     seen = set()
     given = configuration.resources
     for number, part in enumerate(() if given is None else given.transformations):
@@ -176,13 +176,13 @@ def _transformations(configuration: Configuration) -> Errors:
         seen.add(part.input)
 
 
-def _managed_namespaces(configuration: Configuration) -> Errors:
+def _managed_namespaces(configuration: KueueConfigurationForm) -> Errors:
     selector = configuration.managed_jobs_namespace_selector
     if selector is not None:
         yield from _exempting(selector, configuration.namespace, ("managedJobsNamespaceSelector",))
 
 
-def _retention(configuration: Configuration) -> Errors:
+def _retention(configuration: KueueConfigurationForm) -> Errors:
     policies = configuration.object_retention_policies
     if policies is None or policies.workloads is None:
         return
@@ -191,7 +191,7 @@ def _retention(configuration: Configuration) -> Errors:
     yield from _negative((*path, "afterDeactivatedByKueue"), policies.workloads.after_deactivated_by_kueue)
 
 
-def _tls(configuration: Configuration) -> Errors:
+def _tls(configuration: KueueConfigurationForm) -> Errors:
     given = configuration.tls
     if given is None:
         return
@@ -202,7 +202,7 @@ def _tls(configuration: Configuration) -> Errors:
         yield invalid(("tls", "cipherSuites"), "may not be specified when `minVersion` is 'VersionTLS13'")
 
 
-def _visibility(configuration: Configuration) -> Errors:
+def _visibility(configuration: KueueConfigurationForm) -> Errors:
     given = configuration.visibility_server
     if given is None:
         return
@@ -220,7 +220,7 @@ def _is_address(text: str) -> bool:
     return "%" not in text
 
 
-def _quota_check(configuration: Configuration, enabled: Enabled) -> Errors:
+def _quota_check(configuration: KueueConfigurationForm, enabled: Enabled) -> Errors:
     given, path = configuration.resources, ("resources", "quotaCheckStrategy")
     if given is None or given.quota_check_strategy is None or not enabled("QuotaCheckStrategy"):
         return

@@ -5,10 +5,10 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from gpuconsole.scheduling.kueue.configuration.form import Configuration
+from gpuconsole.scheduling.kueue.configuration.form import KueueConfigurationForm
 
 
-def as_document(configuration: Configuration) -> dict[str, Any]:
+def as_document(configuration: KueueConfigurationForm) -> dict[str, Any]:
     """The Configuration as a YAML or JSON mapping, such as `reading.read` takes."""
     return _mapping(configuration)
 

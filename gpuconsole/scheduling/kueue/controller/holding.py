@@ -11,19 +11,19 @@ from gpuconsole.model.events import Announcement
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.checks import REJECTED, RETRY, in_state, told
+from gpuconsole.scheduling.kueue.admissibility import QueueLookup, loses_quota
+from gpuconsole.scheduling.kueue.checks import REJECTED, RETRY, in_state, state_messages
 from gpuconsole.scheduling.kueue.config import KueueConfig, WaitForPodsReady
-from gpuconsole.scheduling.kueue.controller.outcome import Eviction, Outcome, evicted
-from gpuconsole.scheduling.kueue.controller.pods_ready import patience
+from gpuconsole.scheduling.kueue.controller.pods_ready import pods_ready_timeout
+from gpuconsole.scheduling.kueue.controller.reconcile_result import PlannedEviction, ReconcileResult, evicted
 from gpuconsole.scheduling.kueue.controller.waiting import DEACTIVATION_TARGET, target_deactivation
-from gpuconsole.scheduling.kueue.prospects import Outlook, loses_quota
 from gpuconsole.scheduling.kueue.requeueing import count_retry
 
 LIMIT_EXCEEDED = "RequeuingLimitExceeded"
 TIME_EXCEEDED = "MaximumExecutionTimeExceeded"
 
 
-def holding(workload: Workload, outlook: Outlook, config: KueueConfig, now: Time) -> Outcome:
+def holding(workload: Workload, outlook: QueueLookup, config: KueueConfig, now: Time) -> ReconcileResult:
     """What a workload with quota is to become."""
     outcome = _checked(workload, now) or _stopped(workload, outlook, config, now)
     if outcome is not None:
@@ -35,71 +35,75 @@ def holding(workload: Workload, outlook: Outlook, config: KueueConfig, now: Time
     if long is not None and long.workload is not workload:
         return long
     spans = [found.again for found in (slow, long) if found is not None and found.again]
-    return Outcome(workload, again=min(spans, default=0))
+    return ReconcileResult(workload, again=min(spans, default=0))
 
 
-def _checked(workload: Workload, now: Time) -> Outcome | None:
+def _checked(workload: Workload, now: Time) -> ReconcileResult | None:
     """A rejected check deactivates it, one that wants to be asked again sends it back."""
     if workload.is_true(conditions.EVICTED):
         return None
     rejected, again = in_state(workload, REJECTED), in_state(workload, RETRY)
     if rejected:
-        why = told(rejected, REJECTED)
+        why = state_messages(rejected, REJECTED)
         marked = target_deactivation(workload, conditions.ADMISSION_CHECK, why, now)
         said = Announcement(workload.key, "AdmissionCheckRejected", f"Deactivated due to {why}", warning=True)
-        return Outcome(marked, (said,))
+        return ReconcileResult(marked, (said,))
     if again:
-        return evicted(workload, Eviction(conditions.ADMISSION_CHECK, f"Evicted due to {told(again, RETRY)}"))
+        return evicted(
+            workload, PlannedEviction(conditions.ADMISSION_CHECK, f"Evicted due to {state_messages(again, RETRY)}")
+        )
     return None
 
 
-def _stopped(workload: Workload, outlook: Outlook, config: KueueConfig, now: Time) -> Outcome | None:
+def _stopped(workload: Workload, outlook: QueueLookup, config: KueueConfig, now: Time) -> ReconcileResult | None:
     """Its queue was stopped: only HoldAndDrain evicts who is admitted; who is not gives its quota back."""
     if not workload.admitted:
         lost = loses_quota(workload, outlook, config)
-        return None if lost is None else Outcome(conditions.refuse(workload, *lost, now, granular=config.granular))
+        return (
+            None if lost is None else ReconcileResult(conditions.refuse(workload, *lost, now, granular=config.granular))
+        )
     if workload.is_true(conditions.EVICTED):
         return None
     for kind, found in (("LocalQueue", outlook.local_queue), ("ClusterQueue", outlook.cluster_queue)):
         if found is not None and found.stop_policy is StopPolicy.HOLD_AND_DRAIN:
-            return evicted(workload, Eviction(f"{kind}Stopped", f"The {kind} is stopped"))
+            return evicted(workload, PlannedEviction(f"{kind}Stopped", f"The {kind} is stopped"))
     return None
 
 
-def _too_slow(workload: Workload, config: KueueConfig, now: Time) -> Outcome | None:
+def _too_slow(workload: Workload, config: KueueConfig, now: Time) -> ReconcileResult | None:
     """Its pods are not ready in time: it goes back to its queue, or for good after too many retries."""
     settings = config.pods_ready
-    waits = patience(workload, settings, now)
+    waits = pods_ready_timeout(workload, settings, now)
     if settings is None or waits is None or not workload.active or workload.is_true(conditions.EVICTED):
         return None
     wait, left = waits
     if left:
-        return Outcome(workload, again=left)
+        return ReconcileResult(workload, again=left)
     limit = settings.requeuing_strategy.backoff_limit_count
     if limit is not None and workload.requeue.count + 1 > limit:
         why = "exceeding the maximum number of re-queuing retries"
-        return Outcome(target_deactivation(workload, LIMIT_EXCEEDED, why, now))
+        return ReconcileResult(target_deactivation(workload, LIMIT_EXCEEDED, why, now))
     return _timed_out(workload, settings, wait, now)
 
 
-def _timed_out(workload: Workload, settings: WaitForPodsReady, wait: str, now: Time) -> Outcome:
+def _timed_out(workload: Workload, settings: WaitForPodsReady, wait: str, now: Time) -> ReconcileResult:
     message = f"Exceeded the PodsReady timeout {workload.key}"
     counted = count_retry(workload, settings.requeuing_strategy, now)
-    return evicted(counted, Eviction(conditions.PODS_READY_TIMEOUT, message, wait))
+    return evicted(counted, PlannedEviction(conditions.PODS_READY_TIMEOUT, message, wait))
 
 
-def _too_long(workload: Workload, now: Time) -> Outcome | None:
+def _too_long(workload: Workload, now: Time) -> ReconcileResult | None:
     """It used up its maximum execution time, earlier stays included."""
     admitted = workload.condition(conditions.ADMITTED)
     if admitted is None or not admitted.status or workload.max_execution_time is None:
         return None
     left: Span = workload.max_execution_time - workload.past_execution - (now - admitted.since)
     if left > 0:
-        return Outcome(workload, again=left)
+        return ReconcileResult(workload, again=left)
     if workload.is_true(DEACTIVATION_TARGET):
         return None
     marked = target_deactivation(workload, TIME_EXCEEDED, "exceeding the maximum execution time", now)
     message = f"The maximum execution time ({workload.max_execution_time // SECOND}s) exceeded"
-    return Outcome(
+    return ReconcileResult(
         replace(marked, past_execution=0), (Announcement(workload.key, TIME_EXCEEDED, message, warning=True),)
     )

@@ -48,7 +48,7 @@ def _with(workload: Workload, condition: Condition) -> Workload:
     return workload.with_condition(condition)
 
 
-def patience(workload: Workload, settings: WaitForPodsReady | None, now: Time) -> tuple[Wait, Span] | None:
+def pods_ready_timeout(workload: Workload, settings: WaitForPodsReady | None, now: Time) -> tuple[Wait, Span] | None:
     """What an admitted workload waits for, and how much longer it may (0: no longer); None if it may wait for ever."""
     admitted = workload.condition(ADMITTED)
     if settings is None or admitted is None or not admitted.status:

@@ -9,13 +9,13 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Announcement
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.announcements import admitted
+from gpuconsole.scheduling.kueue.admissibility import QueueLookup, inadmissible_reason, is_gated
 from gpuconsole.scheduling.kueue.checks import checks_for, synced
 from gpuconsole.scheduling.kueue.config import KueueConfig, ObjectRetention
 from gpuconsole.scheduling.kueue.controller import waiting
 from gpuconsole.scheduling.kueue.controller.holding import holding
-from gpuconsole.scheduling.kueue.controller.outcome import Outcome
-from gpuconsole.scheduling.kueue.prospects import Outlook, is_gated, prospect
+from gpuconsole.scheduling.kueue.controller.reconcile_result import ReconcileResult
+from gpuconsole.scheduling.kueue.recorder_events import admitted
 
 GATE_EVENTS = {
     True: ("AdmissionGated", "Workload admission is gated by: {}"),
@@ -23,7 +23,7 @@ GATE_EVENTS = {
 }
 
 
-def reconcile(workload: Workload, outlook: Outlook, config: KueueConfig, now: Time) -> Outcome:
+def reconcile(workload: Workload, outlook: QueueLookup, config: KueueConfig, now: Time) -> ReconcileResult:
     """What the workload is to become now. The same object in the outcome: nothing is to be done."""
     if workload.finished:
         return _finished(workload, config.object_retention, now)
@@ -40,53 +40,55 @@ def reconcile(workload: Workload, outlook: Outlook, config: KueueConfig, now: Ti
         return holding(workload, outlook, config, now)
     brought, said = _admission(workload, outlook, config, now)
     if not workload.reserved:
-        return Outcome(brought, said)
+        return ReconcileResult(brought, said)
     outcome = holding(brought, outlook, config, now)
-    return Outcome(outcome.workload, (*said, *outcome.events), outcome.again, outcome.eviction)
+    return ReconcileResult(outcome.workload, (*said, *outcome.events), outcome.again, outcome.eviction)
 
 
-def _finished(workload: Workload, retention: ObjectRetention, now: Time) -> Outcome:
+def _finished(workload: Workload, retention: ObjectRetention, now: Time) -> ReconcileResult:
     """A finished workload is deleted when it was kept long enough."""
     done = workload.condition(conditions.FINISHED)
     if retention.after_finished is None or done is None:
-        return Outcome(workload)
+        return ReconcileResult(workload)
     left = done.since + retention.after_finished - now
     if left > 0:
-        return Outcome(workload, again=left)
-    return Outcome(None, (Announcement(workload.key, "Deleted", "Deleted finished workload due to elapsed retention"),))
+        return ReconcileResult(workload, again=left)
+    return ReconcileResult(
+        None, (Announcement(workload.key, "Deleted", "Deleted finished workload due to elapsed retention"),)
+    )
 
 
-def _gated(workload: Workload, outlook: Outlook, config: KueueConfig, now: Time) -> Outcome | None:
+def _gated(workload: Workload, outlook: QueueLookup, config: KueueConfig, now: Time) -> ReconcileResult | None:
     """Its annotation appeared or was cleared: say so."""
     said = workload.condition(conditions.QUOTA_RESERVED)
     was = said is not None and said.reason == "AdmissionGated"
     gated = is_gated(workload, config)
     if was == gated or not config.enabled("AdmissionGatedBy"):
         return None
-    reason, message = prospect(workload, outlook, config)
+    reason, message = inadmissible_reason(workload, outlook, config)
     changed = conditions.refuse(workload, reason, message, now, granular=config.granular)
     event, text = GATE_EVENTS[gated]
     by = message.removeprefix("Admission is gated by: ")
-    return Outcome(changed, (Announcement(workload.key, event, text.format(by)),))
+    return ReconcileResult(changed, (Announcement(workload.key, event, text.format(by)),))
 
 
-def _checks_synced(workload: Workload, outlook: Outlook, now: Time) -> Outcome | None:
+def _checks_synced(workload: Workload, outlook: QueueLookup, now: Time) -> ReconcileResult | None:
     """The checks that its queue asks for are listed, and no others."""
     if outlook.cluster_queue is None:
         return None
     names = checks_for(workload, outlook.cluster_queue)
     if {check.name for check in workload.checks} == set(names):
         return None
-    return Outcome(replace(workload, checks=synced(workload.checks, names, now)))
+    return ReconcileResult(replace(workload, checks=synced(workload.checks, names, now)))
 
 
 def _admission(
-    workload: Workload, outlook: Outlook, config: KueueConfig, now: Time
+    workload: Workload, outlook: QueueLookup, config: KueueConfig, now: Time
 ) -> tuple[Workload, tuple[Announcement, ...]]:
     """Conditions of a workload that is not admitted, brought up to date; it may be admitted by that."""
     granular = config.granular
     if not workload.reserved:
-        reason, message = prospect(workload, outlook, config)
+        reason, message = inadmissible_reason(workload, outlook, config)
         if not message:
             return conditions.admit(workload, now, granular=granular), ()
         return conditions.refuse(workload, reason, message, now, granular=granular), ()

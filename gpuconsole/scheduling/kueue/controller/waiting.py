@@ -9,8 +9,8 @@ from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.workloads import Condition, RequeueState, Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.controller.outcome import Eviction, Outcome, evicted
-from gpuconsole.scheduling.kueue.prospects import Outlook
+from gpuconsole.scheduling.kueue.admissibility import QueueLookup
+from gpuconsole.scheduling.kueue.controller.reconcile_result import PlannedEviction, ReconcileResult, evicted
 from gpuconsole.scheduling.kueue.requeueing import awaited, wait_until
 
 DEACTIVATION_TARGET = "DeactivationTarget"
@@ -27,29 +27,29 @@ def target_deactivation(workload: Workload, reason: str, message: str, now: Time
     return workload.with_condition(Condition(DEACTIVATION_TARGET, True, reason, message, now))
 
 
-def wait_for_checks(workload: Workload, now: Time) -> Outcome | None:
+def wait_for_checks(workload: Workload, now: Time) -> ReconcileResult | None:
     """A check that sent it back says when to try again."""
     moment = awaited(workload, now)
-    return None if moment is None else Outcome(wait_until(workload, moment))
+    return None if moment is None else ReconcileResult(wait_until(workload, moment))
 
 
-def active(workload: Workload, now: Time) -> Outcome | None:
+def active(workload: Workload, now: Time) -> ReconcileResult | None:
     """What an active workload is to become before its queue is looked at; None = go on."""
     if workload.is_true(DEACTIVATION_TARGET):
-        return Outcome(replace(workload, active=False))
+        return ReconcileResult(replace(workload, active=False))
     at = workload.requeue.at
     if at is not None and at > now:
-        return Outcome(workload, again=at - now)
-    if at is not None and conditions.standing(workload) is conditions.Standing.PENDING:
-        return Outcome(_rested(workload))
+        return ReconcileResult(workload, again=at - now)
+    if at is not None and conditions.admission_status(workload) is conditions.AdmissionStatus.PENDING:
+        return ReconcileResult(_rested(workload))
     waits = workload.condition(conditions.REQUEUED)
     if waits is None or waits.status:
         return None
     if waits.reason == conditions.DEACTIVATED:
-        return Outcome(conditions.requeue(workload, "Reactivated", "The workload was reactivated", now))
+        return ReconcileResult(conditions.requeue(workload, "Reactivated", "The workload was reactivated", now))
     if waits.reason in (conditions.PODS_READY_TIMEOUT, conditions.ADMISSION_CHECK):
         rested = _rested(workload)
-        return Outcome(conditions.requeue(rested, "BackoffFinished", "The workload backoff was finished", now))
+        return ReconcileResult(conditions.requeue(rested, "BackoffFinished", "The workload backoff was finished", now))
     return None
 
 
@@ -57,7 +57,7 @@ def _rested(workload: Workload) -> Workload:
     return replace(workload, requeue=replace(workload.requeue, at=None))
 
 
-def inactive(workload: Workload) -> Outcome | None:
+def inactive(workload: Workload) -> ReconcileResult | None:
     """A deactivated workload is evicted, and what its retries came to is forgotten; None = that is done."""
     target = workload.condition(DEACTIVATION_TARGET)
     kept = tuple(condition for condition in workload.conditions if condition.type != DEACTIVATION_TARGET)
@@ -65,8 +65,8 @@ def inactive(workload: Workload) -> Outcome | None:
     if not workload.is_true(conditions.EVICTED):
         message = DEACTIVATED if target is None else f"{DEACTIVATED} due to {target.message}"
         cause = "" if target is None else target.reason
-        return evicted(forgotten, Eviction(conditions.DEACTIVATED, message, cause))
-    return Outcome(forgotten) if workload.requeue != RequeueState() else None
+        return evicted(forgotten, PlannedEviction(conditions.DEACTIVATED, message, cause))
+    return ReconcileResult(forgotten) if workload.requeue != RequeueState() else None
 
 
 def deactivation_left(workload: Workload, kept: Span, now: Time) -> Span | None:
@@ -77,7 +77,7 @@ def deactivation_left(workload: Workload, kept: Span, now: Time) -> Span | None:
     return max(0, gone.since + kept - now)
 
 
-def restarted(workload: Workload, outlook: Outlook, now: Time) -> Outcome | None:
+def restarted(workload: Workload, outlook: QueueLookup, now: Time) -> ReconcileResult | None:
     """A workload that was evicted when its queue stopped may be tried when that runs again."""
     waits = workload.condition(conditions.REQUEUED)
     if waits is None or waits.status or waits.reason not in _RESTARTED:
@@ -85,4 +85,4 @@ def restarted(workload: Workload, outlook: Outlook, now: Time) -> Outcome | None
     queue = outlook.local_queue if waits.reason == "LocalQueueStopped" else outlook.cluster_queue
     if queue is None or queue.stop_policy is not StopPolicy.NONE:
         return None
-    return Outcome(conditions.requeue(workload, *_RESTARTED[waits.reason], now))
+    return ReconcileResult(conditions.requeue(workload, *_RESTARTED[waits.reason], now))

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from gpuconsole.model.devices import Capacity, CapacityPolicy, Device, DeviceRequest
 from gpuconsole.model.quantity import MAX
-from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue
+from gpuconsole.scheduling.kueue.dra.catalogue import DeviceCatalogue
 from gpuconsole.scheduling.kueue.dra.counters import charge
 from gpuconsole.scheduling.kueue.dra.matching import enough, matching, selectors_of
-from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Kind, Problem
+from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Problem, ProblemKind
 
 
 def rounded_to_values(amount: int, values: Sequence[int]) -> int | None:
@@ -49,15 +49,15 @@ def capacity_charge(name: str, matched: Sequence[Device], count: int, wanted: in
     offered = [device.capacity[name] for device in matched if name in device.capacity]
     if not offered:
         detail = f'matched devices have no capacity dimension "{name}"'
-        raise ClaimError(Problem(Kind.INTERNAL, path, detail=detail))
+        raise ClaimError(Problem(ProblemKind.INTERNAL, path, detail=detail))
     possible = [cost for capacity in offered if (cost := device_charge(capacity, wanted)) is not None]
     if not possible:
         detail = f'capacity request cannot be satisfied by any matched device\'s RequestPolicy for dimension "{name}"'
-        raise ClaimError(Problem(Kind.INVALID, path, detail=detail))
+        raise ClaimError(Problem(ProblemKind.INVALID, path, detail=detail))
     return charge(max(possible), count)
 
 
-def charge_by_capacities(catalogue: Catalogue, request: DeviceRequest, path: str) -> dict[str, int]:
+def charge_by_capacities(catalogue: DeviceCatalogue, request: DeviceRequest, path: str) -> dict[str, int]:
     """Quota resource → what a request costs by the capacities of its class; `path` leads to it. Raises ClaimError."""
     sources = catalogue.map.capacities.get(request.device_class, [])
     resource = catalogue.map.resource(request.device_class)

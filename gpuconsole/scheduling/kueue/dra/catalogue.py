@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from gpuconsole.model.devices import DeviceClass, DeviceRequest, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.scheduling.devices.cel.tree import Tree
 from gpuconsole.scheduling.kueue.dra.mapping import ClassMap, DeviceClassMapping
-from gpuconsole.scheduling.kueue.dra.pools import Pool, pools_of
-from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Kind, Problem
+from gpuconsole.scheduling.kueue.dra.pools import ResourcePool, pools_of
+from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Problem, ProblemKind
 from gpuconsole.scheduling.kueue.dra.selectors import compiled
 
 
-class Catalogue:
+class DeviceCatalogue:
     """The objects of dynamic resource allocation by name. Frozen after construction; pools are sorted out on demand."""
 
     __slots__ = ("_pools", "classes", "extended", "map", "slices", "templates")
@@ -34,12 +34,12 @@ class Catalogue:
             if name:
                 rival = self.extended.get(name)
                 self.extended[name] = known if rival is None else chosen((rival, known))
-        self._pools: dict[str, list[Pool]] = {}
+        self._pools: dict[str, list[ResourcePool]] = {}
 
     def slices_of(self, driver: str) -> list[ResourceSlice]:
         return [part for part in self.slices if part.driver == driver]
 
-    def pools_of(self, driver: str) -> list[Pool]:
+    def pools_of(self, driver: str) -> list[ResourcePool]:
         """A driver's pools by name, complete or not."""
         if driver not in self._pools:
             self._pools[driver] = sorted(pools_of(self.slices, driver), key=lambda pool: pool.name)
@@ -51,7 +51,7 @@ class Catalogue:
         if found is None:
             missing = f'resourceclaimtemplates.resource.k8s.io "{template}" not found'
             detail = f"failed to get claim spec for ResourceClaimTemplate {template}{context}: {missing}"
-            raise ClaimError(Problem(Kind.INTERNAL, path, detail=detail))
+            raise ClaimError(Problem(ProblemKind.INTERNAL, path, detail=detail))
         return found.requests
 
     def class_selectors(self, name: str, path: str) -> list[Tree]:
@@ -61,7 +61,7 @@ class Catalogue:
         known = self.classes.get(name)
         if known is None:
             missing = f'deviceclasses.resource.k8s.io "{name}" not found'
-            raise ClaimError(Problem(Kind.INTERNAL, path, detail=f"failed to get DeviceClass {name}: {missing}"))
+            raise ClaimError(Problem(ProblemKind.INTERNAL, path, detail=f"failed to get DeviceClass {name}: {missing}"))
         context = f"DeviceClass {name} has invalid CEL selector"
         return compiled(known.selectors, path, context, first_only=True)
 
@@ -72,4 +72,4 @@ def chosen(classes: Sequence[DeviceClass]) -> DeviceClass:
     return min((known for known in classes if known.created == newest), key=lambda known: known.name)
 
 
-EMPTY = Catalogue()
+EMPTY = DeviceCatalogue()

@@ -12,11 +12,11 @@ from gpuconsole.model.resources import EMPTY, Resources, add
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.conditions import on_hold
 from gpuconsole.scheduling.kueue.dra.capacities import charge_by_capacities
-from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue
+from gpuconsole.scheduling.kueue.dra.catalogue import DeviceCatalogue
 from gpuconsole.scheduling.kueue.dra.claims import check_devices, count_devices
 from gpuconsole.scheduling.kueue.dra.counters import charge_by_counters
 from gpuconsole.scheduling.kueue.dra.extended import asks_for, charge_extended
-from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Kind, Problem
+from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Problem, ProblemKind
 
 INTEGRATION = "KueueDRAIntegration"
 EXTENDED = "KueueDRAIntegrationExtendedResource"
@@ -41,7 +41,7 @@ class Charge(Struct, frozen=True):
     replaced: frozenset[str] = frozenset()
 
 
-class Refusal(Struct, frozen=True):
+class ChargeRefusal(Struct, frozen=True):
     """The workload cannot be queued; `requeued` is the text of its condition Requeued."""
 
     message: str
@@ -54,7 +54,7 @@ Charges = Mapping[str, Charge]
 NO_CHARGES: Charges = {}
 
 
-def needs_devices(workload: Workload, catalogue: Catalogue, gates: Gated) -> bool:
+def needs_devices(workload: Workload, catalogue: DeviceCatalogue, gates: Gated) -> bool:
     """True if the workload's devices have to be charged (or refused) before it is queued (NeedsDRAReconcile)."""
     if not _may_need(workload, catalogue) or on_hold(workload):
         return False
@@ -67,7 +67,7 @@ def needs_devices(workload: Workload, catalogue: Catalogue, gates: Gated) -> boo
     )
 
 
-def _may_need(workload: Workload, catalogue: Catalogue) -> bool:
+def _may_need(workload: Workload, catalogue: DeviceCatalogue) -> bool:
     return bool(catalogue.extended) or any(pod_set.template.resource_claims for pod_set in workload.pod_sets)
 
 
@@ -75,19 +75,19 @@ def _has_claims(workload: Workload) -> bool:
     return any(claim.template or claim.claim for p in workload.pod_sets for claim in p.template.resource_claims)
 
 
-def charges(workload: Workload, catalogue: Catalogue, gates: Gated) -> Charges | Refusal:
+def charges(workload: Workload, catalogue: DeviceCatalogue, gates: Gated) -> Charges | ChargeRefusal:
     """What every pod of each pod set costs beside its ordinary requests; only for one that `needs_devices`."""
     if not gates.enabled(INTEGRATION):
-        return Refusal(NOT_ENABLED, NOT_ENABLED)
+        return ChargeRefusal(NOT_ENABLED, NOT_ENABLED)
     if any(claim.claim for pod_set in workload.pod_sets for claim in pod_set.template.resource_claims):
-        return Refusal(NO_CLAIMS, "DRA resource claims not supported")
+        return ChargeRefusal(NO_CLAIMS, "DRA resource claims not supported")
     try:
         return _charges(workload, catalogue, gates)
     except ClaimError as error:
-        return Refusal(str(error), str(error))
+        return ChargeRefusal(str(error), str(error))
 
 
-def _charges(workload: Workload, catalogue: Catalogue, gates: Gated) -> Charges:
+def _charges(workload: Workload, catalogue: DeviceCatalogue, gates: Gated) -> Charges:
     """Kind after kind of charge, each for all pod sets: the first kind with a problem is the one that is told."""
     totals: dict[str, Charge] = {}
     for by_kind in (charge_devices, charge_resources, charge_counters, charge_capacities):
@@ -103,7 +103,7 @@ def _pod_sets(workload: Workload) -> Iterator[tuple[PodSet, str]]:
         yield pod_set, f"spec.podSets[{index}].template.spec"
 
 
-def charge_devices(catalogue: Catalogue, workload: Workload, gates: Gated) -> Charges:
+def charge_devices(catalogue: DeviceCatalogue, workload: Workload, gates: Gated) -> Charges:
     """Devices of the classes that are paid for one by one. Raises ClaimError at the first problem."""
     costs = {
         pod_set.name: _devices_of(catalogue, workload.namespace, pod_set, path, gates)
@@ -112,7 +112,7 @@ def charge_devices(catalogue: Catalogue, workload: Workload, gates: Gated) -> Ch
     return {name: Charge(amounts) for name, amounts in costs.items() if amounts}
 
 
-def charge_resources(catalogue: Catalogue, workload: Workload, gates: Gated) -> Charges:
+def charge_resources(catalogue: DeviceCatalogue, workload: Workload, gates: Gated) -> Charges:
     """Requested resources that a class stands behind. Raises ClaimError with all problems."""
     if not gates.enabled(EXTENDED):
         return NO_CHARGES
@@ -132,18 +132,20 @@ def charge_resources(catalogue: Catalogue, workload: Workload, gates: Gated) -> 
     return {name: charge for name, charge in found.items() if charge.replaced}
 
 
-def charge_counters(catalogue: Catalogue, workload: Workload, gates: Gated) -> Charges:
+def charge_counters(catalogue: DeviceCatalogue, workload: Workload, gates: Gated) -> Charges:
     """What counters say that requests cost. Raises ClaimError at the first problem."""
     return _charge_requests(catalogue, workload, charge_by_counters) if gates.enabled(PARTITIONABLE) else NO_CHARGES
 
 
-def charge_capacities(catalogue: Catalogue, workload: Workload, gates: Gated) -> Charges:
+def charge_capacities(catalogue: DeviceCatalogue, workload: Workload, gates: Gated) -> Charges:
     """What capacities say that requests cost. Raises ClaimError at the first problem."""
     return _charge_requests(catalogue, workload, charge_by_capacities) if gates.enabled(CONSUMABLE) else NO_CHARGES
 
 
 def _charge_requests(
-    catalogue: Catalogue, workload: Workload, by_source: Callable[[Catalogue, DeviceRequest, str], dict[str, int]]
+    catalogue: DeviceCatalogue,
+    workload: Workload,
+    by_source: Callable[[DeviceCatalogue, DeviceRequest, str], dict[str, int]],
 ) -> Charges:
     costs: dict[str, dict[str, int]] = {}
     for pod_set, path in _pod_sets(workload):
@@ -162,15 +164,15 @@ def _claim_templates(template: PodTemplate, path: str) -> Iterator[tuple[str, st
             yield claim.template, f"{path}.resourceClaims[{index}]"
 
 
-def _devices_of(catalogue: Catalogue, namespace: str, pod_set: PodSet, path: str, gates: Gated) -> dict[str, int]:
+def _devices_of(catalogue: DeviceCatalogue, namespace: str, pod_set: PodSet, path: str, gates: Gated) -> dict[str, int]:
     costs: dict[str, int] = {}
     for name, place in _claim_templates(pod_set.template, path):
         counts = _counted(catalogue, namespace, pod_set.name, name, place)
         for device_class, count in sorted(counts.items()):
             resource = catalogue.map.resource(device_class)
             if resource is None:
-                told = f"DeviceClass {device_class} is not mapped in DRA configuration for podset {pod_set.name}"
-                raise ClaimError(Problem(Kind.NOT_FOUND, f"{place}.resourceClaimTemplateName", told))
+                detail = f"DeviceClass {device_class} is not mapped in DRA configuration for podset {pod_set.name}"
+                raise ClaimError(Problem(ProblemKind.NOT_FOUND, f"{place}.resourceClaimTemplateName", detail))
             by_counters = gates.enabled(PARTITIONABLE) and catalogue.map.counters.get(device_class)
             by_capacities = gates.enabled(CONSUMABLE) and catalogue.map.capacities.get(device_class)
             if not by_counters and not by_capacities:
@@ -178,7 +180,7 @@ def _devices_of(catalogue: Catalogue, namespace: str, pod_set: PodSet, path: str
     return costs
 
 
-def _counted(catalogue: Catalogue, namespace: str, pod_set: str, template: str, place: str) -> dict[str, int]:
+def _counted(catalogue: DeviceCatalogue, namespace: str, pod_set: str, template: str, place: str) -> dict[str, int]:
     """Class → devices that a claim template asks for; the cluster has them."""
     requests = catalogue.requests_of(namespace, template, place, f" in podset {pod_set}")
     context = f"ResourceClaimTemplate {template}"

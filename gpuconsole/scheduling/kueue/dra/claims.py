@@ -10,8 +10,8 @@ from gpuconsole.model.quantity import MAX
 from gpuconsole.scheduling.devices.cel.tree import Tree
 from gpuconsole.scheduling.devices.cel.values import EvaluationError
 from gpuconsole.scheduling.devices.selectors import selects
-from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue
-from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Kind, Problem
+from gpuconsole.scheduling.kueue.dra.catalogue import DeviceCatalogue
+from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Problem, ProblemKind
 from gpuconsole.scheduling.kueue.dra.selectors import compiled
 
 Published = tuple[str, Device]
@@ -41,16 +41,16 @@ def _check_supported(request: DeviceRequest, path: str) -> None:
     if request.admin_access:
         raise _invalid(f"{path}.exactly.adminAccess", "AdminAccess is not supported")
     if request.mode != EXACT_COUNT:
-        told = "AllocationMode 'All' is not supported"
-        told = told if request.mode == "All" else f"unsupported allocation mode: {request.mode}"
-        raise ClaimError(Problem(Kind.INVALID, f"{path}.exactly.allocationMode", request.mode, told))
+        detail = "AllocationMode 'All' is not supported"
+        detail = detail if request.mode == "All" else f"unsupported allocation mode: {request.mode}"
+        raise ClaimError(Problem(ProblemKind.INVALID, f"{path}.exactly.allocationMode", request.mode, detail))
 
 
 def _invalid(path: str, detail: str) -> ClaimError:
-    return ClaimError(Problem(Kind.INVALID, path, detail=detail))
+    return ClaimError(Problem(ProblemKind.INVALID, path, detail=detail))
 
 
-def check_devices(catalogue: Catalogue, requests: Sequence[DeviceRequest], path: str) -> None:
+def check_devices(catalogue: DeviceCatalogue, requests: Sequence[DeviceRequest], path: str) -> None:
     """Raise ClaimError unless the cluster has the devices that the selectors of the requests mean.
 
     A device that one request was given is not given to another; `path` leads to the claim.
@@ -69,7 +69,7 @@ def check_devices(catalogue: Catalogue, requests: Sequence[DeviceRequest], path:
         raise ClaimError(*problems)
 
 
-def _slices(catalogue: Catalogue, selecting: Sequence[tuple[int, DeviceRequest]]) -> list[ResourceSlice]:
+def _slices(catalogue: DeviceCatalogue, selecting: Sequence[tuple[int, DeviceRequest]]) -> list[ResourceSlice]:
     """What is published by the drivers that pay for these requests; everything, if one has no such drivers."""
     drivers: list[str] = []
     for _, request in selecting:
@@ -81,7 +81,7 @@ def _slices(catalogue: Catalogue, selecting: Sequence[tuple[int, DeviceRequest]]
     return [part for driver in dict.fromkeys(drivers) for part in catalogue.slices_of(driver)]
 
 
-def _give(catalogue: Catalogue, request: DeviceRequest, free: list[Published], path: str) -> list[Published]:
+def _give(catalogue: DeviceCatalogue, request: DeviceRequest, free: list[Published], path: str) -> list[Published]:
     """The devices that are left when the request got its own. Raises ClaimError."""
     field, name = f"{path}.exactly.selectors", request.device_class
     by_class = catalogue.class_selectors(name, path)
@@ -95,7 +95,7 @@ def _give(catalogue: Catalogue, request: DeviceRequest, free: list[Published], p
             f"insufficient matching devices for CEL selector in DeviceClass {name}:"
             f" {len(given)} device(s) match in the cluster but {request.count} requested"
         )
-        raise ClaimError(Problem(Kind.INTERNAL, field, detail=detail))
+        raise ClaimError(Problem(ProblemKind.INTERNAL, field, detail=detail))
     return [published for number, published in enumerate(free) if number not in given]
 
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from gpuconsole.model.devices import Device, DeviceRequest
 from gpuconsole.model.quantity import MAX
-from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue
+from gpuconsole.scheduling.kueue.dra.catalogue import DeviceCatalogue
 from gpuconsole.scheduling.kueue.dra.matching import enough, matching, selectors_of
-from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Kind, Problem
+from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Problem, ProblemKind
 
 
 def charge(value: int, count: int) -> int:
@@ -20,7 +20,7 @@ def counter_charge(counter: str, matched: Sequence[Device], count: int) -> int |
     return charge(max(consumed), count) if consumed else None
 
 
-def charge_by_counters(catalogue: Catalogue, request: DeviceRequest, path: str) -> dict[str, int]:
+def charge_by_counters(catalogue: DeviceCatalogue, request: DeviceRequest, path: str) -> dict[str, int]:
     """Quota resource → what a request costs by the counters of its class; `path` leads to it. Raises ClaimError."""
     sources = catalogue.map.counters.get(request.device_class, [])
     costs: dict[str, int] = {}
@@ -31,6 +31,6 @@ def charge_by_counters(catalogue: Catalogue, request: DeviceRequest, path: str) 
         cost = counter_charge(source.name, matched, request.count)
         if cost is None:
             detail = f'matched devices have no consumesCounters entry for counter "{source.name}"'
-            raise ClaimError(Problem(Kind.INTERNAL, path, detail=detail))
+            raise ClaimError(Problem(ProblemKind.INTERNAL, path, detail=detail))
         costs[resource] = min(MAX, costs.get(resource, 0) + cost)
     return costs

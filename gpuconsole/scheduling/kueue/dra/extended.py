@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import MAX, format_quantity
 from gpuconsole.model.resources import Resources
-from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue
-from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Kind, Problem
+from gpuconsole.scheduling.kueue.dra.catalogue import DeviceCatalogue
+from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Problem, ProblemKind
 
 
 def is_extended(resource: str) -> bool:
@@ -17,7 +17,7 @@ def is_extended(resource: str) -> bool:
     return "/" in resource and not resource.startswith(("kubernetes.io/", "hugepages-"))
 
 
-def asks_for(template: PodTemplate, catalogue: Catalogue) -> bool:
+def asks_for(template: PodTemplate, catalogue: DeviceCatalogue) -> bool:
     """True if a container requests something that a device class stands behind."""
     return any(
         amount and name in catalogue.extended and is_extended(name)
@@ -26,7 +26,7 @@ def asks_for(template: PodTemplate, catalogue: Catalogue) -> bool:
     )
 
 
-class _Asked:
+class _ExtendedRequest:
     """What a pod asks for of one resource: where, and how much at once."""
 
     __slots__ = ("places", "running", "starting")
@@ -42,7 +42,7 @@ class _Asked:
 
 
 def charge_extended(
-    catalogue: Catalogue, template: PodTemplate, path: str, *, counters: bool, capacities: bool
+    catalogue: DeviceCatalogue, template: PodTemplate, path: str, *, counters: bool, capacities: bool
 ) -> tuple[dict[str, int], frozenset[str]]:
     """(quota resource → amount, requested resources that it stands for) of one pod; `path` leads to its spec.
 
@@ -65,16 +65,16 @@ def charge_extended(
     return charges, frozenset(replaced)
 
 
-def _asked(template: PodTemplate, path: str) -> dict[str, _Asked]:
-    found: dict[str, _Asked] = {}
+def _asked(template: PodTemplate, path: str) -> dict[str, _ExtendedRequest]:
+    found: dict[str, _ExtendedRequest] = {}
     for place, container, requests in _containers(template.init_containers, f"{path}.initContainers"):
         for name, amount in requests.items():
-            asked = found.setdefault(name, _Asked())
+            asked = found.setdefault(name, _ExtendedRequest())
             asked.places.append((place, container))
             asked.starting = max(asked.starting, amount)
     for place, container, requests in _containers(template.containers, f"{path}.containers"):
         for name, amount in requests.items():
-            asked = found.setdefault(name, _Asked())
+            asked = found.setdefault(name, _ExtendedRequest())
             asked.places.append((place, container))
             asked.running += amount
     return dict(sorted(found.items()))
@@ -86,7 +86,7 @@ def _containers(containers: Sequence[Container], path: str) -> Iterator[tuple[st
         yield f"{path}[{index}]", container, {n: amount for n, amount in effective if amount > 0 and is_extended(n)}
 
 
-def _quota_key(catalogue: Catalogue, name: str, path: str, *, counters: bool, capacities: bool) -> str:
+def _quota_key(catalogue: DeviceCatalogue, name: str, path: str, *, counters: bool, capacities: bool) -> str:
     """The quota resource that pays for a resource; nothing if no class stands behind it. Raises ClaimError."""
     chosen = catalogue.extended.get(name)
     if chosen is None:
@@ -104,13 +104,13 @@ def _quota_key(catalogue: Catalogue, name: str, path: str, *, counters: bool, ca
         f"extended resource {name} resolves to DeviceClass {chosen.name} with {source} configured;"
         f" use ResourceClaimTemplates with {remedy}"
     )
-    raise ClaimError(Problem(Kind.INVALID, path, name, detail))
+    raise ClaimError(Problem(ProblemKind.INVALID, path, name, detail))
 
 
-def _whole(name: str, asked: _Asked) -> int:
+def _whole(name: str, asked: _ExtendedRequest) -> int:
     """How much is asked for, in whole devices. Raises ClaimError."""
     broken = [
-        Problem(Kind.INVALID, f"{place}.resources.requests.{name}", container.fractions[name], _NO_INTEGER)
+        Problem(ProblemKind.INVALID, f"{place}.resources.requests.{name}", container.fractions[name], _NO_INTEGER)
         for place, container in asked.places
         if name in container.fractions
     ]
@@ -119,7 +119,9 @@ def _whole(name: str, asked: _Asked) -> int:
     if asked.total > MAX:
         field = f"{asked.places[0][0]}.resources.requests.{name}"
         amount = format_quantity(name, asked.total)
-        raise ClaimError(Problem(Kind.INVALID, field, amount, "total extended resource quantity overflows int64"))
+        raise ClaimError(
+            Problem(ProblemKind.INVALID, field, amount, "total extended resource quantity overflows int64")
+        )
     return asked.total
 
 

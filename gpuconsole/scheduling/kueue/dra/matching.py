@@ -6,23 +6,23 @@ from gpuconsole.model.devices import Device, DeviceRequest
 from gpuconsole.scheduling.devices.cel.tree import Tree
 from gpuconsole.scheduling.devices.cel.values import EvaluationError
 from gpuconsole.scheduling.devices.selectors import selects
-from gpuconsole.scheduling.kueue.dra.catalogue import Catalogue
+from gpuconsole.scheduling.kueue.dra.catalogue import DeviceCatalogue
 from gpuconsole.scheduling.kueue.dra.mapping import CapacitySource, CounterSource
-from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Kind, Problem
+from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Problem, ProblemKind
 from gpuconsole.scheduling.kueue.dra.selectors import compiled
 
 Selectors = tuple[list[Tree], list[Tree]]
 """The class's and the request's own."""
 
 
-def selectors_of(catalogue: Catalogue, request: DeviceRequest, path: str) -> Selectors:
+def selectors_of(catalogue: DeviceCatalogue, request: DeviceRequest, path: str) -> Selectors:
     """Compile the selectors of a request at `path`. Raises ClaimError."""
     by_class = catalogue.class_selectors(request.device_class, path)
     return by_class, compiled(request.selectors, f"{path}.exactly.selectors", "CEL compilation failed")
 
 
 def matching(
-    catalogue: Catalogue, source: CounterSource | CapacitySource, selectors: Selectors, path: str
+    catalogue: DeviceCatalogue, source: CounterSource | CapacitySource, selectors: Selectors, path: str
 ) -> list[Device]:
     """The devices of a source's driver that all selectors mean. Raises ClaimError."""
     own = compiled([source.device_selector], path, "deviceSelector CEL compilation failed")
@@ -41,7 +41,7 @@ def _selected(trees: Sequence[Tree], driver: str, device: Device, stage: str, pa
         return selects(trees, driver, device)
     except EvaluationError as error:
         detail = f"CEL evaluation error in {stage} for device {device.name}: {error}"
-        raise ClaimError(Problem(Kind.INTERNAL, path, detail=detail)) from None
+        raise ClaimError(Problem(ProblemKind.INTERNAL, path, detail=detail)) from None
 
 
 def enough(matched: Sequence[Device], count: int, kind: str, path: str) -> None:
@@ -50,4 +50,4 @@ def enough(matched: Sequence[Device], count: int, kind: str, path: str) -> None:
         detail = (
             f"insufficient matching devices for {kind} driver: {len(matched)} device(s) match but {count} requested"
         )
-        raise ClaimError(Problem(Kind.INTERNAL, path, detail=detail))
+        raise ClaimError(Problem(ProblemKind.INTERNAL, path, detail=detail))

@@ -7,7 +7,7 @@ from msgspec import Struct
 from gpuconsole.model.devices import Device, ResourceSlice
 
 
-class Pool(Struct, frozen=True):
+class ResourcePool(Struct, frozen=True):
     """The slices of a pool's newest generation."""
 
     name: str
@@ -25,15 +25,15 @@ class Pool(Struct, frozen=True):
         return [device for part in self.slices for device in part.devices]
 
 
-def pools_of(slices: Iterable[ResourceSlice], driver: str) -> list[Pool]:
+def pools_of(slices: Iterable[ResourceSlice], driver: str) -> list[ResourcePool]:
     """A driver's pools, in order of their first slices."""
-    pools: dict[str, Pool] = {}
+    pools: dict[str, ResourcePool] = {}
     for part in slices:
         if part.driver != driver:
             continue
         known = pools.get(part.pool)
         if known is None or part.generation > known.generation:
-            pools[part.pool] = Pool(part.pool, part.generation, part.pool_slices, (part,))
+            pools[part.pool] = ResourcePool(part.pool, part.generation, part.pool_slices, (part,))
         elif part.generation == known.generation:
-            pools[part.pool] = Pool(known.name, known.generation, known.expected, (*known.slices, part))
+            pools[part.pool] = ResourcePool(known.name, known.generation, known.expected, (*known.slices, part))
     return list(pools.values())

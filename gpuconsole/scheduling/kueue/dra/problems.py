@@ -7,7 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 
-class Kind(StrEnum):
+class ProblemKind(StrEnum):
     """How a problem is introduced in its text."""
 
     INVALID = "Invalid value"
@@ -19,7 +19,7 @@ class Kind(StrEnum):
 class Problem(Struct, frozen=True):
     """One problem. `value` is what is wrong; a problem that is invalid without one says null."""
 
-    kind: Kind
+    kind: ProblemKind
     field: str
     value: str | None = None
     detail: str = ""
@@ -27,11 +27,11 @@ class Problem(Struct, frozen=True):
     @property
     def text(self) -> str:
         match self.kind:
-            case Kind.INTERNAL:
-                told = self.kind.value
-            case Kind.INVALID | Kind.NOT_FOUND:
-                told = f"{self.kind.value}: {json.dumps('null' if self.value is None else self.value)}"
-        return f"{self.field}: {told}: {self.detail}" if self.detail else f"{self.field}: {told}"
+            case ProblemKind.INTERNAL:
+                intro = self.kind.value
+            case ProblemKind.INVALID | ProblemKind.NOT_FOUND:
+                intro = f"{self.kind.value}: {json.dumps('null' if self.value is None else self.value)}"
+        return f"{self.field}: {intro}: {self.detail}" if self.detail else f"{self.field}: {intro}"
 
 
 class ClaimError(Exception):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gpuconsole.scheduling.devices.cel.tree import Tree
 from gpuconsole.scheduling.devices.selectors import compile_selector
-from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Kind, Problem
+from gpuconsole.scheduling.kueue.dra.problems import ClaimError, Problem, ProblemKind
 
 
 def compiled(selectors: Sequence[str], path: str, context: str, *, first_only: bool = False) -> list[Tree]:
@@ -15,7 +15,7 @@ def compiled(selectors: Sequence[str], path: str, context: str, *, first_only: b
         found = compile_selector(expression) if expression else None
         if isinstance(found, str):
             field = f"{path}[{index}].cel.expression"
-            problems.append(Problem(Kind.INVALID, field, expression, f"{context}: {found}"))
+            problems.append(Problem(ProblemKind.INVALID, field, expression, f"{context}: {found}"))
         elif found is not None:
             trees.append(found)
     if problems:

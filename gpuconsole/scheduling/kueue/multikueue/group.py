@@ -18,7 +18,7 @@ EVICTED_ON_MANAGER = "EvictedOnManagerCluster"
 _OUT_OF_SYNC = "OutOfSync"
 
 
-class Group(Struct, frozen=True, kw_only=True):
+class MultiKueueGroup(Struct, frozen=True, kw_only=True):
     """The workload, the state of its MultiKueue check, and its copies."""
 
     local: Workload
@@ -29,7 +29,7 @@ class Group(Struct, frozen=True, kw_only=True):
     """Clusters that cannot be reached, and since when."""
 
 
-class Moves(Struct, frozen=True, kw_only=True):
+class MultiKueueActions(Struct, frozen=True, kw_only=True):
     """What is to be done now."""
 
     check: CheckState | None = None
@@ -47,31 +47,31 @@ class Moves(Struct, frozen=True, kw_only=True):
     """When to look again though nothing happens."""
 
 
-def step(group: Group, now: Time, lost_after: Span) -> Moves:
+def step(group: MultiKueueGroup, now: Time, lost_after: Span) -> MultiKueueActions:
     """What the manager does next for a workload."""
     local, check = group.local, group.check
     present = tuple(cluster for cluster, copy in group.copies.items() if copy is not None)
     if local.finished or not local.reserved:
-        return Moves(remove=present)
+        return MultiKueueActions(remove=present)
     cluster, finished = _first(group, "Finished")
     if finished is not None:
         return _finished(check, cluster, finished)
     cluster, evicted = _first(group, "Evicted")
     if evicted is not None and local.is_true("Evicted"):
-        return Moves()
+        return MultiKueueActions()
     if evicted is not None and check.state == "Ready":
         why = f'Workload evicted on worker cluster: "{local.cluster}", resetting for re-admission. Previously: "Ready"'
-        return Moves(check=replace(check, state="Retry", message=why))
+        return MultiKueueActions(check=replace(check, state="Retry", message=why))
     cluster, admitted = _first(group, "Admitted")
     if admitted is not None:
         return _admitted(group, cluster, tuple(name for name in present if name != cluster))
     if check.state == "Ready":
         return _gone(group, now, lost_after)
     others_ready = all(other.state == "Ready" for other in local.checks if other.name != check.name)
-    return Moves(nominate=others_ready and not skips_nomination(local, check))
+    return MultiKueueActions(nominate=others_ready and not skips_nomination(local, check))
 
 
-def _first(group: Group, condition: str) -> tuple[str, Condition | None]:
+def _first(group: MultiKueueGroup, condition: str) -> tuple[str, Condition | None]:
     """The cluster whose copy has a condition for the longest time, and the condition.
 
     The cluster that took the workload comes before all others: a copy on one that was lost and is back does not count.
@@ -85,35 +85,35 @@ def _first(group: Group, condition: str) -> tuple[str, Condition | None]:
     return cluster, known
 
 
-def _finished(check: CheckState, cluster: str, finished: Condition) -> Moves:
+def _finished(check: CheckState, cluster: str, finished: Condition) -> MultiKueueActions:
     if finished.reason != _OUT_OF_SYNC:
-        return Moves(finish=(finished.reason, finished.message))
+        return MultiKueueActions(finish=(finished.reason, finished.message))
     if check.state != "Ready":
-        return Moves()
+        return MultiKueueActions()
     why = f'Remote workload on worker cluster "{cluster}" is out of sync with its user job, resetting for re-dispatch'
-    return Moves(check=_sent_back(check, why))
+    return MultiKueueActions(check=_sent_back(check, why))
 
 
-def _admitted(group: Group, cluster: str, others: tuple[str, ...]) -> Moves:
+def _admitted(group: MultiKueueGroup, cluster: str, others: tuple[str, ...]) -> MultiKueueActions:
     """One cluster runs it: the others need not try any more."""
     local, check = group.local, group.check
     evicted = local.condition("Evicted")
     if evicted is not None and evicted.status:
-        return Moves(remove=others, stop=(cluster, f"Evicted on manager: {evicted.message}"))
+        return MultiKueueActions(remove=others, stop=(cluster, f"Evicted on manager: {evicted.message}"))
     if check.state != "Pending":
-        return Moves(remove=others)
+        return MultiKueueActions(remove=others)
     ready = replace(check, state="Ready", message=f'The workload was admitted on "{cluster}"')
-    return Moves(remove=others, cluster=cluster, check=ready)
+    return MultiKueueActions(remove=others, cluster=cluster, check=ready)
 
 
-def _gone(group: Group, now: Time, lost_after: Span) -> Moves:
+def _gone(group: MultiKueueGroup, now: Time, lost_after: Span) -> MultiKueueActions:
     """The copy that ran is not to be seen: its cluster is waited for, but not for ever."""
     lost = group.lost.get(group.local.cluster)
     if lost is None:
-        return Moves(check=_sent_back(group.check, "Admitting remote no longer exists"))
+        return MultiKueueActions(check=_sent_back(group.check, "Admitting remote no longer exists"))
     if now < lost + lost_after:
-        return Moves(again=lost + lost_after)
-    return Moves(check=_sent_back(group.check, "Admitting remote lost"))
+        return MultiKueueActions(again=lost + lost_after)
+    return MultiKueueActions(check=_sent_back(group.check, "Admitting remote lost"))
 
 
 def _sent_back(check: CheckState, why: str) -> CheckState:

@@ -1,6 +1,6 @@
 """Preemption: whose quota a workload may take (Kueue 0.19 pkg/scheduler/preemption)."""
 
 from gpuconsole.scheduling.kueue.preemption.oracle import find_targets, possibility
-from gpuconsole.scheduling.kueue.preemption.search import Search, Target
+from gpuconsole.scheduling.kueue.preemption.search import PreemptionSearch, PreemptionTarget
 
-__all__ = ["Search", "Target", "find_targets", "possibility"]
+__all__ = ["PreemptionSearch", "PreemptionTarget", "find_targets", "possibility"]

@@ -14,11 +14,11 @@ from msgspec import Struct
 from gpuconsole.model.decisions import Rule
 from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue.preemption.policy import NOT_BORROWING, candidates_of, dependence, in_turn
-from gpuconsole.scheduling.kueue.preemption.search import Search
+from gpuconsole.scheduling.kueue.preemption.search import PreemptionSearch
 from gpuconsole.scheduling.kueue.requests import Holding
 
 
-class Variant(Enum):
+class PreemptionVariant(Enum):
     """On what ground a candidate may be preempted."""
 
     WITHIN_QUEUE = auto()
@@ -29,36 +29,36 @@ class Variant(Enum):
 
 
 RULES = {
-    Variant.WITHIN_QUEUE: Rule.IN_CLUSTER_QUEUE,
-    Variant.HIERARCHICAL_RECLAIM: Rule.IN_COHORT_RECLAMATION,
-    Variant.RECLAIM_WITHOUT_BORROWING: Rule.IN_COHORT_RECLAMATION,
-    Variant.RECLAIM_WHILE_BORROWING: Rule.IN_COHORT_RECLAIM_WHILE_BORROWING,
+    PreemptionVariant.WITHIN_QUEUE: Rule.IN_CLUSTER_QUEUE,
+    PreemptionVariant.HIERARCHICAL_RECLAIM: Rule.IN_COHORT_RECLAMATION,
+    PreemptionVariant.RECLAIM_WITHOUT_BORROWING: Rule.IN_COHORT_RECLAMATION,
+    PreemptionVariant.RECLAIM_WHILE_BORROWING: Rule.IN_COHORT_RECLAIM_WHILE_BORROWING,
 }
 
 
-class Candidate(Struct, frozen=True):
+class PreemptionCandidate(Struct, frozen=True):
     """A workload that may be preempted; `below` are its queue and the cohorts below the common ancestor."""
 
     holding: Holding
-    variant: Variant
+    variant: PreemptionVariant
     below: tuple[int, ...] = ()
 
 
 _holding = attrgetter("holding")
 _by_rank = attrgetter("holding.rank")
-_WITHOUT_BORROWING = Variant.RECLAIM_WITHOUT_BORROWING
+_WITHOUT_BORROWING = PreemptionVariant.RECLAIM_WITHOUT_BORROWING
 
 
-def _not_evicted(candidate: Candidate) -> bool:
+def _not_evicted(candidate: PreemptionCandidate) -> bool:
     return not candidate.holding.evicted
 
 
-class Candidates(Struct, frozen=True):
+class OrderedCandidates(Struct, frozen=True):
     """Everybody who could be evicted for preemptors that are alike."""
 
-    ordered: list[Candidate]
+    ordered: list[PreemptionCandidate]
     """Those already evicted first; of both kinds hierarchical, then priority, then the own queue's."""
-    while_borrowing: list[Candidate]
+    while_borrowing: list[PreemptionCandidate]
     """Those of them who count, too, where the preemptor's queue borrows afterwards."""
     hierarchical: bool
     """Whether there are any of that kind."""
@@ -68,23 +68,24 @@ class Candidates(Struct, frozen=True):
     """Amounts for which none of them made room, by column; added to."""
 
 
-def collect(search: Search) -> Candidates:
+def collect(search: PreemptionSearch) -> OrderedCandidates:
     """All candidates of the preemptor; the same for those that have the same advantages and priority, or age."""
     preemption, node = search.rules.queue.preemption, search.rules.node
     own, others = preemption.within_cluster_queue, preemption.reclaim_within_cohort
     advantages = tuple(_advantages(search))
     looks_at = dependence(search, own, NOT_BORROWING), dependence(search, others, preemption.borrow_within_cohort)
-    known, key = search.context.known_of_tree(node), ("candidates", node, search.columns, advantages, looks_at)
-    found: Candidates | None = known.get(key)
+    known, key = search.context.cohort_cache(node), ("candidates", node, search.columns, advantages, looks_at)
+    found: OrderedCandidates | None = known.get(key)
     if found is None:
         found = known[key] = _collect(search, advantages)
     return found
 
 
-def _collect(search: Search, advantages: Sequence[bool]) -> Candidates:
+def _collect(search: PreemptionSearch, advantages: Sequence[bool]) -> OrderedCandidates:
     within = search.rules.queue.preemption.within_cluster_queue
     same_queue = [
-        Candidate(holding, Variant.WITHIN_QUEUE) for holding in candidates_of(search, search.rules.name, within)
+        PreemptionCandidate(holding, PreemptionVariant.WITHIN_QUEUE)
+        for holding in candidates_of(search, search.rules.name, within)
     ]
     kinds = _in_cohort(search, advantages)
     hierarchical, priority = (_together(search, kind) for kind in kinds)
@@ -98,10 +99,10 @@ def _collect(search: Search, advantages: Sequence[bool]) -> Candidates:
     if not ranked or any(part[0].holding.evicted for part in (hierarchical, priority, same_queue) if part):
         everything.sort(key=_not_evicted)
         counting.sort(key=_not_evicted)
-    return Candidates(everything, counting, bool(hierarchical), bool(hierarchical or priority), [])
+    return OrderedCandidates(everything, counting, bool(hierarchical), bool(hierarchical or priority), [])
 
 
-def _together(search: Search, parts: list[list[Candidate]]) -> list[Candidate]:
+def _together(search: PreemptionSearch, parts: list[list[PreemptionCandidate]]) -> list[PreemptionCandidate]:
     """The candidates under several cohorts, each in turn already, in the order in which they are considered."""
     parts = [part for part in parts if part]
     if len(parts) == 1 and search.context.config.usage_based is None:
@@ -109,7 +110,7 @@ def _together(search: Search, parts: list[list[Candidate]]) -> list[Candidate]:
     return in_turn(search, chain.from_iterable(parts), _holding)
 
 
-def _advantages(search: Search) -> Iterator[bool]:
+def _advantages(search: PreemptionSearch) -> Iterator[bool]:
     """For each cohort on the path up whether the preemptor has a hierarchical advantage over those below it."""
     if search.rules.queue.preemption.reclaim_within_cohort == PreemptionPolicy.NEVER:
         return
@@ -121,9 +122,11 @@ def _advantages(search: Search) -> Iterator[bool]:
         node = cohort
 
 
-def _in_cohort(search: Search, advantages: Sequence[bool]) -> tuple[list[list[Candidate]], list[list[Candidate]]]:
+def _in_cohort(
+    search: PreemptionSearch, advantages: Sequence[bool]
+) -> tuple[list[list[PreemptionCandidate]], list[list[PreemptionCandidate]]]:
     """Those with whom it has an advantage, and the others, each cohort by itself."""
-    kinds: tuple[list[list[Candidate]], list[list[Candidate]]] = [], []
+    kinds: tuple[list[list[PreemptionCandidate]], list[list[PreemptionCandidate]]] = [], []
     visited = search.rules.node
     for cohort, advantage in zip(search.usage.tree.paths[visited], advantages, strict=False):
         found = [c for c in _under(search, cohort, advantage) if c.below[-1] != visited]
@@ -132,22 +135,22 @@ def _in_cohort(search: Search, advantages: Sequence[bool]) -> tuple[list[list[Ca
     return kinds
 
 
-def _fits_in_quota(search: Search, node: int, amounts: dict[int, int]) -> tuple[bool, dict[int, int]]:
+def _fits_in_quota(search: PreemptionSearch, node: int, amounts: dict[int, int]) -> tuple[bool, dict[int, int]]:
     """True if the node would not borrow with these amounts, and what of them reaches its parent."""
     usage = search.usage
     fits = not any(usage.over(node, column, amount) for column, amount in amounts.items())
     return fits, {column: max(0, amount - usage.unlent(node, column)) for column, amount in amounts.items()}
 
 
-def _under(search: Search, cohort: int, advantage: bool) -> Sequence[Candidate]:
+def _under(search: PreemptionSearch, cohort: int, advantage: bool) -> Sequence[PreemptionCandidate]:
     """All candidates under a cohort, in turn as far as that is by rank; the same for many preemptors of a cycle."""
     preemption = search.rules.queue.preemption
     policies = preemption.reclaim_within_cohort, preemption.borrow_within_cohort
     key = "under", cohort, advantage, search.columns, policies, dependence(search, *policies)
-    kept = search.context.known_of_tree(cohort)
+    kept = search.context.cohort_cache(cohort)
     known = kept.get(key)
     if known is None:
-        found: list[Candidate] = []
+        found: list[PreemptionCandidate] = []
         _collect_subtree(search, cohort, advantage, (), key, found)
         if search.context.config.usage_based is None:
             found.sort(key=_by_rank)
@@ -156,7 +159,12 @@ def _under(search: Search, cohort: int, advantage: bool) -> Sequence[Candidate]:
 
 
 def _collect_subtree(
-    search: Search, cohort: int, advantage: bool, below: tuple[int, ...], key: Hashable, found: list[Candidate]
+    search: PreemptionSearch,
+    cohort: int,
+    advantage: bool,
+    below: tuple[int, ...],
+    key: Hashable,
+    found: list[PreemptionCandidate],
 ) -> None:
     """Gather candidates under a cohort, leaving out all that borrow nothing needed; `key` stands for what is asked."""
     usage, tree = search.usage, search.usage.tree
@@ -169,27 +177,27 @@ def _collect_subtree(
 
 
 def _of_queue(
-    search: Search, name: str, advantage: bool, branch: tuple[int, ...], key: Hashable
-) -> Sequence[Candidate]:
+    search: PreemptionSearch, name: str, advantage: bool, branch: tuple[int, ...], key: Hashable
+) -> Sequence[PreemptionCandidate]:
     """The candidates of a queue, in order of rank: as long as it holds the same, whatever others in its tree do."""
-    known = search.context.known_of_queue(name)
-    found: Sequence[Candidate] | None = known.get(key)
+    known = search.context.cluster_queue_cache(name)
+    found: Sequence[PreemptionCandidate] | None = known.get(key)
     if found is None:
         policy = search.rules.queue.preemption.reclaim_within_cohort
         found = known[key] = tuple(
-            Candidate(holding, _variant(search, holding, advantage), branch)
+            PreemptionCandidate(holding, _variant(search, holding, advantage), branch)
             for holding in candidates_of(search, name, policy)
         )
     return found
 
 
-def _variant(search: Search, holding: Holding, advantage: bool) -> Variant:
+def _variant(search: PreemptionSearch, holding: Holding, advantage: bool) -> PreemptionVariant:
     if advantage:
-        return Variant.HIERARCHICAL_RECLAIM
+        return PreemptionVariant.HIERARCHICAL_RECLAIM
     borrowing = search.rules.queue.preemption.borrow_within_cohort
     if borrowing.policy == PreemptionPolicy.NEVER or holding.priority >= search.request.priority:
-        return Variant.RECLAIM_WITHOUT_BORROWING
+        return PreemptionVariant.RECLAIM_WITHOUT_BORROWING
     threshold = borrowing.max_priority_threshold
     if threshold is not None and holding.priority > threshold:
-        return Variant.RECLAIM_WITHOUT_BORROWING
-    return Variant.RECLAIM_WHILE_BORROWING
+        return PreemptionVariant.RECLAIM_WITHOUT_BORROWING
+    return PreemptionVariant.RECLAIM_WHILE_BORROWING

@@ -5,35 +5,41 @@ Kueue 0.19 preemption.classicalPreemptions.
 
 from gpuconsole.model.choices import Verdict
 from gpuconsole.model.queues import PreemptionPolicy
-from gpuconsole.scheduling.kueue.preemption.candidates import RULES, Candidate, Candidates, Variant, collect
-from gpuconsole.scheduling.kueue.preemption.hope import hopeless
-from gpuconsole.scheduling.kueue.preemption.search import Search, Target, fill_back
+from gpuconsole.scheduling.kueue.preemption.candidates import (
+    RULES,
+    OrderedCandidates,
+    PreemptionCandidate,
+    PreemptionVariant,
+    collect,
+)
+from gpuconsole.scheduling.kueue.preemption.search import PreemptionSearch, PreemptionTarget, fill_back
+from gpuconsole.scheduling.kueue.preemption.upper_bound import cannot_fit
 
 
-def classical_targets(search: Search) -> list[Target]:
+def classical_targets(search: PreemptionSearch) -> list[PreemptionTarget]:
     """The victims of the first attempt that makes room, or nobody."""
-    if hopeless(search):
+    if cannot_fit(search):
         return []
     candidates = collect(search)
     if not candidates.ordered or _too_much(search, candidates):
         return []
     for borrowing in _attempts(search, candidates):
         # Those who do not count are only gone through where somebody wants to know why.
-        told = search.story is not None or not borrowing
-        targets = _attempt(search, candidates.ordered if told else candidates.while_borrowing, borrowing)
+        is_traced = search.trace is not None or not borrowing
+        targets = _attempt(search, candidates.ordered if is_traced else candidates.while_borrowing, borrowing)
         if targets:
             return targets
     _note_failure(search, candidates)
     return []
 
 
-def _too_much(search: Search, candidates: Candidates) -> bool:
+def _too_much(search: PreemptionSearch, candidates: OrderedCandidates) -> bool:
     """True if all these candidates did not make room for as much, or less: they leave in the same order for anybody."""
     uses = dict(search.uses)
     return any(_at_least(uses, failed) for failed in candidates.failures)
 
 
-def _note_failure(search: Search, candidates: Candidates) -> None:
+def _note_failure(search: PreemptionSearch, candidates: OrderedCandidates) -> None:
     """Where pods need places, too, it may have been for want of those."""
     if not search.demands:
         uses = dict(search.uses)
@@ -45,7 +51,7 @@ def _at_least(uses: dict[int, int], others: dict[int, int]) -> bool:
     return all(uses.get(column, -1) >= amount for column, amount in others.items())
 
 
-def _attempts(search: Search, candidates: Candidates) -> tuple[bool, ...]:
+def _attempts(search: PreemptionSearch, candidates: OrderedCandidates) -> tuple[bool, ...]:
     """Whether to let the preemptor borrow, in the order of the attempts.
 
     Without borrowing there may be more candidates (those that only a queue within its quota may reclaim from).
@@ -58,29 +64,29 @@ def _attempts(search: Search, candidates: Candidates) -> tuple[bool, ...]:
     return True, False
 
 
-def _under_nominal(search: Search) -> bool:
+def _under_nominal(search: PreemptionSearch) -> bool:
     """True if the preemptor's queue uses less than its nominal quota in every column that is short."""
     tree, node = search.usage.tree, search.rules.node
     return all(search.usage.used(node, column) < tree.nominal[node * tree.width + column] for column in search.columns)
 
 
-def _attempt(search: Search, ordered: list[Candidate], borrowing: bool) -> list[Target]:
-    accounts = search.context.accounts
-    targets: list[Target] = []
+def _attempt(search: PreemptionSearch, ordered: list[PreemptionCandidate], borrowing: bool) -> list[PreemptionTarget]:
+    accounts = search.context.snapshot
+    targets: list[PreemptionTarget] = []
     spent: set[int] = set()
     short = _short(search)
-    story = search.story
+    story = search.trace
     if story is not None:
         story.begin(candidate.holding for candidate in ordered)
-    with accounts.trial():
+    with accounts.revertible():
         for candidate in ordered:
             objection = _objection(search, candidate, borrowing, spent) if candidate.below else None
             if story is not None:
-                story.say(candidate.holding, objection or Verdict.CHOSEN)
+                story.record(candidate.holding, objection or Verdict.CHOSEN)
             if objection is not None:
                 continue
             accounts.remove(candidate.holding)
-            targets.append(Target(candidate.holding, RULES[candidate.variant]))
+            targets.append(PreemptionTarget(candidate.holding, RULES[candidate.variant]))
             if short:
                 _free(short, candidate)
             if not short and search.fits(borrowing=borrowing):
@@ -88,14 +94,14 @@ def _attempt(search: Search, ordered: list[Candidate], borrowing: bool) -> list[
     return []
 
 
-def _short(search: Search) -> dict[int, int]:
+def _short(search: PreemptionSearch) -> dict[int, int]:
     """How much has to become free at least, by column: until then there is no use in looking whether it fits."""
     usage, node = search.usage, search.rules.node
     lacking = {column: amount - usage.available(node, column) for column, amount in search.uses if amount > 0}
     return {column: amount for column, amount in lacking.items() if amount > 0}
 
 
-def _free(short: dict[int, int], candidate: Candidate) -> None:
+def _free(short: dict[int, int], candidate: PreemptionCandidate) -> None:
     for column, amount in candidate.holding.uses:
         if column in short:
             short[column] -= amount
@@ -103,13 +109,15 @@ def _free(short: dict[int, int], candidate: Candidate) -> None:
                 del short[column]
 
 
-def _objection(search: Search, candidate: Candidate, borrowing: bool, spent: set[int]) -> Verdict | None:
+def _objection(
+    search: PreemptionSearch, candidate: PreemptionCandidate, borrowing: bool, spent: set[int]
+) -> Verdict | None:
     """Why a candidate of another queue stays: it counts only while its queue, and the cohorts up to the common one,
     borrow.
 
     `spent` gathers nodes that borrow nothing needed any more: removing workloads cannot change that.
     """
-    if borrowing and candidate.variant is Variant.RECLAIM_WITHOUT_BORROWING:
+    if borrowing and candidate.variant is PreemptionVariant.RECLAIM_WITHOUT_BORROWING:
         return Verdict.NOT_WHILE_BORROWING
     for node in candidate.below:
         if node in spent or search.usage.within(node, search.columns):

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.queues import BorrowWithinCohort, PreemptionPolicy
-from gpuconsole.scheduling.kueue.preemption.search import Search
+from gpuconsole.scheduling.kueue.preemption.search import PreemptionSearch
 from gpuconsole.scheduling.kueue.requests import Holding
 
 T = TypeVar("T")
@@ -15,7 +15,7 @@ NOT_BORROWING = BorrowWithinCohort()
 _BUFFER = 5 * MINUTE
 
 
-def allows(search: Search, policy: PreemptionPolicy) -> Callable[[Holding], bool]:
+def allows(search: PreemptionSearch, policy: PreemptionPolicy) -> Callable[[Holding], bool]:
     """Says of candidates whether the policy lets the preemptor evict them (SatisfiesPreemptionPolicy)."""
     mine = search.request.priority
     match policy:
@@ -29,18 +29,18 @@ def allows(search: Search, policy: PreemptionPolicy) -> Callable[[Holding], bool
     return lambda _: False
 
 
-def candidates_of(search: Search, cluster_queue: str, policy: PreemptionPolicy) -> Sequence[Holding]:
+def candidates_of(search: PreemptionSearch, cluster_queue: str, policy: PreemptionPolicy) -> Sequence[Holding]:
     """Workloads of a queue that the policy allows and that use something that is needed, in order of rank.
 
     Preemptors of one priority mostly get the same answer, so it is kept.
     """
     if policy == PreemptionPolicy.NEVER:
         return ()
-    known = search.context.known_of_queue(cluster_queue)
+    known = search.context.cluster_queue_cache(cluster_queue)
     key = search.columns, policy, dependence(search, policy, NOT_BORROWING)
     found = known.get(key)
     if found is None:
-        away, columns = search.context.away, search.columns
+        away, columns = search.context.removed, search.columns
         found = known[key] = tuple(
             [
                 holding
@@ -51,19 +51,19 @@ def candidates_of(search: Search, cluster_queue: str, policy: PreemptionPolicy) 
     return found
 
 
-def dependence(search: Search, reclaim: PreemptionPolicy, borrow: BorrowWithinCohort) -> tuple[int, int]:
+def dependence(search: PreemptionSearch, reclaim: PreemptionPolicy, borrow: BorrowWithinCohort) -> tuple[int, int]:
     """What of the preemptor matters to who is a candidate, and on what ground: its priority, its age, or neither."""
     by_age = reclaim == PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
     anyone = reclaim in (PreemptionPolicy.ANY, PreemptionPolicy.NEVER) and borrow.policy == PreemptionPolicy.NEVER
     return 0 if anyone else search.request.priority, search.request.timestamp if by_age else 0
 
 
-def considered_in_order(search: Search, holding: Holding) -> tuple[bool, bool, tuple[bool, int, int, str]]:
+def considered_in_order(search: PreemptionSearch, holding: Holding) -> tuple[bool, bool, tuple[bool, int, int, str]]:
     """Sort key (CandidatesOrdering): already evicted, other queues, lowest priority, newest reservation, uid."""
     return not holding.evicted, holding.cluster_queue == search.rules.name, holding.rank
 
 
-def in_turn(search: Search, found: Iterable[T], holding_of: Callable[[T], Holding]) -> list[T]:
+def in_turn(search: PreemptionSearch, found: Iterable[T], holding_of: Callable[[T], Holding]) -> list[T]:
     """Candidates of several queues in the order in which they are considered; those of one queue come together.
 
     Where LocalQueues take turns, those of one queue keep their order, which is by usage before priority: then the

@@ -6,31 +6,31 @@ from msgspec import Struct
 
 from gpuconsole.model.choices import Verdict
 from gpuconsole.model.decisions import Rule
+from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.context import Context
-from gpuconsole.scheduling.kueue.requests import Holding, Request
-from gpuconsole.scheduling.kueue.rules import QueueRules
-from gpuconsole.scheduling.kueue.stories import Story
-from gpuconsole.scheduling.kueue.topology.passes import Demands, find
+from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest
+from gpuconsole.scheduling.kueue.search_trace import SearchTrace
+from gpuconsole.scheduling.kueue.topology.tas_assignment import Demands, find
 from gpuconsole.scheduling.kueue.usage import UsageTree
 
 
-class Target(Struct, frozen=True):
+class PreemptionTarget(Struct, frozen=True):
     """A victim, and the rule that allows it; a slice that the preemptor takes over from is no victim and has none."""
 
     holding: Holding
     rule: Rule | None
 
 
-class Search:
+class PreemptionSearch:
     """What a preemptor needs, and in which columns somebody has to make room for it."""
 
-    __slots__ = ("columns", "context", "demands", "request", "rules", "story", "uses")
+    __slots__ = ("columns", "context", "demands", "request", "rules", "trace", "uses")
 
     def __init__(
         self,
         context: Context,
-        rules: QueueRules,
-        request: Request,
+        rules: ClusterQueueConfig,
+        request: WorkloadRequest,
         columns: frozenset[int],
         uses: Sequence[tuple[int, int]],
         demands: Demands | None = None,
@@ -42,7 +42,7 @@ class Search:
         self.uses = uses
         self.demands = demands or {}
         """What has to have room in the topologies."""
-        self.story: Story | None = None
+        self.trace: SearchTrace | None = None
         """Who was considered, where somebody wants to know."""
 
     @property
@@ -53,7 +53,7 @@ class Search:
 
     @property
     def usage(self) -> UsageTree:
-        return self.context.accounts.usage
+        return self.context.snapshot.usage
 
     def fits(self, *, borrowing: bool) -> bool:
         """True if the preemptor fits now and finds places; without `borrowing` also within its own nominal quota."""
@@ -65,19 +65,19 @@ class Search:
         return not self.demands or not find(self.context, self.demands).failed
 
 
-def fill_back(search: Search, targets: list[Target], *, borrowing: bool) -> list[Target]:
+def fill_back(search: PreemptionSearch, targets: list[PreemptionTarget], *, borrowing: bool) -> list[PreemptionTarget]:
     """Put victims back, last chosen first, as long as the preemptor still fits; the last one chosen stays a victim.
 
     The accounts must have all targets removed. The last target takes the place of one that is put back, so the order
     changes as in Kueue; the set is what matters.
     """
-    accounts = search.context.accounts
+    accounts = search.context.snapshot
     targets = targets[:]
     for index in range(len(targets) - 2, -1, -1):
         accounts.add(targets[index].holding)
         if search.fits(borrowing=borrowing):
-            if search.story is not None:
-                search.story.say(targets[index].holding, Verdict.PUT_BACK)
+            if search.trace is not None:
+                search.trace.record(targets[index].holding, Verdict.PUT_BACK)
             targets[index] = targets[-1]
             targets.pop()
         else:

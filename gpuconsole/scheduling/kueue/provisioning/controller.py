@@ -21,7 +21,7 @@ PARAMETERS = "provreq.kueue.x-k8s.io/"
 MANAGED: Mapping[str, str] = {"kueue.x-k8s.io/managed": "true"}
 
 
-class Surroundings(Struct, frozen=True, kw_only=True):
+class ProvisioningObjects(Struct, frozen=True, kw_only=True):
     """What exists beside the workload; all by key."""
 
     checks: Mapping[str, AdmissionCheck]
@@ -32,14 +32,14 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     """Those that the workload owns."""
 
 
-class Notice(Struct, frozen=True):
+class ProvisioningEvent(Struct, frozen=True):
     """An event of Kueue's: its reason and its text."""
 
     reason: str
     message: str
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class ProvisioningResult(Struct, frozen=True, kw_only=True):
     """What one step changes."""
 
     workload: Workload
@@ -48,10 +48,12 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """Made anew, or handed over to their request."""
     dropped: tuple[str, ...] = ()
     """Keys of requests that are of no use any more."""
-    notices: tuple[Notice, ...] = ()
+    notices: tuple[ProvisioningEvent, ...] = ()
 
 
-def reconcile(workload: Workload, around: Surroundings, now: Time, *, clean_up: bool = True) -> Outcome:
+def reconcile(
+    workload: Workload, objects: ProvisioningObjects, now: Time, *, clean_up: bool = True
+) -> ProvisioningResult:
     """Bring a workload's checks and requests up to date with each other.
 
     Each check has one request at a time, its newest attempt; a failed one is followed by the next when the workload
@@ -59,14 +61,14 @@ def reconcile(workload: Workload, around: Surroundings, now: Time, *, clean_up: 
     """
     evicted = workload.is_true("Evicted")
     if workload.finished or (evicted and clean_up):
-        return Outcome(workload=workload, dropped=tuple(request.key for request in around.requests))
+        return ProvisioningResult(workload=workload, dropped=tuple(request.key for request in objects.requests))
     if evicted or not workload.reserved:
-        return Outcome(workload=workload)
-    configs = dict(_configs(workload, around))
-    latest = {name: newest(workload, name, config, around.requests) for name, config in configs.items()}
+        return ProvisioningResult(workload=workload)
+    configs = dict(_configs(workload, objects))
+    latest = {name: newest(workload, name, config, objects.requests) for name, config in configs.items()}
     synced = _sync(workload, configs, latest, now)
     kept = {request.name for request in latest.values() if request is not None}
-    dropped = tuple(request.key for request in around.requests if request.name not in kept)
+    dropped = tuple(request.key for request in objects.requests if request.name not in kept)
     notices = list(_changes(workload, synced))
     made: list[ProvisioningRequest] = []
     templates: dict[str, StoredTemplate] = {}
@@ -78,11 +80,13 @@ def reconcile(workload: Workload, around: Surroundings, now: Time, *, clean_up: 
         attempt = _next_attempt(workload, state, request)
         if request is None or attempt is not None:
             request = _request(workload, name, config, attempt or 1, now)
-            templates.update(_missing_templates(workload, request, config, around))
+            templates.update(_missing_templates(workload, request, config, objects))
             made.append(request)
-            notices.append(Notice("ProvisioningRequestCreated", f'Created ProvisioningRequest: "{request.name}"'))
-        templates.update(_handed_over(request, {**around.templates, **templates}))
-    return Outcome(
+            notices.append(
+                ProvisioningEvent("ProvisioningRequestCreated", f'Created ProvisioningRequest: "{request.name}"')
+            )
+        templates.update(_handed_over(request, {**objects.templates, **templates}))
+    return ProvisioningResult(
         workload=synced,
         made=tuple(made),
         templates=tuple(templates.values()),
@@ -91,11 +95,13 @@ def reconcile(workload: Workload, around: Surroundings, now: Time, *, clean_up: 
     )
 
 
-def _configs(workload: Workload, around: Surroundings) -> Iterator[tuple[str, ProvisioningRequestConfig | None]]:
+def _configs(
+    workload: Workload, objects: ProvisioningObjects
+) -> Iterator[tuple[str, ProvisioningRequestConfig | None]]:
     for state in workload.checks:
-        check = around.checks.get(state.name)
+        check = objects.checks.get(state.name)
         if check is not None and check.controller == CONTROLLER:
-            yield state.name, around.configs.get(config_of(check))
+            yield state.name, objects.configs.get(config_of(check))
 
 
 def newest(
@@ -145,11 +151,13 @@ def _state(workload: Workload, name: str) -> CheckState:
     return next(state for state in workload.checks if state.name == name)
 
 
-def _changes(before: Workload, after: Workload) -> Iterator[Notice]:
+def _changes(before: Workload, after: Workload) -> Iterator[ProvisioningEvent]:
     for old, new in zip(before.checks, after.checks, strict=True):
         if old.state != new.state:
             message = f"Admission check {new.name} updated state from {old.state} to {new.state}"
-            yield Notice("AdmissionCheckUpdated", message + (f" with message: {new.message}" if new.message else ""))
+            yield ProvisioningEvent(
+                "AdmissionCheckUpdated", message + (f" with message: {new.message}" if new.message else "")
+            )
 
 
 def _next_attempt(workload: Workload, state: CheckState, request: ProvisioningRequest | None) -> int | None:
@@ -188,16 +196,16 @@ def _request(
 
 
 def _missing_templates(
-    workload: Workload, request: ProvisioningRequest, config: ProvisioningRequestConfig, around: Surroundings
+    workload: Workload, request: ProvisioningRequest, config: ProvisioningRequestConfig, objects: ProvisioningObjects
 ) -> Iterator[tuple[str, StoredTemplate]]:
     for pods in needed(workload, config):
         template = StoredTemplate(
             namespace=workload.namespace,
             name=template_name(request.name, pods.pod_set.name),
             labels=MANAGED,
-            template=_asking(flavored(pods.pod_set.template, pods.assignment, around.flavors)),
+            template=_asking(flavored(pods.pod_set.template, pods.assignment, objects.flavors)),
         )
-        if template.key not in around.templates:
+        if template.key not in objects.templates:
             yield template.key, template
 
 

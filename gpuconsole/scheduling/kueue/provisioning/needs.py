@@ -37,7 +37,9 @@ def needed(workload: Workload, config: ProvisioningRequestConfig) -> tuple[Neede
     for pod_set, assignment, count in _managed(workload, config):
         if count <= 0:
             continue
-        like = next((n for n, other in enumerate(found) if _alike(other.pod_set, pod_set, config.merge_policy)), None)
+        like = next(
+            (n for n, other in enumerate(found) if _is_mergeable(other.pod_set, pod_set, config.merge_policy)), None
+        )
         if like is None:
             found.append(Needed(pod_set, assignment, count))
         else:
@@ -63,7 +65,7 @@ def _uses(template: PodTemplate, managed: tuple[str, ...]) -> bool:
     return not managed or not asked.isdisjoint(managed)
 
 
-def _alike(one: PodSet, other: PodSet, policy: str) -> bool:
+def _is_mergeable(one: PodSet, other: PodSet, policy: str) -> bool:
     match policy:
         case "IdenticalPodTemplates":
             return one.template == other.template

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gpuconsole.scheduling.kueue.topology.counts import Counts, Shape, count_domain
-from gpuconsole.scheduling.kueue.topology.domains import Domains
+from gpuconsole.scheduling.kueue.topology.counts import Counts, PlacementShape, count_domain
+from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree
 from gpuconsole.scheduling.kueue.topology.order import sort_domains, sort_with_leader
 
 
@@ -31,7 +31,7 @@ class _Greedy(NamedTuple):
     last: int | None
 
 
-def balance(domains: Domains, counts: Counts, shape: Shape) -> Balanced | None:
+def balance(domains: TopologyDomainTree, counts: Counts, shape: PlacementShape) -> Balanced | None:
     """Find the domains under one parent that allow the highest threshold, and give each at least that many slices."""
     candidates, best, threshold = best_candidates(domains, counts, shape)
     if not threshold or best is None:
@@ -47,7 +47,9 @@ def balance(domains: Domains, counts: Counts, shape: Shape) -> Balanced | None:
     return Balanced(level, placed, best) if placed else None
 
 
-def best_candidates(domains: Domains, counts: Counts, shape: Shape) -> tuple[list[int], Counts | None, int]:
+def best_candidates(
+    domains: TopologyDomainTree, counts: Counts, shape: PlacementShape
+) -> tuple[list[int], Counts | None, int]:
     """The siblings with the highest threshold, of equal ones those that need the fewest domains."""
     if shape.level == 0:
         families = [domains.by_level[0]]
@@ -64,7 +66,7 @@ def best_candidates(domains: Domains, counts: Counts, shape: Shape) -> tuple[lis
 
 
 def _judge(
-    domains: Domains, counts: Counts, shape: Shape, siblings: Sequence[int], least: int
+    domains: TopologyDomainTree, counts: Counts, shape: PlacementShape, siblings: Sequence[int], least: int
 ) -> tuple[int, int, Counts] | None:
     """The threshold that siblings allow, how many of them it takes, and the counts without those below it."""
     below = [c for s in siblings for c in domains.children[s]] if shape.level < shape.slice_level else siblings
@@ -87,7 +89,7 @@ def _judge(
     return None
 
 
-def _greedy(counts: Counts, numbers: Sequence[int], shape: Shape) -> _Greedy | None:
+def _greedy(counts: Counts, numbers: Sequence[int], shape: PlacementShape) -> _Greedy | None:
     """Place slices, the leader's domain first, on as few domains as possible; None if they do not fit."""
     wanted, leaders, used = shape.count // shape.slice_size, shape.leaders, 0
     last_with_leader = last = None
@@ -110,7 +112,7 @@ def _greedy(counts: Counts, numbers: Sequence[int], shape: Shape) -> _Greedy | N
     return None if wanted > 0 else _Greedy(used, last_with_leader, last)
 
 
-def _threshold(counts: Counts, shape: Shape, greedy: _Greedy) -> int:
+def _threshold(counts: Counts, shape: PlacementShape, greedy: _Greedy) -> int:
     """The most slices that every used domain could hold at least."""
     threshold = shape.count // shape.slice_size // greedy.used
     if greedy.last_with_leader is not None:
@@ -120,7 +122,9 @@ def _threshold(counts: Counts, shape: Shape, greedy: _Greedy) -> int:
     return threshold
 
 
-def _prune(domains: Domains, counts: Counts, shape: Shape, siblings: Sequence[int], threshold: int) -> Counts:
+def _prune(
+    domains: TopologyDomainTree, counts: Counts, shape: PlacementShape, siblings: Sequence[int], threshold: int
+) -> Counts:
     """Counts in which domains that cannot hold the threshold take nothing, or no leader."""
     pruned = counts.copy()
     plain = replace(shape, inner_sizes={})
@@ -133,14 +137,14 @@ def _prune(domains: Domains, counts: Counts, shape: Shape, siblings: Sequence[in
     return pruned
 
 
-def _prune_one(domains: Domains, counts: Counts, shape: Shape, number: int, threshold: int) -> None:
+def _prune_one(domains: TopologyDomainTree, counts: Counts, shape: PlacementShape, number: int, threshold: int) -> None:
     if counts.slices[number] < threshold:
         _clear(domains, counts, number, pods=True)
     elif shape.leaders and counts.leaders[number] > 0 and counts.slices_with_leader[number] < threshold:
         _clear(domains, counts, number, pods=False)
 
 
-def _clear(domains: Domains, counts: Counts, number: int, *, pods: bool) -> None:
+def _clear(domains: TopologyDomainTree, counts: Counts, number: int, *, pods: bool) -> None:
     """A domain and all below it take no leader any more and, with `pods`, nothing at all."""
     counts.pods_with_leader[number] = counts.slices_with_leader[number] = counts.leaders[number] = 0
     if pods:
@@ -149,14 +153,14 @@ def _clear(domains: Domains, counts: Counts, number: int, *, pods: bool) -> None
         _clear(domains, counts, child, pods=pods)
 
 
-def _recount(domains: Domains, counts: Counts, shape: Shape, number: int) -> None:
+def _recount(domains: TopologyDomainTree, counts: Counts, shape: PlacementShape, number: int) -> None:
     for child in domains.children[number]:
         _recount(domains, counts, shape, child)
     count_domain(counts, domains, number, shape)
 
 
 def smallest_set(
-    domains: Domains, counts: Counts, numbers: Sequence[int], shape: Shape, *, by_entropy: bool
+    domains: TopologyDomainTree, counts: Counts, numbers: Sequence[int], shape: PlacementShape, *, by_entropy: bool
 ) -> list[int]:
     """The fewest domains that take everything, of those sets one with the least capacity; nothing if none does."""
     greedy = _greedy(counts, numbers, shape)
@@ -188,7 +192,7 @@ def _extend(
         sets[size].setdefault(leaders, {}).setdefault(pods - counts.pods[number], grown)
 
 
-def _entropy_rank(domains: Domains, counts: Counts, number: int) -> tuple[int, int, float, int]:
+def _entropy_rank(domains: TopologyDomainTree, counts: Counts, number: int) -> tuple[int, int, float, int]:
     """Most room first, then the one whose children are filled most evenly."""
     return (
         -counts.leaders[number],
@@ -208,7 +212,9 @@ def _entropy(counts: Counts, numbers: Sequence[int]) -> float:
     return entropy
 
 
-def place_evenly(domains: Domains, counts: Counts, numbers: Sequence[int], shape: Shape, threshold: int) -> list[int]:
+def place_evenly(
+    domains: TopologyDomainTree, counts: Counts, numbers: Sequence[int], shape: PlacementShape, threshold: int
+) -> list[int]:
     """Give each domain of the smallest set the threshold, and what is left over to the first ones."""
     chosen = smallest_set(domains, counts, numbers, shape, by_entropy=False)
     extra = shape.count // shape.slice_size - len(chosen) * threshold

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from gpuconsole.model.resources import MANY
-from gpuconsole.scheduling.kueue.topology.domains import Domains, Values
+from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree, Values
 
 
-class Shape(Struct, frozen=True):
+class PlacementShape(Struct, frozen=True):
     """How pods are to be laid out: levels as numbers, highest 0."""
 
     count: int
@@ -63,7 +63,7 @@ def belongs_to(values: Values, above: Values) -> bool:
     return values[: len(above)] == above
 
 
-def count_domain(counts: Counts, domains: Domains, number: int, shape: Shape) -> None:
+def count_domain(counts: Counts, domains: TopologyDomainTree, number: int, shape: PlacementShape) -> None:
     """Roll up the children's counts; slices are counted at their level and summed above it."""
     level = len(domains.values[number]) - 1
     children = domains.children[number]
@@ -74,7 +74,7 @@ def count_domain(counts: Counts, domains: Domains, number: int, shape: Shape) ->
         counts.slices_with_leader[number] = counts.pods_with_leader[number] // shape.slice_size
 
 
-def _roll_up(counts: Counts, number: int, children: Sequence[int], shape: Shape, inner: int) -> None:
+def _roll_up(counts: Counts, number: int, children: Sequence[int], shape: PlacementShape, inner: int) -> None:
     """A child gives only whole inner slices; the leader is put where it costs the fewest workers."""
     pods = slices = leaders = score = 0
     pod_cost = slice_cost = MANY

@@ -10,11 +10,11 @@ from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.resources import Resources
 from gpuconsole.model.workloads import TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
+from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig, CompiledResourceGroup
 from gpuconsole.scheduling.kueue.pod_counts import ELASTIC, ELASTIC_VALUE
 from gpuconsole.scheduling.kueue.podset import Conflict, from_update, merge
-from gpuconsole.scheduling.kueue.requests import Request, ordered
-from gpuconsole.scheduling.kueue.rules import Group, QueueRules
-from gpuconsole.scheduling.kueue.topology.domains import Domains
+from gpuconsole.scheduling.kueue.requests import WorkloadRequest, ordered
+from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree
 
 Slices = tuple[tuple[str, int], ...]
 """(level, size) of the slices that must not straddle domains of that level, outermost first."""
@@ -29,7 +29,7 @@ class Replacing(Struct, frozen=True):
     """Its pods cannot move: the assignment stays as it is (SkipReassignmentForPodOwnedWorkloads)."""
 
 
-class Demand(Struct, frozen=True):
+class TasPodSetRequest(Struct, frozen=True):
     """Pods of one pod set that are to be placed in a flavor's topology."""
 
     pod_set: PodSet
@@ -64,17 +64,17 @@ def is_explicit(pod_set: PodSet) -> bool:
     return pod_set.topology is not None and pod_set.topology.explicit
 
 
-def is_requested(pod_set: PodSet, rules: QueueRules) -> bool:
+def is_requested(pod_set: PodSet, rules: ClusterQueueConfig) -> bool:
     return rules.tas_only or is_explicit(pod_set)
 
 
-def requested_level(demand: Demand, domains: Domains) -> str:
+def requested_level(demand: TasPodSetRequest, domains: TopologyDomainTree) -> str:
     """The level whose domains are to hold the pods together, or nothing."""
     # A Topology may have no levels: its manifest is warned of, and a watched one may come before its spec.
     return level_of(demand.request, domains) or ("".join(domains.levels[-1:]) if demand.implied else "")
 
 
-def level_of(request: TopologyRequest, domains: Domains) -> str:
+def level_of(request: TopologyRequest, domains: TopologyDomainTree) -> str:
     if request.required or request.preferred:
         return request.required or request.preferred
     if slices_of(request):
@@ -82,14 +82,18 @@ def level_of(request: TopologyRequest, domains: Domains) -> str:
     return "".join(domains.levels[-1:]) if request.unconstrained else ""
 
 
-def has_levels(request: TopologyRequest, domains: Domains) -> bool:
+def has_levels(request: TopologyRequest, domains: TopologyDomainTree) -> bool:
     """True if the request names a level and slices, as far as it does, that the topology has."""
     wanted = [level_of(request, domains), *(level for level, _ in slices_of(request))]
     return all(level in domains.levels for level in wanted)
 
 
 def mismatch(
-    pod_set: PodSet, flavor: ResourceFlavor, group: Group, rules: QueueRules, topologies: Mapping[str, Domains]
+    pod_set: PodSet,
+    flavor: ResourceFlavor,
+    group: CompiledResourceGroup,
+    rules: ClusterQueueConfig,
+    topologies: Mapping[str, TopologyDomainTree],
 ) -> str:
     """Why the flavor's topology, or its lack of one, does not suit the pod set, or nothing."""
     if not is_requested(pod_set, rules):
@@ -107,7 +111,7 @@ def mismatch(
     return f'Flavor "{flavor.name}" does not contain the requested level'
 
 
-def replacing(request: Request, existing: tuple[TopologyDomain, ...]) -> Replacing | None:
+def replacing(request: WorkloadRequest, existing: tuple[TopologyDomain, ...]) -> Replacing | None:
     """What is to be done about the first of the nodes that failed under a workload; the others have to wait."""
     lost = request.workload.unhealthy_nodes
     return Replacing(lost[0], existing, request.pinned) if lost else None
@@ -115,12 +119,12 @@ def replacing(request: Request, existing: tuple[TopologyDomain, ...]) -> Replaci
 
 def demands_of(
     assignment: Assignment,
-    rules: QueueRules,
-    request: Request,
-    topologies: Mapping[str, Domains],
+    rules: ClusterQueueConfig,
+    request: WorkloadRequest,
+    topologies: Mapping[str, TopologyDomainTree],
     *,
     elastic: bool = False,
-) -> dict[str, list[Demand]]:
+) -> dict[str, list[TasPodSetRequest]]:
     """Flavor → what its topology is asked for. A pod set without exactly one such flavor fails the assignment.
 
     Pod sets that have their places already are left out unless a node failed under them, and so are those whose places
@@ -129,7 +133,7 @@ def demands_of(
     """
     elastic = elastic and request.workload.annotations.get(ELASTIC) == ELASTIC_VALUE
     lost = request.workload.unhealthy_nodes
-    demands: dict[str, list[Demand]] = {}
+    demands: dict[str, list[TasPodSetRequest]] = {}
     for result in assignment.pod_sets:
         if not is_requested(result.pod_set, rules) or not result.count or result.failure:
             continue
@@ -143,7 +147,7 @@ def demands_of(
         elif flavor:
             per_pod = ordered(result.pod_set.template.requests)
             pod_set, problem = _updated(result.pod_set, request.workload)
-            demand = Demand(
+            demand = TasPodSetRequest(
                 pod_set,
                 result.count,
                 per_pod,
@@ -185,7 +189,10 @@ def _kept(assignment: Assignment, result: PodSetResult) -> tuple[TopologyDomain,
 
 
 def _only_flavor(
-    assignment: Assignment, result: PodSetResult, rules: QueueRules, topologies: Mapping[str, Domains]
+    assignment: Assignment,
+    result: PodSetResult,
+    rules: ClusterQueueConfig,
+    topologies: Mapping[str, TopologyDomainTree],
 ) -> str:
     flavors = sorted({choice.flavor for choice in result.choices.values()} & topologies.keys())
     if len(flavors) == 1:

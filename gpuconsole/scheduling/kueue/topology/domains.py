@@ -14,7 +14,7 @@ from gpuconsole.model.resources import Resources
 Values = tuple[str, ...]
 
 
-class Domains:
+class TopologyDomainTree:
     """A forest of domains. Frozen after construction; `build_domains` makes one."""
 
     __slots__ = (
@@ -70,7 +70,7 @@ class Domains:
         return self.levels[-1:] if self.hostnames else self.levels
 
 
-def build_domains(topology: Topology, flavor: ResourceFlavor, nodes: Iterable[Node]) -> Domains:
+def build_domains(topology: Topology, flavor: ResourceFlavor, nodes: Iterable[Node]) -> TopologyDomainTree:
     """Gather the ready, schedulable nodes of a flavor that carry a label for every level."""
     leaves: dict[Values, list[Node]] = {}
     hosts: dict[str, Values] = {}
@@ -81,7 +81,7 @@ def build_domains(topology: Topology, flavor: ResourceFlavor, nodes: Iterable[No
         if topology.levels[-1] == HOSTNAME:
             values = hosts.setdefault(values[-1], values)
         leaves.setdefault(values, []).append(node)
-    return Domains(topology, flavor, leaves)
+    return TopologyDomainTree(topology, flavor, leaves)
 
 
 def _belongs(node: Node, topology: Topology, flavor: ResourceFlavor) -> bool:

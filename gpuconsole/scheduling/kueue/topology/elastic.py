@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from gpuconsole.model.workloads import TopologyDomain
-from gpuconsole.scheduling.kueue.topology.demand import Demand
-from gpuconsole.scheduling.kueue.topology.group import Ground, place_group
+from gpuconsole.scheduling.kueue.topology.demand import TasPodSetRequest
+from gpuconsole.scheduling.kueue.topology.group import TopologySearchInput, place_group
 from gpuconsole.scheduling.kueue.topology.replacement import merge, stale_domain
 
 Resized = dict[str, tuple[TopologyDomain, ...]]
 
 
-def resize(ground: Ground, workers: Demand, leader: Demand | None) -> Resized | None:
+def resize(ground: TopologySearchInput, workers: TasPodSetRequest, leader: TasPodSetRequest | None) -> Resized | None:
     """Places that keep those of the slice before; None if some of them are gone. Raises Unplaced."""
     before = workers.previous
     assert before is not None
@@ -49,7 +49,12 @@ def truncate(assigned: Sequence[TopologyDomain], count: int) -> tuple[TopologyDo
     return tuple(kept)
 
 
-def _grow(ground: Ground, workers: Demand, leader: Demand | None, before: tuple[TopologyDomain, ...]) -> Resized:
+def _grow(
+    ground: TopologySearchInput,
+    workers: TasPodSetRequest,
+    leader: TasPodSetRequest | None,
+    before: tuple[TopologyDomain, ...],
+) -> Resized:
     """Place what is new beside what runs; a leader that runs stays."""
     result: Resized = {}
     ground.take(workers, before)

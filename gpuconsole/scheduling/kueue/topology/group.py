@@ -11,13 +11,13 @@ from msgspec import Struct
 from gpuconsole.model.quantity import PODS
 from gpuconsole.model.resources import Resources, add, scale
 from gpuconsole.model.workloads import TopologyDomain
-from gpuconsole.scheduling.kueue.topology.counts import Counts, Shape
-from gpuconsole.scheduling.kueue.topology.demand import Demand, requested_level, slices_of
-from gpuconsole.scheduling.kueue.topology.domains import Domains, Values
-from gpuconsole.scheduling.kueue.topology.layout import Layout, Layouts, NoRoom
+from gpuconsole.scheduling.kueue.topology.counts import Counts, PlacementShape
+from gpuconsole.scheduling.kueue.topology.demand import TasPodSetRequest, requested_level, slices_of
+from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree, Values
+from gpuconsole.scheduling.kueue.topology.layout import DoesNotFit, PodLayout, TasGates
 from gpuconsole.scheduling.kueue.topology.reasons import not_fit
-from gpuconsole.scheduling.kueue.topology.sites import Sites
-from gpuconsole.scheduling.kueue.topology.tally import tally
+from gpuconsole.scheduling.kueue.topology.tas_domain_counts import domain_counts
+from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
 
 Places = Mapping[str, tuple[TopologyDomain, ...]]
 """Pod set → domains of the lowest level."""
@@ -27,18 +27,18 @@ class Unplaced(Exception):
     """Why a group cannot be placed."""
 
 
-class Ground(Struct, frozen=True):
+class TopologySearchInput(Struct, frozen=True):
     """The topology of one flavor as a search for places finds it."""
 
-    domains: Domains
-    sites: Sites
+    domains: TopologyDomainTree
+    sites: TasUsage
     assumed: dict[Values, Resources]
     """What the groups before take; grows by `take`."""
-    gates: Layouts
+    gates: TasGates
     empty: bool
     """Count as if no pod had a place yet."""
 
-    def take(self, demand: Demand, places: Sequence[TopologyDomain]) -> None:
+    def take(self, demand: TasPodSetRequest, places: Sequence[TopologyDomain]) -> None:
         """Those that come after find these places taken."""
         for place in places:
             usage = scale(add(demand.per_pod, {PODS: 1}), place.count)
@@ -46,14 +46,14 @@ class Ground(Struct, frozen=True):
 
 
 def place_group(
-    ground: Ground, workers: Demand, leader: Demand | None = None, within: Values = ()
+    ground: TopologySearchInput, workers: TasPodSetRequest, leader: TasPodSetRequest | None = None, within: Values = ()
 ) -> dict[str, tuple[TopologyDomain, ...]]:
     """The places of one group, in the domain `within` if there is one. Raises Unplaced."""
     domains = ground.domains
     if workers.problem:
         raise Unplaced(workers.problem)
     shape = _shape(domains, workers, leader)
-    known = tally(
+    known = domain_counts(
         domains,
         ground.sites,
         workers,
@@ -79,13 +79,13 @@ def place_group(
 
 
 def _lay_out(
-    ground: Ground, workers: Demand, shape: Shape, counts: Counts
+    ground: TopologySearchInput, workers: TasPodSetRequest, shape: PlacementShape, counts: Counts
 ) -> tuple[tuple[TopologyDomain, ...], tuple[TopologyDomain, ...]] | str:
     """The places of the workers and of the leader, or why there are none."""
     domains, request = ground.domains, workers.request
     required, preferred = bool(request.required), bool(request.preferred)
     unconstrained = request.unconstrained or workers.implied or not (required or preferred)
-    layout = Layout(
+    layout = PodLayout(
         domains,
         counts,
         shape,
@@ -95,12 +95,14 @@ def _lay_out(
     )
     try:
         chosen, counts = layout.run()
-    except NoRoom as refusal:
+    except DoesNotFit as refusal:
         return not_fit(domains, counts, shape, refusal, slices_of(request))
     return _assignment(domains, counts.pods, chosen), _assignment(domains, counts.leaders, chosen)
 
 
-def _assignment(domains: Domains, amounts: Sequence[int], chosen: Sequence[int]) -> tuple[TopologyDomain, ...]:
+def _assignment(
+    domains: TopologyDomainTree, amounts: Sequence[int], chosen: Sequence[int]
+) -> tuple[TopologyDomain, ...]:
     return tuple(
         TopologyDomain(domains.leaf_values(domains.values[number]), amounts[number])
         for number in sorted(chosen)
@@ -108,7 +110,7 @@ def _assignment(domains: Domains, amounts: Sequence[int], chosen: Sequence[int])
     )
 
 
-def _shape(domains: Domains, workers: Demand, leader: Demand | None) -> Shape:
+def _shape(domains: TopologyDomainTree, workers: TasPodSetRequest, leader: TasPodSetRequest | None) -> PlacementShape:
     slices = slices_of(workers.request)
     if slices and slices[0][1] <= 0:
         raise Unplaced("slice topology requested, but slice size not provided")
@@ -121,16 +123,16 @@ def _shape(domains: Domains, workers: Demand, leader: Demand | None) -> Shape:
     if level > slice_level:
         raise Unplaced(f"podset slice topology {slice_key} is above the podset topology {key}")
     inner = _inner_sizes(domains, slices, slice_level)
-    return Shape(workers.count, 1 if leader is not None else 0, level, slice_level, size, inner)
+    return PlacementShape(workers.count, 1 if leader is not None else 0, level, slice_level, size, inner)
 
 
-def _index(domains: Domains, key: str, problem: str) -> int:
+def _index(domains: TopologyDomainTree, key: str, problem: str) -> int:
     if key not in domains.levels:
         raise Unplaced(f"{problem}{key}")
     return domains.levels.index(key)
 
 
-def _inner_sizes(domains: Domains, slices: Sequence[tuple[str, int]], level: int) -> dict[int, int]:
+def _inner_sizes(domains: TopologyDomainTree, slices: Sequence[tuple[str, int]], level: int) -> dict[int, int]:
     """Sizes of the slices inside the outermost ones; a size holds for all levels down to its own."""
     sizes: dict[int, int] = {}
     for (_, outer), (key, size) in itertools.pairwise(slices):

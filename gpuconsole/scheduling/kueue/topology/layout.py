@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from gpuconsole.scheduling.kueue.topology.balanced import balance
-from gpuconsole.scheduling.kueue.topology.counts import Counts, Shape
-from gpuconsole.scheduling.kueue.topology.domains import Domains
+from gpuconsole.scheduling.kueue.topology.counts import Counts, PlacementShape
+from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree
 from gpuconsole.scheduling.kueue.topology.order import sort_domains, sort_with_leader
 
 
-class Layouts(Struct, frozen=True):
+class TasGates(Struct, frozen=True):
     """The feature gates that placing depends on."""
 
     mixed: bool = True
@@ -31,7 +31,7 @@ class Layouts(Struct, frozen=True):
     """ElasticJobsViaWorkloadSlicesWithTAS: a slice that takes over keeps the places of the pods that run."""
 
 
-class NoRoom(Exception):
+class DoesNotFit(Exception):
     """The pods cannot be placed; `fitting` slices of those asked for could (None: there is no domain at all)."""
 
     def __init__(self, level: int, fitting: int | None) -> None:
@@ -40,18 +40,18 @@ class NoRoom(Exception):
         self.fitting = fitting
 
 
-class Layout:
+class PodLayout:
     """Lays out one group of pods. Mutates its counts, from what could be taken to what is given."""
 
     def __init__(
         self,
-        domains: Domains,
+        domains: TopologyDomainTree,
         counts: Counts,
-        shape: Shape,
+        shape: PlacementShape,
         *,
         required: bool,
         unconstrained: bool,
-        gates: Layouts,
+        gates: TasGates,
     ) -> None:
         self._domains = domains
         self._counts = counts
@@ -99,7 +99,7 @@ class Layout:
         counts, leaders = self._counts, self._shape.leaders
         everything = self._domains.by_level[level]
         if not everything:
-            raise NoRoom(level, None)
+            raise DoesNotFit(level, None)
         order = self._sorted_with_leader(everything)
         top = order[0]
         if self._takes_all(top) and self._best_fit:
@@ -114,7 +114,7 @@ class Layout:
                 if self._takes_all(number):  # Not the first: the pods like others better that are too small.
                     needed = counts.slices_with_leader if leaders else counts.slices
                     return level, [self._smallest(order[at:], self._wanted, needed, leaders)]
-            raise NoRoom(level, counts.slices[top])
+            raise DoesNotFit(level, counts.slices[top])
         if level > 0 and not self._unconstrained:
             return self._find(level - 1)
         return level, self._several(level, order)
@@ -139,7 +139,7 @@ class Layout:
             wanted -= counts.slices_with_leader[number]
             used += 1
         if leaders > 0:
-            raise NoRoom(level, self._shape.leaders - leaders)
+            raise DoesNotFit(level, self._shape.leaders - leaders)
         rest = self._sorted(order[used:])
         for at, candidate in enumerate(rest):
             if wanted <= 0:
@@ -150,7 +150,7 @@ class Layout:
             chosen.append(number)
             wanted -= counts.slices[number]
         if wanted > 0:
-            raise NoRoom(level, self._wanted - wanted)
+            raise DoesNotFit(level, self._wanted - wanted)
         return chosen
 
     def _spread(self, order: Sequence[int], count: int, leaders: int, size: int, *, slices: bool) -> list[int]:

@@ -9,27 +9,29 @@ from msgspec import Struct
 
 from gpuconsole.model.resources import Resources
 from gpuconsole.model.workloads import TopologyDomain
-from gpuconsole.scheduling.kueue.topology.demand import Demand
+from gpuconsole.scheduling.kueue.topology.demand import TasPodSetRequest
 from gpuconsole.scheduling.kueue.topology.domains import Values
 from gpuconsole.scheduling.kueue.topology.elastic import resize
-from gpuconsole.scheduling.kueue.topology.group import Ground, Places, Unplaced, place_group
-from gpuconsole.scheduling.kueue.topology.layout import Layouts
+from gpuconsole.scheduling.kueue.topology.group import Places, TopologySearchInput, Unplaced, place_group
+from gpuconsole.scheduling.kueue.topology.layout import TasGates
 from gpuconsole.scheduling.kueue.topology.replacement import replace_node
-from gpuconsole.scheduling.kueue.topology.sites import Sites
+from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
 
 
-class Placed(Struct, frozen=True):
+class TopologyPlacements(Struct, frozen=True):
     """The places of a workload's pod sets, as far as they were found, or the first failure."""
 
     places: Places
     failed: str = ""
     """The pod set for which there is no room."""
     reason: str = ""
-    beside: tuple[str, ...] = ()
+    failed_together: tuple[str, ...] = ()
     """Pod sets that were to be placed together with it, and fail with it."""
 
 
-def find_places(demands: Mapping[str, Sequence[Demand]], sites: Sites, *, gates: Layouts, empty: bool) -> Placed:
+def find_places(
+    demands: Mapping[str, Sequence[TasPodSetRequest]], sites: TasUsage, *, gates: TasGates, empty: bool
+) -> TopologyPlacements:
     """Place all demands, or say why one of them cannot be; `empty` counts as if no pod had a place yet.
 
     `gates` chooses how pods are laid out.
@@ -38,7 +40,9 @@ def find_places(demands: Mapping[str, Sequence[Demand]], sites: Sites, *, gates:
     by_host: dict[Values, Resources] = {}
     for flavor in sorted(demands):
         domains = sites.topologies[flavor]
-        ground = Ground(domains, sites, by_host if gates.overlapping and domains.hostnames else {}, gates, empty)
+        ground = TopologySearchInput(
+            domains, sites, by_host if gates.overlapping and domains.hostnames else {}, gates, empty
+        )
         for group in _groups(demands[flavor]):
             leader, workers = _leader_and_workers(group)
             try:
@@ -48,12 +52,12 @@ def find_places(demands: Mapping[str, Sequence[Demand]], sites: Sites, *, gates:
                 else:
                     places.update(_find(ground, workers, leader))
             except Unplaced as failure:
-                beside = (leader.pod_set.name,) if leader is not None else ()
-                return Placed(places, workers.pod_set.name, str(failure), beside)
-    return Placed(places)
+                failed_together = (leader.pod_set.name,) if leader is not None else ()
+                return TopologyPlacements(places, workers.pod_set.name, str(failure), failed_together)
+    return TopologyPlacements(places)
 
 
-def _find(ground: Ground, workers: Demand, leader: Demand | None) -> Places:
+def _find(ground: TopologySearchInput, workers: TasPodSetRequest, leader: TasPodSetRequest | None) -> Places:
     """Places of a group, which an elastic workload changes as little as possible."""
     resized = resize(ground, workers, leader) if ground.gates.elastic and workers.previous is not None else None
     if resized is not None:
@@ -65,14 +69,14 @@ def _find(ground: Ground, workers: Demand, leader: Demand | None) -> Places:
     return found
 
 
-def _groups(demands: Sequence[Demand]) -> list[list[Demand]]:
-    groups: dict[str | int, list[Demand]] = {}
+def _groups(demands: Sequence[TasPodSetRequest]) -> list[list[TasPodSetRequest]]:
+    groups: dict[str | int, list[TasPodSetRequest]] = {}
     for index, demand in enumerate(demands):
         groups.setdefault(demand.request.group or index, []).append(demand)
     return list(groups.values())
 
 
-def _leader_and_workers(group: Sequence[Demand]) -> tuple[Demand | None, Demand]:
+def _leader_and_workers(group: Sequence[TasPodSetRequest]) -> tuple[TasPodSetRequest | None, TasPodSetRequest]:
     """The smaller of two pod sets is the leader."""
     if len(group) == 1:
         return None, group[0]

@@ -1,12 +1,14 @@
 """Why pods cannot be placed, in Kueue 0.19's words (notFitMessage, multiLayerNotFitMessage)."""
 
-from gpuconsole.scheduling.kueue.topology.counts import Counts, Shape
+from gpuconsole.scheduling.kueue.topology.counts import Counts, PlacementShape
 from gpuconsole.scheduling.kueue.topology.demand import Slices
-from gpuconsole.scheduling.kueue.topology.domains import Domains
-from gpuconsole.scheduling.kueue.topology.layout import NoRoom
+from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree
+from gpuconsole.scheduling.kueue.topology.layout import DoesNotFit
 
 
-def not_fit(domains: Domains, counts: Counts, shape: Shape, refusal: NoRoom, slices: Slices) -> str:
+def not_fit(
+    domains: TopologyDomainTree, counts: Counts, shape: PlacementShape, refusal: DoesNotFit, slices: Slices
+) -> str:
     """The message of a failed placement, with what kept nodes out of it."""
     if refusal.fitting is None:
         return f"no topology domains at level: {domains.levels[refusal.level]}"
@@ -26,7 +28,7 @@ def _excluded(counts: Counts) -> str:
     return f". Total nodes: {counts.total_nodes}; excluded: {', '.join(parts)}" if parts else ""
 
 
-def _by_layer(domains: Domains, counts: Counts, shape: Shape, level: int, slices: Slices) -> str:
+def _by_layer(domains: TopologyDomainTree, counts: Counts, shape: PlacementShape, level: int, slices: Slices) -> str:
     """How many slices of each layer the best domain could take."""
     best = min(domains.by_level[level], key=lambda number: (-counts.slices[number], number))
     text = f'topology "{domains.name}" doesn\'t allow to fit'
@@ -36,7 +38,7 @@ def _by_layer(domains: Domains, counts: Counts, shape: Shape, level: int, slices
     return text
 
 
-def _below(domains: Domains, number: int, level: int) -> list[int]:
+def _below(domains: TopologyDomainTree, number: int, level: int) -> list[int]:
     """The domains of a lower level in the subtree of a domain."""
     current = [number]
     for _ in range(level - len(domains.values[number]) + 1):

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from gpuconsole.model.workloads import TopologyDomain
-from gpuconsole.scheduling.kueue.topology.demand import Demand, Replacing, requested_level, slices_of
-from gpuconsole.scheduling.kueue.topology.domains import Domains, Values
-from gpuconsole.scheduling.kueue.topology.group import Ground, Unplaced, place_group
+from gpuconsole.scheduling.kueue.topology.demand import Replacing, TasPodSetRequest, requested_level, slices_of
+from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree, Values
+from gpuconsole.scheduling.kueue.topology.group import TopologySearchInput, Unplaced, place_group
 
 Assigned = tuple[TopologyDomain, ...]
 
 
-def replace_node(ground: Ground, demand: Demand) -> Assigned:
+def replace_node(ground: TopologySearchInput, demand: TasPodSetRequest) -> Assigned:
     """The assignment with new places for those that the node had. Raises Unplaced."""
     lost = demand.replacing
     assert lost is not None
@@ -46,12 +46,12 @@ def without_node(lost: Replacing) -> tuple[int, Assigned]:
     return sum(d.count for d in lost.existing if d.values[-1] == lost.node), staying
 
 
-def stale_domain(domains: Domains, assigned: Sequence[TopologyDomain]) -> str:
+def stale_domain(domains: TopologyDomainTree, assigned: Sequence[TopologyDomain]) -> str:
     """The first value of a domain that is not there (any more), or nothing (IsTopologyAssignmentStale)."""
     return next((domain.values[0] for domain in assigned if domain.values not in domains.leaves), "")
 
 
-def merge(domains: Domains, one: Sequence[TopologyDomain], other: Sequence[TopologyDomain]) -> Assigned:
+def merge(domains: TopologyDomainTree, one: Sequence[TopologyDomain], other: Sequence[TopologyDomain]) -> Assigned:
     """Two assignments as one, in the order of the domains (mergeTopologyAssignments)."""
     counts: dict[Values, int] = {}
     for domain in sorted((*one, *other), key=lambda domain: domains.leaves[domain.values]):
@@ -59,12 +59,12 @@ def merge(domains: Domains, one: Sequence[TopologyDomain], other: Sequence[Topol
     return tuple(TopologyDomain(values, count) for values, count in counts.items())
 
 
-def _slice_size(demand: Demand) -> int:
+def _slice_size(demand: TasPodSetRequest) -> int:
     slices = slices_of(demand.request)
     return slices[0][1] if slices and slices[0][1] > 0 else 1
 
 
-def _domain_to_keep(domains: Domains, demand: Demand, staying: Sequence[TopologyDomain]) -> Values:
+def _domain_to_keep(domains: TopologyDomainTree, demand: TasPodSetRequest, staying: Sequence[TopologyDomain]) -> Values:
     """The domain in which the new place has to be, or nothing (requiredReplacementDomain)."""
     key = requested_level(demand, domains)
     slices = slices_of(demand.request)
@@ -78,7 +78,9 @@ def _domain_to_keep(domains: Domains, demand: Demand, staying: Sequence[Topology
     return _above(domains, staying[0], domains.levels.index(key))
 
 
-def _broken_slice(domains: Domains, staying: Sequence[TopologyDomain], missing: int, level: str, size: int) -> Values:
+def _broken_slice(
+    domains: TopologyDomainTree, staying: Sequence[TopologyDomain], missing: int, level: str, size: int
+) -> Values:
     """The domain of a slice that has a gap as large as what is missing (findIncompleteSliceDomain)."""
     if level not in domains.levels:
         return ()
@@ -89,13 +91,13 @@ def _broken_slice(domains: Domains, staying: Sequence[TopologyDomain], missing: 
     return next((values for values, count in pods.items() if not (count + missing) % size), ())
 
 
-def _above(domains: Domains, assigned: TopologyDomain, level: int) -> Values:
+def _above(domains: TopologyDomainTree, assigned: TopologyDomain, level: int) -> Values:
     """The domain of a level in which a leaf lies; its values count from the top."""
     number = domains.leaf_domains[domains.leaves[assigned.values]]
     return domains.values[number][: level + 1]
 
 
-def _in_whole_slices(demand: Demand) -> Demand:
+def _in_whole_slices(demand: TasPodSetRequest) -> TasPodSetRequest:
     """The innermost slices that what is missing can be divided into; without any, pod by pod."""
     fitting = next(
         ((level, size) for level, size in reversed(slices_of(demand.request)) if not demand.count % size), None

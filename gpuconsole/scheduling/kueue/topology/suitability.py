@@ -3,13 +3,13 @@
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.scheduling.kueue.topology.demand import Demand
-from gpuconsole.scheduling.kueue.topology.domains import Domains
+from gpuconsole.scheduling.kueue.topology.demand import TasPodSetRequest
+from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree
 
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
 
-def unsuitable(node: Node, demand: Demand, domains: Domains) -> str:
+def unsuitable(node: Node, demand: TasPodSetRequest, domains: TopologyDomainTree) -> str:
     """Why no pod of the demand may run on this node, or nothing."""
     template = demand.pod_set.template
     tolerations = (*template.tolerations, *domains.flavor.tolerations)
@@ -26,7 +26,7 @@ def unsuitable(node: Node, demand: Demand, domains: Domains) -> str:
     return ""
 
 
-def liking(node: Node, template: PodTemplate) -> int:
+def affinity_score(node: Node, template: PodTemplate) -> int:
     """The weights of the preferred terms that hold for a node."""
     name = {"metadata.name": node.name}
     return sum(

@@ -9,8 +9,8 @@ from gpuconsole.model.events import What
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import BatchRules, ReplicaRules
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.announcements import queued_since
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
+from gpuconsole.scheduling.kueue.recorder_events import queued_since
 from gpuconsole.sim.controllers import endings, jobphases, pods, specs, standing
 from gpuconsole.sim.controllers.solo import progress
 from gpuconsole.sim.crews import Crew

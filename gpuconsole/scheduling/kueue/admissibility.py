@@ -1,0 +1,185 @@
+"""What a workload without quota can hope for before the scheduler looks at it: which queue takes it, or why none does.
+
+Kueue 0.19 workload.IsAdmissible, queue.Manager.AddOrUpdateWorkload, and what the workload controller writes down of it
+(syncQuotaReservedFalseCondition, mayUpdateConditionForAdmissionGatedBy, reconcileOn…QueueActiveState).
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
+from gpuconsole.model.workloads import Condition, Workload
+from gpuconsole.scheduling.kueue import messages
+from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig, CompiledConfig
+from gpuconsole.scheduling.kueue.conditions import DEACTIVATED, INADMISSIBLE, QUOTA_RESERVED, on_hold
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.limits import violation
+from gpuconsole.scheduling.kueue.reasons import PENDING, GranularReason
+from gpuconsole.scheduling.kueue.requests import WorkloadRequest
+from gpuconsole.scheduling.kueue.state import KueueState
+
+ADMISSION_GATED_BY = "kueue.x-k8s.io/admission-gated-by"
+WAITING_FOR_REPLACEMENT = "WaitingForReplacementPods"
+GATE_CLEARED = "AdmissionGatedBy cleared, waiting for quota reservation"
+EVALUATION_PENDING = "Workload is pending evaluation in the scheduling queue"
+BYPASSED = "Bypassed scheduling evaluation because an equivalent workload recently failed"
+
+_SAID_BY_SCHEDULER = (
+    GranularReason.WAITING_FOR_QUOTA,
+    GranularReason.NO_MATCHING_FLAVOR,
+    GranularReason.EXCEEDS_MAX_QUOTA,
+    GranularReason.TOPOLOGY_PLACEMENT_FAILED,
+    GranularReason.WAITING_FOR_PREEMPTED_WORKLOADS,
+    GranularReason.WAITING_FOR_PODS_READY,
+    GranularReason.PENDING_EVALUATION,
+)
+"""Stay until the scheduler looks again; all others end with what they are about."""
+_MAY_BE_BYPASSED = ("", DEACTIVATED, GranularReason.PENDING_EVALUATION, GranularReason.SUSPENDED, PENDING)
+
+
+class InadmissibleReason(StrEnum):
+    """Why no queue takes a workload."""
+
+    NOT_WAITING = "it does not wait for quota"
+    NO_LOCAL_QUEUE = "its LocalQueue does not exist"
+    LOCAL_QUEUE_STOPPED = "its LocalQueue is stopped"
+    NO_CLUSTER_QUEUE = "its LocalQueue leads to no ClusterQueue"
+
+
+def is_gated(workload: Workload, config: KueueConfig) -> bool:
+    """True if somebody has to clear its annotation before it may be admitted."""
+    return bool(workload.annotations.get(ADMISSION_GATED_BY)) and config.enabled("AdmissionGatedBy")
+
+
+def queue_inadmissible_reason(
+    setup: CompiledConfig, workload: Workload, config: KueueConfig
+) -> InadmissibleReason | None:
+    """What keeps the workload out of the queues, if anything."""
+    stopped = workload.finished or not workload.active or workload.is_true(WAITING_FOR_REPLACEMENT)
+    if stopped or workload.reserved or on_hold(workload) or is_gated(workload, config):
+        return InadmissibleReason.NOT_WAITING
+    queue = setup.objects.local_queues.get(workload.local_queue)
+    if queue is None:
+        return InadmissibleReason.NO_LOCAL_QUEUE
+    if queue.stop_policy != StopPolicy.NONE:
+        return InadmissibleReason.LOCAL_QUEUE_STOPPED
+    return None if queue.cluster_queue in setup.queues else InadmissibleReason.NO_CLUSTER_QUEUE
+
+
+class QueueLookup(Struct, frozen=True, kw_only=True):
+    """What is known of the queues of a workload."""
+
+    local_queue: LocalQueue | None = None
+    cluster_queue: ClusterQueue | None = None
+    """The one that the LocalQueue leads to; a stopped LocalQueue leads nowhere (Kueue's ClusterQueueForWorkload)."""
+    active: bool = True
+    """Its ClusterQueue can admit."""
+    misfit: str = ""
+    """What the scheduler would refuse without a look at quota: the namespace, or limits that its requests break."""
+    refused: str | None = None
+    """The reason for which a workload of the same shape was refused, while this one is parked because of it."""
+
+
+def look_up_queues(state: KueueState, workload: Workload) -> QueueLookup:
+    """Look at the workload's queues; the last two only where granular reasons tell of them."""
+    objects = state.setup.objects
+    local_queue = objects.local_queues.get(workload.local_queue)
+    rules = state.setup.queues.get(state.setup.cluster_queue_of(workload.local_queue))
+    granular = state.config.granular and rules is not None
+    return QueueLookup(
+        local_queue=local_queue,
+        cluster_queue=rules.queue if rules is not None else None,
+        active=rules is not None and rules.active,
+        misfit=_misfit(state.setup, rules, workload) if granular and rules is not None else "",
+        refused=_refusal_of_class(state, workload) if granular else None,
+    )
+
+
+def inadmissible_reason(workload: Workload, lookup: QueueLookup, config: KueueConfig) -> tuple[str, str]:
+    """Reason and text for QuotaReserved=False of a workload without quota; two empty strings to leave it as it is.
+
+    Granular reasons tell more, and with them the text is brought up to date when what blocked the workload is gone.
+    """
+    said = workload.condition(QUOTA_RESERVED)
+    if is_gated(workload, config):
+        if said is None or said.reason != GranularReason.ADMISSION_GATED:
+            return _gated(workload)
+    elif said is not None and said.reason == GranularReason.ADMISSION_GATED and config.enabled("AdmissionGatedBy"):
+        return GranularReason.PENDING_EVALUATION if config.granular else PENDING, GATE_CLEARED
+    if config.granular:
+        return _granular(workload, lookup, config, said)
+    found = _queue_blocker(workload, lookup)
+    return (INADMISSIBLE, found[1]) if found else ("", "")
+
+
+def _granular(workload: Workload, lookup: QueueLookup, config: KueueConfig, said: Condition | None) -> tuple[str, str]:
+    if not workload.active:
+        return DEACTIVATED, "The workload is deactivated"
+    if said is not None and on_hold(workload):
+        return said.reason, said.message
+    found = _queue_blocker(workload, lookup)
+    if found:
+        return found
+    if lookup.misfit:
+        return GranularReason.MISCONFIGURED, lookup.misfit
+    if is_gated(workload, config):
+        return _gated(workload)
+    explicit = config.enabled("UnadmittedWorkloadsExplicitStatus")
+    may_be_bypassed = explicit if said is None else said.reason in _MAY_BE_BYPASSED
+    if lookup.refused is not None and may_be_bypassed:
+        return lookup.refused, BYPASSED
+    if said is not None and said.reason in _SAID_BY_SCHEDULER:
+        return said.reason, said.message
+    return (GranularReason.PENDING_EVALUATION, EVALUATION_PENDING) if said is not None or explicit else ("", "")
+
+
+def _gated(workload: Workload) -> tuple[str, str]:
+    return GranularReason.ADMISSION_GATED, f"Admission is gated by: {workload.annotations[ADMISSION_GATED_BY]}"
+
+
+def _queue_blocker(workload: Workload, lookup: QueueLookup) -> tuple[str, str] | None:
+    local_queue, queue = lookup.local_queue, lookup.cluster_queue
+    if local_queue is None:
+        return GranularReason.MISCONFIGURED, f"LocalQueue {workload.queue} doesn't exist"
+    if local_queue.stop_policy != StopPolicy.NONE:
+        return GranularReason.SUSPENDED, f"LocalQueue {workload.queue} is inactive"
+    if queue is None:
+        return GranularReason.MISCONFIGURED, f"ClusterQueue {local_queue.cluster_queue} doesn't exist"
+    return None if lookup.active else (GranularReason.SUSPENDED, messages.inactive(queue.name))
+
+
+def _misfit(setup: CompiledConfig, rules: ClusterQueueConfig, workload: Workload) -> str:
+    if not setup.matches_namespace(rules.queue, workload.namespace):
+        return messages.NAMESPACE_MISMATCH
+    return violation([pod_set.template for pod_set in workload.pod_sets], setup.limits_of(workload.namespace))
+
+
+def _refusal_of_class(state: KueueState, workload: Workload) -> str | None:
+    record = state.workload_index.get(workload.key)
+    if not state.gates.hashing or not isinstance(record, WorkloadRequest):
+        return None
+    queue = state.workload_index.peek(record.cluster_queue)
+    return queue.refusal(record.id) if queue is not None else None
+
+
+def loses_quota(workload: Workload, lookup: QueueLookup, config: KueueConfig) -> tuple[str, str] | None:
+    """Reason and text with which a workload that is not admitted yet gives its quota back; None if it keeps it.
+
+    Its LocalQueue or ClusterQueue was stopped, or is gone.
+    """
+    local_queue, queue = lookup.local_queue, lookup.cluster_queue
+    if local_queue is None:
+        reason, message = GranularReason.MISCONFIGURED, f"LocalQueue {workload.queue} is terminating or missing"
+    elif local_queue.stop_policy != StopPolicy.NONE:
+        reason, message = GranularReason.SUSPENDED, f"LocalQueue {workload.queue} is stopped"
+    elif queue is None:
+        reason, message = (
+            GranularReason.MISCONFIGURED,
+            f"ClusterQueue {local_queue.cluster_queue} is terminating or missing",
+        )
+    elif queue.stop_policy != StopPolicy.NONE:
+        reason, message = GranularReason.SUSPENDED, f"ClusterQueue {queue.name} is stopped"
+    else:
+        return None
+    return reason if config.granular else INADMISSIBLE, message

@@ -1,0 +1,228 @@
+"""What a session's LocalQueues are charged with, kept up with what happens to their workloads.
+
+A reservation costs an entry penalty, an admission turns it into consumption, and samples let consumption follow what
+the admitted workloads use (Kueue 0.19 scheduler.updateEntryPenalty, workload_controller.reconcileAfsPenaltiesOnUpdate,
+localqueue_controller). Without admission fair sharing nothing here is called.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
+from gpuconsole.model.resources import add
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue import afs_usage
+from gpuconsole.scheduling.kueue.afs_usage import LocalQueueUsage
+from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
+from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
+from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest
+from gpuconsole.scheduling.kueue.state import KueueState
+from gpuconsole.scheduling.kueue.workload_index import Record
+
+_GATHERING = SECOND
+"""For how long events of workloads are gathered before a LocalQueue is looked at (constants.UpdatesBatchPeriod)."""
+MOST = 1e300
+"""Stands for infinite usage, which JSON cannot tell."""
+
+
+def usage_in(state: KueueState, rules: ClusterQueueConfig) -> Callable[[str], float] | None:
+    """What each LocalQueue of a ClusterQueue used lately, where they take turns; each is worked out once."""
+    return cache(state.used_lately) if state.charging and state.config.takes_turns(rules.queue) else None
+
+
+def on_local_queue_changed(state: KueueState, key: str, queue: LocalQueue | None) -> None:
+    """A LocalQueue appeared, changed or went (None)."""
+    if queue is None:
+        state.local_queue_usage.pop(key, None)
+        state.samples.pop(key, None)
+        state.charged = {workload: queue_key for workload, queue_key in state.charged.items() if queue_key != key}
+        return
+    _store(state, key, afs_usage.seeded(state.local_queue_usage.get(key), queue.consumed, state.now))
+    schedule_sample(state, key)
+
+
+def charges(config: KueueConfig, queue: ClusterQueue, workload: Workload) -> bool:
+    """True if a reservation costs a penalty: the first one, where LocalQueues take turns (shouldApplyEntryPenalty).
+
+    A second pass finds the workload reserved and charged already.
+    """
+    return config.takes_turns(queue) and not workload.reserved
+
+
+def charge(state: KueueState, request: WorkloadRequest) -> None:
+    """A workload got its quota: until it is admitted, its LocalQueue pays a penalty for it."""
+    settings, rules = state.config.usage_based, state.setup.queues[request.cluster_queue]
+    if settings is None or not charges(state.config, rules.queue, request.workload):
+        return
+    asked = add(*(need.total for need in request.pod_sets))
+    if state.config.ignore_undeclared:
+        asked = {name: amount for name, amount in asked.items() if name in rules.group_of}
+    rate = afs_usage.alpha(settings.usage_sampling_interval, settings.usage_half_life)
+    add_penalty(state, request.workload, afs_usage.times(afs_usage.to_billionths(asked), rate))
+
+
+def add_penalty(state: KueueState, workload: Workload, penalty: afs_usage.Fine) -> None:
+    """Write a penalty down; a workload has one at most."""
+    queue_key = workload.local_queue
+    ledger = state.local_queue_usage.get(queue_key) or LocalQueueUsage(updated=state.now)
+    _store(state, queue_key, afs_usage.with_penalty(ledger, workload.key, penalty))
+    state.charged[workload.key] = queue_key
+
+
+def forget(state: KueueState, workload: str) -> None:
+    """Drop a workload's penalty: it will not be admitted any more on what it was charged for."""
+    queue_key = state.charged.pop(workload, None)
+    if queue_key is not None and queue_key in state.local_queue_usage:
+        _store(state, queue_key, afs_usage.without_penalty(state.local_queue_usage[queue_key], workload))
+
+
+def on_workload_changed(state: KueueState, workload: Workload, before: Record | None) -> None:
+    """A workload changed, and is counted as it is now; `before` is what was known of it.
+
+    An evicted workload that may come back keeps its penalty, and so does one that was stopped but holds its quota.
+    """
+    settings = state.config.usage_based
+    assert settings is not None
+    queue_key = workload.local_queue
+    _catch_up(state, queue_key, settings)
+    if workload.active and workload.admitted and not workload.finished and _was_not_admitted(before):
+        _settle(state, workload, settings)
+    moved = state.charged.get(workload.key, queue_key) != queue_key
+    rolled_back = isinstance(before, Holding) and not before.workload.reserved and not workload.reserved
+    if moved or rolled_back or workload.finished or not (workload.active or workload.reserved):
+        forget(state, workload.key)
+    schedule_sample(state, queue_key)
+
+
+def schedule_sample(state: KueueState, queue_key: str) -> None:
+    """Something happened to a workload of a LocalQueue: its controller looks at it when events have been gathered."""
+    if queue_key in state.local_queue_usage:
+        due = state.now + _GATHERING
+        state.samples[queue_key] = min(due, state.samples.get(queue_key, due))
+
+
+def sample_local_queue(state: KueueState, queue_key: str) -> Span | None:
+    """One look of Kueue's controller at a LocalQueue: how long until the next one; None where nothing calls for it.
+
+    A sample is taken when the interval is over, or a penalty is open (Kueue 0.19 localqueue_controller: Reconcile).
+    """
+    settings, now = state.config.usage_based, state.now
+    assert settings is not None
+    ledger = state.local_queue_usage.get(queue_key)
+    if ledger is None or not _sampled(state, queue_key):
+        return None
+    left = ledger.updated + settings.usage_sampling_interval - now
+    if left > 0 and not ledger.penalties:
+        return left
+    used = _admitted_usage(_holdings_of(state, queue_key)).get(queue_key, {})
+    _store(state, queue_key, afs_usage.sampled(ledger, used, now, settings.usage_half_life))
+    return settings.usage_sampling_interval
+
+
+def sample(state: KueueState) -> None:
+    """Look at every LocalQueue that is due, and set when it is looked at again.
+
+    One that uses nothing, and did not lately, is left alone, and so are all while nobody waits or runs: what their
+    samples would come to is worked out when somebody asks (`afs.caught_up`).
+    """
+    at_rest = not state.workload_index.has_pending and next(iter(state.workload_index.holders), None) is None
+    for queue_key in sorted(queue_key for queue_key, due in state.samples.items() if due <= state.now):
+        del state.samples[queue_key]
+        again, ledger = sample_local_queue(state, queue_key), state.local_queue_usage.get(queue_key)
+        if again is None or ledger is None or at_rest:
+            continue
+        if (
+            ledger.penalties
+            or any(ledger.consumed.values())
+            or _admitted_usage(_holdings_of(state, queue_key)).get(queue_key)
+        ):
+            state.samples[queue_key] = state.now + again
+
+
+class LocalQueueUsageReport(Struct, frozen=True):
+    """What a LocalQueue is charged with: its status, and the number by which it takes turns, if it does."""
+
+    local_queue: str
+    consumed: afs_usage.Fine
+    sampled: Time
+    usage: float | None
+
+
+def take_usage_changes(state: KueueState) -> list[LocalQueueUsageReport]:
+    """What changed since this was asked for last, by LocalQueue."""
+    found = []
+    for queue_key in state.charges_changed:
+        ledger, queue = state.local_queue_usage.get(queue_key), state.objects.local_queues.get(queue_key)
+        if ledger is not None and queue is not None:
+            pool = state.objects.cluster_queues.get(queue.cluster_queue)
+            turns = pool is not None and state.config.takes_turns(pool)
+            usage = min(MOST, state.used_lately(queue_key)) if turns else None
+            found.append(LocalQueueUsageReport(queue_key, ledger.consumed, ledger.updated, usage))
+    state.charges_changed.clear()
+    return found
+
+
+def _store(state: KueueState, queue_key: str, ledger: LocalQueueUsage) -> None:
+    if state.local_queue_usage.get(queue_key) != ledger:
+        state.local_queue_usage[queue_key] = ledger
+        state.charges_changed[queue_key] = None
+
+
+def _was_not_admitted(before: Record | None) -> bool:
+    """A workload that is seen for the first time was admitted in other times: what it cost is in the status."""
+    return isinstance(before, WorkloadRequest | Workload) or (
+        isinstance(before, Holding) and not before.workload.admitted
+    )
+
+
+def _settle(state: KueueState, workload: Workload, settings: AdmissionFairSharing) -> None:
+    queue_key, admission = workload.local_queue, workload.admission
+    queue = state.objects.cluster_queues.get(admission.cluster_queue) if admission is not None else None
+    if queue is None or queue_key not in state.objects.local_queues or not state.config.takes_turns(queue):
+        return
+    ledger = state.local_queue_usage.get(queue_key) or LocalQueueUsage(updated=state.now)
+    used = _admitted_usage(_holdings_of(state, queue_key)).get(queue_key, {})
+    _store(state, queue_key, afs_usage.settled(ledger, workload.key, used, state.now, settings.usage_half_life))
+    state.charged.pop(workload.key, None)
+
+
+def _catch_up(state: KueueState, queue_key: str, settings: AdmissionFairSharing) -> None:
+    """Take the samples that were left out while nobody used anything."""
+    ledger = state.local_queue_usage.get(queue_key)
+    if ledger is not None and _sampled(state, queue_key):
+        interval, half_life = settings.usage_sampling_interval, settings.usage_half_life
+        _store(state, queue_key, afs_usage.caught_up(ledger, state.now, interval, half_life))
+
+
+def _sampled(state: KueueState, queue_key: str) -> bool:
+    """A LocalQueue that cannot take workloads is not looked at until it can again."""
+    queue = state.objects.local_queues.get(queue_key)
+    rules = state.setup.queues.get(queue.cluster_queue) if queue is not None else None
+    return queue is not None and queue.stop_policy == StopPolicy.NONE and rules is not None and rules.active
+
+
+def _holdings_of(state: KueueState, queue_key: str) -> Iterable[Holding]:
+    queue = state.objects.local_queues.get(queue_key)
+    return state.workload_index.holdings.get(queue.cluster_queue, {}).values() if queue is not None else ()
+
+
+def _admitted_usage(holdings: Iterable[Holding]) -> dict[str, afs_usage.Fine]:
+    """LocalQueue → what its admitted workloads use, of all flavors together (GetAdmittedUsage)."""
+    used: dict[str, dict[str, int]] = {}
+    for holding in holdings:
+        workload = holding.workload
+        if workload.admitted and workload.admission is not None:
+            usages = (assignment.usage for assignment in workload.admission.pod_sets)
+            queue_key = workload.local_queue
+            used[queue_key] = add(used.get(queue_key, {}), *usages)
+    return {queue_key: afs_usage.to_billionths(amounts) for queue_key, amounts in used.items()}
+
+
+def restore(state: KueueState, ledgers: Mapping[str, LocalQueueUsage], samples: Mapping[str, Time]) -> None:
+    """Take in what a saved session was charged with, and when its LocalQueues are looked at."""
+    state.local_queue_usage = dict(ledgers)
+    state.charged = {workload: queue_key for queue_key, ledger in ledgers.items() for workload in ledger.penalties}
+    state.samples = dict(samples)

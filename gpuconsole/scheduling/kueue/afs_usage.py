@@ -1,0 +1,129 @@
+"""Admission fair sharing: what a LocalQueue used lately, as a number that decays (Kueue 0.19 pkg/cache/queue/afs).
+
+A ledger keeps what the queue's admitted workloads consumed, sample by sample, with older samples counting less, and an
+entry penalty for each workload that got quota but is not yet admitted: so that a queue cannot fill the cluster between
+two samples. Amounts are billionths (of a core, a byte, a GPU): Kueue rounds to as many decimals.
+"""
+
+import math
+from collections.abc import Mapping
+from decimal import Decimal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.quantity import BILLIONTH, CPU
+from gpuconsole.model.resources import Resources
+
+Fine = Mapping[str, int]
+"""Resource name → amount in billionths of its unit."""
+
+
+class LocalQueueUsage(Struct, frozen=True, omit_defaults=True):
+    """What one LocalQueue is charged with."""
+
+    updated: Time
+    """When `consumed` was brought up to date last; it never goes back."""
+    consumed: Fine = {}
+    penalties: Mapping[str, Fine] = {}
+    """Workload's key → what its reservation costs the queue until it is admitted."""
+    seeded: bool = False
+    """What the LocalQueue's status said of earlier times is in `consumed`."""
+
+    @property
+    def penalty(self) -> Fine:
+        """All entry penalties together."""
+        return summed(*self.penalties.values())
+
+
+def to_billionths(amounts: Resources) -> dict[str, int]:
+    """Amounts in base units as billionths."""
+    return {name: value * (BILLIONTH // 1000 if name == CPU else BILLIONTH) for name, value in amounts.items()}
+
+
+def summed(*vectors: Fine) -> dict[str, int]:
+    """Sum by name, exactly."""
+    total: dict[str, int] = {}
+    for vector in vectors:
+        for name, value in vector.items():
+            total[name] = total.get(name, 0) + value
+    return total
+
+
+def times(vector: Fine, factor: float) -> dict[str, int]:
+    """Multiply, rounding down: what is scaled by less than 1 again and again ends at zero (resource.MulByFloat)."""
+    # The shortest decimal that stands for the factor, as strconv.FormatFloat writes it.
+    numerator, denominator = Decimal(repr(factor)).as_integer_ratio()
+    return {name: value * numerator // denominator for name, value in vector.items()}
+
+
+def alpha(elapsed: Span, half_life: Span) -> float:
+    """How much of a sample over this span counts; without a half-life nothing does (calculateAlphaRate)."""
+    return 1.0 - math.pow(0.5, elapsed / SECOND / (half_life / SECOND)) if half_life else 0.0
+
+
+def decayed(consumed: Fine, usage: Fine, elapsed: Span, half_life: Span) -> dict[str, int]:
+    """What was consumed fades, what is used now comes in (CalculateDecayedConsumed)."""
+    rate = alpha(elapsed, half_life)
+    return summed(times(consumed, 1 - rate), times(usage, rate))
+
+
+def sampled(ledger: LocalQueueUsage, usage: Fine, now: Time, half_life: Span) -> LocalQueueUsage:
+    """The ledger after a look at what the queue's admitted workloads use."""
+    if not half_life:
+        return replace(ledger, consumed={}, updated=now)
+    elapsed = max(0, now - ledger.updated)
+    consumed = decayed(ledger.consumed, usage, elapsed, half_life)
+    return replace(ledger, consumed=consumed, updated=max(now, ledger.updated))
+
+
+def caught_up(ledger: LocalQueueUsage, now: Time, interval: Span, half_life: Span) -> LocalQueueUsage:
+    """The ledger as samples would have left it that nobody took, because the queue had no admitted workloads.
+
+    A sample that is due at this very moment is still to come.
+    """
+    missed = now - ledger.updated
+    if not interval or missed <= interval:
+        return ledger
+    return sampled(ledger, {}, ledger.updated + missed // interval * interval, half_life)
+
+
+def settled(ledger: LocalQueueUsage, workload: str, usage: Fine, now: Time, half_life: Span) -> LocalQueueUsage:
+    """A workload was admitted: its penalty becomes consumption, once (updateAfsConsumedUsage)."""
+    elapsed = max(0, now - ledger.updated)
+    consumed = decayed(ledger.consumed, usage, elapsed, half_life)
+    consumed = summed(consumed, ledger.penalties.get(workload, {}))
+    return replace(without_penalty(ledger, workload), consumed=consumed, updated=max(now, ledger.updated))
+
+
+def with_penalty(ledger: LocalQueueUsage, workload: str, penalty: Fine) -> LocalQueueUsage:
+    """Charge a workload's reservation; what it was charged before is replaced (PushPenalty)."""
+    return replace(ledger, penalties={**ledger.penalties, workload: penalty})
+
+
+def without_penalty(ledger: LocalQueueUsage, workload: str) -> LocalQueueUsage:
+    """Drop what a workload was charged, if anything (SubPenalty)."""
+    if workload not in ledger.penalties:
+        return ledger
+    return replace(ledger, penalties={key: charged for key, charged in ledger.penalties.items() if key != workload})
+
+
+def seeded(ledger: LocalQueueUsage | None, consumed: Fine, now: Time) -> LocalQueueUsage:
+    """Take in what a LocalQueue's status says of earlier times; once, and never what runs now.
+
+    A live sample would count workloads whose penalties are still pending twice (initializeAfsIfNeeded).
+    """
+    if ledger is None:
+        return LocalQueueUsage(updated=now, consumed=consumed, seeded=True)
+    if ledger.seeded:
+        return ledger
+    return replace(ledger, consumed=summed(ledger.consumed, consumed), seeded=True)
+
+
+def usage(consumed: Fine, penalty: Fine, weight: float, resource_weights: Mapping[str, float]) -> float:
+    """One number to compare LocalQueues by; infinite for a queue without weight (CalculateUsage)."""
+    if weight <= 0:
+        return math.inf
+    amounts = summed(consumed, penalty)
+    return sum(resource_weights.get(name, 1) * (amounts[name] / BILLIONTH) for name in sorted(amounts)) / weight

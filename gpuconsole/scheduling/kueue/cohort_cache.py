@@ -1,0 +1,119 @@
+"""What searches found on the accounts as cycles begin with them, kept until somebody comes or goes.
+
+In most cycles most heads are those of the cycle before, and nothing has happened in their trees. What was found belongs
+to one state of the accounts, so that a fork may use what was found before it, and both may add to it. What became of
+heads is kept longer, by the state of their tree: forks in which the same happens to a tree come to the same state.
+"""
+
+from collections.abc import Hashable
+from itertools import count
+from typing import Any, TypeVar
+
+from gpuconsole.scheduling.kueue.tree import QuotaTree
+
+Key = TypeVar("Key")
+CacheEntries = dict[Hashable, Any]
+PreemptionQuery = tuple[frozenset[int], tuple[tuple[int, int], ...]]
+"""A search for victims: the columns in which somebody has to make room, and what is needed by column."""
+MAX_ENTRIES_PER_COHORT = 2_000
+"""So much is kept of one tree, or of one queue: workloads may have as many priorities as they like."""
+MAX_ENTRIES = 10_000
+"""A proposal takes about 3 KB, as do the outcomes of one tree."""
+
+
+class SharedCache:
+    """What does not pass with a state of the accounts; shared by all forks while the quotas are the same."""
+
+    __slots__ = ("_amounts", "_counted", "_states", "_steps", "cached_entries", "has_forks", "nominations")
+
+    def __init__(self) -> None:
+        self._amounts: CacheEntries = {}
+        self._counted = count()
+        self._steps: CacheEntries = {}
+        """A state of a tree, and what happened to it → the state after that."""
+        self._states = count()
+        self.cached_entries: CacheEntries = {}
+        """What became of the heads of a tree, by its state and what they are like."""
+        self.nominations: CacheEntries = {}
+        """What was proposed where amounts alone told it."""
+        self.has_forks = False
+        """Somebody forked: what became of heads is only kept from then on, as few of them repeat themselves alone."""
+
+    def next_state(self, state: int, what: Hashable) -> int:
+        """The state of a tree after something happened to it; the same for whoever comes there on the same way."""
+        step = state, what
+        found: int | None = self._steps.get(step)
+        if found is None:
+            found = next(self._states)
+            put_bounded(self._steps, step, found)
+        return found
+
+    def usage_number(self, amounts: Hashable) -> int:
+        """A number that stands for what is used on the way up from a queue, as it is quicker to look up."""
+        found: int | None = self._amounts.get(amounts)
+        if found is None:
+            found = next(self._counted)
+            put_bounded(self._amounts, amounts, found)
+        return found
+
+
+class CohortCache:
+    """By root of a tree what depends on all of it, and by ClusterQueue what depends on who holds quota there."""
+
+    __slots__ = ("_queues", "_states", "_trees", "shared_cache")
+
+    def __init__(self) -> None:
+        self._trees: dict[int, CacheEntries] = {}
+        self._queues: dict[str, CacheEntries] = {}
+        self._states: dict[int, int] = {}
+        self.shared_cache = SharedCache()
+
+    def fork(self) -> "CohortCache":
+        self.shared_cache.has_forks = True
+        twin = CohortCache.__new__(CohortCache)
+        twin._trees, twin._queues, twin._states = self._trees.copy(), self._queues.copy(), self._states.copy()
+        twin.shared_cache = self.shared_cache
+        return twin
+
+    def emptied(self) -> "CohortCache":
+        """Nothing known, as the quotas are other ones now; whoever forked goes on keeping what becomes of heads."""
+        fresh = CohortCache()
+        fresh.shared_cache.has_forks = self.shared_cache.has_forks
+        return fresh
+
+    def of_cohort(self, root: int) -> CacheEntries:
+        """What is known of a tree; to be added to."""
+        return _entries_of(self._trees, root)
+
+    def of_queue(self, name: str) -> CacheEntries:
+        """What is known of those who hold quota in a ClusterQueue; to be added to."""
+        return _entries_of(self._queues, name)
+
+    def state_of(self, root: int) -> int:
+        """A number for all that happened to a tree: where it is equal, the same workloads hold the same quota."""
+        # A tree to which nothing happened has its own.
+        return self._states.get(root, -1 - root)
+
+    def invalidate(self, tree: QuotaTree, name: str, what: Hashable) -> None:
+        """Something happened to a workload that holds quota in a ClusterQueue."""
+        self._queues.pop(name, None)
+        node = tree.queues.get(name)
+        if node is not None:
+            root = tree.root(node)
+            self._trees.pop(root, None)
+            if self.shared_cache.has_forks:
+                self._states[root] = self.shared_cache.next_state(self.state_of(root), what)
+
+
+def put_bounded(known: CacheEntries, key: Hashable, found: object) -> None:
+    """Add something; when there is too much all else is forgotten."""
+    if len(known) >= MAX_ENTRIES:
+        known.clear()
+    known[key] = found
+
+
+def _entries_of(kept: dict[Key, CacheEntries], key: Key) -> CacheEntries:
+    known = kept.get(key)
+    if known is None or len(known) > MAX_ENTRIES_PER_COHORT:
+        known = kept[key] = {}
+    return known

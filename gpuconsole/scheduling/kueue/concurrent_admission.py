@@ -1,0 +1,246 @@
+"""A parent Workload and its variants, brought in line with each other (gate ConcurrentAdmission).
+
+Kueue 0.19 pkg/controller/concurrentadmission. The parent stands for the job and is never queued; each of its variants
+asks for quota in one flavor of the ClusterQueue. The first variant that is admitted lends the parent its admission;
+which of the others stay in the race is the queue's policy. All but one of the variants at a time keep their preemption
+gates closed, so that they do not evict others for one another.
+"""
+
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import MINUTE, Span, Time
+from gpuconsole.model.events import Announcement
+from gpuconsole.model.queues import ClusterQueue, ConcurrentAdmission, MigrationMode
+from gpuconsole.model.workloads import Condition, PreemptionGate, Workload
+from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.admissibility import ADMISSION_GATED_BY
+from gpuconsole.scheduling.kueue.variants import GATE, flavor_of, ranking, variant_of
+
+VARIANT_WAIT = 5 * MINUTE
+"""How long one variant may try to preempt before the next may, too."""
+
+
+class Reconciled(Struct, frozen=True, kw_only=True):
+    """What one look at a family came to."""
+
+    changed: tuple[Workload, ...] = ()
+    """The parent and variants as they are now, where they changed, in order of preference."""
+    created: tuple[Workload, ...] = ()
+    """New variants; they have no uid yet."""
+    deleted: tuple[str, ...] = ()
+    """Keys of variants whose flavors the queue does not have any more."""
+    events: tuple[Announcement, ...] = ()
+    again: Span | None = None
+    """When to look again, whatever happens until then."""
+
+
+def reconcile(
+    parent: Workload, variants: Iterable[Workload], queue: ClusterQueue, now: Time, *, granular: bool = False
+) -> Reconciled:
+    """Do what the family's state calls for; `granular` as in `conditions`."""
+    family = _VariantReconciler(parent, variants, queue, now, granular)
+    family.create()
+    family.drop_stale()
+    if family.follow_eviction():
+        return family.result()
+    family.deactivate()
+    family.activate()
+    family.follow_admission()
+    return family.result(family.open_gate())
+
+
+class _VariantReconciler:
+    """The family on its way through one reconciliation. Mutates."""
+
+    def __init__(
+        self, parent: Workload, variants: Iterable[Workload], queue: ClusterQueue, now: Time, granular: bool
+    ) -> None:
+        self._ranks = ranking(queue)
+        self._policy = queue.concurrent_admission or ConcurrentAdmission()
+        self._now, self._granular = now, granular
+        self._parent = parent
+        self._variants = sorted(variants, key=self._rank)
+        self._before = {workload.key: workload for workload in (parent, *self._variants)}
+        self._created: list[Workload] = []
+        self._deleted: list[str] = []
+        self._events: list[Announcement] = []
+
+    def result(self, again: Span | None = None) -> Reconciled:
+        everybody = (self._parent, *self._variants)
+        return Reconciled(
+            changed=tuple(workload for workload in everybody if self._before[workload.key] is not workload),
+            created=tuple(self._created),
+            deleted=tuple(self._deleted),
+            events=tuple(self._events),
+            again=again,
+        )
+
+    def create(self) -> None:
+        """Make the variants of flavors that have none."""
+        known = {flavor_of(variant) for variant in self._variants}
+        for flavor in self._ranks:
+            if flavor not in known:
+                self._created.append(variant_of(self._parent, flavor))
+                self._tell(self._parent, "CreatedVariant", f'Variant Workload "{self._created[-1].key}" created')
+
+    def drop_stale(self) -> None:
+        """Delete the variants of flavors that the queue lost."""
+        for variant in self._variants:
+            flavor = flavor_of(variant)
+            if flavor not in self._ranks:
+                self._deleted.append(variant.key)
+                message = f'Variant Workload "{variant.key}" deleted; flavor "{flavor}" no longer in ClusterQueue'
+                self._tell(self._parent, "DeletedVariant", message)
+        self._variants = [variant for variant in self._variants if flavor_of(variant) in self._ranks]
+
+    def follow_eviction(self) -> bool:
+        """A variant that is evicted takes the parent along; True while its quota has to wait for that."""
+        leaving = [variant for variant in self._variants if variant.reserved and variant.is_true(conditions.EVICTED)]
+        if not leaving:
+            return False
+        if self._parent.reserved:
+            self._evict_parent("VariantEvicted", "Admitted variant was evicted")
+            return True
+        self._put(conditions.release(leaving[0], self._now, granular=self._granular))
+        return False
+
+    def deactivate(self) -> None:
+        """Take variants out of the race that the admitted one leaves no chance, or all if the parent is stopped."""
+        if not self._parent.active:
+            self._stop(f'Parent Workload "{self._parent.key}" not active', lambda variant: True)
+            return
+        admitted = self._admitted()
+        if admitted is None:
+            return
+        if self._policy.mode is MigrationMode.RETAIN_FIRST_ADMISSION:
+            reason = f'RetainFirstAdmission: another Variant "{admitted.key}" is admitted'
+            self._stop(reason, lambda variant: variant.name != admitted.name)
+            return
+        last = self._policy.last_acceptable_flavor
+        if last:
+            lowest = self._ranks.get(last, 0)
+            reason = f'being below lastAcceptableFlavor: "{last}" and another Variant admitted "{admitted.key}"'
+            self._stop(reason, lambda variant: variant.name != admitted.name and self._rank(variant) > lowest)
+        reason = f'being lower priority than admitted Variant "{admitted.key}"'
+        self._stop(reason, lambda variant: self._rank(variant) > self._rank(admitted))
+
+    def activate(self) -> None:
+        """Let variants take part again: all while none is admitted, afterwards those that could take over."""
+        admitted = self._admitted()
+        if not self._parent.active:
+            return
+        if admitted is None:
+            self._start("no other Variant being admitted", lambda variant: True)
+        elif self._policy.mode is MigrationMode.TRY_PREFERRED_FLAVORS:
+            last = self._policy.last_acceptable_flavor
+            lowest = self._ranks.get(last, 0) if last else len(self._ranks)
+            higher = f'higher priority than admitted Variant "{admitted.key}"'
+            self._start(
+                f'being at least lastAcceptableFlavor: "{last}" and {higher}' if last else f"being {higher}",
+                lambda variant: self._rank(variant) <= lowest and self._rank(variant) < self._rank(admitted),
+            )
+
+    def follow_admission(self) -> None:
+        """The parent is admitted as its variant is, finished variants follow the parent, and so does PodsReady."""
+        finished = self._parent.condition(conditions.FINISHED)
+        if finished is not None and finished.status:
+            for variant in tuple(self._variants):
+                self._put(conditions.finish(variant, finished.reason, finished.message, self._now))
+            return
+        admitted = self._admitted()
+        if admitted is None:
+            if self._parent.admitted:
+                self._evict_parent("ConcurrentAdmission", "No variant is running")
+            return
+        ready = self._parent.condition("PodsReady")
+        if ready is not None:
+            self._put(admitted.with_condition(ready))
+        if not self._parent.admitted and admitted.admission is not None:
+            parent = conditions.reserve(self._parent, admitted.admission, self._now)
+            message = f"The variant {admitted.name} is admitted"
+            shown = Condition(conditions.ADMITTED, True, conditions.ADMITTED, message, self._now)
+            self._parent = parent.with_condition(shown)
+
+    def open_gate(self) -> Span | None:
+        """Let the best variant preempt that needs to, one at a time; returns when to look again."""
+        admissible = [variant for variant in self._variants if _is_admissible(variant)]
+        candidate = first_blocked(admissible)
+        if candidate is None:
+            return None
+        opened = max(
+            (gate.since or 0 for variant in admissible if (gate := _gate(variant)) and gate.open), default=None
+        )
+        if opened is not None and self._now - opened < VARIANT_WAIT:
+            return VARIANT_WAIT - (self._now - opened)
+        gates = (
+            replace(gate, open=True, since=self._now) if gate.name == GATE else gate
+            for gate in candidate.preemption_gates
+        )
+        self._put(replace(candidate, preemption_gates=tuple(gates)))
+        message = f'Opened preemption gate for variant workload "{candidate.key}"'
+        self._tell(candidate, "PreemptionUngatedVariant", message)
+        return VARIANT_WAIT
+
+    def _rank(self, variant: Workload) -> int:
+        return self._ranks.get(flavor_of(variant), 0)
+
+    def _admitted(self) -> Workload | None:
+        return next((variant for variant in self._variants if variant.admitted), None)
+
+    def _evict_parent(self, reason: str, message: str) -> None:
+        if not self._parent.is_true(conditions.EVICTED):
+            evicted = Condition(conditions.EVICTED, True, reason, message, self._now)
+            self._parent = self._parent.with_condition(evicted)
+
+    def _stop(self, reason: str, chosen: Callable[[Workload], bool]) -> None:
+        for variant in [variant for variant in self._variants if chosen(variant)]:
+            stopped = variant
+            if variant.active:
+                stopped = replace(variant, active=False)
+                self._tell(variant, "DeactivatedVariant", f"Variant Workload deactivated due to {reason}")
+            if stopped.reserved and stopped.is_true(conditions.EVICTED):
+                stopped = conditions.release(stopped, self._now, granular=self._granular)
+            self._put(stopped)
+
+    def _start(self, reason: str, chosen: Callable[[Workload], bool]) -> None:
+        for variant in [variant for variant in self._variants if not variant.active and chosen(variant)]:
+            self._put(replace(variant, active=True))
+            self._tell(variant, "ActivatedVariant", f"Variant Workload activated due to {reason}")
+
+    def _put(self, variant: Workload) -> None:
+        self._variants = [variant if other.key == variant.key else other for other in self._variants]
+
+    def _tell(self, workload: Workload, reason: str, message: str) -> None:
+        self._events.append(Announcement(workload.key, reason, message))
+
+
+def _is_admissible(variant: Workload) -> bool:
+    """True if the scheduler would try it."""
+    return not (
+        variant.annotations.get(ADMISSION_GATED_BY)
+        or variant.finished
+        or not variant.active
+        or variant.reserved
+        or conditions.on_hold(variant)
+        or variant.is_true("WaitingForReplacementPods")
+    )
+
+
+def _gate(variant: Workload) -> PreemptionGate | None:
+    return next((gate for gate in variant.preemption_gates if gate.name == GATE), None)
+
+
+def first_blocked(admissible: Iterable[Workload]) -> Workload | None:
+    """The best variant that could be admitted by preemption only; None while a better one has not been tried."""
+    for variant in admissible:
+        gate = _gate(variant)
+        if gate is not None and gate.open:
+            continue
+        if variant.is_true(conditions.BLOCKED_ON_GATES):
+            return variant
+        if variant.condition(conditions.QUOTA_RESERVED) is None:
+            return None
+    return None

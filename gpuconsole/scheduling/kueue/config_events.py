@@ -1,0 +1,304 @@
+"""What a change of the configuration means: who is woken, and which workloads find or lose their queue.
+
+Objects are only stored when they change; `settle` compiles them when they are next needed, so that loading a whole
+cluster compiles it once. Kueue 0.19 pkg/cache/queue/manager.go and the controllers' event handlers.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from gpuconsole.model.cluster import Namespace, Node
+from gpuconsole.model.devices import ResourceSlice
+from gpuconsole.model.queues import (
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    QueueingStrategy,
+    ResourceFlavor,
+    Topology,
+)
+from gpuconsole.model.resources import Resources
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue import afs_charges
+from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
+from gpuconsole.scheduling.kueue.cluster_queue_status import using_flavor
+from gpuconsole.scheduling.kueue.compiled_config import ConfigObjects
+from gpuconsole.scheduling.kueue.dra.catalogue import DeviceCatalogue
+from gpuconsole.scheduling.kueue.dra.charges import needs_devices
+from gpuconsole.scheduling.kueue.requests import WorkloadRequest
+from gpuconsole.scheduling.kueue.state import COHORT, KueueState
+from gpuconsole.scheduling.kueue.topology.node_changes import node_changes
+from gpuconsole.scheduling.kueue.workloads import queue_up, renew, route
+
+CONFIG_TABLES = ConfigObjects.__struct_fields__
+_DEVICES = ("device_classes", "resource_slices", "resource_claim_templates")
+
+
+def store(state: KueueState, table: str, key: str, obj: Any) -> None:
+    """Take in an object of the configuration; None deletes it. An unchanged object changes nothing."""
+    old = getattr(state.objects, table).get(key)
+    if old == obj:
+        return
+    if isinstance(old, Node) and isinstance(obj, Node) and not node_changes(old, obj):
+        getattr(state.own_objects(), table)[key] = obj
+        return
+    if table == "local_queues":
+        if state.charging:
+            afs_charges.on_local_queue_changed(state, key, obj)
+        if _only_sampled(old, obj):
+            state.own_objects().local_queues[key] = obj
+            return
+    _note_quotas(state, old, obj)
+    if obj is None or not (isinstance(obj, ClusterQueue) and obj.terminating):
+        _note_looks(state, old if obj is None else obj)
+    objects = getattr(state.own_objects(), table)
+    if table == "nodes":
+        state.nodes_stale = True
+    elif table in _DEVICES:
+        state.devices_stale = True
+    else:
+        state.stale = True
+    if obj is None:
+        objects.pop(key, None)
+    else:
+        objects[key] = obj
+    _note_affected(state, old, obj)
+    _note_quotas(state, obj, old)
+
+
+def written_again(state: KueueState, obj: Any, *, respecified: bool) -> None:
+    """Take in that an object was written without a change of what admission looks at.
+
+    Its controllers look all the same: at any write of a ClusterQueue, and at a Cohort whose spec changed at all.
+    """
+    if isinstance(obj, ClusterQueue) or (isinstance(obj, Cohort) and respecified):
+        _note_looks(state, obj)
+        if respecified:
+            _note_affected(state, obj, obj)
+            _note_quotas(state, obj, None)
+
+
+def _only_sampled(old: LocalQueue | None, new: LocalQueue | None) -> bool:
+    """True if a LocalQueue changed in nothing but what its status says it consumed."""
+    if old is None or new is None:
+        return False
+    return replace(old, consumed=new.consumed, sampled=new.sampled, usage=new.usage) == new
+
+
+def recompile(state: KueueState) -> None:
+    """Compile what changed, give new queues their workloads, take them from those that are gone."""
+    stocked = state.setup.devices if state.devices_stale else None
+    if not state.stale:
+        if state.nodes_stale:
+            state.rebuild_tas()
+        if stocked is not None:
+            state.rebuild_devices()
+            _charge_anew(state, stocked)
+        _reconcile_cohorts(state)
+        _bump_requoted(state)
+        _notify_noted(state)
+        return
+    before = {name: _kind(state, rules.queue) for name, rules in state.setup.queues.items()}
+    closed = {name for name, rules in state.setup.queues.items() if not (rules.active or rules.queue.terminating)}
+    local_queues, limits, overheads = state.setup.local_queue_targets, state.setup.limits, state.setup.overheads
+    state.compile()
+    queues = state.setup.queues
+    for name, rules in queues.items():
+        if before.get(name) != _kind(state, rules.queue):
+            _open_queue(state, rules.queue)
+    relimited = [n for n in limits.keys() | state.setup.limits.keys() if limits.get(n) != state.setup.limits_of(n)]
+    if relimited or local_queues != state.setup.local_queue_targets:
+        _route_all(state, relimited, local_queues)
+    if overheads != state.setup.overheads:
+        _weigh_anew(state, overheads)
+    if stocked is not None:
+        _charge_anew(state, stocked)
+    for name in before.keys() - queues.keys():
+        state.workload_index.drop_queue(name)
+    _reconcile_cohorts(state)
+    _bump_requoted(state)
+    state.noted.update(dict.fromkeys(name for name in closed if name in queues and queues[name].active))
+    _notify_noted(state)
+
+
+def _bump_requoted(state: KueueState) -> None:
+    requoted = dict.fromkeys(member for name in state.quotas_changed for member in state.tree_of(name))
+    state.quotas_changed.clear()
+    for name in requoted:
+        state.bump_generation(name)
+
+
+def _note_looks(state: KueueState, obj: Any) -> None:
+    """A ClusterQueue came, changed or is gone: its cohorts are looked at. That it is terminating is nothing to them."""
+    if isinstance(obj, ClusterQueue):
+        state.changed_below[obj.cohort] = None
+
+
+def _reconcile_cohorts(state: KueueState) -> None:
+    """A change of a ClusterQueue has the cohorts above it looked at, but for the root, where they are objects.
+
+    That counts as a change of their quotas, and wakes their tree (Kueue 0.19 cohort_controller: cohortCqHandler).
+    """
+    tree = state.setup.tree
+    for cohort in state.changed_below:
+        node = tree.cohorts.get(cohort)
+        if node is not None and has_cohort_below_root(state, cohort):
+            state.quotas_changed.update((tree.names[queue], None) for queue in tree.subtree_queues(tree.root(node)))
+            state.notify_cohort(cohort)
+    state.changed_below.clear()
+
+
+def has_cohort_below_root(state: KueueState, cohort: str) -> bool:
+    """True if this cohort or one above it, but for the root, is an object, so that Kueue reconciles it."""
+    tree = state.setup.tree
+    node = tree.cohorts.get(cohort)
+    below_root = (node, *tree.paths[node])[:-1] if node is not None else ()
+    return any(tree.names[one] in state.objects.cohorts for one in below_root)
+
+
+def _kind(state: KueueState, queue: ClusterQueue) -> tuple[QueueingStrategy, bool]:
+    """What a pending queue is made for."""
+    return queue.queueing_strategy, state.config.takes_turns(queue)
+
+
+def _open_queue(state: KueueState, rules: ClusterQueue) -> None:
+    """Make a queue, or make it anew because its kind changed."""
+    old = state.workload_index.peek(rules.name)
+    strategy, taking_turns = _kind(state, rules)
+    queue = ClusterQueueHeap(
+        strict=strategy == QueueingStrategy.STRICT_FIFO,
+        hashing=state.config.enabled("SchedulingEquivalenceHashing"),
+        taking_turns=taking_turns,
+    )
+    for request, inadmissible in old.listing() if old is not None else ():
+        (queue.mark_inadmissible if inadmissible else queue.push)(request)
+    state.workload_index.add_queue(rules.name, queue)
+
+
+def _route_all(state: KueueState, relimited: Collection[str], before: Mapping[str, tuple[str, bool]]) -> None:
+    """Move workloads whose LocalQueue leads elsewhere now.
+
+    `relimited` are namespaces with other LimitRanges, `before` says where LocalQueues led. A workload that is in no
+    queue until its back-off ends stays so, unless its LocalQueue comes, opens or leads elsewhere.
+    """
+    for number, record in enumerate(state.workload_index.records):
+        match record:
+            case WorkloadRequest():
+                target = route(state, record.workload)
+                if target == record.cluster_queue:
+                    if record.workload.namespace in relimited:
+                        renew(state, record)
+                    continue
+                state.workload_index.queue(record.cluster_queue).remove(number)
+                workload = record.workload
+            case Workload():
+                if before.get(record.local_queue) == state.setup.local_queue_targets.get(record.local_queue):
+                    continue
+                target, workload = route(state, record), record
+            case _:
+                continue
+        queue_up(state, number, workload, target, brought_back=True)
+
+
+def _weigh_anew(state: KueueState, before: Mapping[str, Resources]) -> None:
+    """Pods of some RuntimeClasses cost more or less than before; workloads that wait ask for that now."""
+    now = state.setup.overheads
+    changed = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
+    for record in list(state.workload_index.records):
+        if isinstance(record, WorkloadRequest) and any(
+            p.template.runtime_class in changed for p in record.workload.pod_sets
+        ):
+            renew(state, record)
+
+
+def _charge_anew(state: KueueState, stocked: DeviceCatalogue) -> None:
+    """What claims can ask for changed; it was `stocked`. Workloads that hold quota keep what they were charged."""
+    for number, record in enumerate(state.workload_index.records):
+        if not isinstance(record, WorkloadRequest | Workload):
+            continue
+        workload = record.workload if isinstance(record, WorkloadRequest) else record
+        if not any(needs_devices(workload, stock, state.config) for stock in (stocked, state.setup.devices)):
+            continue
+        if isinstance(record, WorkloadRequest):
+            renew(state, record)
+        else:
+            queue_up(state, number, workload, route(state, workload))
+
+
+def _notify_noted(state: KueueState) -> None:
+    for name in state.noted:
+        if name.startswith(COHORT):
+            state.notify_cohort(name.removeprefix(COHORT))
+        else:
+            state.notify(name)
+    state.noted.clear()
+
+
+def _note_affected(state: KueueState, old: Any, obj: Any) -> None:
+    """Note whose parked workloads are tried again for a change of this object; None = it was not there, or is gone.
+
+    Of a ClusterQueue or Cohort it is the tree in which it is now: the one that it left, or that lost it, is not tried
+    again. Queues that become active are found when all is compiled. Kueue 0.19 pkg/cache/queue/manager.go, and the
+    event handlers of its controllers (pkg/controller/core).
+    """
+    queues = state.objects.cluster_queues
+    affected: Iterable[str] = ()
+    match obj if obj is not None else old:
+        case ClusterQueue(name=name, terminating=terminating):
+            affected = [name] if obj is not None and not terminating else ()
+        case Cohort(name=name):
+            affected = [f"{COHORT}{name}"] if obj is not None else ()
+        case ResourceFlavor(name=name):
+            affected = using_flavor(queues.values(), name) if _fits_others(old, obj) else ()
+        case Node() | Topology():
+            flavors = state.objects.flavors
+            placed = {flavor.name for flavor in flavors.values() if flavor.topology}
+            affected = [q.name for q in queues.values() if any(f in placed for f, _ in q.quotas())]
+        case ResourceSlice(driver=driver):
+            affected = list(queues) if driver in state.setup.devices.map.drivers else []
+        case Namespace():
+            affected = [
+                q.name
+                for q in queues.values()
+                if q.namespace_selector is not None
+                and any(one is not None and q.namespace_selector.matches(one.labels) for one in (old, obj))
+            ]
+        case _:
+            pass
+    state.noted.update(dict.fromkeys(affected))
+
+
+def _fits_others(old: ResourceFlavor | None, new: ResourceFlavor | None) -> bool:
+    """True if a ResourceFlavor changed so that other workloads may fit it (flavorSchedulingFieldsChanged)."""
+    if old is None or new is None:
+        return False
+    return (old.node_labels, old.node_taints, old.tolerations) != (new.node_labels, new.node_taints, new.tolerations)
+
+
+def _note_quotas(state: KueueState, obj: Any, other: Any) -> None:
+    """Mark the queues in whose trees quotas change with this object; `other` is what it was, or will be."""
+    match obj:
+        case ClusterQueue():
+            same = isinstance(other, ClusterQueue) and other.resource_groups == obj.resource_groups
+            if not (same and other.cohort == obj.cohort):
+                mates = state.objects.cluster_queues.values()
+                state.quotas_changed.update({q.name: None for q in mates if obj.cohort and q.cohort == obj.cohort})
+                state.quotas_changed[obj.name] = None
+        case Cohort():
+            state.quotas_changed.update(dict.fromkeys(_below(state, obj.name)))
+
+
+def _below(state: KueueState, cohort: str) -> list[str]:
+    """ClusterQueues in or below a cohort; names that lead in a circle are followed once."""
+    children: dict[str, list[str]] = {}
+    for one in state.objects.cohorts.values():
+        children.setdefault(one.parent, []).append(one.name)
+    names, left = set(), [cohort]
+    while left:
+        name = left.pop()
+        if name not in names:
+            names.add(name)
+            left += children.get(name, ())
+    return [queue.name for queue in state.objects.cluster_queues.values() if queue.cohort in names]

@@ -1,0 +1,113 @@
+"""What cycles made of the heads of a cohort tree, kept by what the tree was like and who its heads were.
+
+Trees do not see each other. Where nothing but quota, and who uses it, decides, a tree that is as it was once, with
+heads that cannot be told from those of that time, comes to the same end, in whatever fork: a cycle after which nothing
+happened there repeats itself, and the second future of a what-if repeats the first, except where its change is felt.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.scheduling.kueue.assignment import Assignment, Resume
+from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
+from gpuconsole.scheduling.kueue.cohort_cache import put_bounded
+from gpuconsole.scheduling.kueue.context import Context
+from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
+from gpuconsole.scheduling.kueue.nomination_cache import is_cacheable
+from gpuconsole.scheduling.kueue.preemption import PreemptionTarget
+from gpuconsole.scheduling.kueue.reasons import GranularReason
+from gpuconsole.scheduling.kueue.search_trace import FinishedTrace
+
+
+class CachedEntry(Struct, frozen=True):
+    """What became of one head; the names are those of `Entry`."""
+
+    assignment: Assignment
+    targets: Sequence[PreemptionTarget]
+    status: EntryStatus
+    requeue: RequeueReason
+    message: str
+    cause: GranularReason
+    resume: Resume | None
+    turn: int
+    traces: Sequence[FinishedTrace]
+    """How its victims were chosen, where that was asked for."""
+
+
+class CohortHeads(Struct, frozen=True):
+    """The heads of one tree in a cycle that has to find out what becomes of them."""
+
+    entries: list[CycleEntry]
+    key: Hashable
+    """None if that is not to be kept."""
+    starts_from_first_flavor: bool
+    """Nobody's search goes on where it stopped."""
+
+
+def group_by_root(context: Context, entries: Iterable[CycleEntry]) -> list[CohortHeads]:
+    """The heads of a cycle, tree by tree."""
+    root, trees = context.snapshot.usage.tree.root, dict[int, list[CycleEntry]]()
+    for entry in entries:
+        trees.setdefault(root(entry.rules.node), []).append(entry)
+    return [_cohort_heads(context, at, members) for at, members in trees.items()]
+
+
+def restore(context: Context, heads: CohortHeads) -> bool:
+    """Settle the heads of a tree, if it is known what becomes of them."""
+    cached_entries: tuple[CachedEntry, ...] | None = context.cached_entries.get(heads.key)
+    if heads.key is None or cached_entries is None:
+        return False
+    for entry, cached in zip(heads.entries, cached_entries, strict=True):
+        entry.assignment, entry.targets = cached.assignment, cached.targets
+        entry.status, entry.requeue = cached.status, cached.requeue
+        entry.message, entry.cause = cached.message, cached.cause
+        entry.resume, entry.turn = cached.resume, cached.turn
+        if context.search_traces is not None and cached.traces:
+            context.search_traces[entry.request.id] = [*cached.traces]
+    return True
+
+
+def store(context: Context, heads: CohortHeads) -> None:
+    """Keep what became of the heads of a tree, in the cycle that is over now."""
+    if heads.key is not None:
+        cached_entries = tuple(_cached_entry(context, entry) for entry in heads.entries)
+        put_bounded(context.cached_entries, heads.key, cached_entries)
+
+
+def _cohort_heads(context: Context, root: int, entries: list[CycleEntry]) -> CohortHeads:
+    findings, is_independent = context.cache, not (context.one_by_one or context.gates.overlap_recompute)
+    if findings is None or not (findings.shared_cache.has_forks and is_independent):
+        return CohortHeads(entries, None, starts_from_first_flavor=False)
+    if not all(is_cacheable(context, entry) for entry in entries):
+        return CohortHeads(entries, None, starts_from_first_flavor=False)
+    marks = tuple(_entry_key(entry) for entry in entries)
+    key = findings.state_of(root), context.search_traces is None, marks
+    return CohortHeads(entries, key, not any(entry.resume for entry in entries))
+
+
+def _entry_key(entry: CycleEntry) -> tuple[object, ...]:
+    """All of a head that decides about it."""
+    request, resume = entry.request, entry.resume
+    return (
+        entry.rules.node,
+        request.scheduling_hash,
+        request.timestamp,
+        entry.preemptor,
+        request.workload.gated,
+        resume and tuple(tuple(tried.items()) for tried in resume),
+    )
+
+
+def _cached_entry(context: Context, entry: CycleEntry) -> CachedEntry:
+    return CachedEntry(
+        assignment=entry.assignment,
+        targets=entry.targets,
+        status=entry.status,
+        requeue=entry.requeue,
+        message=entry.message,
+        cause=entry.cause,
+        resume=entry.resume,
+        turn=entry.turn,
+        traces=() if context.search_traces is None else context.search_traces.get(entry.request.id, ()),
+    )

@@ -1,0 +1,284 @@
+"""Flavor assignment: which flavor each resource of a workload gets (Kueue 0.19 pkg/scheduler/flavorassigner).
+
+Resources of one resource group get one flavor together; the flavors are tried in the queue's order, from where the
+last attempt stopped. A flavor may fit, fit after preemption, or not fit; `modes` says which outcome is taken.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.queues import PreemptionPolicy, ResourceFlavor
+from gpuconsole.model.resources import add
+from gpuconsole.scheduling.kueue import flavor_assignment_mode, messages, variants
+from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignment, PodSetResult, Resume
+from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig, CompiledResourceGroup
+from gpuconsole.scheduling.kueue.context import Context
+from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode, ModeAndHeight
+from gpuconsole.scheduling.kueue.flavor_attempts import FlavorResult, FlavorSearch
+from gpuconsole.scheduling.kueue.matching import mismatch
+from gpuconsole.scheduling.kueue.preemption import possibility
+from gpuconsole.scheduling.kueue.reasons import GranularReason, most_severe
+from gpuconsole.scheduling.kueue.requests import WorkloadRequest, ordered
+from gpuconsole.scheduling.kueue.slices import ReplacedPodSet
+from gpuconsole.scheduling.kueue.topology import demand
+from gpuconsole.scheduling.kueue.topology.tas_assignment import place
+
+Nominated = Mapping[str, Mapping[str, str]]
+Oracle = Callable[[Context, ClusterQueueConfig, WorkloadRequest, int, int], ModeAndHeight]
+"""Says whether preemption could free an amount of a column, and from what height the queue would borrow then."""
+_Found = tuple[dict[str, FlavorAssignment], list[str]]
+
+
+class _FlavorRejections:
+    """What one search tells of the flavors that do not simply fit. Mutated as it goes on."""
+
+    __slots__ = ("cause", "reasons")
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+        self.cause = GranularReason.NONE
+        """Why the flavor that is being tried does not fit."""
+
+    def blame(self, reason: str, cause: GranularReason) -> None:
+        self.reasons.append(reason)
+        self.cause = most_severe((self.cause, cause))
+
+
+class FlavorAssigner:
+    """Assigns flavors to one workload; reads the context, changes nothing."""
+
+    def __init__(
+        self,
+        context: Context,
+        rules: ClusterQueueConfig,
+        request: WorkloadRequest,
+        resume: Resume | None = None,
+        nominated: Nominated | None = None,
+        oracle: Oracle = possibility,
+        replaced: Sequence[ReplacedPodSet] = (),
+    ) -> None:
+        self._context = context
+        self._rules = rules
+        self._request = request
+        self._resume = resume
+        self._nominated = nominated
+        """Flavors that a repeated assignment within the cycle is bound to."""
+        self._oracle = oracle
+        self._replaced = replaced
+        """What the slice has that it takes over from: only more than that needs quota, in the same flavors."""
+
+    def assign(self, counts: Sequence[int] | None = None) -> Assignment:
+        """Find flavors by quota for the workload, or for smaller `counts` of its pods."""
+        assignment = Assignment(self._replaced)
+        results = self._results(counts)
+        for indices in self._groups():
+            members = [results[index] for index in indices]
+            searches: list[FlavorSearch] = []
+            choices, reasons = self._assign_group(indices, members, assignment.usage, searches)
+            failed = False
+            for result in members:
+                result.reasons = reasons[:]
+                result.searches = searches
+                result.choices = {name: choices[name] for name in result.requests if name in choices}
+                if not result.requests and result.pod_set.topology is not None and result.pod_set.topology.group:
+                    result.choices = self._topology_choices(choices)
+                assignment.append(result)
+                failed = failed or bool(result.requests and not result.choices)
+            if failed:
+                return assignment
+        place(self._context, self._rules, self._request, assignment)
+        return assignment
+
+    def _results(self, counts: Sequence[int] | None) -> list[PodSetResult]:
+        results = []
+        for index, request in enumerate(self._request.pod_sets):
+            count = request.count if counts is None or not request.count else counts[index]
+            requests = request.scaled(count)
+            if self._rules.covers_pods:
+                requests = ordered({**requests, "pods": count})
+            results.append(PodSetResult(request.pod_set, count, requests))
+        for result, given in zip(results, self._request.given, strict=False):
+            result.keep(given, self._context.setup.tree.numbers)
+        return results
+
+    def _groups(self) -> list[list[int]]:
+        """Indices of the pod sets that get one set of flavors together, in order of the first of each."""
+        groups: dict[str | int, list[int]] = {}
+        for index, request in enumerate(self._request.pod_sets):
+            topology = request.pod_set.topology
+            groups.setdefault(topology.group if topology is not None and topology.group else index, []).append(index)
+        return list(groups.values())
+
+    def _topology_choices(self, choices: Mapping[str, FlavorAssignment]) -> dict[str, FlavorAssignment]:
+        """A pod set of a topology group that asks for nothing is placed with the others."""
+        flavors = self._context.setup.flavors
+        return {name: choice for name, choice in choices.items() if flavors[choice.flavor].topology}
+
+    def _assign_group(
+        self, indices: list[int], members: list[PodSetResult], assumed: Mapping[int, int], searches: list[FlavorSearch]
+    ) -> _Found:
+        requests = members[0].requests if len(members) == 1 else ordered(add(*(m.requests for m in members)))
+        choices = {name: choice for member in members for name, choice in member.choices.items()}
+        reasons: list[str] = []
+        for resource, amount in requests.items():
+            group = self._rules.group_of.get(resource)
+            if resource in choices or (group is None and (not amount or self._context.config.ignore_undeclared)):
+                continue
+            if group is None:
+                return {}, [messages.unavailable(resource)]
+            noted: list[FlavorResult] = []
+            found, why = self._search(group, indices, requests, resource, assumed, noted)
+            searches.append(FlavorSearch(resource, group.flavors, tuple(noted)))
+            if not found:
+                return {}, why
+            choices.update(found)
+            reasons.extend(why)
+        return choices, reasons
+
+    def _search(
+        self,
+        group: CompiledResourceGroup,
+        indices: list[int],
+        requests: Mapping[str, int],
+        resource: str,
+        assumed: Mapping[int, int],
+        noted: list[FlavorResult],
+    ) -> _Found:
+        """Try the group's flavors in order; the choice for each of its resources, and why nothing better was found."""
+        fungibility = self._rules.queue.fungibility
+        fungible = self._context.gates.flavor_fungibility
+        wanted = [(name, amount) for name, amount in requests.items() if name in group.resources]
+        best: dict[str, FlavorAssignment] = {}
+        best_outcome = flavor_assignment_mode.WORST
+        rejections = _FlavorRejections()
+        tried = -1
+        for index in range(self._start(indices[0], resource), len(group.flavors)):
+            tried, flavor = index, group.flavors[index]
+            skipped = self._skipped(flavor, indices, resource)
+            if skipped:
+                rejections.reasons.append(skipped)
+                continue
+            why = self._excluded(flavor, indices, group)
+            if why:
+                rejections.reasons.append(why)
+                noted.append(
+                    FlavorResult(flavor, FlavorAssignmentMode.NO_FIT, 0, (why,), GranularReason.NO_MATCHING_FLAVOR)
+                )
+                continue
+            before, rejections.cause = len(rejections.reasons), GranularReason.NONE
+            choices, outcome, height = self._try_flavor(group, index, indices, wanted, assumed, rejections)
+            noted.append(FlavorResult(flavor, outcome[0], height, tuple(rejections.reasons[before:]), rejections.cause))
+            if fungible and flavor_assignment_mode.stops_search(outcome, fungibility):
+                best, best_outcome = choices, outcome
+                break
+            if (
+                flavor_assignment_mode.preferred(outcome, best_outcome, fungibility)
+                if fungible
+                else outcome[0] > best_outcome[0]
+            ):
+                best, best_outcome = choices, outcome
+            if not fungible and best_outcome[0] == FlavorAssignmentMode.FIT:
+                break
+        if fungible:
+            for choice in best.values():
+                choice.tried = tried if tried < len(group.flavors) - 1 else -1
+        return best, ([] if best_outcome[0] == FlavorAssignmentMode.FIT else rejections.reasons)
+
+    def _start(self, index: int, resource: str) -> int:
+        if self._resume is None or index >= len(self._resume) or not self._context.gates.flavor_fungibility:
+            return 0
+        return self._resume[index].get(resource, -1) + 1
+
+    def _skipped(self, flavor: str, indices: list[int], resource: str) -> str:
+        """Why the flavor is not even looked at, or nothing."""
+        if self._nominated is not None:
+            names = [self._request.pod_sets[index].pod_set.name for index in indices]
+            if all(self._nominated.get(name, {}).get(resource) != flavor for name in names):
+                return messages.not_nominated(flavor, resource)
+        if self._context.gates.concurrent_admission and not variants.allows(self._request.workload, flavor):
+            return messages.not_of_variant(flavor)
+        return ""
+
+    def _excluded(self, flavor: str, indices: list[int], group: CompiledResourceGroup) -> str:
+        """Why the flavor is out of the question for these pod sets, or nothing."""
+        known = self._context.setup.flavors.get(flavor)
+        if known is None:
+            return f"flavor {flavor} not found"
+        pod_sets = (self._request.pod_sets[index].pod_set for index in indices)
+        return next((why for pod_set in pod_sets if (why := self._mismatch(pod_set, known, group))), "")
+
+    def _mismatch(self, pod_set: PodSet, flavor: ResourceFlavor, group: CompiledResourceGroup) -> str:
+        if self._context.gates.topology:
+            why = demand.mismatch(pod_set, flavor, group, self._rules, self._context.setup.topologies)
+            if why:
+                return why
+        return mismatch(pod_set.template, flavor)
+
+    def _try_flavor(
+        self,
+        group: CompiledResourceGroup,
+        index: int,
+        indices: Sequence[int],
+        wanted: Sequence[tuple[str, int]],
+        assumed: Mapping[int, int],
+        rejections: _FlavorRejections,
+    ) -> tuple[dict[str, FlavorAssignment], ModeAndHeight, int]:
+        """The outcome of a flavor is the worst over its resources; all are judged, even after one that does not fit.
+
+        The last value is the greatest height that any of them borrows from.
+        """
+        outcome, highest = flavor_assignment_mode.BEST, 0
+        choices: dict[str, FlavorAssignment] = {}
+        for name, amount in wanted:
+            column = group.columns[index][name]
+            if self._replaced:
+                amount, same = self._added(indices, group.flavors[index], name, amount, rejections)
+                outcome = outcome if same else flavor_assignment_mode.WORST
+            mode, height = self._fits(column, assumed.get(column, 0), amount, rejections)
+            highest = max(highest, height)
+            if flavor_assignment_mode.preferred(outcome, (mode, height), self._rules.queue.fungibility):
+                outcome = (mode, height)
+            if outcome[0] != FlavorAssignmentMode.NO_FIT:
+                public = FlavorAssignmentMode.FIT if mode == FlavorAssignmentMode.FIT else FlavorAssignmentMode.PREEMPT
+                choices[name] = FlavorAssignment(group.flavors[index], column, public, height)
+        return choices, outcome, highest
+
+    def _added(
+        self, indices: Sequence[int], flavor: str, resource: str, amount: int, rejections: _FlavorRejections
+    ) -> tuple[int, bool]:
+        """What is needed beyond what the old slice has; False if that has it in another flavor."""
+        for given in (self._replaced[index] for index in indices if index < len(self._replaced)):
+            original = given.flavors.get(resource, "")
+            if original != flavor:
+                rejections.blame(messages.bound_to_flavor(flavor, original), GranularReason.NO_MATCHING_FLAVOR)
+                return amount, False
+            amount -= given.usage.get(resource, 0)
+        return amount, True
+
+    def _fits(self, column: int, assumed: int, amount: int, rejections: _FlavorRejections) -> ModeAndHeight:
+        """Compare one amount with the quota (fitsResourceQuota); `told` hears of it unless it fits now."""
+        node, usage = self._rules.node, self._context.snapshot.usage
+        tree = usage.tree
+        at = node * tree.width + column
+        total = assumed + amount
+        flavor, resource = tree.columns[column]
+        if total > tree.potential[at]:
+            reason = messages.exceeds_capacity(resource, flavor, assumed, amount, tree.potential[at])
+            rejections.blame(reason, GranularReason.EXCEEDS_MAX_QUOTA)
+            return FlavorAssignmentMode.NO_FIT, 0
+        height, may_reclaim = usage.borrowing_height(node, column, total)
+        available = max(0, usage.available(node, column))
+        if total <= available:
+            return FlavorAssignmentMode.FIT, height
+        reason = messages.more_needed(resource, flavor, total - available)
+        if tree.nominal[at] >= total or may_reclaim or self._may_preempt_while_borrowing():
+            rejections.reasons.append(reason)
+            return self._oracle(self._context, self._rules, self._request, column, total)
+        rejections.blame(reason, GranularReason.WAITING_FOR_QUOTA)
+        return FlavorAssignmentMode.NO_FIT, height
+
+    def _may_preempt_while_borrowing(self) -> bool:
+        preemption = self._rules.queue.preemption
+        return preemption.borrow_within_cohort.policy != PreemptionPolicy.NEVER or (
+            self._context.config.fair_sharing and preemption.reclaim_within_cohort != PreemptionPolicy.NEVER
+        )

@@ -1,0 +1,118 @@
+"""Which flavors were tried for a pod set, and what came of each: told in the event of an admission.
+
+Kueue 0.19 flavorassigner/flavor_assigner_attempts.go. Searches only note what happened; it is put together when asked.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
+from gpuconsole.scheduling.kueue.reasons import GranularReason, most_severe
+
+
+class FlavorResult(Struct, frozen=True):
+    """One flavor in one search: its worst outcome over the resources, what it borrows, and why it does not just fit."""
+
+    flavor: str
+    mode: FlavorAssignmentMode
+    height: int = 0
+    reasons: tuple[str, ...] = ()
+    cause: GranularReason = GranularReason.NONE
+    """Why it does not fit, in one word."""
+
+
+class FlavorSearch(Struct, frozen=True):
+    """One search, made for one resource among the flavors of its group."""
+
+    resource: str
+    flavors: tuple[str, ...]
+    noted: tuple[FlavorResult, ...]
+
+
+class FlavorAttempt(Struct, frozen=True, kw_only=True):
+    """A flavor over all searches of a pod set."""
+
+    flavor: str
+    mode: FlavorAssignmentMode
+    """NO_FIT, PREEMPT or FIT."""
+    possibility: FlavorAssignmentMode | None = None
+    """What preemption could have done, where it was asked: NO_CANDIDATES, PREEMPT or RECLAIM."""
+    height: int = 0
+    reasons: tuple[str, ...] = ()
+    cause: GranularReason = GranularReason.NONE
+
+
+def attempts(searches: Iterable[FlavorSearch]) -> list[FlavorAttempt]:
+    """Put searches together, flavor by flavor, by name; a flavor that one of them passed over does not fit."""
+    merged: dict[str, FlavorAttempt] = {}
+    for search in searches:
+        for noted in search.noted:
+            merged[noted.flavor] = _merge(merged.get(noted.flavor), noted)
+        if search.noted:
+            tried = {noted.flavor for noted in search.noted}
+            for flavor in search.flavors:
+                if flavor in merged and flavor not in tried:
+                    merged[flavor] = _without(merged[flavor], search.resource)
+    return [merged[flavor] for flavor in sorted(merged)]
+
+
+def _merge(known: FlavorAttempt | None, noted: FlavorResult) -> FlavorAttempt:
+    simulated = noted.mode if noted.mode not in (FlavorAssignmentMode.NO_FIT, FlavorAssignmentMode.FIT) else None
+    mode = FlavorAssignmentMode.PREEMPT if simulated is not None else noted.mode
+    if known is None:
+        reasons = tuple(sorted(set(noted.reasons)))
+        return FlavorAttempt(
+            flavor=noted.flavor,
+            mode=mode,
+            possibility=simulated,
+            height=noted.height,
+            reasons=reasons,
+            cause=noted.cause,
+        )
+    possible = [p for p in (known.possibility, simulated) if p is not None]
+    return FlavorAttempt(
+        flavor=noted.flavor,
+        mode=min(known.mode, mode),
+        possibility=min(possible, default=None),
+        height=max(known.height, noted.height),
+        reasons=tuple(sorted({*known.reasons, *noted.reasons})),
+        cause=most_severe((known.cause, noted.cause)),
+    )
+
+
+def _without(known: FlavorAttempt, resource: str) -> FlavorAttempt:
+    reason = f"flavor {known.flavor} does not provide resource {resource}"
+    return FlavorAttempt(
+        flavor=known.flavor,
+        mode=FlavorAssignmentMode.NO_FIT,
+        possibility=known.possibility,
+        height=known.height,
+        reasons=tuple(sorted({*known.reasons, reason})),
+        cause=GranularReason.NO_MATCHING_FLAVOR,
+    )
+
+
+def attempts_text(searches_by_pod_set: Iterable[tuple[str, Sequence[FlavorSearch]]]) -> str:
+    """The text of the event: every pod set with the flavors that do not simply fit; nothing if all do."""
+    return " | ".join(
+        f"{name}: {', '.join(texts)}" for name, searches in searches_by_pod_set if (texts := list(_texts(searches)))
+    )
+
+
+_NAMES = {
+    FlavorAssignmentMode.NO_FIT: "NoFit",
+    FlavorAssignmentMode.NO_CANDIDATES: "preemptionMode=NoCandidates",
+    FlavorAssignmentMode.PREEMPT: "preemptionMode=Preempt",
+    FlavorAssignmentMode.RECLAIM: "preemptionMode=Reclaim",
+    FlavorAssignmentMode.FIT: "Fit",
+}
+
+
+def _texts(searches: Sequence[FlavorSearch]) -> Iterator[str]:
+    for attempt in attempts(searches):
+        if attempt.mode == FlavorAssignmentMode.FIT and not attempt.height:
+            continue
+        outcome = _NAMES[attempt.mode if attempt.possibility is None else attempt.possibility]
+        borrow = [f"borrow={attempt.height}"] if attempt.height else []
+        yield f"{attempt.flavor}({';'.join([outcome, *borrow, *attempt.reasons])})"

@@ -1,0 +1,161 @@
+"""Heads that are alike get one proposal: the same head in the next cycle, and others while the same is used.
+
+A proposal is made of what is used on the way from the queue up to its root, and of whom the preemptor may evict. While
+the former is equal, and still nobody is found for it to evict, what was proposed once would be proposed again.
+"""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from gpuconsole.model.clock import Time
+from gpuconsole.scheduling.kueue import messages
+from gpuconsole.scheduling.kueue.assignment import Assignment
+from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
+from gpuconsole.scheduling.kueue.cohort_cache import PreemptionQuery, put_bounded
+from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
+from gpuconsole.scheduling.kueue.context import Context
+from gpuconsole.scheduling.kueue.entry import CycleEntry
+from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
+from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, PreemptionTarget, find_targets
+from gpuconsole.scheduling.kueue.reasons import GranularReason
+from gpuconsole.scheduling.kueue.requests import WorkloadRequest
+from gpuconsole.scheduling.kueue.reservation import can_always_reclaim
+from gpuconsole.scheduling.kueue.search_trace import FinishedTrace
+from gpuconsole.scheduling.kueue.shortage import QuotaShortage, shortage_of
+from gpuconsole.scheduling.kueue.slices import replacement_for
+from gpuconsole.scheduling.kueue.usage_key import usage_key_for
+
+Nomination = tuple[Assignment, Sequence[PreemptionTarget]]
+Nominate = Callable[[Context, ClusterQueueConfig, WorkloadRequest], Nomination]
+
+
+class _LastNomination(Struct, frozen=True):
+    """What was proposed to the last head of a queue."""
+
+    scheduling_hash: bytes
+    timestamp: Time
+    nomination: Nomination
+    traces: Sequence[FinishedTrace] | None
+    """How its victims were chosen, where that was asked for."""
+
+
+class CachedNomination(Struct, frozen=True):
+    """What was proposed where nobody could be evicted, to all that are alike while the same is used."""
+
+    assignment: Assignment
+    preemption_queries: tuple[PreemptionQuery, ...]
+    """For what somebody was looked for."""
+    amounts: tuple[tuple[int, int], ...]
+    """Of each of these the column that is short, and what is needed of it; -1 where that says too little."""
+    requeue_reason: tuple[RequeueReason, GranularReason]
+    """What becomes of them if they do not fit."""
+    message: str
+    """What they are told then, but for how much is missing."""
+    shortage: QuotaShortage | None
+    """What they lack, where that is plain."""
+    has_no_side_effect: bool
+    """They do not fit, keep no capacity from others, and have no flavors left to try."""
+
+
+def nominate_cached(context: Context, entry: CycleEntry, propose: Nominate) -> Nomination:
+    """What is proposed to the entry; a head that comes again, before anything happened in its tree, gets the same."""
+    request, search_traces = entry.request, context.search_traces
+    if not is_cacheable(context, entry):
+        return propose(context, entry.rules, request)
+    known, key = context.cohort_cache(entry.rules.node), ("last", entry.rules.name)
+    last: _LastNomination | None = known.get(key)
+    same = last is not None and last.timestamp == request.timestamp and last.scheduling_hash == request.scheduling_hash
+    if last is None or not same or (search_traces is not None and last.traces is None):
+        proposal = _lookup_or_nominate(context, entry, propose)
+        traces = search_traces.get(request.id, ()) if search_traces is not None else None
+        last = known[key] = _LastNomination(request.scheduling_hash, request.timestamp, proposal, traces)
+    elif search_traces is not None and last.traces:
+        search_traces[request.id] = [*last.traces]
+    return last.nomination
+
+
+def is_cacheable(context: Context, entry: CycleEntry) -> bool:
+    """True if nothing but quota, and who uses it, decides about the entry."""
+    workload = entry.request.workload
+    return not (
+        entry.round
+        or not context.gates.hashing
+        or context.gates.concurrent_admission
+        or context.setup.topologies
+        or workload.unhealthy_nodes
+        or replacement_for(workload) is not None
+    )
+
+
+def lookup(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest) -> CachedNomination | None:
+    """What was proposed to one that is alike; it holds as long as nobody can be evicted for this one, either."""
+    found: CachedNomination | None = context.nominations.get(_key(context, rules, request))
+    return found
+
+
+def lookup_ignoring_usage(
+    context: Context, rules: ClusterQueueConfig, request: WorkloadRequest
+) -> CachedNomination | None:
+    """What was proposed to the last one that is alike and was plainly short of something, whatever is used now."""
+    found: CachedNomination | None = context.nominations.get(_key_ignoring_usage(rules, request))
+    return found
+
+
+def _key_ignoring_usage(rules: ClusterQueueConfig, request: WorkloadRequest) -> tuple[object, ...]:
+    return request.scheduling_hash, rules.nomination_key
+
+
+def _key(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest) -> tuple[object, ...]:
+    """What decides about a head besides who could be evicted for it."""
+    return request.scheduling_hash, rules.nomination_key, usage_key_for(context, rules.node).number
+
+
+def _has_no_targets(context: Context, entry: CycleEntry, cached: CachedNomination) -> bool:
+    """True if for this entry, too, there is nobody to evict."""
+    return not any(
+        find_targets(PreemptionSearch(context, entry.rules, entry.request, columns, uses))
+        for columns, uses in cached.preemption_queries
+    )
+
+
+def _lookup_or_nominate(context: Context, entry: CycleEntry, propose: Nominate) -> Nomination:
+    """What was proposed to one that is alike, else what is proposed now."""
+    rules, request = entry.rules, entry.request
+    cached = lookup(context, rules, request)
+    if cached is not None and _has_no_targets(context, entry, cached):
+        return cached.assignment, ()
+    context.preemption_queries = []
+    assignment, targets = propose(context, rules, request)
+    if context.preemption_queries is not None:
+        asked = tuple(dict.fromkeys(context.preemption_queries))
+        wanting = assignment.wanting(rules.groups, granular=context.gates.granular)
+        kept = CachedNomination(
+            assignment=assignment,
+            preemption_queries=asked,
+            amounts=tuple(map(_single_column_amount, asked)),
+            requeue_reason=wanting,
+            message=messages.without_amounts(assignment.message),
+            # Only forks that look ahead ask for it.
+            shortage=shortage_of(context, rules, request, assignment) if context.forked else None,
+            has_no_side_effect=_has_no_side_effect(rules, assignment),
+        )
+        if kept.shortage is not None:
+            put_bounded(context.nominations, _key_ignoring_usage(rules, request), kept)
+        put_bounded(context.nominations, _key(context, rules, request), kept)
+    return assignment, targets
+
+
+def _has_no_side_effect(rules: ClusterQueueConfig, assignment: Assignment) -> bool:
+    keeps_nothing = can_always_reclaim(rules) or not rules.queue.cohort
+    mode = assignment.mode
+    return assignment.resume is None and (
+        mode == FlavorAssignmentMode.NO_FIT or (mode == FlavorAssignmentMode.PREEMPT and keeps_nothing)
+    )
+
+
+def _single_column_amount(asked: PreemptionQuery) -> tuple[int, int]:
+    columns, uses = asked
+    column = min(columns)
+    amount = dict(uses).get(column, 0)
+    return (column, amount) if amount and len(columns) == 1 else (-1, 0)

@@ -1,0 +1,170 @@
+"""Preemption under fair sharing: take from the node with the highest share while that is fair by the strategy.
+
+Kueue 0.19 preemption.fairPreemptions. The incoming workload counts as used while shares are compared.
+"""
+
+from gpuconsole.model.choices import Verdict
+from gpuconsole.model.decisions import Rule
+from gpuconsole.model.queues import PreemptionPolicy
+from gpuconsole.scheduling.kueue.config import PreemptionStrategy
+from gpuconsole.scheduling.kueue.fair_sharing import DominantResourceShare
+from gpuconsole.scheduling.kueue.preemption import fair_sharing_log
+from gpuconsole.scheduling.kueue.preemption.fair_sharing_log import LogRecord, ShareComparison
+from gpuconsole.scheduling.kueue.preemption.policy import candidates_of, in_turn
+from gpuconsole.scheduling.kueue.preemption.search import PreemptionSearch, PreemptionTarget, fill_back
+from gpuconsole.scheduling.kueue.preemption.target_ordering import TargetClusterQueueOrdering
+from gpuconsole.scheduling.kueue.requests import Holding
+
+
+def fair_targets(search: PreemptionSearch) -> list[PreemptionTarget]:
+    """The victims that make room fairly, as few as it takes, or nobody."""
+    candidates = _candidates(search)
+    if not candidates:
+        return []
+    if search.trace is not None:
+        search.trace.begin(candidates)
+    accounts, node = search.context.snapshot, search.rules.node
+    with accounts.revertible():
+        accounts.usage.add(node, search.uses)
+        trade = FairPreemption(search, candidates)
+        if not (trade.first_strategy() or trade.second_strategy()):
+            return []
+        accounts.usage.remove(node, search.uses)
+        return fill_back(search, trade.targets, borrowing=True)
+
+
+def _candidates(search: PreemptionSearch) -> list[Holding]:
+    """The own queue's, and those of every queue of the tree that borrows something needed, in order."""
+    usage, own = search.usage, search.rules.node
+    preemption = search.rules.queue.preemption
+    found = list(candidates_of(search, search.rules.name, preemption.within_cluster_queue))
+    if search.rules.within_cohort and preemption.reclaim_within_cohort != PreemptionPolicy.NEVER:
+        for node in usage.tree.subtree_queues(usage.tree.root(own)):
+            if node != own and not usage.within(node, search.columns):
+                found.extend(candidates_of(search, usage.tree.names[node], preemption.reclaim_within_cohort))
+    return in_turn(search, found, lambda holding: holding)
+
+
+class FairPreemption:
+    """The search for victims by one strategy after the other. Mutates the accounts."""
+
+    def __init__(self, search: PreemptionSearch, candidates: list[Holding]) -> None:
+        self._search = search
+        self._order = TargetClusterQueueOrdering(search, candidates)
+        self._strategies = search.context.config.strategies
+        self.targets: list[PreemptionTarget] = []
+        self._retry: list[Holding] = []
+        """Candidates that the first strategy spared."""
+
+    def first_strategy(self) -> bool:
+        """Take victims until the preemptor fits; False if it does not."""
+        order = self._order
+        entitled = self._within_nominal()
+        for node in order.turns():
+            if node == self._search.rules.node:
+                rule = Rule.IN_CLUSTER_QUEUE
+            elif entitled:
+                rule = Rule.IN_COHORT_RECLAMATION
+            else:
+                if self._take_fair(node):
+                    return True
+                continue
+            if self._take(order.take(node), rule):
+                return True
+        return False
+
+    def second_strategy(self) -> bool:
+        """Give the spared a second look: at most one more victim of each queue."""
+        if len(self._strategies) < 2:
+            return False
+        order = self._order = TargetClusterQueueOrdering(self._search, self._retry)
+        for node in order.turns():
+            mine, theirs = order.shares(node)
+            candidate = order.take(node)
+            passed = mine.key < theirs.key
+            if fair_sharing_log.is_enabled():
+                fair_sharing_log.log_record(self._log_record(node, mine, theirs, second=True, passed=passed))
+            if passed and self._take(candidate, Rule.IN_COHORT_FAIR_SHARING):
+                return True
+            order.drop(node)
+        return False
+
+    def _take_fair(self, node: int) -> bool:
+        """Take the queue's first candidate that the strategy allows; the others are spared for now."""
+        mine, theirs = self._order.shares(node)
+        # Beyond every weighted share: whoever left, the target's share would not reach it.
+        unfixable = mine.infinite and not theirs.infinite
+        judged: list[ShareComparison] | None = [] if fair_sharing_log.is_enabled() else None
+        taken = None
+        while taken is None and self._order.has(node):
+            candidate = self._order.take(node)
+            if not unfixable and self._fair(node, candidate, mine, theirs, judged):
+                taken = candidate
+            else:
+                self._retry.append(candidate)
+                self._note(candidate, Verdict.FAIR_SHARE)
+        if judged is not None:
+            fair_sharing_log.log_record(self._log_record(node, mine, theirs, tuple(judged)))
+        return taken is not None and self._take(taken, Rule.IN_COHORT_FAIR_SHARING)
+
+    def _log_record(
+        self,
+        node: int,
+        mine: DominantResourceShare,
+        theirs: DominantResourceShare,
+        judged: tuple[ShareComparison, ...] = (),
+        *,
+        second: bool = False,
+        passed: bool = False,
+    ) -> LogRecord:
+        queue = self._search.usage.tree.names[node]
+        return LogRecord(
+            queue, fair_sharing_log.share_text(mine), fair_sharing_log.share_text(theirs), judged, second, passed
+        )
+
+    def _fair(
+        self,
+        node: int,
+        candidate: Holding,
+        mine: DominantResourceShare,
+        theirs: DominantResourceShare,
+        judged: list[ShareComparison] | None,
+    ) -> bool:
+        """True if the first strategy lets the candidate be taken; noted where somebody reads it."""
+        initial = self._strategies[0] is PreemptionStrategy.LESS_THAN_INITIAL_SHARE
+        if initial and judged is None:
+            return mine.key < theirs.key
+        after = self._order.share_without(node, candidate)
+        passed = self._allows(mine, theirs, after)
+        if judged is not None:
+            judged.append(ShareComparison(candidate.key, fair_sharing_log.share_text(after), passed))
+        return passed
+
+    def _allows(self, mine: DominantResourceShare, theirs: DominantResourceShare, after: DominantResourceShare) -> bool:
+        if self._strategies[0] is PreemptionStrategy.LESS_THAN_INITIAL_SHARE:
+            return mine.key < theirs.key
+        return mine.key <= after.key
+
+    def _take(self, victim: Holding, rule: Rule) -> bool:
+        """Make it a victim; True if the preemptor fits now."""
+        self._search.context.snapshot.remove(victim)
+        self._order.removed(victim)
+        self._note(victim, Verdict.CHOSEN)
+        self.targets.append(PreemptionTarget(victim, rule))
+        return self._fits()
+
+    def _note(self, candidate: Holding, verdict: Verdict) -> None:
+        if self._search.trace is not None:
+            self._search.trace.record(candidate, verdict)
+
+    def _fits(self) -> bool:
+        usage, node, uses = self._search.usage, self._search.rules.node, self._search.uses
+        usage.remove(node, uses)
+        fits = self._search.fits(borrowing=True)
+        usage.add(node, uses)
+        return fits
+
+    def _within_nominal(self) -> bool:
+        """True if the preemptor stays within its nominal quota where it is short: then shares do not matter."""
+        search = self._search
+        return search.context.gates.preempt_within_nominal and search.usage.within(search.rules.node, search.columns)

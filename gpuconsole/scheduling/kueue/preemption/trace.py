@@ -1,0 +1,98 @@
+"""A search for victims with its story: who else was considered, who could not be, and how the shares stood."""
+
+from collections.abc import Iterator, Sequence
+from heapq import nsmallest
+
+from gpuconsole.model.choices import Choice, Considered, Verdict
+from gpuconsole.model.queues import PreemptionPolicy
+from gpuconsole.scheduling.kueue.fair_sharing import share
+from gpuconsole.scheduling.kueue.preemption.fair_sharing_log import share_text
+from gpuconsole.scheduling.kueue.preemption.oracle import find_targets
+from gpuconsole.scheduling.kueue.preemption.policy import allows, considered_in_order
+from gpuconsole.scheduling.kueue.preemption.search import PreemptionSearch, PreemptionTarget
+from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest
+from gpuconsole.scheduling.kueue.search_trace import FinishedTrace, SearchTrace, SearchTraces
+
+MAX_CANDIDATES_IN_TRACE = 24
+"""So many of those considered are told; victims always are."""
+
+
+def find_targets_with_trace(search: PreemptionSearch, traces: SearchTraces) -> Sequence[PreemptionTarget]:
+    """What `find_targets` finds; how it was found is added to the stories."""
+    search.trace = trace = SearchTrace()
+    targets = find_targets(search)
+    if targets:
+        traces.setdefault(search.request.id, []).append(_finish_trace(search, trace, targets))
+    return targets
+
+
+def trace_of_victim(
+    traces: SearchTraces, request: WorkloadRequest, targets: Sequence[PreemptionTarget], victim: Holding
+) -> Choice | None:
+    """How a victim was chosen: the last search of the preemptor that ended with just these victims."""
+    victims = _ids(targets)
+    for finished in reversed(traces.get(request.id, ())):
+        if finished.victims == victims:
+            return Choice(
+                share=finished.shares[victim.cluster_queue],
+                by_share=finished.by_share,
+                considered=finished.considered,
+                left_out=finished.left_out,
+            )
+    return None
+
+
+def _ids(targets: Sequence[PreemptionTarget]) -> frozenset[int]:
+    return frozenset(target.holding.id for target in targets if target.rule is not None)
+
+
+def _finish_trace(search: PreemptionSearch, trace: SearchTrace, targets: Sequence[PreemptionTarget]) -> FinishedTrace:
+    usage = search.usage
+    found = [_candidate_entry(holding, verdict) for holding, verdict in trace.verdicts.values()]
+    chosen = sum(one.verdict is Verdict.CHOSEN for one in found)
+    room = max(0, MAX_CANDIDATES_IN_TRACE - chosen)
+    ruled_out = list(_non_candidates(search, trace))
+    # There may be ten thousand of them, and only a few are told.
+    first = nsmallest(room, ruled_out, key=lambda one: considered_in_order(search, one[0]))
+    found += [_candidate_entry(holding, verdict) for holding, verdict in first]
+    finished: list[Considered] = []
+    for one in found:
+        if one.verdict is Verdict.CHOSEN:
+            finished.append(one)
+        elif room:
+            finished.append(one)
+            room -= 1
+    queues = {target.holding.cluster_queue for target in targets}
+    return FinishedTrace(
+        victims=_ids(targets),
+        by_share=share_text(share(usage, search.rules.node)),
+        shares={queue: share_text(share(usage, usage.tree.queues[queue])) for queue in queues},
+        considered=tuple(finished),
+        left_out=len(trace.verdicts) + len(ruled_out) - len(finished),
+    )
+
+
+def _candidate_entry(holding: Holding, verdict: Verdict) -> Considered:
+    return Considered(holding.key, holding.cluster_queue, verdict, holding.priority)
+
+
+def _non_candidates(search: PreemptionSearch, trace: SearchTrace) -> Iterator[tuple[Holding, Verdict]]:
+    """The workloads of the tree that use what is short, and were no candidates."""
+    tree, context = search.usage.tree, search.context
+    for node in tree.subtree_queues(tree.root(search.rules.node)):
+        queue = tree.names[node]
+        for holding in context.held_by(queue):
+            known = holding.id in trace.verdicts or holding.id in context.removed
+            if not known and not search.columns.isdisjoint(holding.columns):
+                yield holding, _exclusion_verdict(search, node, holding)
+
+
+def _exclusion_verdict(search: PreemptionSearch, node: int, holding: Holding) -> Verdict:
+    preemption = search.rules.queue.preemption
+    own = node == search.rules.node
+    policy = preemption.within_cluster_queue if own else preemption.reclaim_within_cohort
+    if policy == PreemptionPolicy.NEVER:
+        return Verdict.POLICY_NEVER
+    if not allows(search, policy)(holding):
+        return Verdict.PRIORITY
+    return Verdict.NOT_BORROWING

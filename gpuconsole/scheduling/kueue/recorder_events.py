@@ -1,0 +1,102 @@
+"""What Kueue's event recorder says of a decision, verbatim (Kueue 0.19 scheduler.go, preemption.go, evict.go).
+
+Events are told to people; nothing in the scheduler reads them.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import assert_never
+
+from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, Refuse
+from gpuconsole.model.events import Announcement
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.conditions import DEACTIVATED, PREEMPTED, QUOTA_RESERVED, REQUEUED
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.requests import effective_priority
+
+SECOND_PASS_FAILED = "SecondPassFailed"
+_LONGEST_WAIT = (2**63 - 1) / 10**9
+"""Seconds: Go's longest duration. A workload without a creation time has waited that long."""
+
+
+def events_for(
+    decision: AdmissionDecision,
+    workload: Workload,
+    changed: Workload,
+    workloads: Mapping[str, Workload],
+    config: KueueConfig,
+    now: Time,
+) -> Iterator[Announcement]:
+    """Events of one decision about `workload`, which made it `changed`; others are looked up by key."""
+    match decision:
+        case Admit():
+            yield from _admission(decision, workload, changed, now)
+        case Preempt():
+            yield evicted(workload, PREEMPTED, decision.message)
+            yield from preempted(decision.message, workload, workloads[decision.by], config)
+        case Refuse():
+            yield refused(decision)
+        case Evict():
+            yield evicted(workload, decision.reason, decision.message)
+        case KeepWaiting():
+            yield Announcement(workload.key, SECOND_PASS_FAILED, decision.message, warning=True)
+        case _:
+            assert_never(decision)
+
+
+def _admission(decision: Admit, workload: Workload, changed: Workload, now: Time) -> Iterator[Announcement]:
+    """What is told of an admission; of a second pass only that the workload is admitted now, if it was not."""
+    if not workload.reserved:
+        yield reserved(decision, workload, now)
+    if changed.admitted and not workload.unhealthy_nodes:
+        yield admitted(changed)
+
+
+def reserved(decision: Admit, workload: Workload, now: Time) -> Announcement:
+    """Quota is reserved for a workload that waited until now."""
+    waited = min(_LONGEST_WAIT, (now - queued_since(workload)) / SECOND)
+    considered = f"; Flavors considered: {decision.considered}" if decision.considered else ""
+    queue = decision.admission.cluster_queue
+    message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited:.0f}s{considered}"
+    return Announcement(workload.key, QUOTA_RESERVED, message)
+
+
+def admitted(workload: Workload, waited: Span = 0) -> Announcement:
+    """A workload with quota is admitted: by the scheduler, which says 0s whenever that is, or when its checks pass."""
+    queue = workload.cluster_queue
+    message = f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited / SECOND:.0f}s"
+    return Announcement(workload.key, "Admitted", message)
+
+
+def refused(decision: Refuse) -> Announcement:
+    """A workload was tried and stays where it is. Kueue tells it each time; what repeats itself is counted there."""
+    return Announcement(decision.workload, decision.reason, decision.message, warning=True)
+
+
+def evicted(workload: Workload, reason: str, message: str, cause: str = "") -> Announcement:
+    """A workload loses its quota; `cause` is what was behind a deactivation."""
+    behind = f"DueTo{cause}" if reason == DEACTIVATED and cause else ""
+    return Announcement(workload.key, f"EvictedDueTo{reason}{behind}", message)
+
+
+def preempted(message: str, victim: Workload, preemptor: Workload, config: KueueConfig) -> Iterator[Announcement]:
+    """A victim makes room: what it is told beside its eviction, and what the preemptor is told."""
+    priorities = (
+        f"preemptor effective priority: {priority_text(preemptor, config)};"
+        f" preemptee effective priority: {priority_text(victim, config)}"
+    )
+    yield Announcement(victim.key, "Preempted", f"{message}; {priorities}")
+    place = f"{victim.key} (UID: {victim.uid}) in ClusterQueue {victim.cluster_queue}"
+    yield Announcement(preemptor.key, "PreemptedWorkload", f"Preempted workload {place}; {priorities}")
+
+
+def queued_since(workload: Workload) -> Time:
+    """Since when a workload waits: its creation, or the last move of its condition Requeued (QueuedWaitTime)."""
+    requeued = workload.condition(REQUEUED)
+    return requeued.since if requeued is not None else workload.created
+
+
+def priority_text(workload: Workload, config: KueueConfig) -> str:
+    """A workload's priority as events tell it: what counts, and what it is made of."""
+    effective = effective_priority(workload, config)
+    return f"{effective} (base: {workload.priority}, boost: {effective - workload.priority})"

@@ -1,0 +1,132 @@
+"""Heads that were not admitted: what they are told, when they are tried again, and where their search goes on.
+
+Kueue 0.19 scheduler.requeueAndUpdate and lastAssignmentOutdated.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from gpuconsole.model.decisions import KeepWaiting, Refuse
+from gpuconsole.scheduling.kueue import messages
+from gpuconsole.scheduling.kueue.assignment import Resume
+from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
+from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED
+from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
+from gpuconsole.scheduling.kueue.flavor_assignment_mode import FlavorAssignmentMode
+from gpuconsole.scheduling.kueue.reasons import PENDING, WAITING
+from gpuconsole.scheduling.kueue.requests import WorkloadRequest
+from gpuconsole.scheduling.kueue.second_pass import note
+from gpuconsole.scheduling.kueue.state import FlavorScanProgress, KueueState
+from gpuconsole.scheduling.kueue.workloads import backoff_ended
+
+
+def resume(state: KueueState, request: WorkloadRequest) -> Resume | None:
+    """Where the search for flavors goes on, or None where it starts anew."""
+    last = state.progress.get(request.id)
+    if last is None:
+        return None
+    generation = state.generations.get(request.cluster_queue, 0)
+    preserve = state.gates.preserve_scan_progress
+    outdated = last.outdated(generation, state.cycles, _shape(state, request), preserve=preserve)
+    return None if outdated else last.resume
+
+
+def requeue(state: KueueState, entry: CycleEntry) -> bool:
+    """Put an entry back; True if it is parked now."""
+    request = entry.request
+    if entry.round:
+        note(state, request.id, request.workload, entry.round)
+        return False
+    if entry.status is not EntryStatus.NOT_NOMINATED and entry.requeue is RequeueReason.GENERIC:
+        entry.requeue = RequeueReason.FAILED_AFTER_NOMINATION
+    if entry.resume is None:
+        state.progress.pop(request.id, None)
+    else:
+        generation = state.generations.get(request.cluster_queue, 0)
+        state.progress[request.id] = FlavorScanProgress(entry.resume, generation, state.cycles, _shape(state, request))
+    request = _current_request(state, request)
+    queue = state.workload_index.queue(request.cluster_queue)
+    woken = request.cluster_queue in state.woken_in_flight
+    ready, more = backoff_ended(request.workload, state.now), entry.resume is not None or woken
+    queue.requeue(request, entry.requeue, ready=ready, more_flavors=more, granular=entry.cause.value)
+    return queue.is_inadmissible(request.id)
+
+
+def requeue_observed(state: KueueState, refused: Iterable[str], tried_again: Iterable[str]) -> None:
+    """Put heads back as another scheduler did: those that it refused are inadmissible, and with them their shapes.
+
+    Those to be tried again are so whatever became of their shapes. In a StrictFIFO queue nobody is inadmissible.
+    """
+    again = list(_waiting(state, tried_again))
+    for request in _waiting(state, refused):
+        queue = state.workload_index.queue(request.cluster_queue)
+        if _has_flavors_left(state, request):
+            again.append(request)
+        elif not queue.strict:
+            queue.mark_inadmissible(request)
+            if queue.uses_scheduling_hash:
+                condition = request.workload.condition(QUOTA_RESERVED)
+                queue.mark_classes_inadmissible(
+                    [(request, condition.reason if condition is not None and state.gates.granular else "")]
+                )
+    for request in again:
+        queue = state.workload_index.queue(request.cluster_queue)
+        if queue.is_inadmissible(request.id) and backoff_ended(request.workload, state.now):
+            queue.push_from_local_queue(request)
+
+
+def _has_flavors_left(state: KueueState, request: WorkloadRequest) -> bool:
+    """True if a refusal names some flavors of the ClusterQueue and not all, and the search may go round and round.
+
+    The next cycles go on with the others. With one pod set that is over within moments; with several, one may begin
+    anew whenever another comes to its end, and the workload stays the head meanwhile.
+    """
+    condition = request.workload.condition(QUOTA_RESERVED)
+    named = (
+        set(messages.flavors_in(condition.message)) if condition is not None and len(request.pod_sets) > 1 else set()
+    )
+    rules = state.setup.queues[request.cluster_queue]
+    return bool(named) and any(flavor not in named for flavor, _ in rules.queue.quotas())
+
+
+def set_preemptors(state: KueueState, preemptors: Iterable[str]) -> None:
+    """Note whose victims are terminating; of several in a ClusterQueue the last one."""
+    for request in _waiting(state, preemptors):
+        state.workload_index.queue(request.cluster_queue).set_sticky(request)
+
+
+def _waiting(state: KueueState, workloads: Iterable[str]) -> Iterator[WorkloadRequest]:
+    records = (state.workload_index.get(key) for key in workloads)
+    return (record for record in records if isinstance(record, WorkloadRequest))
+
+
+def _current_request(state: KueueState, request: WorkloadRequest) -> WorkloadRequest:
+    """The workload of a head as it is by now: it may have changed while the cycle waited."""
+    record = state.workload_index.records[request.id]
+    return record if isinstance(record, WorkloadRequest) else request
+
+
+def rejection(state: KueueState, entry: CycleEntry) -> Refuse | KeepWaiting:
+    """What the workload is told; one that has quota already and only lacks a place keeps it."""
+    workload = entry.request.workload
+    if entry.round:
+        return KeepWaiting(workload.key, entry.message)
+    return Refuse(
+        workload.key,
+        entry.message,
+        entry.cause.value if state.gates.granular else WAITING if entry.status is EntryStatus.BLOCKED else PENDING,
+        entry.requeue.value,
+        skipped_preemption=entry.status is EntryStatus.SKIPPED
+        and entry.assignment.mode == FlavorAssignmentMode.PREEMPT,
+        requests=entry.request.needs,
+        gated=entry.status is EntryStatus.GATED,
+    )
+
+
+def is_message_only(answer: Refuse | KeepWaiting) -> bool:
+    """True if it changes nothing but what the workload says of why it waits."""
+    return isinstance(answer, Refuse) and not (answer.requeued or answer.gated)
+
+
+def _shape(state: KueueState, request: WorkloadRequest) -> bytes:
+    """What would have to stay the same for progress to count; nothing while shapes are not looked at."""
+    return request.scheduling_hash if state.gates.hashing else b""

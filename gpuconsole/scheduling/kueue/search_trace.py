@@ -1,0 +1,40 @@
+"""How searches for victims went: gathered while they run, and only where somebody wants to know."""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from gpuconsole.model.choices import Considered, Verdict
+from gpuconsole.scheduling.kueue.requests import Holding
+
+
+class SearchTrace:
+    """One search: its candidates in order, and what became of each. Mutates."""
+
+    __slots__ = ("verdicts",)
+
+    def __init__(self) -> None:
+        self.verdicts: dict[int, tuple[Holding, Verdict]] = {}
+        """Id of the workload → the workload, and what became of it."""
+
+    def begin(self, candidates: Iterable[Holding]) -> None:
+        """A new attempt: nobody is needed so far."""
+        self.verdicts = {candidate.id: (candidate, Verdict.NOT_NEEDED) for candidate in candidates}
+
+    def record(self, candidate: Holding, verdict: Verdict) -> None:
+        self.verdicts[candidate.id] = candidate, verdict
+
+
+class FinishedTrace(Struct, frozen=True):
+    """A search that is over."""
+
+    victims: frozenset[int]
+    by_share: str
+    shares: Mapping[str, str]
+    """ClusterQueue → its share before anybody left."""
+    considered: tuple[Considered, ...]
+    left_out: int
+
+
+SearchTraces = dict[int, list[FinishedTrace]]
+"""Id of the preemptor → its searches that found victims, in order."""

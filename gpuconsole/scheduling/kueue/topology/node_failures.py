@@ -1,0 +1,153 @@
+"""What a node that fails, or keeps pods away, means for the workloads that have places on it.
+
+Kueue 0.19 controller/tas/node_controller.go. One lost node is noted and replaced in the second pass; a workload that
+loses another one before that is evicted. While its pods run on, a node that is tainted or not ready is left to them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.cluster import Node, Pod, PodPhase
+from gpuconsole.model.jobs.labels import WORKLOAD
+from gpuconsole.model.labels import HOSTNAME, Taint, Toleration
+from gpuconsole.model.queues import ResourceFlavor
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.podset import additions_of, merge
+from gpuconsole.scheduling.kueue.topology.tas_non_tas_pods import placed_by_topology
+from gpuconsole.scheduling.kueue.topology.topology_ungater import is_gated, pods_of
+from gpuconsole.scheduling.kueue.topology_assignments import on_node, used_nodes
+
+FAILURE_DELAY: Span = 30 * SECOND
+"""How long a node may be not ready before it counts as failed, where pods that end do not decide that."""
+UNSCHEDULABLE = "UnschedulableOnAssignedNode"
+TERMINATED = "Pod terminated by Kueue NodeController due to node taint"
+_KEEPS_AWAY = ("NoSchedule", "NoExecute")
+
+
+class NodeFailureResult(Struct, frozen=True):
+    """What became of one workload's places on a node."""
+
+    unhealthy: bool = False
+    to_fail: tuple[Pod, ...] = ()
+    """Pods that wait for this node and will not come to it."""
+
+
+class NodeFailureActions(Struct, frozen=True):
+    """What is to be done about a node: workloads as they are to be written, evictions, pods that fail."""
+
+    changed: tuple[Workload, ...] = ()
+    evicted: Mapping[str, str] = {}
+    """Workload → the message of its eviction."""
+    to_fail: tuple[Pod, ...] = ()
+    again: Span = 0
+    """When to look again; 0 if nothing more is to be expected."""
+
+
+class NodeFailureInputs(Struct, frozen=True):
+    """What is known beside the node."""
+
+    workloads: Mapping[str, Workload]
+    pods: Sequence[Pod]
+    flavors: Mapping[str, ResourceFlavor]
+    config: KueueConfig
+
+
+def examine(name: str, node: Node | None, inputs: NodeFailureInputs, now: Time) -> NodeFailureActions:
+    """Look at all workloads with places or pods on a node; None is a node that is gone."""
+    config = inputs.config
+    if not config.enabled("TASFailedNodeReplacement"):
+        return NodeFailureActions()
+    placed = [w for w in inputs.workloads.values() if _lives(w) and name in used_nodes(w)]
+    if node is None or (not node.ready and node.not_ready_since is None):
+        return _mark(name, placed)
+    expired = False
+    if not node.ready and node.not_ready_since is not None:
+        left = node.not_ready_since + FAILURE_DELAY - now
+        expired = left <= 0
+        if not expired and not config.enabled("TASReplaceNodeOnPodTermination"):
+            return NodeFailureActions(again=left)
+    assigned = assigned_pods(name, inputs.pods)
+    late = [inputs.workloads[key] for key in assigned if key in inputs.workloads and _lives(inputs.workloads[key])]
+    affected = {workload.key: workload for workload in (*placed, *late)}
+    judged = {key: judge(node, w, inputs, assigned.get(key, ())) for key, w in affected.items()}
+    failed = (
+        {w.key for w in placed} if expired and config.enabled("TASReplaceNodeDueToNotReadyOverFixedTime") else set()
+    )
+    bad = [w for key, w in affected.items() if key in failed or judged[key].unhealthy]
+    verdict = _mark(name, bad)
+    healed = [w for w in affected.values() if w not in bad and name in w.unhealthy_nodes]
+    healed = [replace(w, unhealthy_nodes=tuple(n for n in w.unhealthy_nodes if n != name)) for w in healed]
+    to_fail = chain.from_iterable(j.to_fail for key, j in judged.items() if key not in verdict.evicted)
+    return NodeFailureActions((*verdict.changed, *healed), verdict.evicted, tuple(to_fail))
+
+
+def judge(node: Node, workload: Workload, inputs: NodeFailureInputs, assigned: Iterable[Pod]) -> NodeFailureResult:
+    """The state of one workload on a node; `assigned` are its pods whose node selector names the node."""
+    to_fail = tuple(p for p in assigned if not p.node and p.phase is PodPhase.PENDING and not is_gated(p))
+    progressing = any(
+        pod.node == node.name and not pod.deleted and not pod.done for pod in pods_of(workload, inputs.pods)
+    )
+    assignments = workload.admission.pod_sets if workload.admission is not None else ()
+    if not any(on_node(assignment, node.name) for assignment in assignments):
+        return NodeFailureResult(to_fail=to_fail)
+    by_pods = inputs.config.enabled("TASReplaceNodeOnPodTermination")
+    if not node.ready:
+        return NodeFailureResult(not progressing, to_fail) if by_pods else NodeFailureResult(unhealthy=True)
+    if not inputs.config.enabled("TASReplaceNodeOnNodeTaints"):
+        return NodeFailureResult()
+    keeping_away = [taint for taint in node.taints if taint.effect in _KEEPS_AWAY]
+    tolerations = _tolerations(node.name, workload, inputs) if keeping_away else []
+    if any(not _tolerated(taint, pods) for taint in keeping_away for pods in tolerations):
+        return NodeFailureResult(not progressing, to_fail) if by_pods else NodeFailureResult(unhealthy=True)
+    lasting = [tuple(t for t in pods if t.seconds is None) for pods in tolerations]
+    if any(not _tolerated(taint, pods) for taint in keeping_away for pods in lasting):
+        return NodeFailureResult(not progressing, to_fail)
+    return NodeFailureResult()
+
+
+def _lives(workload: Workload) -> bool:
+    return not workload.finished and not workload.is_true("Evicted")
+
+
+def _mark(name: str, workloads: Iterable[Workload]) -> NodeFailureActions:
+    """Note that a node failed; a workload that lost another one already is evicted."""
+    changed, evicted = [], {}
+    for workload in workloads:
+        if name in workload.unhealthy_nodes:
+            continue
+        nodes = (*workload.unhealthy_nodes, name)
+        if len(nodes) > 1:
+            evicted[workload.key] = (
+                f"Workload eviction triggered due to multiple TAS assigned node failures, including: {', '.join(nodes)}"
+            )
+        else:
+            changed.append(replace(workload, unhealthy_nodes=nodes))
+    return NodeFailureActions(tuple(changed), evicted)
+
+
+def assigned_pods(name: str, pods: Iterable[Pod]) -> dict[str, list[Pod]]:
+    """Workload → its pods whose node selector names the node."""
+    found: dict[str, list[Pod]] = {}
+    for pod in pods:
+        workload = pod.annotations.get(WORKLOAD)
+        if workload and pod.template.node_selector.get(HOSTNAME) == name and placed_by_topology(pod):
+            found.setdefault(f"{pod.namespace}/{workload}", []).append(pod)
+    return found
+
+
+def _tolerations(name: str, workload: Workload, inputs: NodeFailureInputs) -> list[tuple[Toleration, ...]]:
+    """What the pods of each pod set on the node tolerate, by themselves, their flavors and their checks."""
+    return [
+        merge(pod_set.template, added).tolerations
+        for pod_set, assignment, added in additions_of(workload, inputs.flavors, inputs.config)
+        if on_node(assignment, name)
+    ]
+
+
+def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    return any(toleration.tolerates(taint) for toleration in tolerations)

@@ -1,0 +1,202 @@
+"""Phase 1 of placing: what every domain could take of one kind of pods, kept from one search to the next.
+
+Most searches look for places for pods like those before them, on nodes of which few changed meanwhile: only those, and
+the domains above them, are counted anew. Usage of a leaf is replaced when it changes, never edited (see `sites`), so
+what changed is an identity scan.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from itertools import compress
+from operator import is_not
+from typing import Any
+
+import msgspec
+
+from gpuconsole.model.quantity import PODS
+from gpuconsole.model.resources import EMPTY, Resources, add, count_in, subtract
+from gpuconsole.scheduling.kueue.requests import ordered
+from gpuconsole.scheduling.kueue.topology.counts import Counts, PlacementShape, belongs_to, count_domain
+from gpuconsole.scheduling.kueue.topology.demand import TasPodSetRequest
+from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree, Values
+from gpuconsole.scheduling.kueue.topology.suitability import affinity_score, unsuitable
+from gpuconsole.scheduling.kueue.topology.tas_usage import TasUsage
+
+MOST_KEPT = 48
+_NEVER: Resources = {}
+"""What a leaf that was not counted yet had when it was counted."""
+
+
+def domain_counts(
+    domains: TopologyDomainTree,
+    sites: TasUsage,
+    demand: TasPodSetRequest,
+    leader: TasPodSetRequest | None,
+    shape: PlacementShape,
+    *,
+    empty: bool,
+    affinity: bool,
+    within: Values = (),
+) -> "DomainCounts":
+    """The tally of such pods, on these sites; `empty` counts as if no pod had been placed by topology yet.
+
+    With `within` only what lies in that domain counts; with `affinity` it also sums up how well nodes suit the pods'
+    preferred node affinity.
+    """
+    key = _key(domains, demand, leader, shape, empty, affinity, within)
+    known: DomainCounts | None = sites.tallies.get(key)
+    if known is None:
+        known = DomainCounts(domains, demand, leader, shape, empty=empty, affinity=affinity, within=within)
+        if len(sites.tallies) >= MOST_KEPT:
+            del sites.tallies[next(iter(sites.tallies))]
+        sites.tallies[key] = known
+    known.follow(sites)
+    return known
+
+
+def _key(
+    domains: TopologyDomainTree,
+    demand: TasPodSetRequest,
+    leader: TasPodSetRequest | None,
+    shape: PlacementShape,
+    empty: bool,
+    affinity: bool,
+    within: Values,
+) -> Hashable:
+    """Equal for searches that count alike on the same sites."""
+    template = demand.pod_set.template
+    choosy = (template.tolerations, template.node_selector, template.affinity, template.preferred)
+    return (
+        domains.flavor.name,
+        tuple(demand.per_pod.items()),
+        tuple(leader.per_pod.items()) if leader is not None else None,
+        (shape.leaders, shape.slice_level, shape.slice_size, tuple(shape.inner_sizes.items())),
+        (empty, affinity, within),
+        msgspec.json.encode(choosy, order="deterministic") if any(choosy) else b"",
+    )
+
+
+class DomainCounts:
+    """Counts of one kind of pods on all domains of a topology. Mutates to follow the sites."""
+
+    __slots__ = (
+        "_counts",
+        "_domains",
+        "_empty",
+        "_leader_requests",
+        "_offers",
+        "_out",
+        "_requests",
+        "_scarce",
+        "_shape",
+        "_used",
+        "found",
+    )
+
+    def __init__(
+        self,
+        domains: TopologyDomainTree,
+        demand: TasPodSetRequest,
+        leader: TasPodSetRequest | None,
+        shape: PlacementShape,
+        *,
+        empty: bool,
+        affinity: bool,
+        within: Values,
+    ) -> None:
+        self._domains, self._shape, self._empty = domains, shape, empty
+        self._requests = ordered(add(demand.per_pod, {PODS: 1}))
+        self._leader_requests = ordered(add(leader.per_pod, {PODS: 1})) if leader is not None else None
+        self._counts = counts = Counts(len(domains.values))
+        counts.total_nodes = len(domains.leaf_domains)
+        self._out: list[bool] = []
+        """Leaves that no pod may use, whatever is free there."""
+        for number, node in zip(domains.leaf_domains, domains.nodes, strict=True):
+            why = unsuitable(node, demand, domains) if node is not None else ""
+            if not why:
+                if affinity and node is not None:
+                    counts.scores[number] = affinity_score(node, demand.pod_set.template)
+                why = "topologyDomain" if within and not belongs_to(domains.values[number], within) else ""
+            self._out.append(bool(why))
+            if why:
+                counts.excluded[why] += 1
+        self._scarce = [""] * len(domains.leaf_domains)
+        """For each leaf that takes no pod the scarcest resource."""
+        self._used: list[Resources] = [_NEVER] * len(domains.leaf_domains)
+        self._offers: list[Resources] = self._used
+        self.found: dict[Hashable, Any] = {}
+        """What was found by these counts, by what was searched for; forgotten when one of them changes."""
+
+    def counts(self, sites: TasUsage, assumed: Mapping[Values, Resources]) -> Counts:
+        """The counts on the sites that were followed, to be changed by the layout; `assumed` is taken besides."""
+        counts = self._counts.copy()
+        counts.excluded = Counter(self._counts.excluded)
+        taken = {
+            self._domains.leaves[values]: usage for values, usage in assumed.items() if values in self._domains.leaves
+        }
+        if taken:
+            self._count(counts, self._scarce[:], sites, taken, taken)
+        return counts
+
+    def follow(self, sites: TasUsage) -> None:
+        """Count those leaves anew whose usage is another object than when they were counted."""
+        flavor = self._domains.flavor.name
+        offers = sites.free.get(flavor) or self._domains.free
+        used = self._offers if self._empty else sites.used[flavor]
+        numbers = range(len(self._scarce))
+        changed = set() if self._empty else set(compress(numbers, map(is_not, used, self._used)))
+        if offers is not self._offers:
+            changed.update(compress(numbers, map(is_not, offers, self._offers)))
+        if changed:
+            self.found.clear()
+            self._count(self._counts, self._scarce, sites, changed, {})
+            self._offers = offers
+            self._used = used if self._empty else used[:]
+
+    def _count(
+        self,
+        counts: Counts,
+        scarce: list[str],
+        sites: TasUsage,
+        leaves: Iterable[int],
+        taken: Mapping[int, Resources],
+    ) -> None:
+        """Count some leaves, and the domains above them."""
+        flavor, domains = self._domains.flavor.name, self._domains
+        numbers = set()
+        for leaf in leaves:
+            if not self._out[leaf]:
+                left: Resources = (sites.offer if self._empty else sites.left)(flavor, leaf)
+                self._count_leaf(counts, scarce, leaf, subtract(left, taken.get(leaf, EMPTY)))
+            numbers.add(domains.leaf_domains[leaf])
+        while numbers:
+            for number in numbers:
+                count_domain(counts, domains, number, self._shape)
+            numbers = {parent for number in numbers if (parent := domains.parent[number]) >= 0}
+
+    def _count_leaf(self, counts: Counts, scarce: list[str], leaf: int, left: Resources) -> None:
+        number = self._domains.leaf_domains[leaf]
+        counts.pods[number], scarcest = count_in(self._requests, left)
+        if counts.pods[number]:
+            scarcest = ""
+        if scarcest != scarce[leaf]:
+            _move(counts.excluded, scarce[leaf], scarcest)
+            scarce[leaf] = scarcest
+        if self._leader_requests is None:
+            counts.pods_with_leader[number] = counts.pods[number]
+            return
+        counts.leaders[number] = 1 if count_in(self._leader_requests, left)[0] > 0 else 0
+        if counts.leaders[number]:
+            left = subtract(left, self._leader_requests)
+        counts.pods_with_leader[number] = count_in(self._requests, left)[0]
+
+
+def _move(excluded: Counter[str], before: str, after: str) -> None:
+    """A leaf is short of another resource than before, or of none."""
+    if before:
+        name = f'resource "{before}"'
+        excluded[name] -= 1
+        if not excluded[name]:
+            del excluded[name]
+    if after:
+        excluded[f'resource "{after}"'] += 1

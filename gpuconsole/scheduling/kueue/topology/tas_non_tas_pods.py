@@ -1,0 +1,76 @@
+"""Pods that no topology placed but that take room on its nodes (Kueue 0.19 tas_non_tas_pod_cache.go)."""
+
+from collections.abc import Mapping, Sequence
+
+from gpuconsole.model.cluster import Pod
+from gpuconsole.model.quantity import PODS
+from gpuconsole.model.resources import Resources, add
+
+PLACED_BY_TOPOLOGY = (
+    "kueue.x-k8s.io/podset-required-topology",
+    "kueue.x-k8s.io/podset-preferred-topology",
+    "kueue.x-k8s.io/podset-unconstrained-topology",
+    "kueue.x-k8s.io/podset-slice-required-topology",
+    "kueue.x-k8s.io/podset-slice-required-topology-constraints",
+)
+"""Annotations of pods that are placed by topology: those count through their workload."""
+
+Moves = Sequence[tuple[str, Resources, int]]
+"""(node, amounts, 1 if they are used now, -1 if no longer)"""
+
+
+def placed_by_topology(pod: Pod) -> bool:
+    """True for a pod that is placed by topology, or that was made by Kueue for a workload which is (IsTAS)."""
+    return not pod.annotations.keys().isdisjoint(PLACED_BY_TOPOLOGY)
+
+
+def is_non_tas_pod(pod: Pod) -> bool:
+    """True for a pod that takes room on a node which the topologies do not account for (belongsToNonTASCache)."""
+    return bool(pod.node) and not pod.done and not placed_by_topology(pod)
+
+
+class NonTasPodUsage:
+    """What such pods use, by pod and by node. Mutates by `take_in` and `forget`."""
+
+    __slots__ = ("_pods", "used")
+
+    def __init__(self) -> None:
+        self._pods: dict[str, tuple[str, Resources]] = {}
+        """Pod → its node, and what it uses there."""
+        self.used: dict[str, Resources] = {}
+        """Node → what all of them use, with `pods` counted; replaced, never changed in place."""
+
+    def copy(self) -> "NonTasPodUsage":
+        twin = NonTasPodUsage()
+        twin._pods, twin.used = self._pods.copy(), self.used.copy()
+        return twin
+
+    def add_pod(self, pod: Pod) -> Moves:
+        """Note a pod as it is now; returns what changed."""
+        if not is_non_tas_pod(pod):
+            return self.remove_pod(pod.key)
+        now = pod.node, add(pod.template.requests, {PODS: 1})
+        if self._pods.get(pod.key) == now:
+            return ()
+        gone = self.remove_pod(pod.key)
+        self._pods[pod.key] = now
+        self.used[pod.node] = moved(self.used.get(pod.node, {}), now[1], 1)
+        return (*gone, (*now, 1))
+
+    def remove_pod(self, key: str) -> Moves:
+        """The pod is gone, or was never known."""
+        known = self._pods.pop(key, None)
+        if known is None:
+            return ()
+        node, uses = known
+        left = moved(self.used[node], uses, -1)
+        if any(left.values()):
+            self.used[node] = left
+        else:
+            del self.used[node]
+        return ((node, uses, -1),)
+
+
+def moved(total: Resources, amounts: Mapping[str, int], sign: int) -> Resources:
+    """The total with amounts added or, with sign -1, taken away."""
+    return {**total, **{name: total.get(name, 0) + sign * amount for name, amount in amounts.items()}}

@@ -1,0 +1,122 @@
+"""What is placed in the topologies: usage of every leaf, by flavor.
+
+`Sites` mutates by replacing whole entries, never by changing one, so that copies are shallow.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+from gpuconsole.model.quantity import PODS
+from gpuconsole.model.resources import EMPTY, Resources, add, count_in
+from gpuconsole.scheduling.kueue.requests import TopologyUsage
+from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree
+from gpuconsole.scheduling.kueue.topology.tas_non_tas_pods import Moves, moved
+
+
+class TasUsage:
+    """Usage per flavor and leaf. Places in domains that a flavor does not have (any more) count for others only."""
+
+    __slots__ = ("elsewhere", "free", "tallies", "topologies", "used")
+
+    def __init__(
+        self, topologies: Mapping[str, TopologyDomainTree], used: dict[str, list[Resources]] | None = None
+    ) -> None:
+        self.topologies = topologies
+        self.used = used if used is not None else {name: [EMPTY] * len(d.free) for name, d in topologies.items()}
+        self.elsewhere: dict[str, dict[tuple[str, ...], Resources]] = {}
+        """Flavor → usage on nodes that it selects no longer: pods still stand there, where other flavors see them."""
+        self.free: dict[str, list[Resources]] = {}
+        """Flavor → what each leaf could give beside the pods that no topology placed, where there are any."""
+        self.tallies: dict[Hashable, Any] = {}
+        """Counts that were made for searches (see `tally`); copies share them, forks do not."""
+
+    def copy(self) -> "TasUsage":
+        twin = TasUsage(self.topologies, {flavor: used[:] for flavor, used in self.used.items()})
+        twin.free = self.free
+        twin.tallies = self.tallies
+        twin.elsewhere = {flavor: used.copy() for flavor, used in self.elsewhere.items()}
+        return twin
+
+    def fork(self) -> "TasUsage":
+        """A copy that may be used at the same time as this one."""
+        twin = self.copy()
+        twin.tallies = {}
+        return twin
+
+    def restore(self, saved: "TasUsage") -> None:
+        """Go back to what `copy` gave."""
+        self.used, self.elsewhere = saved.used, saved.elsewhere
+
+    def shared(self) -> "TasUsage":
+        """A copy in which flavors of the same nodes see each other's pods (TASHandleOverlappingFlavors)."""
+        result = self.copy()
+        by_host = [name for name, domains in self.topologies.items() if domains.hostnames]
+        for flavor in by_host if len(by_host) > 1 else ():
+            domains = self.topologies[flavor]
+            for other in by_host:
+                if other != flavor:
+                    self._add_other(result.used[flavor], domains, other)
+        return result
+
+    def _add_other(self, used: list[Resources], domains: TopologyDomainTree, other: str) -> None:
+        for values, leaf in self.topologies[other].leaves.items():
+            amount = self.used[other][leaf]
+            if amount and values in domains.leaves:
+                at = domains.leaves[values]
+                used[at] = add(used[at], amount)
+        for values, amount in self.elsewhere.get(other, {}).items():
+            if values in domains.leaves:
+                at = domains.leaves[values]
+                used[at] = add(used[at], amount)
+
+    def add(self, places: Iterable[TopologyUsage], sign: int = 1) -> None:
+        """Count pods at their places, or with `sign` -1 take them away."""
+        for place in places:
+            domains = self.topologies.get(place.flavor)
+            if domains is None:
+                continue
+            leaf = domains.leaves.get(place.values)
+            if leaf is None:
+                elsewhere = self.elsewhere.setdefault(place.flavor, {})
+                elsewhere[place.values] = _with(elsewhere.get(place.values, EMPTY), place, sign)
+            else:
+                used = self.used[place.flavor]
+                used[leaf] = _with(used[leaf], place, sign)
+
+    def fits(self, places: Iterable[TopologyUsage]) -> bool:
+        """True if every place has room; pod sets are looked at one by one, not summed, as in Kueue."""
+        for place in places:
+            domains = self.topologies[place.flavor]
+            leaf = domains.leaves.get(place.values)
+            if leaf is None or count_in(place.per_pod, self.left(place.flavor, leaf))[0] < place.count:
+                return False
+        return True
+
+    def occupy(self, moves: Moves) -> None:
+        """Take in that pods which no topology placed came or went."""
+        for node, amounts, sign in moves:
+            for flavor, domains in self.topologies.items():
+                leaf = domains.leaf_of.get(node)
+                if leaf is not None:
+                    free = [*self.free.get(flavor, domains.free)]
+                    free[leaf] = moved(free[leaf], amounts, -sign)
+                    self.free = {**self.free, flavor: free}
+
+    def offer(self, flavor: str, leaf: int) -> Resources:
+        """What a leaf could give to pods that are placed by topology."""
+        return (self.free.get(flavor) or self.topologies[flavor].free)[leaf]
+
+    def left(self, flavor: str, leaf: int) -> dict[str, int]:
+        """What a leaf has left."""
+        left = dict(self.offer(flavor, leaf))
+        for name, amount in self.used[flavor][leaf].items():
+            left[name] = left.get(name, 0) - amount
+        return left
+
+
+def _with(used: Resources, place: TopologyUsage, sign: int) -> Resources:
+    total = dict(used)
+    for name, amount in place.per_pod.items():
+        total[name] = total.get(name, 0) + sign * amount * place.count
+    total[PODS] = total.get(PODS, 0) + sign * place.count
+    return total

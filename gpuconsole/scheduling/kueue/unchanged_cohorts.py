@@ -1,0 +1,62 @@
+"""Trees at rest: those in which the next cycle would come to the same end as the last one.
+
+All their heads were refused, stand in their queues as before, and nothing happened to these queues, or to anybody who
+holds quota in the tree. Such heads are not even taken out of their queues: they are told the same once more, as long as
+no other queue of the tree has a head that takes part in the cycle.
+"""
+
+from collections.abc import Container
+
+from msgspec import Struct
+
+from gpuconsole.scheduling.kueue.cycle_cache import CohortHeads
+from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
+from gpuconsole.scheduling.kueue.state import KueueState
+
+_REFUSED = (EntryStatus.NOT_NOMINATED, EntryStatus.SKIPPED)
+
+
+class UnchangedCohort(Struct, frozen=True):
+    """A tree at rest."""
+
+    entries: list[CycleEntry]
+    versions: list[int]
+    """Of the queues of its heads."""
+
+
+def unchanged(state: KueueState) -> dict[int, list[CycleEntry]]:
+    """Root → the heads of a tree that is still at rest; the others are forgotten."""
+    for root, cohort in list(state.unchanged_cohorts.items()):
+        if cohort.versions != _versions(state, cohort.entries):
+            del state.unchanged_cohorts[root]
+    return {root: cohort.entries for root, cohort in state.unchanged_cohorts.items()}
+
+
+def note_if_unchanged(state: KueueState, heads: CohortHeads, *, others: Container[int]) -> None:
+    """See whether a tree whose heads are back in their queues is at rest; `others` are roots where more happened."""
+    entries = heads.entries
+    root = state.setup.tree.root(entries[0].rules.node)
+    if (
+        heads.key is not None
+        and heads.starts_from_first_flavor
+        and root not in others
+        and all(_comes_back_unchanged(state, entry) for entry in entries)
+    ):
+        state.unchanged_cohorts[root] = UnchangedCohort(entries, _versions(state, entries))
+
+
+def _comes_back_unchanged(state: KueueState, entry: CycleEntry) -> bool:
+    """True if the head was refused, and comes again as it came."""
+    queue, number = state.workload_index.peek(entry.rules.name), entry.request.id
+    return (
+        entry.status in _REFUSED
+        and entry.resume is None
+        and queue is not None
+        and not queue.is_inadmissible(number)
+        and queue.is_sticky(number) == entry.preemptor
+    )
+
+
+def _versions(state: KueueState, entries: list[CycleEntry]) -> list[int]:
+    queues = (state.workload_index.peek(entry.rules.name) for entry in entries)
+    return [queue.version if queue is not None else -1 for queue in queues]

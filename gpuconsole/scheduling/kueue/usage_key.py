@@ -1,0 +1,30 @@
+"""What a ClusterQueue's heads are judged by as long as nothing happens in its tree: what is used, what could be had."""
+
+from gpuconsole.model.clock import Time
+from gpuconsole.scheduling.kueue.context import Context
+
+
+class UsageKey:
+    """Of one ClusterQueue on the accounts as they are."""
+
+    __slots__ = ("max_available", "number")
+
+    def __init__(self, rows: int) -> None:
+        self.number = rows
+        """Stands for what is used on the way from the queue up to its root."""
+        self.max_available: dict[tuple[int, Time, int], int] = {}
+        """(priority, age, column) → what could be had at most, by quota and evictions; added to."""
+
+
+def usage_key_for(context: Context, node: int) -> UsageKey:
+    """What the heads of the queue at this node are judged by."""
+    known = context.cohort_cache(node)
+    found: UsageKey | None = known.get(node)
+    if found is None:
+        usage = context.snapshot.usage
+        width, used = usage.tree.width, usage.usage
+        path = (node, *usage.tree.paths[node])
+        found = known[node] = UsageKey(
+            context.usage_number(tuple(tuple(used[at * width : (at + 1) * width]) for at in path))
+        )
+    return found

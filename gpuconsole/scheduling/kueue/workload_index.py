@@ -1,0 +1,173 @@
+"""Every workload of a session by integer id: who waits in which queue, who holds quota.
+
+`Roster` mutates. A fork shares everything and copies a queue, or a queue's holdings, only when it first changes it.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
+
+from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
+from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest
+
+Record = WorkloadRequest | Holding | Workload
+"""A workload that waits, one that holds quota, or one that can do neither now (no queue takes it)."""
+_rank = attrgetter("rank")
+
+
+class WorkloadIndex:
+    """Workloads by id. Mutates by its methods only; `fork` gives an independent twin."""
+
+    __slots__ = (
+        *("_active_queues", "_changed", "_holdings", "_ids", "_ids_shared", "_own_holdings", "_own_queues", "_queues"),
+        *("_ranked", "_maybe_newly_inadmissible", "records"),
+    )
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+        self._ids_shared = False
+        self.records: list[Record | None] = []
+        """By id; None for those that are gone."""
+        self._queues: dict[str, ClusterQueueHeap] = {}
+        self._own_queues: set[str] = set()
+        self._maybe_newly_inadmissible: set[str] = set()
+        """Queues that may have changed since `newly_parked` was asked."""
+        self._active_queues: tuple[str, ...] = ()
+        """Queues that somebody waits in, in order, as `awake` found them."""
+        self._changed: set[str] = set()
+        """Queues that may have changed since then."""
+        self._holdings: dict[str, dict[int, Holding]] = {}
+        self._own_holdings: set[str] = set()
+        self._ranked: dict[str, tuple[Holding, ...]] = {}
+
+    def fork(self) -> "WorkloadIndex":
+        twin = WorkloadIndex()
+        twin._ids = self._ids
+        twin._ids_shared = self._ids_shared = True
+        twin.records = self.records[:]
+        twin._queues, twin._holdings = self._queues.copy(), self._holdings.copy()
+        twin._ranked, twin._maybe_newly_inadmissible = self._ranked.copy(), self._maybe_newly_inadmissible.copy()
+        twin._active_queues, twin._changed = self._active_queues, self._changed.copy()
+        self._own_queues, self._own_holdings = set(), set()
+        return twin
+
+    def id_of(self, key: str) -> int:
+        """The number of a workload; one that is new gets the next."""
+        number = self._ids.get(key)
+        if number is None:
+            if self._ids_shared:
+                self._ids, self._ids_shared = self._ids.copy(), False
+            number = self._ids[key] = len(self.records)
+            self.records.append(None)
+        return number
+
+    def knows(self, key: str) -> bool:
+        """True if the workload ever waited or held quota."""
+        return key in self._ids
+
+    def get(self, key: str) -> Record | None:
+        number = self._ids.get(key)
+        return None if number is None else self.records[number]
+
+    @property
+    def holdings(self) -> Mapping[str, Mapping[int, Holding]]:
+        """ClusterQueue → id → who holds quota there."""
+        return self._holdings
+
+    @property
+    def holders(self) -> Iterator[Holding]:
+        """Everybody who holds quota."""
+        return chain.from_iterable(held.values() for held in self._holdings.values())
+
+    def ranked(self, name: str) -> tuple[Holding, ...]:
+        """Who holds quota in a ClusterQueue, in the order in which they would be preempted."""
+        found = self._ranked.get(name)
+        if found is None:
+            found = self._ranked[name] = tuple(sorted(self._holdings.get(name, {}).values(), key=_rank))
+        return found
+
+    def hold(self, holding: Holding) -> None:
+        self.records[holding.id] = holding
+        name = holding.cluster_queue
+        held, ranked = self._held(name), self._ranked.pop(name, None)
+        old = held.get(holding.id)
+        if ranked is not None and old is None:
+            at = bisect_right(ranked, holding.rank, key=_rank)
+            self._ranked[name] = (*ranked[:at], holding, *ranked[at:])
+        elif ranked is not None and old is not None and old.rank == holding.rank:
+            at = _place(ranked, old)
+            self._ranked[name] = (*ranked[:at], holding, *ranked[at + 1 :])
+        held[holding.id] = holding
+
+    def drop_holding(self, holding: Holding) -> None:
+        name = holding.cluster_queue
+        held, ranked = self._held(name).pop(holding.id), self._ranked.pop(name, None)
+        if ranked is not None:
+            at = _place(ranked, held)
+            self._ranked[name] = ranked[:at] + ranked[at + 1 :]
+        self.records[holding.id] = None
+
+    def _held(self, name: str) -> dict[int, Holding]:
+        """Who holds quota in a ClusterQueue, to be changed."""
+        if name not in self._own_holdings:
+            self._holdings[name] = self._holdings.get(name, {}).copy()
+            self._own_holdings.add(name)
+        return self._holdings[name]
+
+    def add_queue(self, name: str, queue: ClusterQueueHeap) -> None:
+        self._queues[name] = queue
+        self._own_queues.add(name)
+        self._maybe_newly_inadmissible.add(name)
+        self._changed.add(name)
+
+    def drop_queue(self, name: str) -> None:
+        self._queues.pop(name, None)
+        self._changed.add(name)
+
+    def queue(self, name: str) -> ClusterQueueHeap:
+        """A ClusterQueue's queue, to be changed."""
+        self._maybe_newly_inadmissible.add(name)
+        self._changed.add(name)
+        return self._own(name)
+
+    def _own(self, name: str) -> ClusterQueueHeap:
+        if name not in self._own_queues:
+            self._queues[name] = self._queues[name].copy()
+            self._own_queues.add(name)
+        return self._queues[name]
+
+    def newly_inadmissible(self) -> list[WorkloadRequest]:
+        """Who is parked and came, or changed, since it was named here; each is named once."""
+        found = [
+            r
+            for name in self._maybe_newly_inadmissible & self._queues.keys()
+            for r in self._own(name).newly_inadmissible()
+        ]
+        self._maybe_newly_inadmissible = set()
+        return found
+
+    def active_queues(self) -> Sequence[str]:
+        """The ClusterQueues, in order, in whose queues somebody may be next."""
+        if self._changed:
+            found = {*self._active_queues}.difference(self._changed)
+            found.update(name for name in self._changed & self._queues.keys() if not self._queues[name].idle)
+            self._active_queues, self._changed = tuple(sorted(found)), set()
+        return self._active_queues
+
+    def peek(self, name: str) -> ClusterQueueHeap | None:
+        """A ClusterQueue's queue, only to be read."""
+        return self._queues.get(name)
+
+    @property
+    def has_pending(self) -> bool:
+        return any(len(queue) for queue in self._queues.values())
+
+    def all(self) -> Iterable[Record]:
+        return (record for record in self.records if record is not None)
+
+
+def _place(ranked: tuple[Holding, ...], holding: Holding) -> int:
+    """Where a holding stands among those of its queue."""
+    return ranked.index(holding, bisect_left(ranked, holding.rank, key=_rank))
