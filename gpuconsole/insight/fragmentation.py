@@ -20,10 +20,10 @@ from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, UnitKind, order
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.scheduling.kube.packed import typical_pods
+from gpuconsole.scheduling.kube.bin_packing import typical_pods
 from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
-from gpuconsole.scheduling.kube.packing.rooms import MILLI, Demand, Room, fits
-from gpuconsole.scheduling.kube.shapes import Shapes
+from gpuconsole.scheduling.kube.packing.free_capacity import MILLI, FreeCapacity, PodDemand, fits
+from gpuconsole.scheduling.kube.pod_classes import PodClasses
 
 
 class Slots(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -225,7 +225,7 @@ def _count(size: int, idle: Iterable[int], widest: int) -> int:
 
 
 def _fragments(snapshot: Snapshot, nodes: Sequence[Node], rows: Mapping[str, GpuRow]) -> Fragments:
-    shapes, where = Shapes(), whereabouts(snapshot)
+    shapes, where = PodClasses(), whereabouts(snapshot)
     partial: dict[str, list[Pod]] = {}
     for here in where.by_node.values():
         for pod in here.values():
@@ -248,17 +248,17 @@ def _fragments(snapshot: Snapshot, nodes: Sequence[Node], rows: Mapping[str, Gpu
     )
 
 
-def _room(row: GpuRow, node: Node, pods: Iterable[Pod], shapes: Shapes) -> Room:
+def _room(row: GpuRow, node: Node, pods: Iterable[Pod], shapes: PodClasses) -> FreeCapacity:
     cpu, memory = node.allocatable.get(CPU, 0), node.allocatable.get(MEMORY, 0)
     for pod in pods:
         requests = shapes.of(pod.template).requests
         cpu -= requests.get(CPU, 0)
         memory -= requests.get(MEMORY, 0)
     gpus = tuple(MILLI if cell.state is GpuState.IDLE else 0 for cell in row.cells)
-    return Room(cpu, memory, gpus, row.gpu_type)
+    return FreeCapacity(cpu, memory, gpus, row.gpu_type)
 
 
-def _typical(pod: Demand, percent: int, rooms: Iterable[Room]) -> TypicalPod:
+def _typical(pod: PodDemand, percent: int, rooms: Iterable[FreeCapacity]) -> TypicalPod:
     return TypicalPod(
         gpus=pod.gpus,
         cpu=pod.cpu,

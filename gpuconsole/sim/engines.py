@@ -5,7 +5,7 @@ from typing import assert_never
 from gpuconsole.scheduling.beside import SideBySide
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
-from gpuconsole.scheduling.kube.session import Placement
+from gpuconsole.scheduling.kube.session import KubePlacement
 from gpuconsole.scheduling.placement import PlacementEngine
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.sim.policy import SimPolicy
@@ -26,7 +26,7 @@ def _engine(policy: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> PlacementEng
     """A new engine for this policy; what the others would cost to import nobody pays."""
     match policy:
         case PlacementPolicy():
-            return Placement(policy)
+            return KubePlacement(policy)
         case VolcanoPolicy():
             from gpuconsole.scheduling.volcano.engine import VolcanoPlacement
 

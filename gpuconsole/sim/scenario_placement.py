@@ -10,7 +10,7 @@ from gpuconsole.scheduling.kai.conf import BadArgument, read
 from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
 from gpuconsole.scheduling.kube import configuration as kube
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
-from gpuconsole.scheduling.kube.profile import Profile
+from gpuconsole.scheduling.kube.profile import SchedulerProfile
 from gpuconsole.scheduling.volcano.plugins.mig_groups import read_groups
 from gpuconsole.scheduling.volcano.policy import GATES, HELM_CONF, VolcanoPolicy
 from gpuconsole.scheduling.volcano.reading import read_configuration
@@ -45,7 +45,7 @@ def placement_of(
     )
 
 
-def _profile(form: PlacementForm, folder: Path | None, problems: list[str]) -> Profile | None:
+def _profile(form: PlacementForm, folder: Path | None, problems: list[str]) -> SchedulerProfile | None:
     """The profile of a kube-scheduler that the scenario names; None where it only says what is scored."""
     if not form.conf and not form.profile:
         return None
@@ -54,7 +54,7 @@ def _profile(form: PlacementForm, folder: Path | None, problems: list[str]) -> P
     text, name = _text(form.conf, folder, problems)
     if not text and form.conf:
         return None
-    read = kube.read_configuration(text, name) if text else kube.Read((Profile(),))
+    read = kube.read_configuration(text, name) if text else kube.ParsedKubeSchedulerConfiguration((SchedulerProfile(),))
     problems.extend(_told(read.errors))
     found = read.named(form.profile)
     if found is None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TextIO, TypeVar
 from msgspec import Struct
 
 from gpuconsole.errors import SourceError
-from gpuconsole.scheduling.kube.packing.rooms import MILLI, Demand, Room
+from gpuconsole.scheduling.kube.packing.free_capacity import MILLI, FreeCapacity, PodDemand
 
 MOST_ROWS = 1_000_000
 LONGEST_LINE = 4_096
@@ -45,14 +45,14 @@ class TraceNode(Struct, frozen=True):
     """A node, empty."""
 
     name: str
-    room: Room
+    room: FreeCapacity
 
 
 class TracePod(Struct, frozen=True):
     """A pod, in the order of its file."""
 
     name: str
-    demand: Demand
+    demand: PodDemand
 
 
 def read_nodes(path: Path) -> tuple[TraceNode, ...]:
@@ -65,7 +65,7 @@ def read_pods(path: Path) -> tuple[TracePod, ...]:
     return _read(path, POD_COLUMNS, _pod)
 
 
-def stream(pods: Sequence[TracePod], capacity: int, ratio: float, chance: Draws) -> list[Demand]:
+def stream(pods: Sequence[TracePod], capacity: int, ratio: float, chance: Draws) -> list[PodDemand]:
     """Demands in random order, cut down or filled up to `ratio` times the capacity in GPU-milli.
 
     More than that: pods drawn at random leave until it is no more. Less: copies of pods drawn at random are appended
@@ -143,7 +143,9 @@ def _bounded(path: Path, text: TextIO) -> Iterator[str]:
 
 def _node(row: Row) -> TraceNode:
     gpus = _number(row, "gpu", MOST_GPUS)
-    room = Room(_number(row, "cpu_milli"), _number(row, "memory_mib"), (MILLI,) * gpus, row["model"] if gpus else "")
+    room = FreeCapacity(
+        _number(row, "cpu_milli"), _number(row, "memory_mib"), (MILLI,) * gpus, row["model"] if gpus else ""
+    )
     return TraceNode(row["sn"], room)
 
 
@@ -156,7 +158,7 @@ def _pod(row: Row) -> TracePod:
         raise ValueError(f"gpu_milli: {gpus} GPUs of {milli} milli; only a pod with one GPU may share it")
     models = tuple(model for model in row.get(SPEC, "").split("|") if model) if gpus else ()
     cpu, memory = _number(row, "cpu_milli"), _number(row, "memory_mib")
-    return TracePod(row["name"], Demand(cpu=cpu, memory=memory, gpus=gpus, milli=milli, models=models))
+    return TracePod(row["name"], PodDemand(cpu=cpu, memory=memory, gpus=gpus, milli=milli, models=models))
 
 
 def _number(row: Row, column: str, most: int = LARGEST) -> int:

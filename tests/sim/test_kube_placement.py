@@ -7,7 +7,7 @@ import pytest
 
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
-from gpuconsole.scheduling.kube.profile import Profile
+from gpuconsole.scheduling.kube.profile import SchedulerProfile
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import Scenario, build, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError
@@ -28,10 +28,10 @@ def read(placement: dict[str, Any], folder: Path | None = None) -> Scenario:
 
 def test_a_profile_is_kube_schedulers_own_or_one_of_a_configuration(tmp_path: Path) -> None:
     (tmp_path / "scheduler.yaml").write_text(CONF)
-    whole = Profile(name="all", percentage=100)
+    whole = SchedulerProfile(name="all", percentage=100)
     assert read({}).policy.placement == PlacementPolicy()
-    assert read({"profile": "default-scheduler"}).policy.placement == PlacementPolicy(profile=Profile())
-    assert read({"conf": CONF}).policy.placement == PlacementPolicy(profile=Profile())
+    assert read({"profile": "default-scheduler"}).policy.placement == PlacementPolicy(profile=SchedulerProfile())
+    assert read({"conf": CONF}).policy.placement == PlacementPolicy(profile=SchedulerProfile())
     by_file = read({"conf": "scheduler.yaml", "profile": "all", "gangs": False}, tmp_path)
     assert by_file.policy.placement == PlacementPolicy(profile=whole, gangs=False)
 

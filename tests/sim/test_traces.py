@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from gpuconsole.errors import SourceError
-from gpuconsole.scheduling.kube.packing.rooms import Demand, Room
+from gpuconsole.scheduling.kube.packing.free_capacity import FreeCapacity, PodDemand
 from gpuconsole.sim import traces
 from gpuconsole.sim.traces import TraceNode, TracePod, read_nodes, read_pods, stream
 
@@ -25,17 +25,17 @@ def write(folder: Path, text: str | bytes) -> Path:
 def test_nodes_are_read(tmp_path: Path) -> None:
     path = write(tmp_path, NODES + "a,64000,262144,2,P100\nb,32000,1024,0,\n")
     assert read_nodes(path) == (
-        TraceNode("a", Room(64000, 262144, (1000, 1000), "P100")),
-        TraceNode("b", Room(32000, 1024)),
+        TraceNode("a", FreeCapacity(64000, 262144, (1000, 1000), "P100")),
+        TraceNode("b", FreeCapacity(32000, 1024)),
     )
 
 
 def test_pods_are_read_compressed_or_not(tmp_path: Path) -> None:
     text = PODS + "a,1000,16,1,460,V100M16||V100M32\nb,2000,0,8,1000,\nc,500,1,0,0,\n"
     want = (
-        TracePod("a", Demand(cpu=1000, memory=16, gpus=1, milli=460, models=("V100M16", "V100M32"))),
-        TracePod("b", Demand(cpu=2000, memory=0, gpus=8, milli=1000)),
-        TracePod("c", Demand(cpu=500, memory=1)),
+        TracePod("a", PodDemand(cpu=1000, memory=16, gpus=1, milli=460, models=("V100M16", "V100M32"))),
+        TracePod("b", PodDemand(cpu=2000, memory=0, gpus=8, milli=1000)),
+        TracePod("c", PodDemand(cpu=500, memory=1)),
     )
     assert read_pods(write(tmp_path, text)) == want
     packed = tmp_path / "list.csv.gz"
@@ -95,7 +95,7 @@ def test_a_list_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def pod(gpus: int, cpu: int = 0) -> TracePod:
-    return TracePod("p", Demand(cpu=cpu, gpus=gpus, milli=1000 if gpus else 0))
+    return TracePod("p", PodDemand(cpu=cpu, gpus=gpus, milli=1000 if gpus else 0))
 
 
 def test_a_stream_is_every_pod_in_random_order_and_copies_up_to_the_ratio() -> None:

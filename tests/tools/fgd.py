@@ -22,9 +22,9 @@ from typing import NamedTuple, get_args
 
 from gpuconsole.errors import SourceError
 from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
+from gpuconsole.scheduling.kube.packing.free_capacity import FreeCapacity, PodDemand
 from gpuconsole.scheduling.kube.packing.policies import Name
-from gpuconsole.scheduling.kube.packing.replay import Amounts, Replay
-from gpuconsole.scheduling.kube.packing.rooms import Demand, Room
+from gpuconsole.scheduling.kube.packing.replay import GpuAmounts, Replay
 from gpuconsole.scheduling.kube.packing.typical import typical
 from gpuconsole.sim.traces import read_nodes, read_pods, rows, stream
 from tests.shared import TRACES
@@ -124,7 +124,7 @@ def expected(folder: Path) -> dict[Key, Published]:
 
 
 @lru_cache(maxsize=4)
-def cluster(folder: Path) -> tuple[Room, ...]:
+def cluster(folder: Path) -> tuple[FreeCapacity, ...]:
     """The nodes with GPUs, by name."""
     nodes = read_nodes(trace(folder, "openb_node_list_gpu_node"))
     return tuple(node.room for node in sorted(nodes, key=lambda node: node.name))
@@ -147,10 +147,10 @@ def replay(folder: Path, run: Run) -> Measured:
     return Measured(run, values, time.process_time() - begun)
 
 
-def sample(replayed: Replay, demands: list[Demand]) -> dict[tuple[str, int], float]:
+def sample(replayed: Replay, demands: list[PodDemand]) -> dict[tuple[str, int], float]:
     """Means of the samples, one after each pod, whose arrived % rounds to the one asked for."""
     capacity = replayed.amounts.idle
-    bins: dict[int, list[Amounts]] = {}
+    bins: dict[int, list[GpuAmounts]] = {}
     for amounts in replayed.run(demands):
         bins.setdefault(round(100 * amounts.arrived / capacity), []).append(amounts)
     values = {}

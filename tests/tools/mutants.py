@@ -392,7 +392,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "gang ignored: half a gang is placed",
-        f"{KUBE}/placing.py",
+        f"{KUBE}/placement_plans.py",
         "    if steps and len(steps) >= gang.needed:",
         "    if steps:",
         KUBE_TESTS,
@@ -448,7 +448,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "preemptionPolicy Never preempts",
-        f"{KUBE}/placing.py",
+        f"{KUBE}/placement_plans.py",
         "if waiter.never or not board.policy.preempts:",
         "if not board.policy.preempts:",
         KUBE_TESTS,
@@ -602,7 +602,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "topology spread: one domain may hold one pod more",
-        f"{KUBE}/spreading.py",
+        f"{KUBE}/pod_topology_spread.py",
         "- spread.least > spread.constraint.max_skew:",
         "- spread.least > spread.constraint.max_skew + 1:",
         KUBE_TESTS,

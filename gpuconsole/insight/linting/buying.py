@@ -9,7 +9,7 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.resources import Resources
-from gpuconsole.scheduling.kube.shapes import Shapes
+from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from gpuconsole.sim.autoscaling.offers import offers_of
 from gpuconsole.sim.autoscaling.provisioning import Pools, plan
 from gpuconsole.sim.autoscaling.rooms import Room
@@ -40,7 +40,7 @@ def _refused(facts: Facts, work: Work, pod_set: PodSet, pools: Pools) -> Iterato
     """Karpenter's reasons for not provisioning a node for a pod."""
     pod = Pod(name=pod_set.name, template=pod_set.template)
     rooms = [Room(node) for node in facts.snapshot.nodes.all()]
-    reason = plan([pod], rooms, pools, Shapes()).failed.get(pod.key, "")
+    reason = plan([pod], rooms, pools, PodClasses()).failed.get(pod.key, "")
     if EXCEEDED in reason:
         yield _limited(work, pod_set, {pool.name: reason for pool in pools.ordered if pool.limits})
     elif reason:

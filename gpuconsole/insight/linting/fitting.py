@@ -18,7 +18,7 @@ from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.resources import is_mig
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.scheduling.kube.filters import refusal
-from gpuconsole.scheduling.kube.shapes import Shape, Shapes
+from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.transformations import transformed, without_excluded
 from gpuconsole.sim.autoscaling.rooms import Room
@@ -194,8 +194,8 @@ def _nodes(facts: Facts) -> Iterator[Finding]:
     nodes = facts.all_nodes
     if not nodes:
         return
-    shapes = Shapes()
-    fitting: dict[tuple[Shape, int], int] = {}
+    shapes = PodClasses()
+    fitting: dict[tuple[PodClass, int], int] = {}
     for work in facts.work:
         for pod_set in work.pod_sets:
             shape, count = shapes.of(pod_set.template), work.least(pod_set)
@@ -206,7 +206,7 @@ def _nodes(facts: Facts) -> Iterator[Finding]:
                 yield _unfit(nodes, work, pod_set, shape, held)
 
 
-def _held(nodes: Sequence[Node], shape: Shape, count: int) -> int:
+def _held(nodes: Sequence[Node], shape: PodClass, count: int) -> int:
     """How many of so many pods fit, if all nodes were empty."""
     held = 0
     for node in nodes:
@@ -216,7 +216,7 @@ def _held(nodes: Sequence[Node], shape: Shape, count: int) -> int:
     return held
 
 
-def _unfit(nodes: Sequence[Node], work: Work, pod_set: PodSet, shape: Shape, held: int) -> Finding:
+def _unfit(nodes: Sequence[Node], work: Work, pod_set: PodSet, shape: PodClass, held: int) -> Finding:
     count = work.least(pod_set)
     asked = ", ".join(show(name, amount) for name, amount in pod_set.template.requests.items())
     biggest = {name: max(n.allocatable.get(name, 0) for n in nodes) for name in shape.requests}

@@ -28,8 +28,8 @@ from gpuconsole.scheduling.kai.fair_share.capacity import OverCapacity
 from gpuconsole.scheduling.kai.functions import Functions, NodeSet, Scenario
 from gpuconsole.scheduling.kai.misfits import misfit
 from gpuconsole.scheduling.kai.ranking import Ranking, Rankings
-from gpuconsole.scheduling.kube.neighbours import is_picky
-from gpuconsole.scheduling.kube.storage import Plan, Storage
+from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity
+from gpuconsole.scheduling.kube.storage import Storage, VolumeBindingPlan
 
 WHOLE_GPU = "-2"
 """Stands for a GPU that nobody uses where GPUs are chosen for sharing."""
@@ -86,7 +86,7 @@ class Session:
         self.topologies, self.now = topologies, now
         self.claims = claims or ClaimBook()
         self.storage = storage or Storage()
-        self.promised: dict[str, Plan] = {}
+        self.promised: dict[str, VolumeBindingPlan] = {}
         """Task → what its claims get on its node."""
         self.configuration, self.parameters = configuration, parameters
         self.least_gpu_memory = least_gpu_memory
@@ -271,7 +271,7 @@ class Session:
     @cached_property
     def affine(self) -> bool:
         """True if a task of the session minds which pods are near."""
-        return any(is_picky(task.spec.pod) for job in self.jobs.values() for task in job.tasks())
+        return any(has_pod_affinity(task.spec.pod) for job in self.jobs.values() for task in job.tasks())
 
 
 def _gang(job: Job) -> bool:

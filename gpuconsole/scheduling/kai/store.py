@@ -30,7 +30,7 @@ from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kai.queues import queues_of
 from gpuconsole.scheduling.kai.session import Session
 from gpuconsole.scheduling.kai.shards import sees
-from gpuconsole.scheduling.kube.means import Means
+from gpuconsole.scheduling.kube.claims_and_volumes import ClaimsAndVolumes
 
 
 class Store:
@@ -45,7 +45,7 @@ class Store:
         self.groups: dict[str, KaiPodGroup] = {}
         self._classes: dict[str, PriorityClass] = {}
         self._topologies: dict[str, Topology] = {}
-        self._means = Means()
+        self._means = ClaimsAndVolumes()
         self._tasks: dict[str, tuple[Pod, Task]] = {}
         """What was read of pods, to be cloned by sessions."""
         self._rooms: dict[str, tuple[Node, Amounts]] = {}

@@ -6,10 +6,10 @@ from msgspec import Struct
 
 from gpuconsole.model.cluster import Pod, PodDisruptionBudget
 from gpuconsole.model.labels import LabelSelector
-from gpuconsole.scheduling.kube.nodes import Seat
+from gpuconsole.scheduling.kube.nodes import AssignedPod
 
 
-class OpenBudget(Struct, frozen=True):
+class DisruptionAllowance(Struct, frozen=True):
     """A budget and how many of its pods may go now (status.disruptionsAllowed)."""
 
     namespace: str
@@ -20,7 +20,7 @@ class OpenBudget(Struct, frozen=True):
         return bool(pod.labels) and pod.namespace == self.namespace and self.selector.matches(pod.labels)
 
 
-def opened(budgets: Iterable[PodDisruptionBudget], pods: Iterable[tuple[Pod, bool]]) -> tuple[OpenBudget, ...]:
+def opened(budgets: Iterable[PodDisruptionBudget], pods: Iterable[tuple[Pod, bool]]) -> tuple[DisruptionAllowance, ...]:
     """What each budget lets go, as the disruption controller counts; `pods` come with whether they are healthy.
 
     A budget whose selector asks for nothing covers no pod in preemption (filterPodsWithPDBViolation).
@@ -33,13 +33,13 @@ def opened(budgets: Iterable[PodDisruptionBudget], pods: Iterable[tuple[Pod, boo
         selector = budget.selector
         if selector is None or not (selector.match_labels or selector.match_expressions):
             continue
-        one = OpenBudget(budget.namespace, selector, 0)
+        one = DisruptionAllowance(budget.namespace, selector, 0)
         covered = [healthy for pod, healthy in living.get(budget.namespace, ()) if one.covers(pod)]
-        found.append(OpenBudget(budget.namespace, selector, budget.allowed(len(covered), sum(covered))))
+        found.append(DisruptionAllowance(budget.namespace, selector, budget.allowed(len(covered), sum(covered))))
     return tuple(found)
 
 
-def violating(seats: Iterable[Seat], budgets: Iterable[OpenBudget]) -> set[str]:
+def violating(seats: Iterable[AssignedPod], budgets: Iterable[DisruptionAllowance]) -> set[str]:
     """Which of these pods, evicted in this order, would break a budget."""
     listed = list(budgets)
     left = [budget.allowed for budget in listed]

@@ -13,7 +13,7 @@ from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.scheduling.kube.configured_plugins import check, enabled, weighted
 from gpuconsole.scheduling.kube.plugin_arguments import ARGUMENTS
-from gpuconsole.scheduling.kube.profile import FILTERS, FIT, PREEMPTION, SCORES, Backoff, Profile
+from gpuconsole.scheduling.kube.profile import FILTERS, FIT, PREEMPTION, SCORES, BackoffSettings, SchedulerProfile
 
 KIND = "KubeSchedulerConfiguration"
 GROUP = "kubescheduler.config.k8s.io"
@@ -24,22 +24,22 @@ FIELDS = (
 )
 
 
-class Read(Struct, frozen=True):
+class ParsedKubeSchedulerConfiguration(Struct, frozen=True):
     """What a file says, and what is wrong with it."""
 
-    profiles: tuple[Profile, ...]
+    profiles: tuple[SchedulerProfile, ...]
     findings: tuple[Finding, ...] = ()
 
     @property
     def errors(self) -> list[Finding]:
         return [finding for finding in self.findings if finding.severity is Severity.ERROR]
 
-    def named(self, name: str) -> Profile | None:
+    def named(self, name: str) -> SchedulerProfile | None:
         """The profile of this schedulerName, or the first where none is asked for."""
         return next((profile for profile in self.profiles if name in ("", profile.name)), None)
 
 
-def read_configuration(text: str, name: str = "scheduler-config.yaml") -> Read:
+def read_configuration(text: str, name: str = "scheduler-config.yaml") -> ParsedKubeSchedulerConfiguration:
     """Read a configuration; what cannot be read takes its default, and there is a finding."""
     document, report = find_configuration(
         text,
@@ -49,11 +49,11 @@ def read_configuration(text: str, name: str = "scheduler-config.yaml") -> Read:
         absent=(f"it holds no {KIND}", f"write kind: {KIND}"),
         strict=True,
     )
-    profiles = (Profile(),) if document is None else _profiles(Reader(document, report))
-    return Read(profiles, tuple(report.findings))
+    profiles = (SchedulerProfile(),) if document is None else _profiles(Reader(document, report))
+    return ParsedKubeSchedulerConfiguration(profiles, tuple(report.findings))
 
 
-def _profiles(root: Reader) -> tuple[Profile, ...]:
+def _profiles(root: Reader) -> tuple[SchedulerProfile, ...]:
     root.only(*FIELDS)
     version = root.text("apiVersion", f"{GROUP}/v1")
     if version != f"{GROUP}/v1":
@@ -63,7 +63,9 @@ def _profiles(root: Reader) -> tuple[Profile, ...]:
     if root.raw("extenders"):
         problem = "extenders are programs of their own: nobody asks them here"
         root.report.warning(root.at("extenders"), problem, "expect other decisions where they matter", "extenders")
-    common = Profile(percentage=root.number("percentageOfNodesToScore", 0, low=0, high=100), backoff=_backoff(root))
+    common = SchedulerProfile(
+        percentage=root.number("percentageOfNodesToScore", 0, low=0, high=100), backoff=_backoff(root)
+    )
     found = tuple(_profile(place, common) for place in root.items("profiles")) or (common,)
     names = [profile.name for profile in found]
     for name in sorted({name for name in names if names.count(name) > 1}):
@@ -71,16 +73,16 @@ def _profiles(root: Reader) -> tuple[Profile, ...]:
     return found
 
 
-def _backoff(root: Reader) -> Backoff:
+def _backoff(root: Reader) -> BackoffSettings:
     first = root.number("podInitialBackoffSeconds", 1, low=1)
     most = root.number("podMaxBackoffSeconds", 10, low=1)
     if most < first:
         problem = f"it is less than podInitialBackoffSeconds ({first})"
         root.report.error(root.at("podMaxBackoffSeconds"), problem, "write at least that", "out-of-range")
-    return Backoff(first * SECOND, max(first, most) * SECOND)
+    return BackoffSettings(first * SECOND, max(first, most) * SECOND)
 
 
-def _profile(place: Reader, common: Profile) -> Profile:
+def _profile(place: Reader, common: SchedulerProfile) -> SchedulerProfile:
     place.only("schedulerName", "percentageOfNodesToScore", "plugins", "pluginConfig")
     plugins = place.mapping("plugins")
     check(plugins)
@@ -100,7 +102,7 @@ def _profile(place: Reader, common: Profile) -> Profile:
     return _argued(place, profile)
 
 
-def _argued(place: Reader, profile: Profile) -> Profile:
+def _argued(place: Reader, profile: SchedulerProfile) -> SchedulerProfile:
     """The profile with the arguments of its plugins."""
     for one in place.items("pluginConfig"):
         one.only("name", "args")

@@ -3,15 +3,15 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from gpuconsole.scheduling.kube.shapes import Shape
-from gpuconsole.scheduling.kube.units import Gang
+from gpuconsole.scheduling.kube.pending import PodGang
+from gpuconsole.scheduling.kube.pod_classes import PodClass
 from gpuconsole.scheduling.placement import Deadlock, HalfPlaced
 
-Fitting = Callable[[Shape, int], int]
+Fitting = Callable[[PodClass, int], int]
 """How many pods of a shape and a priority would fit now."""
 
 
-def find_deadlock(torn: Iterable[Gang], fitting: Fitting, free_gpus: int) -> Deadlock | None:
+def find_deadlock(torn: Iterable[PodGang], fitting: Fitting, free_gpus: int) -> Deadlock | None:
     """The jobs among these half-placed gangs whose other pods do not fit; None if there are none.
 
     Meant to be asked after each pass. While gangs are held together it cannot happen, except where a running gang lost
@@ -21,7 +21,7 @@ def find_deadlock(torn: Iterable[Gang], fitting: Fitting, free_gpus: int) -> Dea
     return Deadlock(jobs, free_gpus) if jobs else None
 
 
-def _stuck(gang: Gang, fitting: Fitting) -> bool:
+def _stuck(gang: PodGang, fitting: Fitting) -> bool:
     if not sum(gang.seated.values()) or not gang.needed:
         return False
     kinds = Counter((waiter.shape, waiter.priority) for waiter in gang.waiters.values())
@@ -29,7 +29,7 @@ def _stuck(gang: Gang, fitting: Fitting) -> bool:
     return places < gang.needed
 
 
-def _half_placed(gang: Gang) -> HalfPlaced:
+def _half_placed(gang: PodGang) -> HalfPlaced:
     missing = sorted((waiter.shape.gpus for waiter in gang.waiters.values()), reverse=True)[: gang.needed]
     return HalfPlaced(
         gang=gang.name,

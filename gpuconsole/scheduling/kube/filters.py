@@ -9,7 +9,7 @@ from gpuconsole.model.quantity import PODS
 from gpuconsole.scheduling.devices import slices as slices_of
 from gpuconsole.scheduling.kube import messages
 from gpuconsole.scheduling.kube.nodes import NodeState, reserved_against
-from gpuconsole.scheduling.kube.shapes import Shape
+from gpuconsole.scheduling.kube.pod_classes import PodClass
 
 NOT_READY = Taint("node.kubernetes.io/not-ready")
 """What the node controller puts on a node that stopped answering."""
@@ -19,7 +19,7 @@ UNBOUNDED = 1_000_000
 NO_FIELDS: Mapping[str, str] = {}
 
 
-def refusal(node: Node, shape: Shape) -> str:
+def refusal(node: Node, shape: PodClass) -> str:
     """Why this node is out of the question whatever runs on it; empty if it is not.
 
     NodeUnschedulable, TaintToleration and NodeAffinity, in that order; the first that fails speaks. Removing pods
@@ -29,12 +29,12 @@ def refusal(node: Node, shape: Shape) -> str:
     return refused or ("" if affine(node, shape) else messages.NO_AFFINITY)
 
 
-def unschedulable(node: Node, shape: Shape) -> str:
+def unschedulable(node: Node, shape: PodClass) -> str:
     """NodeUnschedulable: the node is cordoned, and the pod does not tolerate that."""
     return messages.UNSCHEDULABLE if node.unschedulable and not tolerated(CORDONED, shape.tolerations) else ""
 
 
-def tainted(node: Node, shape: Shape) -> str:
+def tainted(node: Node, shape: PodClass) -> str:
     """TaintToleration: the first taint that keeps the pod away."""
     for taint in node.taints if node.ready else (NOT_READY, *node.taints):
         if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint, shape.tolerations):
@@ -47,7 +47,7 @@ def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
     return any(toleration.tolerates(taint) for toleration in tolerations)
 
 
-def affine(node: Node, shape: Shape) -> bool:
+def affine(node: Node, shape: PodClass) -> bool:
     """NodeAffinity: every label of the nodeSelector and, where there is an affinity, one of its terms."""
     if any(node.labels.get(key) != value for key, value in shape.node_selector.items()):
         return False
@@ -64,7 +64,7 @@ def term_matches(term: NodeTerm, node: Node) -> bool:
     )
 
 
-def room(state: NodeState, shape: Shape, priority: int) -> dict[str, int]:
+def room(state: NodeState, shape: PodClass, priority: int) -> dict[str, int]:
     """What the node has left of each resource that counts for the shape, less what is reserved against it.
 
     NodeResourcesFit: a resource that allocatable does not name is absent (0), except `pods`, which then has no limit.
@@ -81,7 +81,7 @@ def room(state: NodeState, shape: Shape, priority: int) -> dict[str, int]:
 
 
 def _divisible(
-    state: NodeState, division: Division, shape: Shape, priority: int, left: Mapping[str, int]
+    state: NodeState, division: Division, shape: PodClass, priority: int, left: Mapping[str, int]
 ) -> dict[str, int]:
     """What a node that makes MIG instances as pods come has left of those that the shape asks for.
 
@@ -100,7 +100,7 @@ def _divisible(
     return {name: pods * value for name, value in asked.items()}
 
 
-def slots(left: Mapping[str, int], shape: Shape) -> int:
+def slots(left: Mapping[str, int], shape: PodClass) -> int:
     """How many pods of the shape this room takes."""
     count = left.get(PODS, UNBOUNDED)
     for name, value in shape.limited.items():
@@ -109,7 +109,7 @@ def slots(left: Mapping[str, int], shape: Shape) -> int:
     return max(count, 0)
 
 
-def shortages(left: Mapping[str, int], shape: Shape) -> tuple[str, ...]:
+def shortages(left: Mapping[str, int], shape: PodClass) -> tuple[str, ...]:
     """Why this room does not take one pod of the shape, a reason for each resource; empty if it does."""
     lines = [messages.TOO_MANY_PODS] if left.get(PODS, 1) < 1 else []
     lines += [messages.insufficient(name) for name, value in shape.limited.items() if left[name] < value]

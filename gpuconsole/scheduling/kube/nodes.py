@@ -12,16 +12,16 @@ from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.quantity import CPU, MAX, MEMORY, PODS
 from gpuconsole.model.resources import EMPTY, Resources
 from gpuconsole.scheduling.devices import inside, slices
-from gpuconsole.scheduling.kube.shapes import Shape
+from gpuconsole.scheduling.kube.pod_classes import PodClass
 
-NOBODY = ""
+NO_OWNERS = ""
 
 
-class Seat(Struct, frozen=True):
+class AssignedPod(Struct, frozen=True):
     """A pod's place on a node."""
 
     pod: str
-    shape: Shape
+    shape: PodClass
     priority: int
     since: Time
     """When it was bound."""
@@ -42,7 +42,7 @@ class Reservation(Struct, frozen=True):
     """Room that a nominated pod waits for; it counts against pods of equal and lower priority."""
 
     pod: str
-    shape: Shape
+    shape: PodClass
     priority: int
     who: Pod | None = None
 
@@ -56,7 +56,7 @@ class NodeState(Struct, frozen=True):
     """Sum of the requests of all seats, `pods` among them."""
     counted: tuple[int, int] = (0, 0)
     """cpu and memory as scores count them."""
-    seats: Mapping[str, Seat] = {}
+    seats: Mapping[str, AssignedPod] = {}
     owners: tuple[str, ...] = ()
     """Pod by GPU index; NOBODY where it is free."""
     reserved: tuple[Reservation, ...] = ()
@@ -67,7 +67,7 @@ class NodeState(Struct, frozen=True):
 
     @property
     def free_gpus(self) -> tuple[int, ...]:
-        return tuple(index for index, owner in enumerate(self.owners) if owner == NOBODY)
+        return tuple(index for index, owner in enumerate(self.owners) if owner == NO_OWNERS)
 
     @property
     def taken(self) -> set[Instance]:
@@ -79,7 +79,7 @@ def describe(state: NodeState, node: Node | None) -> NodeState:
     """The same seats on a node that appeared, changed or went; GPUs beyond the new number lose their owner."""
     count = node.gpus if node is not None else 0
     kept = state.owners[:count]
-    owners = kept + (NOBODY,) * (count - len(kept))
+    owners = kept + (NO_OWNERS,) * (count - len(kept))
     division = None if node is None else division_of(node.allocatable, node.labels, node.annotations)
     state = replace(state, node=node, owners=owners, division=division)
     for seat in sorted(state.seats.values(), key=lambda seat: seat.importance):
@@ -89,7 +89,7 @@ def describe(state: NodeState, node: Node | None) -> NodeState:
     return state
 
 
-def seated(state: NodeState, seat: Seat) -> NodeState:
+def seated(state: NodeState, seat: AssignedPod) -> NodeState:
     """The node with one more pod.
 
     The pod gets the GPU indices that it names; where one of them is taken, does not exist or is not named, it gets
@@ -137,7 +137,7 @@ def unseated(state: NodeState, pod: str) -> NodeState:
         used,
         (cpu - seat.shape.counted[CPU], memory - seat.shape.counted[MEMORY]),
         seats,
-        tuple(NOBODY if owner == pod else owner for owner in state.owners),
+        tuple(NO_OWNERS if owner == pod else owner for owner in state.owners),
         state.reserved,
         lowest,
         state.division,
@@ -170,15 +170,15 @@ def reserved_against(state: NodeState, priority: int) -> Resources:
     return total
 
 
-def _indices(state: NodeState, seat: Seat) -> tuple[int, ...]:
+def _indices(state: NodeState, seat: AssignedPod) -> tuple[int, ...]:
     wanted = seat.shape.gpus
     named = tuple(sorted(set(seat.gpus)))
-    if len(named) == wanted and all(0 <= i < len(state.owners) and state.owners[i] == NOBODY for i in named):
+    if len(named) == wanted and all(0 <= i < len(state.owners) and state.owners[i] == NO_OWNERS for i in named):
         return named
     return inside.choose(state.node, state.free_gpus, wanted)
 
 
-def _instances(state: NodeState, seat: Seat, own: bool = False) -> tuple[Instance, ...]:
+def _instances(state: NodeState, seat: AssignedPod, own: bool = False) -> tuple[Instance, ...]:
     """The MIG instances of a seat: those that it names if it can have them; `own` where it sits on them already."""
     if state.division is None:
         return ()

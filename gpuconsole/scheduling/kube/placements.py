@@ -12,11 +12,11 @@ from msgspec import Struct
 from gpuconsole.model.clock import Time
 from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.scheduling.kube import messages
-from gpuconsole.scheduling.kube.board import Board
-from gpuconsole.scheduling.kube.nodes import NodeState, Seat
-from gpuconsole.scheduling.kube.placing import Place, place
+from gpuconsole.scheduling.kube.node_cache import NodeCache
+from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState
+from gpuconsole.scheduling.kube.pending import PodGang
+from gpuconsole.scheduling.kube.placement_plans import Binding, place
 from gpuconsole.scheduling.kube.scores import MAX_SCORE, most_allocated
-from gpuconsole.scheduling.kube.units import Gang
 
 Placement = tuple[int, ...]
 """The numbers of the nodes that a group may use, in the order in which they are searched."""
@@ -29,14 +29,14 @@ class GroupTree(Struct, frozen=True, kw_only=True):
     """`namespace/name`"""
     topology_key: str = ""
     """All its pods have to be on nodes that share the value of this label."""
-    gang: Gang | None = None
+    gang: PodGang | None = None
     """The pods of a PodGroup; None for a composite group, and for a PodGroup without pods."""
     children: tuple["GroupTree", ...] = ()
     least: int = 1
     """How many child groups have to be placed at once (minGroupCount)."""
 
     @property
-    def gangs(self) -> tuple[Gang, ...]:
+    def gangs(self) -> tuple[PodGang, ...]:
         """The pods of all PodGroups in it."""
         own = (self.gang,) if self.gang is not None else ()
         return (*own, *(gang for child in self.children for gang in child.gangs))
@@ -47,11 +47,11 @@ class GroupTree(Struct, frozen=True, kw_only=True):
         return bool(self.topology_key or self.children)
 
 
-def place_tree(board: Board, tree: GroupTree, now: Time, within: Placement | None = None) -> list[Place] | None:
+def place_tree(board: NodeCache, tree: GroupTree, now: Time, within: Placement | None = None) -> list[Binding] | None:
     """Place a group inside a placement as far as its pods fit now; None if that is less than it needs at once."""
     if not tree.topology_key:
         return _place_inside(board, tree, now, within)
-    found: list[tuple[list[Place], int]] = []
+    found: list[tuple[list[Binding], int]] = []
     start = board.start
     for domain in domains(board, tree, within):
         with board.trial():
@@ -63,7 +63,7 @@ def place_tree(board: Board, tree: GroupTree, now: Time, within: Placement | Non
     return _best(tree, found) if found else None
 
 
-def domains(board: Board, tree: GroupTree, within: Placement | None = None) -> list[Placement]:
+def domains(board: NodeCache, tree: GroupTree, within: Placement | None = None) -> list[Placement]:
     """The candidate placements of a group by name; only the one of its pods that have a node already, if any have.
 
     None where those are in several domains, or in none.
@@ -81,7 +81,7 @@ def domains(board: Board, tree: GroupTree, within: Placement | None = None) -> l
     return [tuple(nodes[value]) for value in sorted(nodes) if not taken or taken == {value}]
 
 
-def placement_refusal(board: Board, tree: GroupTree, gang: Gang, now: Time) -> str:
+def placement_refusal(board: NodeCache, tree: GroupTree, gang: PodGang, now: Time) -> str:
     """Why the pods of a gang wait: how many of them fit in the domain that takes most of them."""
     if tree.children:
         return messages.composite_waits(gang.name, tree.name, tree.least, len(tree.children))
@@ -95,10 +95,10 @@ def placement_refusal(board: Board, tree: GroupTree, gang: Gang, now: Time) -> s
     return messages.placement_waits(gang.name, most, max(gang.needed, 1), tree.topology_key, len(candidates))
 
 
-def _place_inside(board: Board, tree: GroupTree, now: Time, within: Placement | None) -> list[Place] | None:
+def _place_inside(board: NodeCache, tree: GroupTree, now: Time, within: Placement | None) -> list[Binding] | None:
     if not tree.children:
         return _place_gang(board, tree.gang, now, within)
-    steps: list[Place] = []
+    steps: list[Binding] = []
     placed = 0
     with board.trial():
         for child in tree.children:
@@ -110,7 +110,7 @@ def _place_inside(board: Board, tree: GroupTree, now: Time, within: Placement | 
     return steps if placed >= tree.least else None
 
 
-def _place_gang(board: Board, gang: Gang | None, now: Time, within: Placement | None) -> list[Place] | None:
+def _place_gang(board: NodeCache, gang: PodGang | None, now: Time, within: Placement | None) -> list[Binding] | None:
     if gang is None or not _enough(board, gang, within):
         return None
     with board.trial():
@@ -119,7 +119,7 @@ def _place_gang(board: Board, gang: Gang | None, now: Time, within: Placement | 
     return steps if len(steps) >= gang.needed and (steps or gang.seated) else None
 
 
-def _enough(board: Board, gang: Gang, within: Placement | None) -> bool:
+def _enough(board: NodeCache, gang: PodGang, within: Placement | None) -> bool:
     """A quick no: kinds of pod looked at alone already find fewer places on the nodes than the gang needs."""
     places = 0
     for waiter, count in gang.kinds:
@@ -129,7 +129,7 @@ def _enough(board: Board, gang: Gang, within: Placement | None) -> bool:
     return places >= gang.needed
 
 
-def _place_pods(board: Board, gang: Gang, now: Time, within: Placement | None) -> list[Place]:
+def _place_pods(board: NodeCache, gang: PodGang, now: Time, within: Placement | None) -> list[Binding]:
     """Seat the pods that fit, for the trial that is under way."""
     steps = []
     for waiter in gang.members:
@@ -140,14 +140,14 @@ def _place_pods(board: Board, gang: Gang, now: Time, within: Placement | None) -
     return steps
 
 
-def _assume(board: Board, steps: Sequence[Place], now: Time) -> None:
+def _assume(board: NodeCache, steps: Sequence[Binding], now: Time) -> None:
     for step in steps:
         waiter = step.waiter
-        board.seat(step.number, Seat(waiter.pod, waiter.shape, waiter.priority, now, who=waiter.who))
+        board.seat(step.number, AssignedPod(waiter.pod, waiter.shape, waiter.priority, now, who=waiter.who))
         board.promise(waiter.who, step.number)
 
 
-def _best(tree: GroupTree, found: Sequence[tuple[list[Place], int]]) -> list[Place]:
+def _best(tree: GroupTree, found: Sequence[tuple[list[Binding], int]]) -> list[Binding]:
     """Equal weights: pods placed, as a share of the most, and how full the domain is; the first among equals."""
     seated = sum(len(gang.seated) for gang in tree.gangs)
     most = max(1, *(seated + len(steps) for steps, _ in found))
@@ -155,7 +155,7 @@ def _best(tree: GroupTree, found: Sequence[tuple[list[Place], int]]) -> list[Pla
     return found[scores.index(max(scores))][0]
 
 
-def _allocated(board: Board, domain: Placement) -> int:
+def _allocated(board: NodeCache, domain: Placement) -> int:
     """NodeResourcesFit's score of a placement: MostAllocated over all its nodes."""
     states = [board.nodes[number] for number in domain]
     total = weights = 0

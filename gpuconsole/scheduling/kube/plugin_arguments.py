@@ -17,8 +17,8 @@ from gpuconsole.scheduling.kube.profile import (
     POD_AFFINITY,
     PREEMPTION,
     SPREAD,
-    Profile,
-    Strategy,
+    SchedulerProfile,
+    ScoringStrategy,
     Weights,
 )
 
@@ -27,7 +27,7 @@ TYPES: tuple[Type, ...] = get_args(Type)
 DO_NOT, ANYWAY = "DoNotSchedule", "ScheduleAnyway"
 
 
-def _fit(profile: Profile, args: Reader) -> Profile:
+def _fit(profile: SchedulerProfile, args: Reader) -> SchedulerProfile:
     args.only("apiVersion", "kind", "ignoredResources", "ignoredResourceGroups", "scoringStrategy")
     place = args.mapping("scoringStrategy")
     place.only("type", "resources", "requestedToCapacityRatio")
@@ -35,7 +35,7 @@ def _fit(profile: Profile, args: Reader) -> Profile:
     kind: Type = next((one for one in TYPES if one == said), "LeastAllocated")
     return replace(
         profile,
-        strategy=Strategy(
+        strategy=ScoringStrategy(
             type=kind,
             resources=_resources(place, high=100),
             shape=_shape(place.mapping("requestedToCapacityRatio")) if kind == "RequestedToCapacityRatio" else (),
@@ -65,12 +65,12 @@ def _points(place: Reader) -> Iterator[tuple[int, int]]:
         yield one.number("utilization", 0, low=0, high=100), one.number("score", 0, low=0, high=10)
 
 
-def _balanced(profile: Profile, args: Reader) -> Profile:
+def _balanced(profile: SchedulerProfile, args: Reader) -> SchedulerProfile:
     args.only("apiVersion", "kind", "resources")
     return replace(profile, balanced=_resources(args, high=1))
 
 
-def _spread(profile: Profile, args: Reader) -> Profile:
+def _spread(profile: SchedulerProfile, args: Reader) -> SchedulerProfile:
     args.only("apiVersion", "kind", "defaultConstraints", "defaultingType")
     kind = args.one_of("defaultingType", "System", ("System", "List"))
     constraints = tuple(_constraint(one) for one in args.items("defaultConstraints"))
@@ -91,7 +91,7 @@ def _constraint(one: Reader) -> SpreadConstraint:
     )
 
 
-def _pod_affinity(profile: Profile, args: Reader) -> Profile:
+def _pod_affinity(profile: SchedulerProfile, args: Reader) -> SchedulerProfile:
     args.only("apiVersion", "kind", "hardPodAffinityWeight", "ignorePreferredTermsOfExistingPods")
     return replace(
         profile,
@@ -100,20 +100,20 @@ def _pod_affinity(profile: Profile, args: Reader) -> Profile:
     )
 
 
-def _node_affinity(profile: Profile, args: Reader) -> Profile:
+def _node_affinity(profile: SchedulerProfile, args: Reader) -> SchedulerProfile:
     args.only("apiVersion", "kind", "addedAffinity")
     spec = args.reporting(args.report, {"affinity": {"nodeAffinity": args.mapping("addedAffinity").value}})
     required, preferred = node_affinity(spec)
     return replace(profile, added_affinity=required, added_preferred=preferred)
 
 
-def _preemption(profile: Profile, args: Reader) -> Profile:
+def _preemption(profile: SchedulerProfile, args: Reader) -> SchedulerProfile:
     args.only("apiVersion", "kind", "minCandidateNodesPercentage", "minCandidateNodesAbsolute")
     percentage = args.number("minCandidateNodesPercentage", 10, low=0, high=100)
     return replace(profile, candidates=(percentage, args.number("minCandidateNodesAbsolute", 100, low=0)))
 
 
-ARGUMENTS: Mapping[str, Callable[[Profile, Reader], Profile]] = {
+ARGUMENTS: Mapping[str, Callable[[SchedulerProfile, Reader], SchedulerProfile]] = {
     FIT: _fit,
     BALANCED: _balanced,
     SPREAD: _spread,

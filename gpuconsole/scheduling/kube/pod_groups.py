@@ -6,9 +6,9 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.scheduling_groups import CompositePodGroup
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.kube import messages
-from gpuconsole.scheduling.kube.board import Board
+from gpuconsole.scheduling.kube.node_cache import NodeCache
+from gpuconsole.scheduling.kube.pending import PodGang
 from gpuconsole.scheduling.kube.placements import GroupTree
-from gpuconsole.scheduling.kube.units import Gang
 
 POD_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 """How pods name their PodGroup of the Coscheduling plugin; the second is what older releases read."""
@@ -27,7 +27,9 @@ def group_of(pod: Pod) -> str:
     return f"{pod.namespace}/{name}" if name else ""
 
 
-def obstacle(gang: Gang, group: PodGroup | None, composites: Mapping[str, CompositePodGroup], board: Board) -> str:
+def obstacle(
+    gang: PodGang, group: PodGroup | None, composites: Mapping[str, CompositePodGroup], board: NodeCache
+) -> str:
     """Why a gang is not tried at all, as things are; empty if it is (the plugin's PreFilter and Permit).
 
     Only gangs whose pods name their group are looked at. Nothing waits half placed, so there is nothing that
@@ -56,10 +58,10 @@ def missing_parent(group: PodGroup | None, composites: Mapping[str, CompositePod
 
 
 def tree_of(
-    gang: Gang,
+    gang: PodGang,
     groups: Mapping[str, PodGroup],
     composites: Mapping[str, CompositePodGroup],
-    gangs: Mapping[str, Gang],
+    gangs: Mapping[str, PodGang],
 ) -> GroupTree:
     """The hierarchy of groups that a gang is in, from its root; the gang's own PodGroup where nothing is above it."""
     group = groups.get(gang.name)
@@ -77,7 +79,7 @@ def _tree(
     root: CompositePodGroup,
     groups: Mapping[str, PodGroup],
     composites: Mapping[str, CompositePodGroup],
-    gangs: Mapping[str, Gang],
+    gangs: Mapping[str, PodGang],
     above: frozenset[str] = frozenset(),
 ) -> GroupTree:
     place = (root.namespace, root.name)

@@ -14,8 +14,8 @@ from gpuconsole.scheduling.kube.profile import (
     POD_AFFINITY,
     SPREAD,
     TAINT_TOLERATION,
-    Profile,
-    Strategy,
+    SchedulerProfile,
+    ScoringStrategy,
 )
 
 Formula = Literal["binpack", "spread"]
@@ -51,11 +51,11 @@ class PlacementPolicy(Struct, frozen=True, kw_only=True, tag="kube-scheduler", t
     """False places the pods of a gang one by one, as plain kube-scheduler does."""
     preemption: bool = True
     """False leaves out the PostFilter step: no pod is ever evicted for another."""
-    profile: Profile | None = None
+    profile: SchedulerProfile | None = None
     """Of a KubeSchedulerConfiguration: it stands in the place of score, resources and weights."""
 
     @property
-    def rules(self) -> Profile:
+    def rules(self) -> SchedulerProfile:
         """The profile, or what the choice comes to: every filter, every node looked at, no time lost between tries.
 
         Such a choice is about one thing, so NodeResourcesBalancedAllocation and ImageLocality, which would weigh
@@ -67,10 +67,10 @@ class PlacementPolicy(Struct, frozen=True, kw_only=True, tag="kube-scheduler", t
             "LeastAllocated" if self.score == "spread" else "MostAllocated"
         )
         weights = ((TAINT_TOLERATION, self.taint_weight), (NODE_AFFINITY, self.affinity_weight), (FIT, self.fit_weight))
-        return Profile(
+        return SchedulerProfile(
             filters=FILTERS,
             scores=(*weights, (SPREAD, 2), (POD_AFFINITY, 2)),
-            strategy=Strategy(type=formula, resources=self.resources),
+            strategy=ScoringStrategy(type=formula, resources=self.resources),
             spread=(),
             percentage=100,
             candidates=(100, 100),

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from gpuconsole.model.quantity import PODS
-from gpuconsole.scheduling.kube.asking import NOTHING, Asking
-from gpuconsole.scheduling.kube.budgets import OpenBudget, violating
+from gpuconsole.scheduling.kube.budgets import DisruptionAllowance, violating
 from gpuconsole.scheduling.kube.filters import room, slots
-from gpuconsole.scheduling.kube.nodes import NodeState, Seat, seated, unseated
-from gpuconsole.scheduling.kube.shapes import Shape
+from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, seated, unseated
+from gpuconsole.scheduling.kube.pod_classes import PodClass
+from gpuconsole.scheduling.kube.pod_plugins import NOTHING, PodContextPlugins
 
 _OFFSET = 2**31
 """Added to each priority of the sum, so that many victims of negative priority do not win against few."""
@@ -25,7 +25,7 @@ Rank = tuple[int, int, int, int, int]
 class Victims(Struct, frozen=True):
     """What it takes to place a pod on a node; no seats if it is enough to wait for pods that are leaving."""
 
-    seats: tuple[Seat, ...]
+    seats: tuple[AssignedPod, ...]
     """To be evicted, the most important first."""
     rank: Rank
     """The least is chosen, the first node among equals: broken budgets, top priority, sum of priorities, how many,
@@ -34,10 +34,10 @@ class Victims(Struct, frozen=True):
 
 def victims(
     state: NodeState,
-    shape: Shape,
+    shape: PodClass,
     priority: int,
-    asking: Asking = NOTHING,
-    budgets: tuple[OpenBudget, ...] = (),
+    asking: PodContextPlugins = NOTHING,
+    budgets: tuple[DisruptionAllowance, ...] = (),
 ) -> Victims | None:
     """The victims on this node for a pod of this shape and priority, or None if evicting does not help.
 
@@ -55,7 +55,7 @@ def victims(
     return Victims(evicted, _rank(evicted))
 
 
-def reach(state: NodeState, shape: Shape, priority: int, movable: list[Seat]) -> int:
+def reach(state: NodeState, shape: PodClass, priority: int, movable: list[AssignedPod]) -> int:
     """How many such pods the node would take if every pod of lower priority went: those that are `movable`."""
     if state.division is not None and state.division.dynamic:
         return slots(room(_without(state, movable), shape, priority), shape)
@@ -64,11 +64,11 @@ def reach(state: NodeState, shape: Shape, priority: int, movable: list[Seat]) ->
 
 def _one_by_one(
     state: NodeState,
-    shape: Shape,
+    shape: PodClass,
     priority: int,
-    movable: list[Seat],
-    asking: Asking,
-    budgets: tuple[OpenBudget, ...],
+    movable: list[AssignedPod],
+    asking: PodContextPlugins,
+    budgets: tuple[DisruptionAllowance, ...],
 ) -> Victims | None:
     """Victims where it matters who a pod is and where its instances lie, not only what it requests."""
 
@@ -84,22 +84,22 @@ def _one_by_one(
     broken = violating(candidates, budgets)
     evicted = []
     for seat in sorted(candidates, key=lambda seat: seat.pod not in broken):
-        beside = seated(left, seat)
-        if takes(beside):
-            left = beside
+        others = seated(left, seat)
+        if takes(others):
+            left = others
         else:
             evicted.append(seat)
     evicted.sort(key=lambda seat: seat.importance)
     return Victims(tuple(evicted), _rank(tuple(evicted), sum(seat.pod in broken for seat in evicted)))
 
 
-def _without(state: NodeState, movable: Iterable[Seat]) -> NodeState:
+def _without(state: NodeState, movable: Iterable[AssignedPod]) -> NodeState:
     for seat in movable:
         state = unseated(state, seat.pod)
     return state
 
 
-def movable_on(state: NodeState, priority: int) -> list[Seat]:
+def movable_on(state: NodeState, priority: int) -> list[AssignedPod]:
     """The pods of a node that one of this priority may preempt, those that terminate already included.
 
     A terminating pod of the same or a higher priority is none: its node is tried again when it is gone (kube-scheduler
@@ -108,18 +108,18 @@ def movable_on(state: NodeState, priority: int) -> list[Seat]:
     return [seat for seat in state.seats.values() if seat.priority < priority]
 
 
-def _emptied(state: NodeState, shape: Shape, priority: int, movable: Iterable[Seat]) -> dict[str, int]:
+def _emptied(state: NodeState, shape: PodClass, priority: int, movable: Iterable[AssignedPod]) -> dict[str, int]:
     left = room(state, shape, priority)
     for seat in movable:
         _give(left, seat, 1)
     return left
 
 
-def _candidates(movable: Iterable[Seat]) -> list[Seat]:
+def _candidates(movable: Iterable[AssignedPod]) -> list[AssignedPod]:
     return sorted((seat for seat in movable if not seat.leaving), key=lambda seat: seat.importance)
 
 
-def _taken_back(left: dict[str, int], seat: Seat, shape: Shape) -> bool:
+def _taken_back(left: dict[str, int], seat: AssignedPod, shape: PodClass) -> bool:
     """Take the pod back if the preemptor still fits beside it."""
     _give(left, seat, -1)
     if slots(left, shape):
@@ -128,12 +128,12 @@ def _taken_back(left: dict[str, int], seat: Seat, shape: Shape) -> bool:
     return False
 
 
-def _give(left: dict[str, int], seat: Seat, sign: int) -> None:
+def _give(left: dict[str, int], seat: AssignedPod, sign: int) -> None:
     for name in left:
         left[name] += sign * (1 if name == PODS else seat.shape.requests.get(name, 0))
 
 
-def _rank(seats: tuple[Seat, ...], broken: int = 0) -> Rank:
+def _rank(seats: tuple[AssignedPod, ...], broken: int = 0) -> Rank:
     """pickOneNodeForPreemption: GetEarliestPodStartTime looks at the victims of the highest priority."""
     if not seats:
         return (0, -_OFFSET, 0, 0, 0)

@@ -49,7 +49,7 @@ SYSTEM_CONSTRAINTS = (
 """What pods of controllers of replicas are spread by that have no constraint of their own (defaultingType System)."""
 
 
-class Strategy(Struct, frozen=True, kw_only=True):
+class ScoringStrategy(Struct, frozen=True, kw_only=True):
     """NodeResourcesFit's scoringStrategy."""
 
     type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = "LeastAllocated"
@@ -58,7 +58,7 @@ class Strategy(Struct, frozen=True, kw_only=True):
     """(utilisation 0 to 100, score 0 to 10), the utilisation rising."""
 
 
-class Backoff(Struct, frozen=True):
+class BackoffSettings(Struct, frozen=True):
     """How long a pod that was refused waits before it is tried again, at the soonest: doubled with each refusal."""
 
     initial: Span = SECOND
@@ -69,7 +69,7 @@ class Backoff(Struct, frozen=True):
         return min(self.initial << min(attempts - 1, 40), self.most) if attempts > 0 else 0
 
 
-class Profile(Struct, frozen=True, kw_only=True):
+class SchedulerProfile(Struct, frozen=True, kw_only=True):
     """What one scheduler looks at; weights and arguments are those of its configuration."""
 
     name: str = "default-scheduler"
@@ -77,7 +77,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     scores: Weights = SCORES
     preempts: bool = True
     """DefaultPreemption is enabled at postFilter."""
-    strategy: Strategy = Strategy()
+    strategy: ScoringStrategy = ScoringStrategy()
     ignored_resources: tuple[str, ...] = ()
     ignored_groups: tuple[str, ...] = ()
     """Prefixes of resources, as `example.com`, that NodeResourcesFit does not filter by."""
@@ -94,7 +94,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     """percentageOfNodesToScore; 0 is by the number of nodes, 100 is all."""
     candidates: tuple[int, int] = (10, 100)
     """Nodes on which preemption is tried: a percentage (minCandidateNodesPercentage), and at least so many."""
-    backoff: Backoff | None = Backoff()
+    backoff: BackoffSettings | None = BackoffSettings()
     """None tries refused pods again as soon as anything frees."""
 
     def weight(self, plugin: str) -> int:

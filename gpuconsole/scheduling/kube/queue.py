@@ -5,10 +5,10 @@ A unit that was refused is not tried again until something frees or it gets a ne
 
 from collections.abc import Iterator
 
-from gpuconsole.scheduling.kube.shapes import Shape
-from gpuconsole.scheduling.kube.units import Gang, Kind, Line, Unit, Waiter
+from gpuconsole.scheduling.kube.pending import Kind, PendingPod, PodBatch, PodGang, Unit
+from gpuconsole.scheduling.kube.pod_classes import PodClass
 
-LineKey = tuple[Shape, int, bool, str, Kind | None]
+LineKey = tuple[PodClass, int, bool, str, Kind | None]
 
 
 class Queue:
@@ -19,13 +19,13 @@ class Queue:
 
     def __init__(self, whole: bool) -> None:
         self.whole = whole
-        self.waiters: dict[str, Waiter] = {}
-        self.gangs: dict[str, Gang] = {}
+        self.waiters: dict[str, PendingPod] = {}
+        self.gangs: dict[str, PodGang] = {}
         self.torn: set[str] = set()
         """Gangs of which some pods have a node and others wait."""
         self._waiting: set[str] = set()
         """Gangs of which some pods wait."""
-        self._lines: dict[LineKey, Line] = {}
+        self._lines: dict[LineKey, PodBatch] = {}
         self._own: set[str] = set()
         """Gangs that no fork shares."""
 
@@ -39,7 +39,7 @@ class Queue:
         twin._lines = {key: line.fork() for key, line in self._lines.items()}
         return twin
 
-    def add(self, waiter: Waiter) -> bool:
+    def add(self, waiter: PendingPod) -> bool:
         """Queue a pod; False if it waits already and nothing that matters changed, so that a refusal stands."""
         old = self.waiters.get(waiter.pod)
         if old is not None:
@@ -52,10 +52,10 @@ class Queue:
             self._gang(waiter.gang, waiter.size, waiter.job).add(waiter)
             self._judge(waiter.gang)
         if not self.in_gang(waiter):
-            self._lines.setdefault(_line(waiter), Line()).add(waiter)
+            self._lines.setdefault(_line(waiter), PodBatch()).add(waiter)
         return True
 
-    def nominate(self, waiter: Waiter, freed: int) -> None:
+    def nominate(self, waiter: PendingPod, freed: int) -> None:
         """The pod's nomination changed; while it has one, it is not tried before something frees."""
         if self.in_gang(waiter):
             self.replace(waiter)
@@ -65,7 +65,7 @@ class Queue:
         if waiter.nominated:
             self._lines[_line(waiter)].refused_at = freed
 
-    def drop(self, pod: str) -> Waiter | None:
+    def drop(self, pod: str) -> PendingPod | None:
         """Take a pod out; None if it does not wait."""
         waiter = self.waiters.pop(pod, None)
         if waiter is None:
@@ -127,15 +127,15 @@ class Queue:
         gangs = [self._owned(name) for name in sorted(self._waiting)] if self.whole else []
         return [*self._lines.values(), *gangs]
 
-    def _gang(self, name: str, size: int, job: str) -> Gang:
+    def _gang(self, name: str, size: int, job: str) -> PodGang:
         if name not in self.gangs:
-            self.gangs[name] = Gang(name)
+            self.gangs[name] = PodGang(name)
             self._own.add(name)
         gang = self._owned(name)
         gang.size, gang.job = max(gang.size, size), gang.job or job
         return gang
 
-    def _owned(self, name: str) -> Gang:
+    def _owned(self, name: str) -> PodGang:
         if name not in self._own:
             self.gangs[name] = self.gangs[name].fork()
             self._own.add(name)
@@ -150,23 +150,23 @@ class Queue:
             del self.gangs[name]
             self._own.discard(name)
 
-    def in_gang(self, waiter: Waiter) -> bool:
+    def in_gang(self, waiter: PendingPod) -> bool:
         """True if the pod starts with others or not at all."""
         return self.whole and bool(waiter.gang)
 
-    def replace(self, waiter: Waiter) -> None:
+    def replace(self, waiter: PendingPod) -> None:
         """Take in what changed about a pod that keeps its place."""
         self.waiters[waiter.pod] = waiter
         if waiter.gang:
             self._owned(waiter.gang).replace(waiter)
 
 
-def _line(waiter: Waiter) -> LineKey:
+def _line(waiter: PendingPod) -> LineKey:
     # A pod that waits for its victims to go has a reservation of its own, so it is no longer equal to the others.
     return (waiter.shape, waiter.priority, waiter.never, waiter.pod if waiter.nominated else "", waiter.kind)
 
 
-def _same(old: Waiter, new: Waiter) -> bool:
+def _same(old: PendingPod, new: PendingPod) -> bool:
     return (old.order, _line(old), old.gang, old.size, old.nominated) == (
         new.order,
         _line(new),

@@ -13,8 +13,8 @@ from gpuconsole.model.quantity import CPU, MEMORY, MIG_PREFIX
 from gpuconsole.model.resources import is_mig
 from gpuconsole.scheduling.kube.filters import term_matches, tolerated
 from gpuconsole.scheduling.kube.nodes import NodeState
-from gpuconsole.scheduling.kube.profile import NODE_AFFINITY, TAINT_TOLERATION, Profile, Weights
-from gpuconsole.scheduling.kube.shapes import Shape
+from gpuconsole.scheduling.kube.pod_classes import PodClass
+from gpuconsole.scheduling.kube.profile import NODE_AFFINITY, TAINT_TOLERATION, SchedulerProfile, Weights
 
 MAX_SCORE = 100
 SCALE = 10
@@ -37,7 +37,7 @@ def least_allocated(requested: int, capacity: int) -> int:
 FORMULAS: dict[str, Callable[[int, int], int]] = {"MostAllocated": most_allocated, "LeastAllocated": least_allocated}
 
 
-def scored(resources: Weights, shape: Shape) -> Scored:
+def scored(resources: Weights, shape: PodClass) -> Scored:
     """What scores for pods of this shape: cpu and memory always, anything else only if the pod asks for it."""
     weights = dict(resources)
     lines = [(name, weights.get(name, 0), shape.counted[name]) for name in (CPU, MEMORY)]
@@ -97,7 +97,7 @@ def broken_line(shape: tuple[tuple[int, int], ...], at: int) -> int:
     return shape[-1][1] * SCALE
 
 
-def preference(node: Node, shape: Shape, added: Iterable[PreferredTerm] = ()) -> int:
+def preference(node: Node, shape: PodClass, added: Iterable[PreferredTerm] = ()) -> int:
     """Sum of the weights of the preferred terms that the node matches (NodeAffinity, before it is normalised).
 
     `added` are those that the scheduler prefers for every pod.
@@ -105,17 +105,17 @@ def preference(node: Node, shape: Shape, added: Iterable[PreferredTerm] = ()) ->
     return sum(preferred.weight for preferred in (*added, *shape.preferred) if term_matches(preferred.term, node))
 
 
-def dislikes(node: Node, shape: Shape) -> int:
+def dislikes(node: Node, shape: PodClass) -> int:
     """How many PreferNoSchedule taints the pod does not tolerate (TaintToleration, before it is normalised)."""
     # Only tolerations of that effect, or of any, count here (getAllTolerationPreferNoSchedule).
     tolerations = tuple(t for t in shape.tolerations if t.effect in ("", "PreferNoSchedule"))
     return sum(taint.effect == "PreferNoSchedule" and not tolerated(taint, tolerations) for taint in node.taints)
 
 
-def normalised(liking: tuple[int, int], highest: tuple[int, int]) -> tuple[int, int]:
+def normalised(raw_score: tuple[int, int], highest: tuple[int, int]) -> tuple[int, int]:
     """NodeAffinity's and TaintToleration's score; `liking` is (preference, dislikes), `highest` the most of each."""
-    affinity = liking[0] * MAX_SCORE // highest[0] if highest[0] else 0
-    taints = MAX_SCORE - (liking[1] * MAX_SCORE // highest[1] if highest[1] else 0)
+    affinity = raw_score[0] * MAX_SCORE // highest[0] if highest[0] else 0
+    taints = MAX_SCORE - (raw_score[1] * MAX_SCORE // highest[1] if highest[1] else 0)
     return affinity, taints
 
 
@@ -123,17 +123,17 @@ Weighing = tuple[int, int]
 """What NodeAffinity's and TaintToleration's scores count."""
 
 
-def weighing(rules: Profile) -> Weighing:
+def weighing(rules: SchedulerProfile) -> Weighing:
     return rules.weight(NODE_AFFINITY), rules.weight(TAINT_TOLERATION)
 
 
-def total(weights: Weighing, fit: int, liking: tuple[int, int], highest: tuple[int, int]) -> int:
+def total(weights: Weighing, fit: int, raw_score: tuple[int, int], highest: tuple[int, int]) -> int:
     """The final score; `fit` is what counts of the scores that are not normalised."""
-    affinity, taints = normalised(liking, highest)
+    affinity, taints = normalised(raw_score, highest)
     return fit + weights[0] * affinity + weights[1] * taints
 
 
-def highest(likings: Iterable[tuple[int, int]]) -> tuple[int, int]:
+def highest(raw_scores: Iterable[tuple[int, int]]) -> tuple[int, int]:
     """The greatest preference and the greatest number of dislikes."""
-    pairs = tuple(likings)
+    pairs = tuple(raw_scores)
     return max(pair[0] for pair in pairs), max(pair[1] for pair in pairs)

@@ -6,17 +6,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.scheduling.kube.asking import Asking, judge
-from gpuconsole.scheduling.kube.board import Board
-from gpuconsole.scheduling.kube.lens import Lens
+from gpuconsole.scheduling.kube.bin_packing import drawn
+from gpuconsole.scheduling.kube.node_cache import NodeCache
+from gpuconsole.scheduling.kube.node_plugins import NodeLocalPlugins
 from gpuconsole.scheduling.kube.nodes import NodeState
-from gpuconsole.scheduling.kube.packed import drawn
-from gpuconsole.scheduling.kube.placing import refusal
-from gpuconsole.scheduling.kube.plugins import BOOKS_FILTERS, MEETINGS, NODE_FILTERS
-from gpuconsole.scheduling.kube.plugins.roles import Refusal
+from gpuconsole.scheduling.kube.pending import PendingPod
+from gpuconsole.scheduling.kube.placement_plans import refusal
+from gpuconsole.scheduling.kube.plugins import MEETINGS, NODE_FILTERS, NODE_USAGE_FILTERS
+from gpuconsole.scheduling.kube.plugins.roles import NodeRejection
+from gpuconsole.scheduling.kube.pod_plugins import PodContextPlugins, judge
 from gpuconsole.scheduling.kube.profile import NODE_AFFINITY, TAINT_TOLERATION
 from gpuconsole.scheduling.kube.scores import highest, normalised
-from gpuconsole.scheduling.kube.units import Waiter
 from gpuconsole.scheduling.score_table import FilterColumn, NodeRow, NodeScore, ScoreColumn, ScoreTable
 
 Verdicts = Callable[[NodeState], str]
@@ -24,14 +24,14 @@ Pairs = Sequence[tuple[int, int]]
 """(raw, normalised) of one plugin for each node."""
 
 
-class Judge(Struct, frozen=True):
+class TableFilter(Struct, frozen=True):
     """A filter as the table asks it; `ask` is None if the pod does not need it."""
 
     plugin: str
     ask: Verdicts | None
 
 
-def score_table(board: Board, waiter: Waiter) -> ScoreTable:
+def score_table(board: NodeCache, waiter: PendingPod) -> ScoreTable:
     """What the scheduler would do with this pod now; its own seat and reservation have been taken off the board."""
     lens, asking = board.lens(waiter.shape), board.asking(waiter)
     judges = _judges(board, lens, asking, waiter)
@@ -60,37 +60,41 @@ def score_table(board: Board, waiter: Waiter) -> ScoreTable:
     )
 
 
-def _in_turn(board: Board) -> list[NodeState]:
+def _in_turn(board: NodeCache) -> list[NodeState]:
     """The described nodes, from where the next search begins."""
     order = board.order
     start = board.start % max(1, len(order))
     return [board.nodes[number] for number in (*order[start:], *order[:start])]
 
 
-def _judges(board: Board, lens: Lens, asking: Asking, waiter: Waiter) -> tuple[Judge, ...]:
+def _judges(
+    board: NodeCache, lens: NodeLocalPlugins, asking: PodContextPlugins, waiter: PendingPod
+) -> tuple[TableFilter, ...]:
     return tuple(
-        Judge(name, _ask(name, board, lens, asking, waiter.priority))
+        TableFilter(name, _ask(name, board, lens, asking, waiter.priority))
         for name in board.rules.filters
-        if name in NODE_FILTERS or name in BOOKS_FILTERS or name in MEETINGS
+        if name in NODE_FILTERS or name in NODE_USAGE_FILTERS or name in MEETINGS
     )
 
 
-def _ask(name: str, board: Board, lens: Lens, asking: Asking, priority: int) -> Verdicts | None:
+def _ask(
+    name: str, board: NodeCache, lens: NodeLocalPlugins, asking: PodContextPlugins, priority: int
+) -> Verdicts | None:
     if name in NODE_FILTERS:
         refuse = dict(lens.filters).get(name)
         return None if refuse is None else lambda state: refuse(_node(state))
-    if name in BOOKS_FILTERS:
-        books = BOOKS_FILTERS[name](board.rules, lens.shape)
-        return None if books is None else lambda state: ", ".join(books(state, priority))
+    if name in NODE_USAGE_FILTERS:
+        usage_filters = NODE_USAGE_FILTERS[name](board.rules, lens.shape)
+        return None if usage_filters is None else lambda state: ", ".join(usage_filters(state, priority))
     concern = dict(asking.concerns).get(name)
     return None if concern is None else lambda state: _text(judge(concern, state, priority))
 
 
-def _text(found: Refusal | None) -> str:
+def _text(found: NodeRejection | None) -> str:
     return "" if found is None else ", ".join(found.texts)
 
 
-def _verdicts(judges: Sequence[Judge], state: NodeState) -> tuple[str, ...]:
+def _verdicts(judges: Sequence[TableFilter], state: NodeState) -> tuple[str, ...]:
     return tuple("" if one.ask is None else one.ask(state) for one in judges)
 
 
@@ -105,7 +109,9 @@ def _sample(rows: Sequence[NodeRow], wanted: int) -> tuple[list[int], int]:
     return found, len(rows)
 
 
-def _scores(board: Board, lens: Lens, asking: Asking, states: Sequence[NodeState]) -> list[tuple[ScoreColumn, Pairs]]:
+def _scores(
+    board: NodeCache, lens: NodeLocalPlugins, asking: PodContextPlugins, states: Sequence[NodeState]
+) -> list[tuple[ScoreColumn, Pairs]]:
     """Each plugin that scores, with what it says of these nodes; nothing where the pod does not need it."""
     found: list[tuple[ScoreColumn, Pairs]] = []
     for name, weight in board.rules.scores:
@@ -114,15 +120,15 @@ def _scores(board: Board, lens: Lens, asking: Asking, states: Sequence[NodeState
     return found
 
 
-def _pairs(name: str, lens: Lens, asking: Asking, states: Sequence[NodeState]) -> Pairs | None:
+def _pairs(name: str, lens: NodeLocalPlugins, asking: PodContextPlugins, states: Sequence[NodeState]) -> Pairs | None:
     nodes = [_node(state) for state in states]
     if name in (NODE_AFFINITY, TAINT_TOLERATION):
         which = name == TAINT_TOLERATION
         if not which and not (lens.shape.preferred or lens.rules.added_preferred):
             return None
-        likings = [lens.liking(node) for node in nodes]
-        most = highest(likings) if likings else (0, 0)
-        return [(liking[which], normalised(liking, most)[which]) for liking in likings]
+        raw_scores = [lens.raw_score(node) for node in nodes]
+        most = highest(raw_scores) if raw_scores else (0, 0)
+        return [(raw_score[which], normalised(raw_score, most)[which]) for raw_score in raw_scores]
     for plugin, _, score in lens.scores:
         if plugin == name:
             return [(value, value) for value in map(score, states)]
@@ -134,7 +140,7 @@ def _pairs(name: str, lens: Lens, asking: Asking, states: Sequence[NodeState]) -
     return None
 
 
-def _tops(board: Board, waiter: Waiter, rows: Sequence[NodeRow], sample: Sequence[int]) -> list[int]:
+def _tops(board: NodeCache, waiter: PendingPod, rows: Sequence[NodeRow], sample: Sequence[int]) -> list[int]:
     """The best nodes, the one that is chosen first."""
     if board.policy.packing == "random" and sample:
         name = drawn(waiter.pod, [rows[number].node for number in sample])

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.scheduling.kube.asking import Asking
-from gpuconsole.scheduling.kube.board import Board
-from gpuconsole.scheduling.kube.outlook import Outlook
+from gpuconsole.scheduling.kube.feasibility import FeasibilityCache
+from gpuconsole.scheduling.kube.node_cache import NodeCache
+from gpuconsole.scheduling.kube.pod_plugins import PodContextPlugins
 from gpuconsole.scheduling.kube.scores import highest, total
 
 
@@ -19,7 +19,9 @@ class Found(Struct, frozen=True):
     seen: int
 
 
-def look(board: Board, outlook: Outlook, asking: Asking, within: Sequence[int] | None = None) -> Found:
+def look(
+    board: NodeCache, outlook: FeasibilityCache, asking: PodContextPlugins, within: Sequence[int] | None = None
+) -> Found:
     """The nodes that fit, from where the last search ended; so many of them as the profile wants.
 
     `within` are the only nodes to look at, in the board's order.
@@ -36,20 +38,22 @@ def look(board: Board, outlook: Outlook, asking: Asking, within: Sequence[int] |
     return Found(tuple(found), seen)
 
 
-def choose(board: Board, outlook: Outlook, asking: Asking, numbers: Sequence[int]) -> int | None:
+def choose(
+    board: NodeCache, outlook: FeasibilityCache, asking: PodContextPlugins, numbers: Sequence[int]
+) -> int | None:
     """The best of these nodes, the first among equals."""
     if len(numbers) < 2:
         return numbers[0] if numbers else None
     verdicts = [outlook.verdict(number) for number in numbers]
-    most = highest(verdict.liking for verdict in verdicts)
-    totals = [total(outlook.lens.weights, verdict.fit, verdict.liking, most) for verdict in verdicts]
+    most = highest(verdict.raw_scores for verdict in verdicts)
+    totals = [total(outlook.lens.weights, verdict.fit, verdict.raw_scores, most) for verdict in verdicts]
     if asking.wishes:
         extra = _wished(board, asking, numbers)
         totals = [one + more for one, more in zip(totals, extra, strict=True)]
     return numbers[totals.index(max(totals))]
 
 
-def _wished(board: Board, asking: Asking, numbers: Sequence[int]) -> list[int]:
+def _wished(board: NodeCache, asking: PodContextPlugins, numbers: Sequence[int]) -> list[int]:
     """What scores by pods anywhere come to, for each node."""
     nodes: list[Node] = [node for number in numbers if (node := board.nodes[number].node) is not None]
     sums = [0] * len(nodes)
@@ -60,7 +64,7 @@ def _wished(board: Board, asking: Asking, numbers: Sequence[int]) -> list[int]:
     return sums
 
 
-def refused(board: Board, outlook: Outlook, asking: Asking) -> tuple[Counter[str], int]:
+def refused(board: NodeCache, outlook: FeasibilityCache, asking: PodContextPlugins) -> tuple[Counter[str], int]:
     """Why nodes refuse the pod because of others, and on how many of them evicting cannot help.
 
     Where a node has no room either, that counts for less if it is looked at later.
@@ -69,7 +73,7 @@ def refused(board: Board, outlook: Outlook, asking: Asking) -> tuple[Counter[str
     final = 0
     for number in board.order if asking.concerns else ():
         verdict = outlook.verdict(number)
-        found = None if verdict.hopeless else asking.refusal(board.nodes[number], early=not verdict.slots)
+        found = None if verdict.unresolvable else asking.refusal(board.nodes[number], early=not verdict.slots)
         if found is not None:
             reasons.update(found.texts)
             reasons.subtract(verdict.reasons)

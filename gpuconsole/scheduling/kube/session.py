@@ -15,13 +15,13 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.scheduling_groups import CompositePodGroup
 from gpuconsole.model.volcano import PodGroup
+from gpuconsole.scheduling.kube.backoff_queue import MARK
 from gpuconsole.scheduling.kube.deadlock import find_deadlock
-from gpuconsole.scheduling.kube.delays import MARK
-from gpuconsole.scheduling.kube.ledger import Ledger
-from gpuconsole.scheduling.kube.passes import Pass
+from gpuconsole.scheduling.kube.placement_state import PlacementState
+from gpuconsole.scheduling.kube.pod_classes import PodClass
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
+from gpuconsole.scheduling.kube.scheduling_cycle import SchedulingPass
 from gpuconsole.scheduling.kube.scoring_table import score_table
-from gpuconsole.scheduling.kube.shapes import Shape
 from gpuconsole.scheduling.placement import Deadlock
 from gpuconsole.scheduling.score_table import ScoreTable
 
@@ -31,12 +31,12 @@ _PREPARED = 32
 """So many kinds of pods are looked at before anybody asks."""
 
 
-class Placement:
+class KubePlacement:
     """Nodes with free resources and GPU owners by index, and the pods that wait for them."""
 
     def __init__(self, policy: PlacementPolicy = DEFAULT) -> None:
         self.policy = policy
-        self._ledger = Ledger(policy)
+        self._ledger = PlacementState(policy)
         self._board, self._queue = self._ledger.board, self._ledger.queue
         self._now: Time = 0
         """The time of the last pass."""
@@ -69,9 +69,9 @@ class Placement:
         torn = [self._queue.gangs[name] for name in sorted(self._queue.torn)]
         return find_deadlock(torn, self.fitting, sum(map(len, self.free_gpus().values()))) if torn else None
 
-    def fork(self) -> "Placement":
+    def fork(self) -> "KubePlacement":
         """A session that starts equal and never touches this one."""
-        twin = Placement(self.policy)
+        twin = KubePlacement(self.policy)
         twin._ledger = self._ledger.fork(self.policy)
         twin._board, twin._queue = twin._ledger.board, twin._ledger.queue
         twin._now, twin._rung = self._now, self._rung
@@ -102,25 +102,25 @@ class Placement:
             elif line.startswith(MARK):
                 self._ledger.delays.recall(line)
 
-    def apply(self, thing: Object, now: Time) -> None:
+    def apply(self, obj: Object, now: Time) -> None:
         """An object appeared or changed. Kinds that placement does not look at are ignored."""
-        match thing:
+        match obj:
             case Node():
-                self._ledger.describe(thing.name, thing)
+                self._ledger.describe(obj.name, obj)
             case Pod():
-                self._ledger.take_in(thing)
+                self._ledger.take_in(obj)
             case PriorityClass():
-                self._ledger.classes[thing.name] = thing
+                self._ledger.classes[obj.name] = obj
             case PodGroup():
-                self._ledger.regroup(thing.key, thing)
+                self._ledger.regroup(obj.key, obj)
             case CompositePodGroup():
-                self._ledger.compose(thing.key, thing)
+                self._ledger.compose(obj.key, obj)
             case Namespace():
-                self._ledger.name_space(thing.name, thing.labels)
+                self._ledger.name_space(obj.name, obj.labels)
             case PodDisruptionBudget():
-                self._ledger.budgets[thing.key] = thing
+                self._ledger.budgets[obj.key] = obj
             case _:
-                self._ledger.provide(thing)
+                self._ledger.provide(obj)
 
     def delete(self, table: str, key: str, now: Time) -> None:
         """An object is gone; `table` as in `objects.TABLES`."""
@@ -148,7 +148,7 @@ class Placement:
         One pass: what it frees itself (a reservation that is given up) is seen by the next one.
         """
         self._now = now
-        return Pass(self._ledger, now).run()
+        return SchedulingPass(self._ledger, now).run()
 
     def prepare(self) -> None:
         """Look at the nodes for the kinds of pods that are there, the most common first."""
@@ -177,7 +177,7 @@ class Placement:
         """How many pods of this template would fit now, all at once."""
         return self.fitting(self._ledger.shapes.of(template), self._ledger.priority(template))
 
-    def fitting(self, shape: Shape, priority: int) -> int:
+    def fitting(self, shape: PodClass, priority: int) -> int:
         """How many pods of this shape and priority would fit now."""
         return self._board.outlook(shape, priority).slots
 

@@ -88,12 +88,12 @@ class Storage(Struct, kw_only=True):
                     self._sorted.kept.setdefault(volume.claim, []).append(volume)
         return self._sorted
 
-    def hold(self, plan: "Plan") -> None:
+    def hold(self, plan: "VolumeBindingPlan") -> None:
         """Take for granted what a pod was promised."""
         self.held.update({volume: claim for claim, volume in plan.bindings})
         self.chosen.update(dict.fromkeys(plan.provisions, plan.node))
 
-    def release(self, plan: "Plan") -> None:
+    def release(self, plan: "VolumeBindingPlan") -> None:
         """Take the promise back."""
         for _, volume in plan.bindings:
             self.held.pop(volume, None)
@@ -109,7 +109,7 @@ def places_of(volume: PersistentVolume) -> tuple[Place, ...]:
     return (ANYWHERE,) if one is None else tuple((one.key, value) for value in dict.fromkeys(one.values))
 
 
-class Plan(Struct, frozen=True):
+class VolumeBindingPlan(Struct, frozen=True):
     """How the claims of a pod would get their volumes on a node, or why they cannot."""
 
     node: str

@@ -10,7 +10,7 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import Requirement
 from gpuconsole.model.storage import LOST, PersistentVolume, PersistentVolumeClaim
 from gpuconsole.scheduling.kube.filters import term_matches
-from gpuconsole.scheduling.kube.storage import Plan, Storage, claim_keys, claim_name, is_bound
+from gpuconsole.scheduling.kube.storage import Storage, VolumeBindingPlan, claim_keys, claim_name, is_bound
 
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 NO_VOLUMES = "node(s) didn't find available persistent volumes to bind"
@@ -44,18 +44,18 @@ def trouble(pod: Pod, storage: Storage) -> str:
     return ""
 
 
-def plan(pod: Pod, node: Node, storage: Storage) -> Plan:
+def plan(pod: Pod, node: Node, storage: Storage) -> VolumeBindingPlan:
     """What the pod's claims would get on the node (FindPodVolumes). Ask only pods that have no `trouble`."""
     claims = [storage.claims[key] for key in claim_keys(pod)]
     elsewhere = (_bound_elsewhere(claim, node, storage) for claim in claims if is_bound(claim))
     reasons = [text for text in (next(filter(None, elsewhere), ""),) if text]
     waiting = [claim for claim in claims if not is_bound(claim)]
-    found = _find(waiting, node, storage) if waiting else Plan(node.name)
+    found = _find(waiting, node, storage) if waiting else VolumeBindingPlan(node.name)
     if found is None:
         reasons.append(NO_VOLUMES)
     if found is None or reasons:
         # Volcano and kube-scheduler name what is bound elsewhere first, and volumes that are gone last.
-        return Plan(node.name, reasons=tuple(sorted(reasons, key=ORDER.index)))
+        return VolumeBindingPlan(node.name, reasons=tuple(sorted(reasons, key=ORDER.index)))
     return found
 
 
@@ -71,7 +71,7 @@ def reaches(volume: PersistentVolume, node: Node) -> bool:
     return volume.node_affinity is None or any(term_matches(term, node) for term in volume.node_affinity)
 
 
-def _find(claims: Sequence[PersistentVolumeClaim], node: Node, storage: Storage) -> Plan | None:
+def _find(claims: Sequence[PersistentVolumeClaim], node: Node, storage: Storage) -> VolumeBindingPlan | None:
     """Volumes that are there, the smallest claim first; for the rest, volumes that can be made."""
     if any(storage.node_of(claim) not in ("", node.name) for claim in claims):
         return None
@@ -86,7 +86,7 @@ def _find(claims: Sequence[PersistentVolumeClaim], node: Node, storage: Storage)
             provisions.append(claim.key)
         else:
             return None
-    return Plan(node.name, tuple(bindings), tuple(provisions))
+    return VolumeBindingPlan(node.name, tuple(bindings), tuple(provisions))
 
 
 def match(

@@ -4,10 +4,10 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.scheduling.kube.board import Board
-from gpuconsole.scheduling.kube.nodes import Seat
+from gpuconsole.scheduling.kube.node_cache import NodeCache
+from gpuconsole.scheduling.kube.nodes import AssignedPod
+from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
-from gpuconsole.scheduling.kube.shapes import Shapes
 
 POLICY = PlacementPolicy()
 
@@ -16,8 +16,8 @@ class GpuBooks:
     """Nodes with the owner of each GPU."""
 
     def __init__(self) -> None:
-        self._board = Board(POLICY)
-        self._shapes = Shapes()
+        self._board = NodeCache(POLICY)
+        self._shapes = PodClasses()
         self._homes: dict[str, int] = {}
         """Pod → number of its node."""
 
@@ -33,10 +33,10 @@ class GpuBooks:
             self.forget(pod.key)
             self.seat(pod, pod.bound or pod.created)
 
-    def seat(self, pod: Pod, now: Time) -> Seat:
+    def seat(self, pod: Pod, now: Time) -> AssignedPod:
         """Give a pod its GPUs and MIG instances: those that it names if they are free, else others that are."""
         number = self._board.number(pod.node)
-        seat = Seat(pod.key, self._shapes.of(pod.template), pod.priority, now, pod.gpus, slices=pod.slices)
+        seat = AssignedPod(pod.key, self._shapes.of(pod.template), pod.priority, now, pod.gpus, slices=pod.slices)
         self._homes[pod.key] = number
         return self._board.seat(number, seat)
 

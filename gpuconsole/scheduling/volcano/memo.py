@@ -6,7 +6,7 @@ Volcano itself judges each task anew; with tasks of one kind its answers are the
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gpuconsole.scheduling.kube.shapes import Shapes
+from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from gpuconsole.scheduling.volcano.api.fit_errors import FitError
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
@@ -28,7 +28,7 @@ class Memo:
 
     def __init__(self, session: "Session") -> None:
         self._session = session
-        self._shapes = Shapes()
+        self._shapes = PodClasses()
         self._kinds: dict[str, Kind | None] = {}
         self._verdicts: dict[Kind, dict[str, tuple[int, FitError | None]]] = {}
         self._rooms: dict[Kind, dict[str, tuple[int, int]]] = {}

@@ -6,7 +6,7 @@ A pod that waits for resources that are being released counts, one that is to be
 from collections.abc import Container, Iterable, Mapping
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.scheduling.kube.neighbours import Surroundings, is_picky
+from gpuconsole.scheduling.kube.inter_pod_affinity import StaticPodLister, has_pod_affinity
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 
@@ -24,12 +24,12 @@ class Placed:
         self._versions: dict[str, int] = {}
         self.log: list[str] = []
         """Every node whose pods changed, in order; one may be there more than once."""
-        self.picky = sum(is_picky(pod) for pods in self._pods.values() for pod in pods.values())
+        self.picky = sum(has_pod_affinity(pod) for pods in self._pods.values() for pod in pods.values())
         """How many of the pods say anything about others."""
 
-    def without(self, gone: Container[str] = ()) -> Surroundings:
+    def without(self, gone: Container[str] = ()) -> StaticPodLister:
         """Nodes and pods as kube-scheduler's plugins look at them, some pods left out by key."""
-        return Surroundings(self.nodes, lambda node: [pod for key, pod in self.on(node).items() if key not in gone])
+        return StaticPodLister(self.nodes, lambda node: [pod for key, pod in self.on(node).items() if key not in gone])
 
     def on(self, node: str) -> Mapping[str, Pod]:
         """The pods of a node by key."""
@@ -47,14 +47,14 @@ class Placed:
     def add(self, task: TaskInfo) -> None:
         """The task got its node."""
         pods = self._pods.setdefault(task.node_name, {})
-        self.picky += is_picky(task.pod) and task.key not in pods
+        self.picky += has_pod_affinity(task.pod) and task.key not in pods
         pods[task.key] = task.pod
         self._changed(task.node_name)
 
     def remove(self, task: TaskInfo) -> None:
         """The task lost its node, or is about to."""
         pod = self._pods.get(task.node_name, {}).pop(task.key, None)
-        self.picky -= pod is not None and is_picky(pod)
+        self.picky -= pod is not None and has_pod_affinity(pod)
         self._changed(task.node_name)
 
     def _changed(self, node: str) -> None:

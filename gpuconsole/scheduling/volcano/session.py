@@ -18,7 +18,7 @@ from gpuconsole.model.volcano import Numatopology
 from gpuconsole.scheduling.devices.claims import Grant
 from gpuconsole.scheduling.devices.stock import Stock
 from gpuconsole.scheduling.heap import Heap
-from gpuconsole.scheduling.kube.storage import Plan, Storage
+from gpuconsole.scheduling.kube.storage import Storage, VolumeBindingPlan
 from gpuconsole.scheduling.volcano.api.budgets import OpenBudget
 from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError
 from gpuconsole.scheduling.volcano.api.job import JobInfo
@@ -105,7 +105,7 @@ class Session(Voting):
         self.kept, self.gates = cluster.kept, cluster.gates
         self.storage, self.stock = cluster.storage, cluster.stock
         self.mig_models = cluster.mig_models
-        self.promised: dict[str, Plan] = {}
+        self.promised: dict[str, VolumeBindingPlan] = {}
         """What a pod was promised of storage with its node, by the pod's key."""
         self.instances: dict[str, tuple[Instance, ...]] = {}
         """The MIG instances that are made for a pod on its node, by the pod's key."""

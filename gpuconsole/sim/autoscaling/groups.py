@@ -13,7 +13,7 @@ from msgspec import Struct
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.model.resources import GPU_RESOURCES, gpus
-from gpuconsole.scheduling.kube.shapes import Shapes
+from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from gpuconsole.sim.autoscaling.evictions import Allowances, annotated
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Expander, ScalingGroup
 from gpuconsole.sim.autoscaling.rooms import Room, first_fit
@@ -38,7 +38,7 @@ class Option(Struct, frozen=True):
 
 def estimate(group: ScalingGroup, template: Node, price: float, pods: Sequence[Pod], most: int) -> Option | None:
     """How many nodes of a group the pods need, at most `most`; None if it helps none of them."""
-    shapes = Shapes()
+    shapes = PodClasses()
     rooms: list[Room] = []
     helped = []
     for pod in sorted(pods, key=lambda pod: _size(pod, template)):
@@ -118,7 +118,7 @@ def unneeded(
     found: list[str] = []
     kept: dict[str, str] = {}
     hosts: set[str] = set()
-    shapes = Shapes()
+    shapes = PodClasses()
     for node in sorted(nodes, key=lambda node: (bool(_moving(pods, node, policy)), node.name)):
         own = _moving(pods, node, policy)
         bound = policy.gpu_utilization if node.gpus else policy.utilization
@@ -142,7 +142,7 @@ def _moving(pods: Mapping[str, Sequence[Pod]], node: Node, policy: AutoscalerPol
     return [pod for pod in pods.get(node.name, ()) if not pod.deleted and pod.priority >= policy.cutoff]
 
 
-def _move(pods: Sequence[Pod], rooms: Sequence[Room], shapes: Shapes) -> list[str] | None:
+def _move(pods: Sequence[Pod], rooms: Sequence[Room], shapes: PodClasses) -> list[str] | None:
     """Where pods would go; None, and nothing is taken, if one of them has no place."""
     before = [(room, dict(room.left)) for room in rooms]
     homes = []

@@ -14,7 +14,7 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.quantity import CPU, MEMORY, PODS, format_quantity
 from gpuconsole.model.resources import EMPTY, Resources, short
 from gpuconsole.scheduling.kube.filters import refusal
-from gpuconsole.scheduling.kube.shapes import Shape, Shapes
+from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.sim.autoscaling.offers import Offer
 from gpuconsole.sim.autoscaling.rooms import Room, first_fit
 
@@ -57,7 +57,7 @@ class Pools:
         used = self.used.get(pool.name, EMPTY)
         return {name: limit - used.get(name, 0) for name, limit in pool.limits.items()}
 
-    def fitting(self, pool: str, shape: Shape) -> frozenset[int]:
+    def fitting(self, pool: str, shape: PodClass) -> frozenset[int]:
         """Ids of the pool's offers that a pod of this shape tolerates and selects."""
         known = self._fitting.get((pool, id(shape)))
         if known is None:
@@ -65,7 +65,7 @@ class Pools:
             self._fitting[pool, id(shape)] = known
         return known
 
-    def opening(self, pool: str, shape: Shape, firm: bool) -> list[Offer]:
+    def opening(self, pool: str, shape: PodClass, firm: bool) -> list[Offer]:
         """The pool's offers that hold one pod of this shape; without spot if it is to be firm."""
         known = self._opening.get((pool, id(shape), firm))
         if known is None:
@@ -82,14 +82,14 @@ class Pools:
 class _Draft:
     """A node that is being planned, for one pod at first. Mutates."""
 
-    def __init__(self, pool: NodePool, offers: list[Offer], pod: str, shape: Shape) -> None:
+    def __init__(self, pool: NodePool, offers: list[Offer], pod: str, shape: PodClass) -> None:
         self.pool = pool
         self.offers = offers
         self.used: dict[str, int] = {**shape.requests, PODS: 1}
         self.pods = [pod]
         self.refused: set[tuple[int, bool]] = set()
 
-    def add(self, pod: str, shape: Shape, pools: Pools, firm: bool) -> bool:
+    def add(self, pod: str, shape: PodClass, pools: Pools, firm: bool) -> bool:
         """Take a pod if some offering holds it with all the others."""
         if (id(shape), firm) in self.refused:
             return False
@@ -114,7 +114,9 @@ class _Draft:
         return top
 
 
-def plan(pods: Iterable[Pod], rooms: Sequence[Room], pools: Pools, shapes: Shapes, firm: Iterable[str] = ()) -> Plan:
+def plan(
+    pods: Iterable[Pod], rooms: Sequence[Room], pools: Pools, shapes: PodClasses, firm: Iterable[str] = ()
+) -> Plan:
     """Place the pods; those of `firm` take no new spot machine."""
     placed, failed = dict[str, str](), dict[str, str]()
     drafts: list[_Draft] = []
@@ -143,7 +145,7 @@ def _order(pod: Pod) -> tuple[int, int, int, str]:
     return (-requests.get(CPU, 0), -requests.get(MEMORY, 0), pod.created, pod.key)
 
 
-def _open(pod: str, shape: Shape, pools: Pools, drafts: Sequence[_Draft], firm: bool) -> tuple[_Draft | None, str]:
+def _open(pod: str, shape: PodClass, pools: Pools, drafts: Sequence[_Draft], firm: bool) -> tuple[_Draft | None, str]:
     """A new node of the first pool that has one for this pod, or why none has."""
     reasons = []
     for pool in pools.ordered:
@@ -178,7 +180,7 @@ def _too_narrow(pool: NodePool, offers: Sequence[Offer]) -> str:
     return f"minValues requirement is not met for label(s) (label(s)=[{' '.join(short)}])" if short else ""
 
 
-def _incompatible(pool: NodePool, shape: Shape, selects: bool) -> str:
+def _incompatible(pool: NodePool, shape: PodClass, selects: bool) -> str:
     asked = ", ".join(f'"{name}":"{format_quantity(name, shape.requests[name])}"' for name in short(shape.requests))
     why = f"no instance type has enough resources, requests={{{asked}}}" if selects else "incompatible requirements"
     return f'incompatible with nodepool "{pool.name}", {why}'

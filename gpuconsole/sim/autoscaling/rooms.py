@@ -11,7 +11,7 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import HOSTNAME, NO_LABELS, Taint
 from gpuconsole.model.quantity import PODS
 from gpuconsole.scheduling.kube.filters import refusal
-from gpuconsole.scheduling.kube.shapes import Shape, Shapes
+from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.sim.equipping import BARE, Equipment, equipped
 
 
@@ -20,12 +20,12 @@ class Room:
 
     __slots__ = ("_refused", "left", "node")
 
-    def __init__(self, node: Node, pods: Iterable[Pod] = (), shapes: Shapes | None = None) -> None:
+    def __init__(self, node: Node, pods: Iterable[Pod] = (), shapes: PodClasses | None = None) -> None:
         self.node = node
         self.left = dict(node.allocatable)
         self._refused: set[int] = set()
         for pod in pods:
-            self._use((shapes or Shapes()).of(pod.template))
+            self._use((shapes or PodClasses()).of(pod.template))
 
     def copy(self) -> "Room":
         """Another one with the same room left."""
@@ -33,7 +33,7 @@ class Room:
         twin.node, twin.left, twin._refused = self.node, self.left.copy(), set()
         return twin
 
-    def fits(self, shape: Shape) -> bool:
+    def fits(self, shape: PodClass) -> bool:
         """True if a pod of this shape may come here and there is room; what once did not fit never does again."""
         if id(shape) in self._refused:
             return False
@@ -47,7 +47,7 @@ class Room:
             self._refused.add(id(shape))
         return fits
 
-    def take(self, shape: Shape) -> bool:
+    def take(self, shape: PodClass) -> bool:
         """Put a pod here if it fits."""
         if not self.fits(shape):
             return False
@@ -59,20 +59,20 @@ class Room:
         self.left = dict(left)
         self._refused.clear()
 
-    def _use(self, shape: Shape) -> None:
+    def _use(self, shape: PodClass) -> None:
         for name, amount in shape.requests.items():
             self.left[name] = self.left.get(name, 0) - amount
         if PODS in self.left:
             self.left[PODS] -= 1
 
 
-def first_fit(rooms: Sequence[Room], shape: Shape) -> Room | None:
+def first_fit(rooms: Sequence[Room], shape: PodClass) -> Room | None:
     """The first room that takes the pod, which has it then."""
     return next((room for room in rooms if room.take(shape)), None)
 
 
 def rooms_of(
-    nodes: Iterable[Node], pods: Mapping[str, Sequence[Pod]], shapes: Shapes, without: Iterable[str] = ()
+    nodes: Iterable[Node], pods: Mapping[str, Sequence[Pod]], shapes: PodClasses, without: Iterable[str] = ()
 ) -> list[Room]:
     """The nodes that take pods, by name, with what their pods leave; not those of `without`."""
     gone = set(without)

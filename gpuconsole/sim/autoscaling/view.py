@@ -8,7 +8,7 @@ from gpuconsole.model.catalogue import Catalogue
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget
 from gpuconsole.model.resources import Resources, add
-from gpuconsole.scheduling.kube.shapes import Shapes
+from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from gpuconsole.sim.autoscaling.evictions import Allowances
 from gpuconsole.sim.autoscaling.offers import Offer, offers_of
 from gpuconsole.sim.autoscaling.provisioning import Pools
@@ -23,7 +23,7 @@ class View:
         state = world.state
         self.now: Time = world.now
         self.catalogue = catalogue
-        self.shapes = Shapes()
+        self.shapes = PodClasses()
         self._memo = world.offers
         self._equipment = world.policy.equipment
         self.nodes: dict[str, Node] = {node.name: node for node in state.table("nodes").all()}

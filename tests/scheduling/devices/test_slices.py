@@ -10,8 +10,8 @@ from gpuconsole.model.gpus.instances import DYNAMIC, LAYOUT, division_of
 from gpuconsole.model.gpus.mig import Instance, Placement
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.quantity import CPU
-from gpuconsole.scheduling.kube.nodes import NodeState, Seat, describe, seated
-from gpuconsole.scheduling.kube.shapes import Shapes
+from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, describe, seated
+from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from tests.scheduling.kube.cluster import Cluster, gang, node, pod, pods, template
 
 MIG = "nvidia.com/mig-"
@@ -108,7 +108,7 @@ def test_a_pod_keeps_the_instances_that_it_names() -> None:
 
 def test_a_node_that_is_divided_anew_gives_its_pods_what_there_is() -> None:
     before, after = fixed({ONE: 1}, "1g.10gb@0"), fixed({ONE: 1}, "1g.10gb@3")
-    seat = Seat("default/p", Shapes().of(asks(ONE)), 0, 0)
+    seat = AssignedPod("default/p", PodClasses().of(asks(ONE)), 0, 0)
     state = seated(describe(NodeState("n"), before), seat)
     assert state.taken == {Instance(0, "1g.10gb", 0)}
     assert describe(state, after).taken == {Instance(0, "1g.10gb", 3)}

@@ -10,7 +10,7 @@ from gpuconsole.model.decisions import Bind, EvictPod, MarkGroup, Nominate, Plac
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
-from gpuconsole.scheduling.kube.session import Placement
+from gpuconsole.scheduling.kube.session import KubePlacement
 
 GIB = 1024**3
 
@@ -51,7 +51,7 @@ class Cluster:
     """Carries out what the session decides, as the simulation does: evicted pods stay until they are `buried`."""
 
     def __init__(self, *nodes: Node, **policy: Any) -> None:
-        self.placement = Placement(PlacementPolicy(**policy))
+        self.placement = KubePlacement(PlacementPolicy(**policy))
         self.pods: dict[str, Pod] = {}
         self.log: list[PlacementDecision] = []
         self.time = 0

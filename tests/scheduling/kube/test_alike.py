@@ -2,19 +2,19 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.scheduling.kube.alike import ALONE, Alike
-from gpuconsole.scheduling.kube.nodes import NodeState, Reservation, Seat, describe, reserving, seated
-from gpuconsole.scheduling.kube.shapes import Shapes
+from gpuconsole.scheduling.kube.node_classes import ALONE, NodeClasses
+from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, Reservation, describe, reserving, seated
+from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from tests.scheduling.kube.cluster import node, template
 
 
 def test_nodes_that_have_and_gave_the_same_are_one_kind() -> None:
-    alike, shape = Alike(), Shapes().of(template(1))
+    alike, shape = NodeClasses(), PodClasses().of(template(1))
     one, two = (describe(NodeState(name), node(name, labels={"of": name})) for name in "ab")
-    used = seated(two, Seat("default/p", shape, 0, 0))
+    used = seated(two, AssignedPod("default/p", shape, 0, 0))
     assert alike.kind(0, one) == alike.kind(1, two) == 0
     assert (alike.kind(1, used), alike.kind(0, one)) == (1, 0)
-    other = seated(one, Seat("default/q", shape, 7, 9, gpus=(2,)))
+    other = seated(one, AssignedPod("default/q", shape, 7, 9, gpus=(2,)))
     assert alike.kind(0, other) == 1, "who has what is another matter"
     smaller = describe(two, node("b", 2))
     assert alike.kind(1, smaller) == 2
@@ -22,7 +22,7 @@ def test_nodes_that_have_and_gave_the_same_are_one_kind() -> None:
 
 
 def test_a_node_where_more_than_amounts_counts_stands_alone() -> None:
-    alike, shape = Alike(), Shapes().of(template(1))
+    alike, shape = NodeClasses(), PodClasses().of(template(1))
     state = describe(NodeState("a"), node("a"))
     assert alike.kind(0, reserving(state, Reservation("default/p", shape, 0))) == ALONE
     assert alike.kind(0, replace(state, node=None)) == ALONE

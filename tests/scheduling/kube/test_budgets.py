@@ -4,7 +4,7 @@ import pytest
 
 from gpuconsole.model.cluster import PodDisruptionBudget, PodPhase
 from gpuconsole.model.labels import LabelSelector
-from gpuconsole.scheduling.kube.profile import Profile
+from gpuconsole.scheduling.kube.profile import SchedulerProfile
 from tests.scheduling.kube.cluster import Cluster, node, pod
 
 WEB = LabelSelector({"app": "web"})
@@ -113,8 +113,8 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("profile", [None, Profile()], ids=["choice", "profile"])
-def test_who_is_evicted(name: str, profile: Profile | None) -> None:
+@pytest.mark.parametrize("profile", [None, SchedulerProfile()], ids=["choice", "profile"])
+def test_who_is_evicted(name: str, profile: SchedulerProfile | None) -> None:
     there, budget, gpus, wanted = CASES[name]
     made = cluster(*(dict(one) for one in there), budget=budget, profile=profile)
     made.add(pod("new", gpus, priority=9))
@@ -137,7 +137,7 @@ def test_pods_that_are_not_ready_are_away_already(unready: bool, wanted: list[st
 
 def test_no_more_nodes_are_tried_than_the_profile_says() -> None:
     there = [running(f"p{number}", f"n{number}", 2, priority=9 - number) for number in range(5)]
-    made = cluster(*there, profile=Profile(candidates=(0, 3)))
+    made = cluster(*there, profile=SchedulerProfile(candidates=(0, 3)))
     made.add(pod("new", 2, priority=20))
     made.run()
     assert made.evicted() == ["p2"]
@@ -145,7 +145,7 @@ def test_no_more_nodes_are_tried_than_the_profile_says() -> None:
 
 def test_but_as_many_as_it_takes_to_find_one_that_breaks_no_budget() -> None:
     there = [running(f"p{number}", f"n{number}", 2, "web" if number < 4 else "") for number in range(5)]
-    made = cluster(*there, budget=NONE_AWAY, profile=Profile(candidates=(0, 2)))
+    made = cluster(*there, budget=NONE_AWAY, profile=SchedulerProfile(candidates=(0, 2)))
     made.add(pod("new", 2, priority=20))
     made.run()
     assert made.evicted() == ["p4"]
@@ -164,7 +164,7 @@ def test_a_pod_of_lower_priority_loses_the_place_that_it_was_promised() -> None:
 
 
 def test_a_profile_without_default_preemption_evicts_nobody_and_says_nothing_of_it() -> None:
-    made = cluster(running("p", "a", 2), profile=Profile(preempts=False))
+    made = cluster(running("p", "a", 2), profile=SchedulerProfile(preempts=False))
     made.add(pod("new", 2, priority=9))
     made.run()
     assert made.told("new") == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."

@@ -6,7 +6,7 @@ from gpuconsole.model.clock import SECOND
 from gpuconsole.model.labels import HOSTNAME, NodeTerm, Requirement
 from gpuconsole.model.pod_template import SpreadConstraint
 from gpuconsole.scheduling.kube.configuration import read_configuration
-from gpuconsole.scheduling.kube.profile import FILTERS, SCORES, Backoff, Profile, Strategy
+from gpuconsole.scheduling.kube.profile import FILTERS, SCORES, BackoffSettings, SchedulerProfile, ScoringStrategy
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 FULL = (
@@ -60,13 +60,13 @@ profiles:
 def test_a_configuration_with_everything_in_it() -> None:
     read = read_configuration(FULL)
     assert read.findings == ()
-    backoff = Backoff(2 * SECOND, 60 * SECOND)
-    packer = Profile(
+    backoff = BackoffSettings(2 * SECOND, 60 * SECOND)
+    packer = SchedulerProfile(
         name="packer",
         filters=tuple(name for name in FILTERS if name != "NodePorts"),
         scores=(("NodeResourcesFit", 5), ("NodeAffinity", 2), ("PodTopologySpread", 2), ("InterPodAffinity", 2)),
         preempts=False,
-        strategy=Strategy(
+        strategy=ScoringStrategy(
             type="RequestedToCapacityRatio",
             resources=(("nvidia.com/gpu", 3), ("cpu", 1)),
             shape=((0, 0), (100, 10)),
@@ -79,7 +79,7 @@ def test_a_configuration_with_everything_in_it() -> None:
         candidates=(20, 5),
         backoff=backoff,
     )
-    assert read.profiles == (packer, Profile(percentage=30, backoff=backoff))
+    assert read.profiles == (packer, SchedulerProfile(percentage=30, backoff=backoff))
     assert read.named("") == packer
     assert read.named("packer") == packer
     assert read.named("other") is None

@@ -16,8 +16,8 @@ from gpuconsole.model.pod_template import PodAffinity, PodTemplate, PodTerm, Spr
 from gpuconsole.model.quantity import CPU, GPU
 from gpuconsole.model.resources import add
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
-from gpuconsole.scheduling.kube.profile import Profile, Strategy
-from gpuconsole.scheduling.kube.session import Placement
+from gpuconsole.scheduling.kube.profile import SchedulerProfile, ScoringStrategy
+from gpuconsole.scheduling.kube.session import KubePlacement
 from tests.scheduling.kube.cluster import Cluster, gang, node, pod, short, template
 
 TEMPLATES = [
@@ -35,7 +35,7 @@ CHOOSY = [
     template(1, spread=(SpreadConstraint("zone", selector=BY_HOST.selector),)),
     template(0, spread=(SpreadConstraint(HOSTNAME, 1, "ScheduleAnyway", BY_HOST.selector),)),
 ]
-PROFILES = [Profile(), Profile(backoff=None, strategy=Strategy(type="MostAllocated"))]
+PROFILES = [SchedulerProfile(), SchedulerProfile(backoff=None, strategy=ScoringStrategy(type="MostAllocated"))]
 BUDGET = PodDisruptionBudget(name="web", selector=BY_HOST.selector, max_unavailable="1")
 
 arrivals = st.builds(
@@ -139,9 +139,9 @@ def test_gpus_have_one_owner_nodes_are_never_overfull_and_gangs_begin_whole(
         world.play(number, step)
 
 
-def rebuilt(world: World, policy: dict[str, Any]) -> Placement:
+def rebuilt(world: World, policy: dict[str, Any]) -> KubePlacement:
     """A session that is told all facts at once, and what the world's remembers."""
-    other = Placement(PlacementPolicy(**policy))
+    other = KubePlacement(PlacementPolicy(**policy))
     things: list[Object] = [BUDGET, *world.machines.values(), *world.pods.values()]
     for thing in things:
         other.apply(thing, world.time)

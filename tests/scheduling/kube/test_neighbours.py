@@ -7,10 +7,10 @@ import pytest
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import HOSTNAME, LabelSelector, Taint
 from gpuconsole.model.pod_template import Container, PodAffinity, PodTemplate, PodTerm, SpreadConstraint
-from gpuconsole.scheduling.kube import neighbours, spreading
+from gpuconsole.scheduling.kube import inter_pod_affinity, pod_topology_spread
 from gpuconsole.scheduling.kube.images import Images
-from gpuconsole.scheduling.kube.neighbours import Surroundings
-from gpuconsole.scheduling.kube.shapes import Shapes
+from gpuconsole.scheduling.kube.inter_pod_affinity import StaticPodLister
+from gpuconsole.scheduling.kube.pod_classes import PodClasses
 
 MEGABYTE = 1024 * 1024
 WEB, DB = LabelSelector({"app": "web"}), LabelSelector({"app": "db"})
@@ -34,13 +34,13 @@ def pod(
     return Pod(**given)  # type: ignore[arg-type]
 
 
-def around(placed: Mapping[str, list[Pod]], **namespaces: Mapping[str, str]) -> Surroundings:
-    return Surroundings(NODES, lambda name: placed.get(name, []), namespaces)
+def around(placed: Mapping[str, list[Pod]], **namespaces: Mapping[str, str]) -> StaticPodLister:
+    return StaticPodLister(NODES, lambda name: placed.get(name, []), namespaces)
 
 
-def refused(one: Pod, there: Surroundings) -> dict[str, str]:
-    found = neighbours.nearness(one, there)
-    reasons = {name: neighbours.refusal(one, node, found) for name, node in NODES.items()}
+def refused(one: Pod, there: StaticPodLister) -> dict[str, str]:
+    found = inter_pod_affinity.nearness(one, there)
+    reasons = {name: inter_pod_affinity.refusal(one, node, found) for name, node in NODES.items()}
     return {name: reason for name, reason in reasons.items() if reason}
 
 
@@ -48,7 +48,11 @@ def required(*terms: PodTerm) -> PodAffinity:
     return PodAffinity(required=terms)
 
 
-NO, ANTI, THEIRS = neighbours.AFFINITY, neighbours.ANTI_AFFINITY, neighbours.EXISTING_ANTI_AFFINITY
+NO, ANTI, THEIRS = (
+    inter_pod_affinity.AFFINITY,
+    inter_pod_affinity.ANTI_AFFINITY,
+    inter_pod_affinity.EXISTING_ANTI_AFFINITY,
+)
 PLACED = {"a1": [pod("w")], "b1": [pod("d", "db", namespace="team")]}
 
 NEAR: dict[str, tuple[Pod, Mapping[str, list[Pod]], dict[str, str]]] = {
@@ -140,12 +144,12 @@ LIKED: dict[str, tuple[Pod, Mapping[str, list[Pod]], dict[str, int]]] = {
 @pytest.mark.parametrize("name", LIKED)
 def test_nodes_are_scored_by_neighbours(name: str) -> None:
     one, placed, wanted = LIKED[name]
-    assert neighbours.scores(one, NODES.values(), around(placed)) == wanted
+    assert inter_pod_affinity.scores(one, NODES.values(), around(placed)) == wanted
 
 
 def test_what_others_need_can_weigh_nothing() -> None:
     there = around({"b1": [pod("v", near=required(PodTerm("zone", WEB)))]})
-    assert neighbours.scores(pod("p"), NODES.values(), there, hard_weight=0) == {}
+    assert inter_pod_affinity.scores(pod("p"), NODES.values(), there, hard_weight=0) == {}
 
 
 def even(key: str = "zone", **facts: object) -> SpreadConstraint:
@@ -153,7 +157,7 @@ def even(key: str = "zone", **facts: object) -> SpreadConstraint:
     return SpreadConstraint(**given)  # type: ignore[arg-type]
 
 
-MISSING, SKEWED = spreading.MISSING_LABEL, spreading.TOO_SKEWED
+MISSING, SKEWED = pod_topology_spread.MISSING_LABEL, pod_topology_spread.TOO_SKEWED
 TWO_IN_A = {"a1": [pod("w0")], "a2": [pod("w1")]}
 
 SPREAD: dict[str, tuple[Pod, Mapping[str, list[Pod]], dict[str, str]]] = {
@@ -186,35 +190,45 @@ SPREAD: dict[str, tuple[Pod, Mapping[str, list[Pod]], dict[str, str]]] = {
 @pytest.mark.parametrize("name", SPREAD)
 def test_pods_are_spread(name: str) -> None:
     one, placed, wanted = SPREAD[name]
-    spreads = spreading.hard_spreads(one, Shapes().of(one.template), around(placed))
-    reasons = {name: spreading.refusal(node, spreads) for name, node in NODES.items()}
+    spreads = pod_topology_spread.hard_spreads(one, PodClasses().of(one.template), around(placed))
+    reasons = {name: pod_topology_spread.refusal(node, spreads) for name, node in NODES.items()}
     assert {name: reason for name, reason in reasons.items() if reason} == wanted
 
 
 def test_nodes_that_a_pod_cannot_use_are_no_domains_if_so_told() -> None:
     nodes = {"a1": NODES["a1"], "b1": Node(name="b1", labels={"zone": "b"}, taints=(Taint("gpu"),))}
-    there = Surroundings(nodes, lambda name: [pod("w")] if name == "a1" else [])
+    there = StaticPodLister(nodes, lambda name: [pod("w")] if name == "a1" else [])
     for honors, reason in ((True, ""), (False, SKEWED)):
         one = pod("p", spread=(even(honors_taints=honors),))
-        spreads = spreading.hard_spreads(one, Shapes().of(one.template), there)
-        assert spreading.refusal(nodes["a1"], spreads) == reason
+        spreads = pod_topology_spread.hard_spreads(one, PodClasses().of(one.template), there)
+        assert pod_topology_spread.refusal(nodes["a1"], spreads) == reason
 
 
 def test_soft_constraints_prefer_emptier_domains() -> None:
     soft = even(when_unsatisfiable="ScheduleAnyway")
     one = pod("p", spread=(soft,))
     there = around({**TWO_IN_A, "b1": [pod("w2")]})
-    shape = Shapes().of(one.template)
+    shape = PodClasses().of(one.template)
     # ln(2 + 2) = 1.39: 2 pods of zone a score 3, one of zone b 1; a node without a zone gets nothing.
-    assert spreading.scores(one, shape, [*NODES.values()], there) == {"a1": 33, "a2": 33, "b1": 100, "bare": 0}
-    assert spreading.scores(one, shape, [*NODES.values()], around({})) == {"a1": 100, "a2": 100, "b1": 100, "bare": 0}
-    assert spreading.scores(pod("p"), shape, [*NODES.values()], there) == {}
+    assert pod_topology_spread.scores(one, shape, [*NODES.values()], there) == {
+        "a1": 33,
+        "a2": 33,
+        "b1": 100,
+        "bare": 0,
+    }
+    assert pod_topology_spread.scores(one, shape, [*NODES.values()], around({})) == {
+        "a1": 100,
+        "a2": 100,
+        "b1": 100,
+        "bare": 0,
+    }
+    assert pod_topology_spread.scores(pod("p"), shape, [*NODES.values()], there) == {}
 
 
 def test_hosts_are_counted_one_by_one() -> None:
     one = pod("p", spread=(even(HOSTNAME, when_unsatisfiable="ScheduleAnyway"),))
     there = around({"a1": [pod("w0"), pod("w1")], "a2": [pod("w2")]})
-    found = spreading.scores(one, Shapes().of(one.template), [*NODES.values()], there)
+    found = pod_topology_spread.scores(one, PodClasses().of(one.template), [*NODES.values()], there)
     assert found == {"a1": 0, "a2": 50, "b1": 100, "bare": 100}
 
 

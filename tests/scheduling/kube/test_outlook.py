@@ -10,13 +10,13 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import NodeTerm, PreferredTerm, Requirement, Taint
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.quantity import CPU
-from gpuconsole.scheduling.kube.alike import Alike
-from gpuconsole.scheduling.kube.board import Board
-from gpuconsole.scheduling.kube.journal import Journal
-from gpuconsole.scheduling.kube.nodes import Reservation, Seat
-from gpuconsole.scheduling.kube.outlook import Outlook
+from gpuconsole.scheduling.kube.change_log import ChangeLog
+from gpuconsole.scheduling.kube.feasibility import FeasibilityCache
+from gpuconsole.scheduling.kube.node_cache import NodeCache
+from gpuconsole.scheduling.kube.node_classes import NodeClasses
+from gpuconsole.scheduling.kube.nodes import AssignedPod, Reservation
+from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
-from gpuconsole.scheduling.kube.shapes import Shape, Shapes
 from tests.scheduling.kube.cluster import node, template
 
 NAMES = "abcde"
@@ -28,7 +28,7 @@ TEMPLATES: tuple[PodTemplate, ...] = (
     template(1, node_selector={"zone": "x"}),
     template(1, preferred=(NEAR,)),
 )
-SHAPES = [Shapes().of(one) for one in TEMPLATES]
+SHAPES = [PodClasses().of(one) for one in TEMPLATES]
 PRIORITIES = range(4)
 Deed = tuple[Any, ...]
 
@@ -47,17 +47,17 @@ deeds = st.one_of(
 lives = st.lists(deeds, max_size=25)
 
 
-def board() -> Board:
+def board() -> NodeCache:
     """Five machines of which two are in use."""
-    made = Board(PlacementPolicy())
+    made = NodeCache(PlacementPolicy())
     for number, name in enumerate(NAMES):
         made.describe(name, node(name, number % 4 + 1, labels={"zone": "xy"[number % 2]}))
     for name in "ab":
-        made.seat(made.number(name), Seat(f"default/{name}-0", SHAPES[0], 1, 0))
+        made.seat(made.number(name), AssignedPod(f"default/{name}-0", SHAPES[0], 1, 0))
     return made
 
 
-def play(tried: Board, deed: Deed, serial: int) -> None:
+def play(tried: NodeCache, deed: Deed, serial: int) -> None:
     match deed:
         case ("describe", name, gpus, zone, tainted):
             taints = (Taint("full", "", "PreferNoSchedule"),) if tainted else ()
@@ -65,7 +65,7 @@ def play(tried: Board, deed: Deed, serial: int) -> None:
         case ("go", name):
             tried.describe(name, None)
         case ("seat", name, shape, priority):
-            tried.seat(tried.number(name), Seat(f"default/p{serial}", shape, priority, serial))
+            tried.seat(tried.number(name), AssignedPod(f"default/p{serial}", shape, priority, serial))
         case ("unseat" | "leave" as what, name):
             number = tried.number(name)
             for pod in list(tried.nodes[number].seats)[:1]:
@@ -80,23 +80,23 @@ def play(tried: Board, deed: Deed, serial: int) -> None:
             tried.outlook(shape, priority).evicting.cheapest()
 
 
-def looked(outlook: Outlook) -> tuple[object, ...]:
+def looked(outlook: FeasibilityCache) -> tuple[object, ...]:
     """All that can be asked of an outlook."""
     reasons = [{text: number for text, number in outlook.reasons(filled).items() if number} for filled in (False, True)]
-    each = [(outlook.fits(number), outlook.hopeless(number)) for number in range(len(NAMES))]
+    each = [(outlook.fits(number), outlook.unresolvable(number)) for number in range(len(NAMES))]
     evicting = outlook.evicting
-    return outlook.slots, outlook.hopeful, outlook.best(), evicting.cheapest(), evicting.reachable(), reasons, each
+    return outlook.slots, outlook.resolvable, outlook.best(), evicting.cheapest(), evicting.reachable(), reasons, each
 
 
-def anew(tried: Board, shape: Shape, priority: int) -> Outlook:
+def anew(tried: NodeCache, shape: PodClass, priority: int) -> FeasibilityCache:
     """An outlook that remembers nothing."""
-    journal = Journal()
+    journal = ChangeLog()
     for number in range(len(tried.nodes)):
-        journal.note(number)
-    return Outlook(tried.lens(shape), priority, tried.nodes, journal, Alike()).renew()
+        journal.record(number)
+    return FeasibilityCache(tried.lens(shape), priority, tried.nodes, journal, NodeClasses()).refresh()
 
 
-def check(tried: Board) -> None:
+def check(tried: NodeCache) -> None:
     for shape in SHAPES:
         for priority in PRIORITIES:
             assert looked(tried.outlook(shape, priority)) == looked(anew(tried, shape, priority))
@@ -105,7 +105,7 @@ def check(tried: Board) -> None:
 @given(life=lives, tried_out=lives)
 @settings(max_examples=150, deadline=None)
 def test_an_outlook_is_what_one_sees_who_looks_anew(life: list[Deed], tried_out: list[Deed]) -> None:
-    here, others = board(), list[Board]()
+    here, others = board(), list[NodeCache]()
     for serial, deed in enumerate(life):
         match deed:
             case ("fork", original):
@@ -131,17 +131,17 @@ def test_a_fork_looks_again_only_at_what_changed() -> None:
         seen.append(machine.name)
         return ""
 
-    shape = Shapes().of(TEMPLATES[0])
+    shape = PodClasses().of(TEMPLATES[0])
     lens = replace(here.lens(shape), unmarked=(("noted", noted),))
-    journal = Journal()
+    journal = ChangeLog()
     for number in range(len(NAMES)):
-        journal.note(number)
-    outlook = Outlook(lens, 0, here.nodes, journal, Alike()).renew()
+        journal.record(number)
+    outlook = FeasibilityCache(lens, 0, here.nodes, journal, NodeClasses()).refresh()
     assert "".join(seen) == NAMES
     twin = here.fork()
     there = journal.fork()
     twin.describe("c", node("c", 4))
-    there.note(2)
-    assert outlook.fork(twin.nodes, there).renew().slots == outlook.slots + 1
-    assert outlook.for_priority(3, here.nodes, journal).renew().slots == outlook.slots
+    there.record(2)
+    assert outlook.fork(twin.nodes, there).refresh().slots == outlook.slots + 1
+    assert outlook.for_priority(3, here.nodes, journal).refresh().slots == outlook.slots
     assert "".join(seen) == NAMES + "c"

@@ -6,12 +6,12 @@ import pytest
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.quantity import CPU, MEMORY
-from gpuconsole.scheduling.kube.nodes import NodeState, Seat, describe, seated
-from gpuconsole.scheduling.kube.packed import demand, drawn, room, typical_pods
+from gpuconsole.scheduling.kube.bin_packing import demand, drawn, room, typical_pods
+from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, describe, seated
+from gpuconsole.scheduling.kube.packing.free_capacity import FreeCapacity, PodDemand
 from gpuconsole.scheduling.kube.packing.policies import POLICIES
-from gpuconsole.scheduling.kube.packing.rooms import Demand, Room
+from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from gpuconsole.scheduling.kube.policy import Score
-from gpuconsole.scheduling.kube.shapes import Shapes
 from tests.scheduling.kube.cluster import GIB, Cluster, node, pod, pods, template
 
 T4 = {"nvidia.com/gpu.product": "Tesla-T4"}
@@ -25,21 +25,21 @@ def cpu_pod(name: str, cpu: int, gpus: int = 0) -> Pod:
 
 def test_what_a_policy_sees_of_a_node() -> None:
     state = describe(NodeState("n"), node("n", 3, labels=T4))
-    shape = Shapes().of(template(requests={CPU: 4000, MEMORY: 12 * GIB, "nvidia.com/gpu": 2}))
-    taken = seated(state, Seat("default/p", shape, 0, 0, (0, 2)))
-    assert room(taken, "t4") == Room(60_000, 500 * GIB, (0, 1000, 0), "t4", frozenset({"2-gpu"}))
+    shape = PodClasses().of(template(requests={CPU: 4000, MEMORY: 12 * GIB, "nvidia.com/gpu": 2}))
+    taken = seated(state, AssignedPod("default/p", shape, 0, 0, (0, 2)))
+    assert room(taken, "t4") == FreeCapacity(60_000, 500 * GIB, (0, 1000, 0), "t4", frozenset({"2-gpu"}))
 
 
 def test_what_a_policy_sees_of_a_pod() -> None:
-    shape = Shapes().of(template(requests={CPU: 4000, MEMORY: GIB, "nvidia.com/gpu": 2}, node_selector=T4))
-    assert demand(shape) == Demand(cpu=4000, memory=GIB, gpus=2, milli=1000, models=("t4",))
-    assert demand(Shapes().of(template(requests={CPU: 500}, node_selector=T4))) == Demand(cpu=500)
+    shape = PodClasses().of(template(requests={CPU: 4000, MEMORY: GIB, "nvidia.com/gpu": 2}, node_selector=T4))
+    assert demand(shape) == PodDemand(cpu=4000, memory=GIB, gpus=2, milli=1000, models=("t4",))
+    assert demand(PodClasses().of(template(requests={CPU: 500}, node_selector=T4))) == PodDemand(cpu=500)
 
 
 def test_typical_pods_count_in_percents() -> None:
-    shapes = Shapes()
+    shapes = PodClasses()
     one, two = (shapes.of(template(gpus)) for gpus in (1, 2))
-    want = ((Demand(cpu=0, gpus=1, milli=1000), 67), (Demand(cpu=0, gpus=2, milli=1000), 33))
+    want = ((PodDemand(cpu=0, gpus=1, milli=1000), 67), (PodDemand(cpu=0, gpus=2, milli=1000), 33))
     assert typical_pods([one, two, one]) == typical_pods([one, two, one] * 500) == want
     assert typical_pods([]) == ()
 

@@ -10,29 +10,29 @@ from hypothesis import strategies as st
 
 from gpuconsole.scheduling.kube.packing import fgd, scores
 from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
+from gpuconsole.scheduling.kube.packing.free_capacity import FreeCapacity, PodDemand, fits, taken, tightest, whole
 from gpuconsole.scheduling.kube.packing.policies import POLICIES, Name
-from gpuconsole.scheduling.kube.packing.replay import Amounts, Placed, Replay
-from gpuconsole.scheduling.kube.packing.rooms import Demand, Room, fits, taken, tightest, whole
+from gpuconsole.scheduling.kube.packing.replay import GpuAmounts, Replay, ReplayedPlacement
 from gpuconsole.scheduling.kube.packing.typical import Typical, typical
 
 NOTHING = Fragmentation(())
 PLENTY = 10**9
 
 
-def share(milli: int, cpu: int = 1000, *models: str) -> Demand:
-    return Demand(cpu=cpu, gpus=1, milli=milli, models=models)
+def share(milli: int, cpu: int = 1000, *models: str) -> PodDemand:
+    return PodDemand(cpu=cpu, gpus=1, milli=milli, models=models)
 
 
-def wholes(count: int, cpu: int = 1000, *models: str) -> Demand:
-    return Demand(cpu=cpu, gpus=count, milli=1000, models=models)
+def wholes(count: int, cpu: int = 1000, *models: str) -> PodDemand:
+    return PodDemand(cpu=cpu, gpus=count, milli=1000, models=models)
 
 
-def no_gpu(cpu: int = 1000) -> Demand:
-    return Demand(cpu=cpu)
+def no_gpu(cpu: int = 1000) -> PodDemand:
+    return PodDemand(cpu=cpu)
 
 
-def room(*gpus: int, cpu: int = 64_000, model: str = "T4", kinds: tuple[str, ...] = ()) -> Room:
-    return Room(cpu, PLENTY, gpus, model, frozenset(kinds))
+def room(*gpus: int, cpu: int = 64_000, model: str = "T4", kinds: tuple[str, ...] = ()) -> FreeCapacity:
+    return FreeCapacity(cpu, PLENTY, gpus, model, frozenset(kinds))
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def room(*gpus: int, cpu: int = 64_000, model: str = "T4", kinds: tuple[str, ...
         pytest.param(room(1000, 1000), wholes(2), True, id="two are wholly free"),
         pytest.param(room(1000), wholes(2), False, id="the node has fewer GPUs"),
         pytest.param(room(1000, cpu=999), share(10), False, id="cpu is short"),
-        pytest.param(Room(9000, 5, (1000,)), Demand(cpu=1, memory=6), False, id="memory is short"),
+        pytest.param(FreeCapacity(9000, 5, (1000,)), PodDemand(cpu=1, memory=6), False, id="memory is short"),
         pytest.param(room(1000), share(10, 1000, "G2", "T4"), True, id="the model is one of those that will do"),
         pytest.param(room(1000), share(10, 1000, "G2"), False, id="the model will not do"),
         pytest.param(room(cpu=1000, model=""), no_gpu(), True, id="a pod without GPUs needs none"),
     ],
 )
-def test_a_node_takes_a_pod(node: Room, demand: Demand, want: bool) -> None:
+def test_a_node_takes_a_pod(node: FreeCapacity, demand: PodDemand, want: bool) -> None:
     assert fits(node, demand) is want
 
 
@@ -64,10 +64,10 @@ def test_gpus_inside_the_node() -> None:
 
 
 def test_a_taken_room_has_less_and_remembers_the_kind() -> None:
-    node = Room(8000, 64, (1000, 500), "T4", frozenset({"1-gpu"}))
-    after = taken(node, Demand(cpu=3000, memory=4, gpus=1, milli=400), (1,))
-    assert after == Room(5000, 60, (1000, 100), "T4", frozenset({"1-gpu", "share-gpu"}))
-    assert taken(node, no_gpu(8000), ()) == Room(0, 64, (1000, 500), "T4", frozenset({"1-gpu"}))
+    node = FreeCapacity(8000, 64, (1000, 500), "T4", frozenset({"1-gpu"}))
+    after = taken(node, PodDemand(cpu=3000, memory=4, gpus=1, milli=400), (1,))
+    assert after == FreeCapacity(5000, 60, (1000, 100), "T4", frozenset({"1-gpu", "share-gpu"}))
+    assert taken(node, no_gpu(8000), ()) == FreeCapacity(0, 64, (1000, 500), "T4", frozenset({"1-gpu"}))
 
 
 def test_typical_pods_are_the_most_frequent_until_95_percent() -> None:
@@ -77,8 +77,8 @@ def test_typical_pods_are_the_most_frequent_until_95_percent() -> None:
 
 
 def test_typical_pods_are_told_apart_by_models_but_not_by_memory() -> None:
-    pods = {Demand(cpu=1, memory=8, gpus=1, milli=1000): 2, Demand(cpu=1, memory=9, gpus=1, milli=1000): 1}
-    assert typical(pods) == ((Demand(cpu=1, gpus=1, milli=1000), 3),)
+    pods = {PodDemand(cpu=1, memory=8, gpus=1, milli=1000): 2, PodDemand(cpu=1, memory=9, gpus=1, milli=1000): 1}
+    assert typical(pods) == ((PodDemand(cpu=1, gpus=1, milli=1000), 3),)
     assert typical([share(10, 1, "T4"), share(10, 1, "G2")]) == ((share(10, 1, "T4"), 1), (share(10, 1, "G2"), 1))
 
 
@@ -106,16 +106,16 @@ def test_no_pods_have_no_typical_ones_and_fragment_nothing() -> None:
         pytest.param(((share(500), 1),), room(0, 0), 0, id="a full node has no fragments"),
     ],
 )
-def test_fragments(pods: Typical, node: Room, want: float) -> None:
+def test_fragments(pods: Typical, node: FreeCapacity, want: float) -> None:
     assert Fragmentation(pods).of(node) == want
 
 
 def test_memory_does_not_count_as_a_fragment() -> None:
-    assert Fragmentation(((Demand(cpu=1, memory=99, gpus=1, milli=1000), 1),)).of(Room(10, 0, (1000,))) == 0
+    assert Fragmentation(((PodDemand(cpu=1, memory=99, gpus=1, milli=1000), 1),)).of(FreeCapacity(10, 0, (1000,))) == 0
 
 
 DEMANDS = st.builds(
-    lambda cpu, shape, models: Demand(cpu=cpu, gpus=shape[0], milli=shape[1], models=models),
+    lambda cpu, shape, models: PodDemand(cpu=cpu, gpus=shape[0], milli=shape[1], models=models),
     st.integers(0, 8),
     st.one_of(
         st.just((0, 0)), st.tuples(st.just(1), st.integers(1, 1000)), st.tuples(st.integers(1, 4), st.just(1000))
@@ -123,7 +123,7 @@ DEMANDS = st.builds(
     st.sampled_from([(), ("T4",), ("G2", "T4"), ("A10",)]),
 )
 ROOMS = st.builds(
-    lambda cpu, gpus, model: Room(cpu, PLENTY, tuple(gpus), model),
+    lambda cpu, gpus, model: FreeCapacity(cpu, PLENTY, tuple(gpus), model),
     st.integers(0, 8),
     st.lists(st.sampled_from([0, 1, 250, 500, 999, 1000]), min_size=1, max_size=6),
     st.sampled_from(["T4", "G2"]),
@@ -131,10 +131,10 @@ ROOMS = st.builds(
 
 
 @given(st.dictionaries(DEMANDS, st.integers(1, 9), min_size=1, max_size=6), ROOMS)
-def test_the_measure_is_the_definition(counts: dict[Demand, int], node: Room) -> None:
+def test_the_measure_is_the_definition(counts: dict[PodDemand, int], node: FreeCapacity) -> None:
     """As in the paper, pod by pod."""
 
-    def fragment(pod: Demand) -> int:
+    def fragment(pod: PodDemand) -> int:
         if not pod.gpus or not fits(node, pod):
             return sum(node.gpus)
         return sum(left for left in node.gpus if left < pod.milli)
@@ -185,7 +185,7 @@ def test_fgd_takes_whole_gpus_by_index_and_the_first_of_equal_shares() -> None:
         pytest.param(room(1000, cpu=400_000), wholes(1, 0), -56, id="a node beyond the largest is below zero"),
     ],
 )
-def test_best_fit(node: Room, demand: Demand, want: int) -> None:
+def test_best_fit(node: FreeCapacity, demand: PodDemand, want: int) -> None:
     assert scores.best_fit(node, demand) == want
 
 
@@ -197,7 +197,7 @@ def test_best_fit(node: Room, demand: Demand, want: int) -> None:
         pytest.param(room(*[1000] * 4, cpu=64_000), no_gpu(0), 100, id="nothing is asked for"),
     ],
 )
-def test_dot_product(node: Room, demand: Demand, want: int) -> None:
+def test_dot_product(node: FreeCapacity, demand: PodDemand, want: int) -> None:
     assert scores.dot_product(node, demand) == want
 
 
@@ -213,7 +213,7 @@ def test_dot_product(node: Room, demand: Demand, want: int) -> None:
         pytest.param(room(500, 1000), no_gpu(), 0, id="a pod without GPUs"),
     ],
 )
-def test_gpu_packing(node: Room, demand: Demand, want: int) -> None:
+def test_gpu_packing(node: FreeCapacity, demand: PodDemand, want: int) -> None:
     assert scores.gpu_packing(node, demand) == want
 
 
@@ -229,7 +229,7 @@ def test_gpu_packing(node: Room, demand: Demand, want: int) -> None:
         pytest.param(room(1000, kinds=("1-gpu",)), no_gpu(), 0, id="a pod without GPUs"),
     ],
 )
-def test_gpu_clustering(node: Room, demand: Demand, want: int) -> None:
+def test_gpu_clustering(node: FreeCapacity, demand: PodDemand, want: int) -> None:
     assert scores.gpu_clustering(node, demand) == want
 
 
@@ -240,7 +240,9 @@ def test_the_random_policy_takes_any_gpu_that_has_enough() -> None:
     assert policy.choose(node, wholes(2), NOTHING, Random(1)) == (1, 3)
 
 
-def replayed(rooms: list[Room], policy: Name, order: list[int], *demands: Demand) -> list[Placed | None]:
+def replayed(
+    rooms: list[FreeCapacity], policy: Name, order: list[int], *demands: PodDemand
+) -> list[ReplayedPlacement | None]:
     replay = Replay(rooms, policy, Fragmentation(typical(demands)), order, Random(1))
     return [replay.place(demand) for demand in demands]
 
@@ -248,9 +250,9 @@ def replayed(rooms: list[Room], policy: Name, order: list[int], *demands: Demand
 def test_ties_go_to_the_first_node_of_the_order() -> None:
     nodes = [room(1000), room(1000), room(1000)]
     assert replayed(nodes, "best-fit", [1, 2, 0], wholes(1), wholes(1), wholes(1), wholes(1)) == [
-        Placed(1, (0,)),
-        Placed(2, (0,)),
-        Placed(0, (0,)),
+        ReplayedPlacement(1, (0,)),
+        ReplayedPlacement(2, (0,)),
+        ReplayedPlacement(0, (0,)),
         None,
     ]
 
@@ -258,10 +260,10 @@ def test_ties_go_to_the_first_node_of_the_order() -> None:
 def test_scores_follow_the_nodes_that_changed() -> None:
     nodes = [room(1000, 1000), room(1000, 1000)]
     assert replayed(nodes, "gpu-packing", [0, 1], share(400), share(700), share(300), share(500)) == [
-        Placed(0, (0,)),
-        Placed(0, (1,)),
-        Placed(0, (1,)),
-        Placed(0, (0,)),
+        ReplayedPlacement(0, (0,)),
+        ReplayedPlacement(0, (1,)),
+        ReplayedPlacement(0, (1,)),
+        ReplayedPlacement(0, (0,)),
     ]
 
 
@@ -276,7 +278,7 @@ def test_random_draws_from_all_nodes_that_take_the_pod_alike() -> None:
 def test_random_finds_the_one_node_among_many_and_knows_when_there_is_none() -> None:
     nodes = [*[room(0)] * 500, room(1000)]
     assert replayed(nodes, "random", list(range(501)), wholes(1), wholes(1), wholes(1)) == [
-        Placed(500, (0,)),
+        ReplayedPlacement(500, (0,)),
         None,
         None,
     ]
@@ -285,9 +287,9 @@ def test_random_finds_the_one_node_among_many_and_knows_when_there_is_none() -> 
 def test_clustering_keeps_kinds_apart() -> None:
     nodes = [room(1000, 1000), room(1000, 1000)]
     assert replayed(nodes, "gpu-clustering", [0, 1], share(400), wholes(1), share(700)) == [
-        Placed(0, (0,)),
-        Placed(1, (0,)),
-        Placed(0, (1,)),
+        ReplayedPlacement(0, (0,)),
+        ReplayedPlacement(1, (0,)),
+        ReplayedPlacement(0, (1,)),
     ]
 
 
@@ -295,9 +297,9 @@ def test_amounts_after_each_pod() -> None:
     demands = [share(400), wholes(1), wholes(2)]
     replay = Replay([room(1000, 1000)], "fgd", Fragmentation(((wholes(1), 1),)), [0], Random(1))
     assert list(replay.run(demands)) == [
-        Amounts(arrived=400, allocated=400, idle=1600, fragment=600),
-        Amounts(arrived=1400, allocated=1400, idle=600, fragment=600),
-        Amounts(arrived=3400, allocated=1400, idle=600, fragment=600),
+        GpuAmounts(arrived=400, allocated=400, idle=1600, fragment=600),
+        GpuAmounts(arrived=1400, allocated=1400, idle=600, fragment=600),
+        GpuAmounts(arrived=3400, allocated=1400, idle=600, fragment=600),
     ]
 
 
@@ -308,7 +310,7 @@ def test_amounts_after_each_pod() -> None:
     st.integers(0, 3),
 )
 def test_a_replay_is_what_scoring_everything_anew_gives(
-    rooms: list[Room], demands: list[Demand], policy: Name, seed: int
+    rooms: list[FreeCapacity], demands: list[PodDemand], policy: Name, seed: int
 ) -> None:
     """No GPU is ever overdrawn, and what is kept between pods changes nothing."""
     measure = Fragmentation(typical(demands))

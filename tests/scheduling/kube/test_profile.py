@@ -8,12 +8,12 @@ from gpuconsole.model.decisions import PlacementDecision
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
 from gpuconsole.scheduling.kube.images import Images
-from gpuconsole.scheduling.kube.lens import lens
-from gpuconsole.scheduling.kube.nodes import NodeState, Seat, describe, seated
+from gpuconsole.scheduling.kube.node_plugins import lens
+from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, describe, seated
 from gpuconsole.scheduling.kube.plugins.noderesourcesbalancedallocation import balance
-from gpuconsole.scheduling.kube.profile import Backoff, Profile, Strategy, Weights
+from gpuconsole.scheduling.kube.pod_classes import PodClasses
+from gpuconsole.scheduling.kube.profile import BackoffSettings, SchedulerProfile, ScoringStrategy, Weights
 from gpuconsole.scheduling.kube.scores import broken_line
-from gpuconsole.scheduling.kube.shapes import Shapes
 from gpuconsole.scheduling.score_table import NodeScore
 from tests.scheduling.kube.cluster import GIB, Cluster, node, pod, pods, template
 
@@ -25,11 +25,11 @@ def bare(name: str, cpu: int, memory: int, **fields: object) -> Node:
     return node(name, 0, allocatable={CPU: cpu, MEMORY: memory}, **fields)
 
 
-def score(rules: Profile, machine: Node, there: dict[str, int], asks: dict[str, int]) -> int:
-    shapes = Shapes(rules)
+def score(rules: SchedulerProfile, machine: Node, there: dict[str, int], asks: dict[str, int]) -> int:
+    shapes = PodClasses(rules)
     state = describe(NodeState(machine.name), machine)
     if there:
-        state = seated(state, Seat("default/there", shapes.of(template(requests=there)), 0, 0))
+        state = seated(state, AssignedPod("default/there", shapes.of(template(requests=there)), 0, 0))
     return lens(rules, shapes.of(template(requests=asks)), Images(()), None).score(state)
 
 
@@ -47,10 +47,10 @@ LEAST: dict[str, tuple[Node, dict[str, int], dict[str, int], int]] = {
 @pytest.mark.parametrize("name", LEAST)
 def test_least_allocated(name: str) -> None:
     machine, there, asks, wanted = LEAST[name]
-    assert score(Profile(scores=ALONE), machine, there, asks) == wanted
+    assert score(SchedulerProfile(scores=ALONE), machine, there, asks) == wanted
 
 
-RATIO = Strategy(
+RATIO = ScoringStrategy(
     type="RequestedToCapacityRatio",
     resources=((GPU, 3), (CPU, 1)),
     shape=((0, 0), (100, 10)),
@@ -69,7 +69,7 @@ RATIOS: dict[str, tuple[dict[str, int], dict[str, int], int]] = {
 def test_requested_to_capacity_ratio(name: str) -> None:
     there, asks, wanted = RATIOS[name]
     machine = node("n", 4, allocatable={CPU: 10_000, MEMORY: 100 * GIB})
-    assert score(Profile(scores=ALONE, strategy=RATIO), machine, there, asks) == wanted
+    assert score(SchedulerProfile(scores=ALONE, strategy=RATIO), machine, there, asks) == wanted
 
 
 LINES: dict[str, tuple[tuple[tuple[int, int], ...], dict[int, int]]] = {
@@ -102,7 +102,7 @@ def test_balance(name: str) -> None:
 
 
 def test_balance_counts_what_is_asked_for_and_not_what_is_supposed() -> None:
-    rules = Profile(scores=(("NodeResourcesBalancedAllocation", 1),))
+    rules = SchedulerProfile(scores=(("NodeResourcesBalancedAllocation", 1),))
     machine = bare("n", 10_000, 10 * GIB)
     # cpu (1 + 4) / 10, memory 1 / 10: |0.5 − 0.1| / 2
     assert score(rules, machine, {CPU: 1000, MEMORY: GIB}, {CPU: 4000}) == 80
@@ -111,7 +111,7 @@ def test_balance_counts_what_is_asked_for_and_not_what_is_supposed() -> None:
 
 def test_images_that_are_there_count_by_size_and_by_how_many_nodes_hold_them() -> None:
     held = {"train:1": 300 * MEGABYTE}
-    made = Cluster(node("a"), node("b", images=held), profile=Profile())
+    made = Cluster(node("a"), node("b", images=held), profile=SchedulerProfile())
     asks = PodTemplate(containers=(Container(requests={GPU: 1}, image="train:1"),))
     table = made.placement.scores(pod("p", template=asks))
     column = [one.plugin for one in table.plugins].index("ImageLocality")
@@ -123,7 +123,7 @@ def test_images_that_are_there_count_by_size_and_by_how_many_nodes_hold_them() -
 
 
 def test_the_default_profile_in_numbers() -> None:
-    made = Cluster(bare("a", 4000, 10 * GIB), bare("b", 8000, 10 * GIB), profile=Profile())
+    made = Cluster(bare("a", 4000, 10 * GIB), bare("b", 8000, 10 * GIB), profile=SchedulerProfile())
     table = made.placement.scores(pod("p", template=template(requests={CPU: 1000, MEMORY: 5 * GIB})))
     rows = {row.node: row.scores for row in table.rows}
     skipped = NodeScore(0, 0, 0)
@@ -146,13 +146,13 @@ SAMPLES = {(50, 0): 50, (100, 0): 100, (99, 5): 99, (1000, 0): 420, (5000, 0): 5
 
 @pytest.mark.parametrize(("nodes", "percentage"), SAMPLES)
 def test_how_many_nodes_that_fit_are_enough(nodes: int, percentage: int) -> None:
-    assert Profile(percentage=percentage).wanted(nodes) == SAMPLES[nodes, percentage]
+    assert SchedulerProfile(percentage=percentage).wanted(nodes) == SAMPLES[nodes, percentage]
 
 
 def test_nodes_are_searched_zone_by_zone_from_where_the_last_search_ended() -> None:
     zone = "topology.kubernetes.io/zone"
     machines = [node(f"{name}{number:02}", labels={zone: name}) for name in "abc" for number in range(50)]
-    made = Cluster(*machines, profile=Profile(percentage=1))
+    made = Cluster(*machines, profile=SchedulerProfile(percentage=1))
     table = made.placement.scores(pod("p"))
     assert [row.node for row in table.rows[:4]] == ["a00", "b00", "c00", "a01"]
     assert [row.sampled for row in table.rows] == [True] * 100 + [False] * 50
@@ -164,7 +164,7 @@ def test_nodes_are_searched_zone_by_zone_from_where_the_last_search_ended() -> N
 
 
 def test_a_pod_that_was_refused_waits_a_second_then_two_then_four_up_to_ten() -> None:
-    made = Cluster(node("a", 1), profile=Profile())
+    made = Cluster(node("a", 1), profile=SchedulerProfile())
     made.add(pod("old", node="a")).add(pod("new"))
     placement = made.placement
     waits = []
@@ -186,7 +186,7 @@ def test_a_pod_that_was_refused_waits_a_second_then_two_then_four_up_to_ten() ->
 
 
 def test_a_new_pod_goes_before_one_that_backs_off() -> None:
-    made = Cluster(node("a", 1), profile=Profile(backoff=Backoff(5 * SECOND, 5 * SECOND)))
+    made = Cluster(node("a", 1), profile=SchedulerProfile(backoff=BackoffSettings(5 * SECOND, 5 * SECOND)))
     made.add(pod("old", node="a")).add(pod("first", created=1)).run()
     made.remove("old")
     made.add(pod("second", created=2)).run()
@@ -194,7 +194,7 @@ def test_a_new_pod_goes_before_one_that_backs_off() -> None:
 
 
 def test_a_pod_that_was_refused_comes_after_those_that_wait_longer() -> None:
-    made = Cluster(node("a", 1), profile=Profile())
+    made = Cluster(node("a", 1), profile=SchedulerProfile())
     made.add(pod("old", node="a")).add(pod("first", created=1)).run()
     made.time = SECOND // 2
     made.add(pod("second", created=2, template=template(1, requests={GPU: 1, CPU: 1}))).run()
@@ -208,9 +208,9 @@ def test_a_pod_that_was_refused_comes_after_those_that_wait_longer() -> None:
 
 
 def test_what_backs_off_lives_on_in_a_session_that_is_taken_up_again() -> None:
-    made = Cluster(node("a", 1), profile=Profile())
+    made = Cluster(node("a", 1), profile=SchedulerProfile())
     made.add(pod("old", node="a")).add(pod("new")).run()
-    again = Cluster(node("a", 1), profile=Profile())
+    again = Cluster(node("a", 1), profile=SchedulerProfile())
     for each in made.pods.values():
         again.add(each)
     again.placement.recall(made.placement.memory())

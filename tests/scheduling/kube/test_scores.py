@@ -5,11 +5,11 @@ import pytest
 from gpuconsole.model.labels import NodeTerm, PreferredTerm, Requirement, Taint, Toleration
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
 from gpuconsole.scheduling.kube.images import Images
-from gpuconsole.scheduling.kube.lens import lens
-from gpuconsole.scheduling.kube.nodes import NodeState, Seat, seated
+from gpuconsole.scheduling.kube.node_plugins import lens
+from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, seated
+from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from gpuconsole.scheduling.kube.policy import PlacementPolicy, Score
 from gpuconsole.scheduling.kube.scores import least_allocated, most_allocated, scored
-from gpuconsole.scheduling.kube.shapes import Shapes
 from tests.scheduling.kube.cluster import GIB, Cluster, node, pod, pods, template
 
 
@@ -37,16 +37,16 @@ SCORES: dict[str, tuple[PlacementPolicy, dict[str, int], int]] = {
 def test_the_score_of_a_node(name: str) -> None:
     policy, wanted, score = SCORES[name]
     machine = node("n", 3, allocatable={CPU: 10_000, MEMORY: 100 * GIB})
-    shapes = Shapes()
+    shapes = PodClasses()
     before = shapes.of(template(requests={CPU: 1000, MEMORY: 10 * GIB, GPU: 1}))
-    state = seated(NodeState("n", machine, owners=("",) * 3), Seat("default/there", before, 0, 0))
+    state = seated(NodeState("n", machine, owners=("",) * 3), AssignedPod("default/there", before, 0, 0))
     shape = shapes.of(template(requests=wanted))
     assert lens(policy.rules, shape, Images(()), None).score(state) == score
 
 
 def test_a_weight_for_mig_counts_every_profile() -> None:
     profile = "nvidia.com/mig-1g.10gb"
-    shape = Shapes().of(template(requests={profile: 1}))
+    shape = PodClasses().of(template(requests={profile: 1}))
     assert scored(PlacementPolicy().resources, shape) == ((CPU, 1, 100), (MEMORY, 1, 200 * 1024**2), (profile, 5, 1))
 
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.decisions import Bind, Unschedulable
 from gpuconsole.model.objects import Object
-from gpuconsole.scheduling.kube.session import Placement
+from gpuconsole.scheduling.kube.session import KubePlacement
 from tests.scheduling.kube.cluster import Cluster, node, pod, pods, template
 
 
@@ -180,7 +180,7 @@ def test_a_session_built_from_the_same_facts_goes_on_alike() -> None:
     cluster.add(pods("low", 4, priority=1)).run()
     cluster.add([pod("high", 2, priority=9), pod("same", 2, priority=9, created=1), pod("never", 4, priority=0)])
     cluster.run()
-    rebuilt = Placement()
+    rebuilt = KubePlacement()
     things: list[Object] = [node("b", 2), node("a", 2), *cluster.pods.values()]
     for each in things:
         rebuilt.apply(each, 0)

@@ -14,7 +14,7 @@ from gpuconsole.model.storage import (
     StorageClass,
 )
 from gpuconsole.scheduling.kube import ports, volume_filters, volumes
-from gpuconsole.scheduling.kube.storage import Plan, Storage
+from gpuconsole.scheduling.kube.storage import Storage, VolumeBindingPlan
 
 GI = 1024**3
 ZONE = "topology.kubernetes.io/zone"
@@ -88,10 +88,10 @@ def test_claims_keep_a_pod_from_every_node(name: str) -> None:
 
 def test_a_bound_claim_keeps_its_pod_where_its_volume_is() -> None:
     stored = storage(claim(volume="pv", bound=True), volume(node_affinity=IN_A))
-    assert volumes.plan(pod("data"), A, stored) == Plan("a1")
-    assert volumes.plan(pod("data"), B, stored) == Plan("b1", reasons=(volumes.ELSEWHERE,))
+    assert volumes.plan(pod("data"), A, stored) == VolumeBindingPlan("a1")
+    assert volumes.plan(pod("data"), B, stored) == VolumeBindingPlan("b1", reasons=(volumes.ELSEWHERE,))
     gone = storage(claim(volume="pv", bound=True))
-    assert volumes.plan(pod("data"), A, gone) == Plan("a1", reasons=(volumes.VOLUME_GONE,))
+    assert volumes.plan(pod("data"), A, gone) == VolumeBindingPlan("a1", reasons=(volumes.VOLUME_GONE,))
 
 
 def test_a_claim_gets_the_smallest_volume_that_suits_it_and_none_twice() -> None:
@@ -100,18 +100,18 @@ def test_a_claim_gets_the_smallest_volume_that_suits_it_and_none_twice() -> None
         claim("large", "local", storage=3 * GI),
         *(volume(f"pv-{size}", size) for size in (5, 2, 4)),
     )
-    assert volumes.plan(pod("large", "small"), A, stored) == Plan(
+    assert volumes.plan(pod("large", "small"), A, stored) == VolumeBindingPlan(
         "a1", bindings=(("default/small", "pv-2"), ("default/large", "pv-4"))
     )
-    assert volumes.plan(pod("large"), A, storage(claim("large", "local", storage=9 * GI), volume())) == Plan(
-        "a1", reasons=(volumes.NO_VOLUMES,)
-    )
+    assert volumes.plan(
+        pod("large"), A, storage(claim("large", "local", storage=9 * GI), volume())
+    ) == VolumeBindingPlan("a1", reasons=(volumes.NO_VOLUMES,))
 
 
 def test_a_volume_is_made_where_the_class_allows_it() -> None:
     zonal = StorageClass(name="late", provisioner="x", waits=True, topologies=((Requirement(ZONE, "In", ("a",)),),))
     stored = storage(claim(), zonal)
-    assert volumes.plan(pod("data"), A, stored) == Plan("a1", provisions=("default/data",))
+    assert volumes.plan(pod("data"), A, stored) == VolumeBindingPlan("a1", provisions=("default/data",))
     assert volumes.plan(pod("data"), B, stored).reasons == (volumes.NO_VOLUMES,)
 
 

@@ -15,8 +15,8 @@ from gpuconsole.model.quantity import GPU
 from gpuconsole.scheduling.kai.engine import KaiPlacement
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
-from gpuconsole.scheduling.kube.profile import Profile
-from gpuconsole.scheduling.kube.session import Placement
+from gpuconsole.scheduling.kube.profile import SchedulerProfile
+from gpuconsole.scheduling.kube.session import KubePlacement
 from gpuconsole.scheduling.placement import PlacementEngine
 from gpuconsole.scheduling.volcano.engine import VolcanoPlacement
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
@@ -26,8 +26,8 @@ NODES, PODS = 5_000, 64
 ENGINES: dict[str, Callable[[], PlacementEngine]] = {
     "KAI": lambda: KaiPlacement(KaiPolicy(default_queue="team")),
     "Volcano": lambda: VolcanoPlacement(VolcanoPolicy()),
-    "kube-scheduler": lambda: Placement(PlacementPolicy(profile=Profile())),
-    "kube-scheduler, packing": lambda: Placement(PlacementPolicy()),
+    "kube-scheduler": lambda: KubePlacement(PlacementPolicy(profile=SchedulerProfile())),
+    "kube-scheduler, packing": lambda: KubePlacement(PlacementPolicy()),
 }
 
 

@@ -3,9 +3,9 @@
 from random import Random
 
 from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
+from gpuconsole.scheduling.kube.packing.free_capacity import MILLI, FreeCapacity, PodDemand
 from gpuconsole.scheduling.kube.packing.policies import Name
 from gpuconsole.scheduling.kube.packing.replay import Replay
-from gpuconsole.scheduling.kube.packing.rooms import MILLI, Demand, Room
 from gpuconsole.scheduling.kube.packing.typical import typical
 from gpuconsole.sim.traces import read_pods
 from tests.shared import TRACES
@@ -37,15 +37,15 @@ def packing(report: Report) -> None:
         report.seconds(name, seconds, bar=BARS.get(policy, BAR))
 
 
-def _load() -> tuple[tuple[Room, ...], list[Demand]]:
+def _load() -> tuple[tuple[FreeCapacity, ...], list[PodDemand]]:
     if TRACES is not None:
         pods = read_pods(fgd.trace(TRACES, f"{fgd.PREFIX}default"))
         return fgd.cluster(TRACES), [pod.demand for pod in pods]
     draws = Random(42)
-    rooms = tuple(Room(96_000, 2**19, (MILLI,) * draws.choice((2, 4, 8, 8)), "T4") for _ in range(NODES))
+    rooms = tuple(FreeCapacity(96_000, 2**19, (MILLI,) * draws.choice((2, 4, 8, 8)), "T4") for _ in range(NODES))
     return rooms, [_demand(draws) for _ in range(PODS)]
 
 
-def _demand(draws: Random) -> Demand:
+def _demand(draws: Random) -> PodDemand:
     gpus, milli = draws.choice(SHAPES)
-    return Demand(cpu=draws.choice((1, 2, 4, 6, 8, 12)) * 1000, memory=draws.choice((8, 16)), gpus=gpus, milli=milli)
+    return PodDemand(cpu=draws.choice((1, 2, 4, 6, 8, 12)) * 1000, memory=draws.choice((8, 16)), gpus=gpus, milli=milli)

@@ -3,8 +3,8 @@
 from gpuconsole.scheduling.kai.api.nodes import NodeState
 from gpuconsole.scheduling.kai.api.tasks import Task
 from gpuconsole.scheduling.kai.session import Session
-from gpuconsole.scheduling.kube import neighbours
-from gpuconsole.scheduling.kube.neighbours import Nearness, Surroundings, nearness
+from gpuconsole.scheduling.kube import inter_pod_affinity
+from gpuconsole.scheduling.kube.inter_pod_affinity import InterPodAffinityState, StaticPodLister, nearness
 
 
 class Neighbours:
@@ -12,15 +12,15 @@ class Neighbours:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._found: tuple[str, int, Nearness] | None = None
+        self._found: tuple[str, int, InterPodAffinityState] | None = None
 
     def trouble(self, task: Task, node: NodeState) -> str:
         """Why the pods around the node keep the task away; empty if they do not."""
         if not self._session.affine:
             return ""
-        return neighbours.refusal(task.spec.pod, node.node, self._near(task))
+        return inter_pod_affinity.refusal(task.spec.pod, node.node, self._near(task))
 
-    def _near(self, task: Task) -> Nearness:
+    def _near(self, task: Task) -> InterPodAffinityState:
         known, now = self._found, len(self._session.changes)
         if known is None or known[:2] != (task.uid, now):
             found = nearness(task.spec.pod, surroundings(self._session, task))
@@ -28,10 +28,10 @@ class Neighbours:
         return known[2]
 
 
-def surroundings(session: Session, task: Task) -> Surroundings:
+def surroundings(session: Session, task: Task) -> StaticPodLister:
     """The nodes, and the pods on each but the task's own."""
     seats = session.nodes
-    return Surroundings(
+    return StaticPodLister(
         {name: seat.node for name, seat in seats.items()},
         lambda name: [other.spec.pod for other in seats[name].tasks.values() if other.uid != task.uid],
     )

@@ -13,7 +13,7 @@ from gpuconsole.scheduling.kai.functions import Scorer
 from gpuconsole.scheduling.kai.plugins.pod_affinity import surroundings
 from gpuconsole.scheduling.kai.plugins.scores import POD_AFFINITY
 from gpuconsole.scheduling.kai.session import Session
-from gpuconsole.scheduling.kube.neighbours import Domain, is_picky, likings
+from gpuconsole.scheduling.kube.inter_pod_affinity import Domain, has_pod_affinity, preferred_weights
 
 
 class PodAffinity:
@@ -26,7 +26,7 @@ class PodAffinity:
     def open(self, session: Session) -> None:
         self._session = session
         seated = (task for node in session.nodes.values() for task in node.tasks.values())
-        if session.affine or any(is_picky(task.spec.pod) for task in seated):
+        if session.affine or any(has_pod_affinity(task.spec.pod) for task in seated):
             session.functions.node_order.append(Scorer("podaffinity", POD_AFFINITY, self._score))
             session.functions.standing.append(self._standing)
 
@@ -37,6 +37,6 @@ class PodAffinity:
         now = task.uid, len(self._session.changes)
         if self._counted != now:
             self._counted = now
-            self._counts = likings(task.spec.pod, surroundings(self._session, task))
+            self._counts = preferred_weights(task.spec.pod, surroundings(self._session, task))
         labels = node.node.labels
         return POD_AFFINITY * sum(w for (key, value), w in self._counts.items() if labels.get(key) == value)

@@ -6,12 +6,12 @@
 from math import exp
 
 from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
-from gpuconsole.scheduling.kube.packing.rooms import MILLI, Demand, Room, whole
+from gpuconsole.scheduling.kube.packing.free_capacity import MILLI, FreeCapacity, PodDemand, whole
 
 MAX_SCORE = 100
 
 
-def score(room: Room, demand: Demand, measure: Fragmentation) -> int:
+def score(room: FreeCapacity, demand: PodDemand, measure: Fragmentation) -> int:
     """How much fragmentation the pod leaves here: 50 as much as before, more if less."""
     before = measure.amount(room.model, room.cpu, room.ordered)
     if demand.shared:
@@ -19,7 +19,7 @@ def score(room: Room, demand: Demand, measure: Fragmentation) -> int:
     return _descent(measure, before, measure.amount(room.model, room.cpu - demand.cpu, _without(room, demand.gpus)))
 
 
-def choose(room: Room, demand: Demand, measure: Fragmentation) -> tuple[int, ...]:
+def choose(room: FreeCapacity, demand: PodDemand, measure: Fragmentation) -> tuple[int, ...]:
     """The GPU with the highest score, the lowest index among equals; whole GPUs by index."""
     if not demand.shared:
         return whole(room, demand.gpus)
@@ -29,7 +29,7 @@ def choose(room: Room, demand: Demand, measure: Fragmentation) -> tuple[int, ...
     return (next(index for index, left in enumerate(room.gpus) if scores.get(left) == best),)
 
 
-def _trials(room: Room, demand: Demand, measure: Fragmentation) -> list[tuple[int, int]]:
+def _trials(room: FreeCapacity, demand: PodDemand, measure: Fragmentation) -> list[tuple[int, int]]:
     """(milli left of a GPU, F × weight with the pod on it); GPUs with equal milli left need only one trial."""
     cpu, milli, ordered = room.cpu - demand.cpu, demand.milli, room.ordered
     trials = []
@@ -42,7 +42,7 @@ def _trials(room: Room, demand: Demand, measure: Fragmentation) -> list[tuple[in
     return trials
 
 
-def _without(room: Room, count: int) -> tuple[int, ...]:
+def _without(room: FreeCapacity, count: int) -> tuple[int, ...]:
     """Milli left of the GPUs, the least first, once so many whole ones are taken; the room has them."""
     return (0,) * count + room.ordered[: len(room.ordered) - count] if count else room.ordered
 

@@ -8,7 +8,7 @@ is the mean over the typical pods, by frequency. Memory does not count.
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
 
-from gpuconsole.scheduling.kube.packing.rooms import Room, suits
+from gpuconsole.scheduling.kube.packing.free_capacity import FreeCapacity, suits
 from gpuconsole.scheduling.kube.packing.typical import Typical
 
 _REMEMBERED = 200_000
@@ -27,23 +27,23 @@ class Fragmentation:
         self.weight = max(1, sum(count for _, count in pods))
         """So many typical pods the measure is a mean over."""
         self._pods = sorted(((pod, count) for pod, count in pods if pod.gpus), key=lambda entry: entry[0].cpu)
-        self._alike: dict[str, int] = {}
+        self._equal_models: dict[str, int] = {}
         self._classes: dict[tuple[int, ...], int] = {}
         self._suited: list[list[tuple[int, int, int, int]]] = []
         self._steps: dict[tuple[int, tuple[int, ...]], Steps] = {}
 
-    def of(self, room: Room) -> float:
+    def of(self, room: FreeCapacity) -> float:
         """F(n): milli of the room's idle GPUs that are fragment."""
         return self.amount(room.model, room.cpu, room.ordered) / self.weight
 
     def amount(self, model: str, cpu: int, ordered: tuple[int, ...]) -> int:
         """F(n) × `weight` of a node with so much cpu left and these milli left of its GPUs, the least first."""
-        alike = self._alike.get(model)
-        if alike is None:
-            alike = self._class(model)
-        steps = self._steps.get((alike, ordered))
+        equal_pods = self._equal_models.get(model)
+        if equal_pods is None:
+            equal_pods = self._class(model)
+        steps = self._steps.get((equal_pods, ordered))
         if steps is None:
-            steps = self._find(alike, ordered)
+            steps = self._find(equal_pods, ordered)
         return steps[1][bisect_right(steps[0], cpu)]
 
     def _class(self, model: str) -> int:
@@ -53,20 +53,20 @@ class Fragmentation:
         if number == len(self._suited):
             chosen = [self._pods[n] for n in suited]
             self._suited.append([(pod.cpu, pod.gpus, pod.milli, count) for pod, count in chosen])
-        self._alike[model] = number
+        self._equal_models[model] = number
         return number
 
-    def _find(self, alike: int, ordered: tuple[int, ...]) -> Steps:
+    def _find(self, equal_pods: int, ordered: tuple[int, ...]) -> Steps:
         if len(self._steps) >= _REMEMBERED:
             self._steps.clear()
         below = [0, *accumulate(ordered)]
         idle, number = below[-1], len(ordered)
         cpus: list[int] = []
         useless = [idle * self.weight]
-        for cpu, gpus, milli, count in self._suited[alike]:
+        for cpu, gpus, milli, count in self._suited[equal_pods]:
             first = bisect_left(ordered, milli)
             if number - first >= gpus:
                 cpus.append(cpu)
                 useless.append(useless[-1] - count * (idle - below[first]))
-        steps = self._steps[alike, ordered] = (cpus, useless)
+        steps = self._steps[equal_pods, ordered] = (cpus, useless)
         return steps

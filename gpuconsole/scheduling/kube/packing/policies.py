@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from gpuconsole.scheduling.kube.packing import fgd, scores
 from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
-from gpuconsole.scheduling.kube.packing.rooms import Demand, Room, tightest, whole
+from gpuconsole.scheduling.kube.packing.free_capacity import FreeCapacity, PodDemand, tightest, whole
 
 Name = Literal["random", "dot-product", "gpu-clustering", "gpu-packing", "best-fit", "fgd"]
 
@@ -16,15 +16,15 @@ Name = Literal["random", "dot-product", "gpu-clustering", "gpu-packing", "best-f
 class Policy(Struct, frozen=True, kw_only=True):
     """A packing policy. The room always takes the demand."""
 
-    score: Callable[[Room, Demand, Fragmentation], int]
+    score: Callable[[FreeCapacity, PodDemand, Fragmentation], int]
     """The higher the better."""
-    choose: Callable[[Room, Demand, Fragmentation, Random], tuple[int, ...]]
+    choose: Callable[[FreeCapacity, PodDemand, Fragmentation, Random], tuple[int, ...]]
     """Indices of the GPUs that the pod gets there."""
     draws: bool = False
     """The node is drawn from all that take the pod; scores are not asked for."""
 
 
-def _by_room(score: Callable[[Room, Demand], int]) -> Policy:
+def _by_room(score: Callable[[FreeCapacity, PodDemand], int]) -> Policy:
     """A policy that looks at the room alone, and gives GPUs by best fit."""
     return Policy(
         score=lambda room, demand, measure: score(room, demand),
@@ -32,7 +32,7 @@ def _by_room(score: Callable[[Room, Demand], int]) -> Policy:
     )
 
 
-def _any_gpu(room: Room, demand: Demand, measure: Fragmentation, chance: Random) -> tuple[int, ...]:
+def _any_gpu(room: FreeCapacity, demand: PodDemand, measure: Fragmentation, chance: Random) -> tuple[int, ...]:
     if not demand.shared:
         return whole(room, demand.gpus)
     return (chance.choice([index for index, left in enumerate(room.gpus) if left >= demand.milli]),)

@@ -10,15 +10,15 @@ from random import Random
 from msgspec import Struct
 
 from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
+from gpuconsole.scheduling.kube.packing.free_capacity import FreeCapacity, PodDemand, fits, taken
 from gpuconsole.scheduling.kube.packing.policies import POLICIES, Name
-from gpuconsole.scheduling.kube.packing.rooms import Demand, Room, fits, taken
 
 _DRAWS = 16
 UNFIT = -(10**9)
 """The score of a node that does not take the pod: below any other."""
 
 
-class Placed(Struct, frozen=True):
+class ReplayedPlacement(Struct, frozen=True):
     """Where a pod went."""
 
     node: int
@@ -26,7 +26,7 @@ class Placed(Struct, frozen=True):
     gpus: tuple[int, ...]
 
 
-class Amounts(Struct, frozen=True):
+class GpuAmounts(Struct, frozen=True):
     """The cluster's GPUs after a pod came, in milli."""
 
     arrived: int
@@ -41,7 +41,7 @@ class _Kind:
 
     __slots__ = ("demand", "scores", "stale")
 
-    def __init__(self, demand: Demand, nodes: int) -> None:
+    def __init__(self, demand: PodDemand, nodes: int) -> None:
         self.demand = demand
         self.scores = [UNFIT] * nodes
         self.stale = set(range(nodes))
@@ -51,34 +51,34 @@ class Replay:
     """A cluster that fills up. Mutates."""
 
     def __init__(
-        self, rooms: Sequence[Room], policy: Name, measure: Fragmentation, order: Sequence[int], chance: Random
+        self, rooms: Sequence[FreeCapacity], policy: Name, measure: Fragmentation, order: Sequence[int], chance: Random
     ) -> None:
         """`order` has the numbers of all rooms, the one that wins ties first; only `random` draws from `chance`."""
         self._policy = POLICIES[policy]
         self._measure = measure
         self._chance = chance
         self._order = order
-        known: dict[Room, Room] = {}
+        known: dict[FreeCapacity, FreeCapacity] = {}
         self._rooms = [known.setdefault(rooms[number], rooms[number]) for number in order]
-        self._kinds: dict[Demand, _Kind] = {}
-        self._refused: set[Demand] = set()
+        self._kinds: dict[PodDemand, _Kind] = {}
+        self._refused: set[PodDemand] = set()
         """Demands that no node will take any more."""
         self._arrived = self._allocated = 0
         self._idle = sum(room.idle for room in self._rooms)
         self._fragment = sum(self._amount(room) for room in self._rooms)
 
     @property
-    def amounts(self) -> Amounts:
+    def amounts(self) -> GpuAmounts:
         """Where the cluster's GPUs are now."""
-        return Amounts(self._arrived, self._allocated, self._idle, self._fragment / self._measure.weight)
+        return GpuAmounts(self._arrived, self._allocated, self._idle, self._fragment / self._measure.weight)
 
-    def run(self, demands: Iterable[Demand]) -> Iterator[Amounts]:
+    def run(self, demands: Iterable[PodDemand]) -> Iterator[GpuAmounts]:
         """Take in the pods; after each of them, where the cluster's GPUs are."""
         for demand in demands:
             self.place(demand)
             yield self.amounts
 
-    def place(self, demand: Demand) -> Placed | None:
+    def place(self, demand: PodDemand) -> ReplayedPlacement | None:
         """Give the pod a node; None if none takes it."""
         self._arrived += demand.total
         found = self._best(demand)
@@ -92,9 +92,9 @@ class Replay:
         self._fragment += self._amount(after) - self._amount(before)
         for kind in self._kinds.values():
             kind.stale.add(found)
-        return Placed(self._order[found], gpus)
+        return ReplayedPlacement(self._order[found], gpus)
 
-    def _best(self, demand: Demand) -> int | None:
+    def _best(self, demand: PodDemand) -> int | None:
         if self._policy.draws:
             return self._draw(demand)
         kind = self._kinds.get(demand)
@@ -108,7 +108,7 @@ class Replay:
             return None
         return scores.index(top)
 
-    def _draw(self, demand: Demand) -> int | None:
+    def _draw(self, demand: PodDemand) -> int | None:
         """Any node that takes the pod: drawn from all until one does, and only if that takes long from those alone."""
         if demand in self._refused:
             return None
@@ -134,5 +134,5 @@ class Replay:
             scores[place] = known
         kind.stale.clear()
 
-    def _amount(self, room: Room) -> int:
+    def _amount(self, room: FreeCapacity) -> int:
         return self._measure.amount(room.model, room.cpu, room.ordered)

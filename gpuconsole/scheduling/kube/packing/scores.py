@@ -3,7 +3,7 @@
 The higher the better; the pod fits the room. Integer and floating steps are taken in the order of the simulator's Go.
 """
 
-from gpuconsole.scheduling.kube.packing.rooms import MILLI, NO_GPU, Demand, Room
+from gpuconsole.scheduling.kube.packing.free_capacity import MILLI, NO_GPU, FreeCapacity, PodDemand
 
 MAX_SCORE = 100
 MOST_CPU = 128_000
@@ -11,7 +11,7 @@ MOST_CPU = 128_000
 MOST_GPU = 8_000
 
 
-def best_fit(room: Room, demand: Demand) -> int:
+def best_fit(room: FreeCapacity, demand: PodDemand) -> int:
     """The less the pod leaves the better: ⌊100 · (1 − ½ · cpu left / 128 − ½ · GPUs left / 8)⌋ (best_fit_score.go).
 
     The simulator stretches the scores to 0 … 100 afterwards, which keeps their order.
@@ -22,7 +22,7 @@ def best_fit(room: Room, demand: Demand) -> int:
     return int((1.0 - unused) * MAX_SCORE)
 
 
-def dot_product(room: Room, demand: Demand) -> int:
+def dot_product(room: FreeCapacity, demand: PodDemand) -> int:
     """The smaller the product of what is left and what is asked for, the better (dot_product_score.go).
 
     cpu and all GPUs together, each as a share of the largest node (dimExtMethod merge, normMethod max).
@@ -33,7 +33,7 @@ def dot_product(room: Room, demand: Demand) -> int:
     return int(MAX_SCORE * (1 - product / 2))
 
 
-def gpu_packing(room: Room, demand: Demand) -> int:
+def gpu_packing(room: FreeCapacity, demand: PodDemand) -> int:
     """Shared GPUs first, then free GPUs of a node in use, then a free node (gpu_packing_score.go).
 
     100 − a tenth of the percent left on the GPUs in use, at least 50; 50 − the wholly free GPUs that it takes, at
@@ -51,7 +51,7 @@ def gpu_packing(room: Room, demand: Demand) -> int:
     return max(MAX_SCORE - sum(left * 100 // MILLI for left in enough) // 10, MAX_SCORE // 2)
 
 
-def gpu_clustering(room: Room, demand: Demand) -> int:
+def gpu_clustering(room: FreeCapacity, demand: PodDemand) -> int:
     """Pods of one kind together (gpu_clustering_score.go). 0 for a pod without GPUs.
 
     Four bands of 25, in each the fuller node first: nodes with this kind alone, with others too, empty, with others.

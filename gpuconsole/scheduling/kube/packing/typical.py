@@ -10,18 +10,18 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from gpuconsole.scheduling.kube.packing.rooms import Demand
+from gpuconsole.scheduling.kube.packing.free_capacity import PodDemand
 
 POPULAR = 95
 """Percent of all pods that the typical ones make up at least."""
 
-Typical: TypeAlias = tuple[tuple[Demand, int], ...]
+Typical: TypeAlias = tuple[tuple[PodDemand, int], ...]
 """(demand, how many pods have it), the most frequent first."""
 
 
-def typical(demands: Iterable[Demand] | Mapping[Demand, int]) -> Typical:
+def typical(demands: Iterable[PodDemand] | Mapping[PodDemand, int]) -> Typical:
     """The typical pods among these; a mapping says how many there are of each."""
-    counts: Counter[Demand] = Counter()
+    counts: Counter[PodDemand] = Counter()
     for demand, count in Counter(demands).items():
         counts[replace(demand, memory=0)] += count
     ranked = sorted(counts.items(), key=_rank, reverse=True)
@@ -32,6 +32,6 @@ def typical(demands: Iterable[Demand] | Mapping[Demand, int]) -> Typical:
     return tuple(ranked[:chosen])
 
 
-def _rank(entry: tuple[Demand, int]) -> tuple[int, int, int, int, str]:
+def _rank(entry: tuple[PodDemand, int]) -> tuple[int, int, int, int, str]:
     demand, count = entry
     return (count, demand.cpu, demand.milli, demand.gpus, "|".join(demand.models))

@@ -19,7 +19,7 @@ from gpuconsole.scheduling.kube.plugins import (
     volumerestrictions,
     volumezone,
 )
-from gpuconsole.scheduling.kube.plugins.roles import Booking, Meeting, Scoring, Standing, Wishing
+from gpuconsole.scheduling.kube.plugins.roles import NodeLocalFilter, NodeUsageFilter, PodFilter, PodScore, Scoring
 from gpuconsole.scheduling.kube.profile import (
     BALANCED,
     CLAIMS,
@@ -38,16 +38,16 @@ from gpuconsole.scheduling.kube.profile import (
     VOLUME_ZONE,
 )
 
-NODE_FILTERS: Mapping[str, Standing] = {
+NODE_FILTERS: Mapping[str, NodeLocalFilter] = {
     NODE_UNSCHEDULABLE: nodeunschedulable.node_filter,
     NODE_NAME: nodename.node_filter,
     TAINT_TOLERATION: tainttoleration.node_filter,
     NODE_AFFINITY: nodeaffinity.node_filter,
 }
 """By the node alone."""
-BOOKS_FILTERS: Mapping[str, Booking] = {FIT: noderesourcesfit.books_filter}
+NODE_USAGE_FILTERS: Mapping[str, NodeUsageFilter] = {FIT: noderesourcesfit.usage_filter}
 """By what is on the node."""
-MEETINGS: Mapping[str, Meeting] = {
+MEETINGS: Mapping[str, PodFilter] = {
     NODE_PORTS: nodeports.meeting,
     VOLUME_RESTRICTIONS: volumerestrictions.meeting,
     NODE_VOLUME_LIMITS: nodevolumelimits.meeting,
@@ -58,9 +58,9 @@ MEETINGS: Mapping[str, Meeting] = {
     CLAIMS: dynamicresources.meeting,
 }
 """By pods anywhere, or by what the pod claims."""
-BOOKS_SCORES: Mapping[str, Scoring] = {
+NODE_USAGE_SCORES: Mapping[str, Scoring] = {
     FIT: noderesourcesfit.score,
     BALANCED: noderesourcesbalancedallocation.score,
     IMAGES: imagelocality.score,
 }
-WISHES: Mapping[str, Wishing] = {SPREAD: podtopologyspread.wish, POD_AFFINITY: interpodaffinity.wish}
+WISHES: Mapping[str, PodScore] = {SPREAD: podtopologyspread.wish, POD_AFFINITY: interpodaffinity.wish}

@@ -3,11 +3,11 @@
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.devices import claims
 from gpuconsole.scheduling.kube.plugins.local import Fixed
-from gpuconsole.scheduling.kube.plugins.roles import Asker, Nearby, Trouble
-from gpuconsole.scheduling.kube.profile import Profile
+from gpuconsole.scheduling.kube.plugins.roles import Nearby, PodContext, PreFilterRejection
+from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
-def meeting(rules: Profile, asker: Asker, around: Nearby) -> Fixed | Trouble | None:
+def meeting(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Fixed | PreFilterRejection | None:
     if not asker.pod.template.resource_claims:
         return None
     stock = asker.means.stock
@@ -17,4 +17,4 @@ def meeting(rules: Profile, asker: Asker, around: Nearby) -> Fixed | Trouble | N
         reason = claims.grant(asker.pod, node, stock).reason
         return (reason,) if reason else ()
 
-    return Trouble(text) if text else Fixed(ask)
+    return PreFilterRejection(text) if text else Fixed(ask)

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.scheduling.kube.plugins.roles import Refusal
+from gpuconsole.scheduling.kube.plugins.roles import NodeRejection
 
 Question = Callable[[Node, Iterable[Pod]], str]
 """Why the node refuses the pod while these others are there; empty if it does not."""
@@ -21,11 +21,11 @@ class Local(Struct, frozen=True):
     come: tuple[tuple[str, Pod], ...] = ()
     """(node, pod) that are thought there as well."""
 
-    def refusal(self, node: Node) -> Refusal | None:
+    def refusal(self, node: Node) -> NodeRejection | None:
         there = [pod for pod in self.on(node.name) if pod.key not in self.gone]
         there += [pod for name, pod in self.come if name == node.name]
         text = self.ask(node, there)
-        return Refusal((text,)) if text else None
+        return NodeRejection((text,)) if text else None
 
     def moved(self, node: Node, pods: Iterable[Pod], by: int) -> "Local":
         if by < 0:
@@ -38,9 +38,9 @@ class Fixed(Struct, frozen=True):
 
     ask: Callable[[Node], tuple[str, ...]]
 
-    def refusal(self, node: Node) -> Refusal | None:
+    def refusal(self, node: Node) -> NodeRejection | None:
         texts = self.ask(node)
-        return Refusal(texts, final=True) if texts else None
+        return NodeRejection(texts, final=True) if texts else None
 
     def moved(self, node: Node, pods: Iterable[Pod], by: int) -> "Fixed":
         return self

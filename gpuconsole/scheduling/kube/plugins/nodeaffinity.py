@@ -3,11 +3,11 @@
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kube import filters, messages
 from gpuconsole.scheduling.kube.plugins.roles import NodeFilter
-from gpuconsole.scheduling.kube.profile import Profile
-from gpuconsole.scheduling.kube.shapes import Shape
+from gpuconsole.scheduling.kube.pod_classes import PodClass
+from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
-def node_filter(rules: Profile, shape: Shape) -> NodeFilter | None:
+def node_filter(rules: SchedulerProfile, shape: PodClass) -> NodeFilter | None:
     if rules.added_affinity is None and not shape.node_selector and shape.affinity is None:
         return None
     added = rules.added_affinity

@@ -2,11 +2,11 @@
 
 from gpuconsole.scheduling.kube import ports
 from gpuconsole.scheduling.kube.plugins.local import Local
-from gpuconsole.scheduling.kube.plugins.roles import Asker, Nearby
-from gpuconsole.scheduling.kube.profile import Profile
+from gpuconsole.scheduling.kube.plugins.roles import Nearby, PodContext
+from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
-def meeting(rules: Profile, asker: Asker, around: Nearby) -> Local | None:
+def meeting(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Local | None:
     if not ports.wanted(asker.pod.template):
         return None
     return Local(lambda node, others: ports.refusal(asker.pod, others), around.on)

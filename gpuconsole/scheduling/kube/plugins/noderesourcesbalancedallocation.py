@@ -9,16 +9,16 @@ import math
 from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.scheduling.kube.images import Images
 from gpuconsole.scheduling.kube.nodes import NodeState
-from gpuconsole.scheduling.kube.plugins.roles import BooksScore
-from gpuconsole.scheduling.kube.profile import Profile
+from gpuconsole.scheduling.kube.plugins.roles import UsageScoreFunction
+from gpuconsole.scheduling.kube.pod_classes import PodClass
+from gpuconsole.scheduling.kube.profile import SchedulerProfile
 from gpuconsole.scheduling.kube.scores import MAX_SCORE
-from gpuconsole.scheduling.kube.shapes import Shape
 
 ALWAYS = (CPU, MEMORY, "ephemeral-storage")
 """Resources that count even for a pod that does not ask for them."""
 
 
-def score(rules: Profile, shape: Shape, images: Images) -> BooksScore | None:
+def score(rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction | None:
     """⌊(1 − standard deviation of the used parts) · 100⌋; None for a pod that asks for nothing of what is balanced.
 
     What pods really request counts, without the defaults of other scores (balanced_allocation.go, useRequested).
@@ -29,7 +29,7 @@ def score(rules: Profile, shape: Shape, images: Images) -> BooksScore | None:
     return lambda state: balance(_parts(state, shape, asked))
 
 
-def _parts(state: NodeState, shape: Shape, names: list[str]) -> list[float]:
+def _parts(state: NodeState, shape: PodClass, names: list[str]) -> list[float]:
     assert state.node is not None
     sizes = ((name, state.node.allocatable.get(name, 0)) for name in names)
     return [min(1.0, (state.used.get(name, 0) + shape.requests.get(name, 0)) / size) for name, size in sizes if size]

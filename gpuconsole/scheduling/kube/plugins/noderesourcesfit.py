@@ -3,13 +3,13 @@
 from gpuconsole.scheduling.kube import filters
 from gpuconsole.scheduling.kube.images import Images
 from gpuconsole.scheduling.kube.nodes import NodeState
-from gpuconsole.scheduling.kube.plugins.roles import BooksFilter, BooksScore
-from gpuconsole.scheduling.kube.profile import Profile
+from gpuconsole.scheduling.kube.plugins.roles import UsageFilterFunction, UsageScoreFunction
+from gpuconsole.scheduling.kube.pod_classes import PodClass
+from gpuconsole.scheduling.kube.profile import SchedulerProfile
 from gpuconsole.scheduling.kube.scores import allocation, ratio, scored
-from gpuconsole.scheduling.kube.shapes import Shape
 
 
-def books_filter(rules: Profile, shape: Shape) -> BooksFilter:
+def usage_filter(rules: SchedulerProfile, shape: PodClass) -> UsageFilterFunction:
     def refuse(state: NodeState, priority: int) -> tuple[str, ...]:
         left = filters.room(state, shape, priority)
         return () if filters.slots(left, shape) else filters.shortages(left, shape)
@@ -17,7 +17,7 @@ def books_filter(rules: Profile, shape: Shape) -> BooksFilter:
     return refuse
 
 
-def score(rules: Profile, shape: Shape, images: Images) -> BooksScore:
+def score(rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction:
     """LeastAllocated and MostAllocated (least_allocated.go, most_allocated.go), or RequestedToCapacityRatio."""
     strategy, lines = rules.strategy, scored(rules.strategy.resources, shape)
     if strategy.type == "RequestedToCapacityRatio":

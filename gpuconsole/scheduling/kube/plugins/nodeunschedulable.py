@@ -2,9 +2,9 @@
 
 from gpuconsole.scheduling.kube import filters
 from gpuconsole.scheduling.kube.plugins.roles import NodeFilter
-from gpuconsole.scheduling.kube.profile import Profile
-from gpuconsole.scheduling.kube.shapes import Shape
+from gpuconsole.scheduling.kube.pod_classes import PodClass
+from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
-def node_filter(rules: Profile, shape: Shape) -> NodeFilter:
+def node_filter(rules: SchedulerProfile, shape: PodClass) -> NodeFilter:
     return lambda node: filters.unschedulable(node, shape)

@@ -2,11 +2,11 @@
 
 from gpuconsole.scheduling.kube import volume_filters
 from gpuconsole.scheduling.kube.plugins.local import Local
-from gpuconsole.scheduling.kube.plugins.roles import Asker, Nearby
-from gpuconsole.scheduling.kube.profile import Profile
+from gpuconsole.scheduling.kube.plugins.roles import Nearby, PodContext
+from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
-def meeting(rules: Profile, asker: Asker, around: Nearby) -> Local | None:
+def meeting(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Local | None:
     if not asker.pod.template.volumes:
         return None
     storage = asker.means.storage

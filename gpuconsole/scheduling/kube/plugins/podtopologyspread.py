@@ -8,58 +8,58 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.pod_template import SpreadConstraint
-from gpuconsole.scheduling.kube import spreading
-from gpuconsole.scheduling.kube.neighbours import Around
-from gpuconsole.scheduling.kube.plugins.roles import Asker, Refusal
-from gpuconsole.scheduling.kube.profile import SYSTEM_CONSTRAINTS, Profile
-from gpuconsole.scheduling.kube.shapes import Shape
-from gpuconsole.scheduling.kube.spreading import HARD, SOFT, Spread
+from gpuconsole.scheduling.kube import pod_topology_spread
+from gpuconsole.scheduling.kube.inter_pod_affinity import PodLister
+from gpuconsole.scheduling.kube.plugins.roles import NodeRejection, PodContext
+from gpuconsole.scheduling.kube.pod_classes import PodClass
+from gpuconsole.scheduling.kube.pod_topology_spread import HARD, SOFT, TopologySpreadState
+from gpuconsole.scheduling.kube.profile import SYSTEM_CONSTRAINTS, SchedulerProfile
 
 
 class Skew(Struct, frozen=True):
     """How the pods are spread that one pod's hard constraints count."""
 
     pod: Pod
-    shape: Shape
-    spreads: tuple[Spread, ...]
+    shape: PodClass
+    spreads: tuple[TopologySpreadState, ...]
 
-    def refusal(self, node: Node) -> Refusal | None:
-        text = spreading.refusal(node, self.spreads)
-        return Refusal((text,), final=text == spreading.MISSING_LABEL) if text else None
+    def refusal(self, node: Node) -> NodeRejection | None:
+        text = pod_topology_spread.refusal(node, self.spreads)
+        return NodeRejection((text,), final=text == pod_topology_spread.MISSING_LABEL) if text else None
 
     def moved(self, node: Node, pods: Iterable[Pod], by: int) -> "Skew":
         if any(one.constraint.topology_key not in node.labels for one in self.spreads):
             return self
         others = list(pods)
-        spreads = tuple(spreading.moved(one, self.pod, self.shape, node, others, by) for one in self.spreads)
+        spreads = tuple(pod_topology_spread.moved(one, self.pod, self.shape, node, others, by) for one in self.spreads)
         return replace(self, spreads=spreads)
 
 
 class Evenness(Struct, frozen=True):
     """The pod's soft constraints, and the pods around."""
 
-    asker: Asker
+    asker: PodContext
     constraints: tuple[SpreadConstraint, ...]
-    around: Around
+    around: PodLister
     complete: bool
 
     def raw(self, nodes: Sequence[Node]) -> Mapping[str, int]:
         pod, shape = self.asker.pod, self.asker.shape
-        return spreading.raw_scores(pod, shape, nodes, self.around, self.constraints, complete=self.complete)
+        return pod_topology_spread.raw_scores(pod, shape, nodes, self.around, self.constraints, complete=self.complete)
 
     def normalised(self, nodes: Sequence[Node], raw: Mapping[str, int]) -> Mapping[str, int]:
-        return spreading.normalised(nodes, raw)
+        return pod_topology_spread.normalised(nodes, raw)
 
 
-def meeting(rules: Profile, asker: Asker, around: Around) -> Skew | None:
+def meeting(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Skew | None:
     """None for a pod without hard constraints."""
     constraints = constraints_of(rules, asker.pod)
     if not any(one.when_unsatisfiable == HARD for one in constraints):
         return None
-    return Skew(asker.pod, asker.shape, spreading.hard_spreads(asker.pod, asker.shape, around, constraints))
+    return Skew(asker.pod, asker.shape, pod_topology_spread.hard_spreads(asker.pod, asker.shape, around, constraints))
 
 
-def wish(rules: Profile, asker: Asker, around: Around) -> Evenness | None:
+def wish(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Evenness | None:
     """None for a pod without soft constraints."""
     constraints = tuple(one for one in constraints_of(rules, asker.pod) if one.when_unsatisfiable == SOFT)
     # Nodes without a zone are spread over, too, by what kube-scheduler chooses itself.
@@ -67,7 +67,7 @@ def wish(rules: Profile, asker: Asker, around: Around) -> Evenness | None:
     return Evenness(asker, constraints, around, complete) if constraints else None
 
 
-def constraints_of(rules: Profile, pod: Pod) -> tuple[SpreadConstraint, ...]:
+def constraints_of(rules: SchedulerProfile, pod: Pod) -> tuple[SpreadConstraint, ...]:
     """The pod's own constraints, else the profile's for pods that a controller of replicas owns."""
     if pod.template.spread:
         return pod.template.spread

@@ -6,24 +6,24 @@ from typing import Protocol
 from msgspec import Struct
 
 from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.scheduling.kube.claims_and_volumes import ClaimsAndVolumes
 from gpuconsole.scheduling.kube.images import Images
-from gpuconsole.scheduling.kube.means import Means
-from gpuconsole.scheduling.kube.neighbours import Around
+from gpuconsole.scheduling.kube.inter_pod_affinity import PodLister
 from gpuconsole.scheduling.kube.nodes import NodeState
-from gpuconsole.scheduling.kube.profile import Profile
-from gpuconsole.scheduling.kube.shapes import Shape
+from gpuconsole.scheduling.kube.pod_classes import PodClass
+from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 NodeFilter = Callable[[Node], str]
 """Why a node is out of the question whatever runs on it; empty if it is not. Evicting never helps."""
 
-BooksFilter = Callable[[NodeState, int], tuple[str, ...]]
+UsageFilterFunction = Callable[[NodeState, int], tuple[str, ...]]
 """Why what is on a node leaves no room for a pod of this priority; evicting may help."""
 
-BooksScore = Callable[[NodeState], int]
+UsageScoreFunction = Callable[[NodeState], int]
 """What a node scores, 0 to 100, by what is on it; such scores are not normalised."""
 
 
-class Refusal(Struct, frozen=True):
+class NodeRejection(Struct, frozen=True):
     """Why a node does not take a pod because of other pods."""
 
     texts: tuple[str, ...]
@@ -32,30 +32,30 @@ class Refusal(Struct, frozen=True):
     """Evicting pods of the node would not help (UnschedulableAndUnresolvable)."""
 
 
-class Trouble(Struct, frozen=True):
+class PreFilterRejection(Struct, frozen=True):
     """Why no node will do, as things are: a plugin's PreFilter refuses the pod itself."""
 
     text: str
 
 
-class Nearby(Around, Protocol):
+class Nearby(PodLister, Protocol):
     """What plugins can know of all pods."""
 
     def on(self, node: str) -> Iterable[Pod]:
         """The pods of a node."""
 
 
-class Concern(Protocol):
+class PreFilterState(Protocol):
     """What a plugin found out before it looks at nodes (its PreFilter state), for one pod."""
 
-    def refusal(self, node: Node) -> Refusal | None:
+    def refusal(self, node: Node) -> NodeRejection | None:
         """Why the node is refused; None if it is not."""
 
-    def moved(self, node: Node, pods: Iterable[Pod], by: int) -> "Concern":
+    def moved(self, node: Node, pods: Iterable[Pod], by: int) -> "PreFilterState":
         """The same with these pods gone from the node (`by` −1), or there as well (1)."""
 
 
-class Wish(Protocol):
+class PreScoreState(Protocol):
     """What a plugin that scores found out before it looks at nodes (its PreScore state), for one pod."""
 
     def raw(self, nodes: Sequence[Node]) -> Mapping[str, int]:
@@ -65,40 +65,42 @@ class Wish(Protocol):
         """0 to 100 for each node."""
 
 
-class Asker(Struct, frozen=True):
+class PodContext(Struct, frozen=True):
     """The pod that a plugin looks at nodes for."""
 
     pod: Pod
-    shape: Shape
-    means: Means
+    shape: PodClass
+    means: ClaimsAndVolumes
 
 
-class Standing(Protocol):
+class NodeLocalFilter(Protocol):
     """A filter by the node alone."""
 
-    def __call__(self, rules: Profile, shape: Shape) -> NodeFilter | None:
+    def __call__(self, rules: SchedulerProfile, shape: PodClass) -> NodeFilter | None:
         """The filter for pods of this shape; None if they ask for nothing that it looks at (Skip)."""
 
 
-class Booking(Protocol):
+class NodeUsageFilter(Protocol):
     """A filter by what is on the node."""
 
-    def __call__(self, rules: Profile, shape: Shape) -> BooksFilter | None: ...
+    def __call__(self, rules: SchedulerProfile, shape: PodClass) -> UsageFilterFunction | None: ...
 
 
 class Scoring(Protocol):
     """A score by what is on the node."""
 
-    def __call__(self, rules: Profile, shape: Shape, images: Images) -> BooksScore | None: ...
+    def __call__(self, rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction | None: ...
 
 
-class Meeting(Protocol):
+class PodFilter(Protocol):
     """A filter by pods anywhere."""
 
-    def __call__(self, rules: Profile, asker: Asker, around: Nearby) -> Concern | Trouble | None: ...
+    def __call__(
+        self, rules: SchedulerProfile, asker: PodContext, around: Nearby
+    ) -> PreFilterState | PreFilterRejection | None: ...
 
 
-class Wishing(Protocol):
+class PodScore(Protocol):
     """A score by pods anywhere."""
 
-    def __call__(self, rules: Profile, asker: Asker, around: Nearby) -> Wish | None: ...
+    def __call__(self, rules: SchedulerProfile, asker: PodContext, around: Nearby) -> PreScoreState | None: ...

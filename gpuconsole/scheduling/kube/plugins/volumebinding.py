@@ -2,13 +2,13 @@
 
 from gpuconsole.scheduling.kube import volumes
 from gpuconsole.scheduling.kube.plugins.local import Fixed
-from gpuconsole.scheduling.kube.plugins.roles import Asker, Nearby, Trouble
-from gpuconsole.scheduling.kube.profile import Profile
+from gpuconsole.scheduling.kube.plugins.roles import Nearby, PodContext, PreFilterRejection
+from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
-def meeting(rules: Profile, asker: Asker, around: Nearby) -> Fixed | Trouble | None:
+def meeting(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Fixed | PreFilterRejection | None:
     if not asker.pod.template.volumes:
         return None
     storage = asker.means.storage
     text = volumes.trouble(asker.pod, storage)
-    return Trouble(text) if text else Fixed(lambda node: volumes.plan(asker.pod, node, storage).reasons)
+    return PreFilterRejection(text) if text else Fixed(lambda node: volumes.plan(asker.pod, node, storage).reasons)

@@ -3,11 +3,11 @@
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kube import volume_filters
 from gpuconsole.scheduling.kube.plugins.local import Fixed
-from gpuconsole.scheduling.kube.plugins.roles import Asker, Nearby, Trouble
-from gpuconsole.scheduling.kube.profile import Profile
+from gpuconsole.scheduling.kube.plugins.roles import Nearby, PodContext, PreFilterRejection
+from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
-def meeting(rules: Profile, asker: Asker, around: Nearby) -> Fixed | Trouble | None:
+def meeting(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Fixed | PreFilterRejection | None:
     if not asker.pod.template.volumes:
         return None
     storage = asker.means.storage
@@ -17,4 +17,4 @@ def meeting(rules: Profile, asker: Asker, around: Nearby) -> Fixed | Trouble | N
         refusal = volume_filters.zone_refusal(asker.pod, node, storage)
         return (refusal,) if refusal else ()
 
-    return Trouble(text) if text else Fixed(ask)
+    return PreFilterRejection(text) if text else Fixed(ask)

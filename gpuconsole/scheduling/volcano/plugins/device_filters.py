@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.devices import claims
-from gpuconsole.scheduling.kube.shapes import Shape
+from gpuconsole.scheduling.kube.pod_classes import PodClass
 from gpuconsole.scheduling.volcano.api.fit_errors import Code, Status
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
@@ -35,10 +35,10 @@ class DynamicResources(NodeFilter, Prepares, Reserves):
     def concerns(self, task: TaskInfo) -> bool:
         return bool(task.pod.template.resource_claims)
 
-    def prepare(self, task: TaskInfo, shape: Shape) -> str:
+    def prepare(self, task: TaskInfo, shape: PodClass) -> str:
         return claims.trouble(task.pod, self._stock)
 
-    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
         lacking = claims.trouble(task.pod, self._stock)
         if lacking:
             return self.final(lacking)

@@ -7,11 +7,11 @@ from msgspec import Struct, field
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import NodeTerm
-from gpuconsole.scheduling.kube import messages, neighbours, ports, spreading
+from gpuconsole.scheduling.kube import inter_pod_affinity, messages, pod_topology_spread, ports
 from gpuconsole.scheduling.kube.filters import CORDONED, NOT_READY, affine, tolerated
-from gpuconsole.scheduling.kube.neighbours import Nearness, is_picky, nearness
-from gpuconsole.scheduling.kube.shapes import Shape
-from gpuconsole.scheduling.kube.spreading import Spread
+from gpuconsole.scheduling.kube.inter_pod_affinity import InterPodAffinityState, has_pod_affinity, nearness
+from gpuconsole.scheduling.kube.pod_classes import PodClass
+from gpuconsole.scheduling.kube.pod_topology_spread import TopologySpreadState
 from gpuconsole.scheduling.volcano.api.fit_errors import Code, Status
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.placed import Placed
@@ -38,7 +38,7 @@ class NodeFilter:
         """False if it has nothing to say about the task on any node."""
         return True
 
-    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
         """Why the task cannot be on the node; None if it can."""
         raise NotImplementedError
 
@@ -54,7 +54,7 @@ class NodeFilter:
 class Prepares:
     """A filter that looks at a task once, before it looks at nodes."""
 
-    def prepare(self, task: TaskInfo, shape: Shape) -> str:
+    def prepare(self, task: TaskInfo, shape: PodClass) -> str:
         """Why no node will do; empty if some may."""
         return ""
 
@@ -79,7 +79,7 @@ class Scores:
 class NodeUnschedulable(NodeFilter):
     name, stable = "NodeUnschedulable", True
 
-    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
         out = node.unschedulable and not tolerated(CORDONED, shape.tolerations)
         return self.final(messages.UNSCHEDULABLE) if out else None
 
@@ -87,12 +87,12 @@ class NodeUnschedulable(NodeFilter):
 class NodeAffinity(NodeFilter, Prepares):
     name, stable = "NodeAffinity", True
 
-    def prepare(self, task: TaskInfo, shape: Shape) -> str:
+    def prepare(self, task: TaskInfo, shape: PodClass) -> str:
         """Terms that name nodes, and no node that all conditions of one of them name, suit nobody."""
         named = [_named(term) for term in shape.affinity or ()]
         return CONFLICT if named and all(names is not None and not names for names in named) else ""
 
-    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
         return None if affine(node, shape) else self.final(messages.NO_AFFINITY)
 
 
@@ -108,7 +108,7 @@ def _named(term: NodeTerm) -> set[str] | None:
 class TaintToleration(NodeFilter):
     name, stable = "TaintToleration", True
 
-    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
         for taint in node.taints if node.ready else (NOT_READY, *node.taints):
             if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint, shape.tolerations):
                 return self.final(messages.untolerated(taint.key, taint.value))
@@ -121,7 +121,7 @@ class NodePorts(NodeFilter, Prepares):
     def concerns(self, task: TaskInfo) -> bool:
         return bool(ports.wanted(task.pod.template))
 
-    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
         reason = ports.refusal(task.pod, self.placed.on(node.name).values())
         return self.resolvable(reason) if reason else None
 
@@ -131,24 +131,24 @@ class InterPodAffinity(NodeFilter, Prepares):
 
     def __init__(self, session: "Session") -> None:
         super().__init__(session)
-        self._found: tuple[str, int, Nearness] | None = None
+        self._found: tuple[str, int, InterPodAffinityState] | None = None
 
     def concerns(self, task: TaskInfo) -> bool:
-        return bool(self.placed.picky) or is_picky(task.pod)
+        return bool(self.placed.picky) or has_pod_affinity(task.pod)
 
-    def prepare(self, task: TaskInfo, shape: Shape) -> str:
+    def prepare(self, task: TaskInfo, shape: PodClass) -> str:
         self._near(task.pod)
         return ""
 
-    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
-        return self.judge(neighbours.refusal(task.pod, node, self._near(task.pod)))
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
+        return self.judge(inter_pod_affinity.refusal(task.pod, node, self._near(task.pod)))
 
     def judge(self, reason: str) -> Status | None:
         if not reason:
             return None
-        return self.final(reason) if reason == neighbours.AFFINITY else self.resolvable(reason)
+        return self.final(reason) if reason == inter_pod_affinity.AFFINITY else self.resolvable(reason)
 
-    def _near(self, pod: Pod) -> Nearness:
+    def _near(self, pod: Pod) -> InterPodAffinityState:
         known, now = self._found, self.placed.changes
         if known is None or known[:2] != (pod.key, now):
             known = self._found = pod.key, now, nearness(pod, self.placed.without())
@@ -160,25 +160,25 @@ class PodTopologySpread(NodeFilter, Prepares):
 
     def __init__(self, session: "Session") -> None:
         super().__init__(session)
-        self._found: tuple[str, int, tuple[Spread, ...]] | None = None
+        self._found: tuple[str, int, tuple[TopologySpreadState, ...]] | None = None
 
     def concerns(self, task: TaskInfo) -> bool:
         return bool(task.pod.template.spread)
 
-    def prepare(self, task: TaskInfo, shape: Shape) -> str:
+    def prepare(self, task: TaskInfo, shape: PodClass) -> str:
         self._spreads(task.pod, shape)
         return ""
 
-    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
-        reason = spreading.refusal(node, self._spreads(task.pod, shape))
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
+        reason = pod_topology_spread.refusal(node, self._spreads(task.pod, shape))
         if not reason:
             return None
-        return self.final(reason) if reason == spreading.MISSING_LABEL else self.resolvable(reason)
+        return self.final(reason) if reason == pod_topology_spread.MISSING_LABEL else self.resolvable(reason)
 
-    def _spreads(self, pod: Pod, shape: Shape) -> tuple[Spread, ...]:
+    def _spreads(self, pod: Pod, shape: PodClass) -> tuple[TopologySpreadState, ...]:
         known, now = self._found, self.placed.changes
         if known is None or known[:2] != (pod.key, now):
-            known = self._found = pod.key, now, spreading.hard_spreads(pod, shape, self.placed.without())
+            known = self._found = pod.key, now, pod_topology_spread.hard_spreads(pod, shape, self.placed.without())
         return known[2]
 
 

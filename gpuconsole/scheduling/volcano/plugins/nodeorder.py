@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, ClassVar
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
 from gpuconsole.model.resources import add
-from gpuconsole.scheduling.kube import neighbours, spreading
+from gpuconsole.scheduling.kube import inter_pod_affinity, pod_topology_spread
 from gpuconsole.scheduling.kube.images import Images
-from gpuconsole.scheduling.kube.neighbours import is_picky
+from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity
+from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.scheduling.kube.scores import MAX_SCORE, dislikes, least_allocated, most_allocated, preference
-from gpuconsole.scheduling.kube.shapes import Shape, Shapes
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
@@ -46,14 +46,14 @@ class NodeorderPlugin(Plugin):
         given = {score: arguments.integer(f"{name}.weight", weight) for score, (name, weight) in WEIGHTS.items()}
         self.weights = {score: weight for score, weight in given.items() if weight}
         """The scores that count, with their weights."""
-        self._shapes = Shapes()
+        self._shapes = PodClasses()
 
     def on_session_open(self, session: "Session") -> None:
         self._placed, self._around = session.placed, session.placed.without()
         self._books = Books(session.placed, self._shapes)
         self._shunned = any(taint.effect == AVOIDED for node in session.placed.nodes.values() for taint in node.taints)
         """Some node has taints that pods would rather avoid."""
-        self._disliked: dict[Shape, dict[str, int]] = {}
+        self._disliked: dict[PodClass, dict[str, int]] = {}
         """Taints that a pod of a shape would rather avoid, by node: nodes do not change in a session."""
         self._images = Images(session.placed.nodes.values())
         session.functions.batch_node_order[self.name] = self.scores
@@ -90,7 +90,7 @@ class NodeorderPlugin(Plugin):
             return {node.name: float(values) for node in described}
         return {name: float(value) for name, value in values.items()}
 
-    def _formula(self, score: str, shape: Shape) -> Callable[[Node], int] | None:
+    def _formula(self, score: str, shape: PodClass) -> Callable[[Node], int] | None:
         """A score for which only the node itself and what is on it count."""
         match score:
             case "NodeResourcesFit_LeastAllocated":
@@ -101,22 +101,22 @@ class NodeorderPlugin(Plugin):
                 return lambda node: self._books.balance(node, shape)
         return None
 
-    def _score(self, score: str, pod: Pod, shape: Shape, nodes: Sequence[Node]) -> Mapping[str, int] | int:
+    def _score(self, score: str, pod: Pod, shape: PodClass, nodes: Sequence[Node]) -> Mapping[str, int] | int:
         """A score for which others count too, of each node; one number where it is the same for all."""
         match score:
             case "NodeAffinity" if shape.preferred:
                 return _scaled({node.name: preference(node, shape) for node in nodes})
             case "ImageLocality" if self._images.known:
                 return {node.name: self._images.score(pod, node) for node in nodes}
-            case "InterPodAffinity" if self._placed.picky or is_picky(pod):
-                return neighbours.scores(pod, nodes, self._around, hard_weight=0)
+            case "InterPodAffinity" if self._placed.picky or has_pod_affinity(pod):
+                return inter_pod_affinity.scores(pod, nodes, self._around, hard_weight=0)
             case "TaintToleration":
                 return self._tolerance(shape, nodes)
             case "PodTopologySpread" if pod.template.spread:
-                return spreading.scores(pod, shape, nodes, self._around)
+                return pod_topology_spread.scores(pod, shape, nodes, self._around)
         return 0
 
-    def _tolerance(self, shape: Shape, nodes: Sequence[Node]) -> Mapping[str, int] | int:
+    def _tolerance(self, shape: PodClass, nodes: Sequence[Node]) -> Mapping[str, int] | int:
         if not self._shunned:
             return MAX_SCORE
         known = self._disliked.get(shape)
@@ -138,14 +138,14 @@ def _scaled(scores: Mapping[str, int]) -> dict[str, int]:
 class Books:
     """What the pods of each node ask for, as kube-scheduler counts it. Remembers sums while the pods stay the same."""
 
-    def __init__(self, placed: Placed, shapes: Shapes) -> None:
+    def __init__(self, placed: Placed, shapes: PodClasses) -> None:
         self._placed = placed
         self._shapes = shapes
         self._known: dict[str, tuple[int, dict[str, int], dict[str, int], Amounts]] = {}
-        self._scored: dict[Shape, tuple[int, dict[str, int], dict[Amounts, int]]] = {}
+        self._scored: dict[PodClass, tuple[int, dict[str, int], dict[Amounts, int]]] = {}
         """What is known of nodes and of books, and how long the log of changes was then."""
 
-    def each(self, nodes: Sequence[Node], shape: Shape, measure: Callable[[Node], int]) -> dict[str, int]:
+    def each(self, nodes: Sequence[Node], shape: PodClass, measure: Callable[[Node], int]) -> dict[str, int]:
         """A score of every node. Worked out anew only where the node's pods have changed: a gang's pods are alike.
 
         Nodes of which all that a formula looks at is the same are measured once.
@@ -164,7 +164,7 @@ class Books:
                 known[node.name] = score
         return {node.name: known[node.name] for node in nodes}
 
-    def allocation(self, node: Node, shape: Shape, measure: Callable[[int, int], int]) -> int:
+    def allocation(self, node: Node, shape: PodClass, measure: Callable[[int, int], int]) -> int:
         """The mean of cpu and memory by a formula of (used with the pod, capacity); both count alike."""
         counted = self._sums(node)[2]
         found = [
@@ -174,7 +174,7 @@ class Books:
         ]
         return sum(found) // len(found) if found else 0
 
-    def balance(self, node: Node, shape: Shape) -> int:
+    def balance(self, node: Node, shape: PodClass) -> int:
         """(1 − the standard deviation of what is used of cpu, memory and, if asked for, GPUs) · 100."""
         requested = self._sums(node)[1]
         names = [name for name in BALANCED if name != GPU or shape.requests.get(GPU)]

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.scheduling.kube import neighbours
-from gpuconsole.scheduling.kube.neighbours import is_picky, nearness
-from gpuconsole.scheduling.kube.shapes import Shape, Shapes
+from gpuconsole.scheduling.kube import inter_pod_affinity
+from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity, nearness
+from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.scheduling.volcano.api.fit_errors import POD_NUMBER_EXCEEDED, Code, FitError, Status
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
@@ -62,9 +62,9 @@ class PredicatesPlugin(Plugin):
 
     def __init__(self, arguments: Arguments) -> None:
         self._arguments = arguments
-        self._shapes = Shapes()
+        self._shapes = PodClasses()
         self._active: tuple[str, int, list[NodeFilter]] | None = None
-        self._refused: dict[Shape, dict[str, Status | None]] = {}
+        self._refused: dict[PodClass, dict[str, Status | None]] = {}
         self._by_wish: dict[tuple[object, ...], dict[str, Status | None]] = {}
         self._unprepared: dict[str, str] = {}
 
@@ -109,9 +109,11 @@ class PredicatesPlugin(Plugin):
 
         def simulated(task: TaskInfo, node: NodeInfo) -> FitError | None:
             gone = _trial(session, task).gone
-            if near is None or node.node is None or not (placed.picky or is_picky(task.pod)):
+            if near is None or node.node is None or not (placed.picky or has_pod_affinity(task.pod)):
                 return None
-            found = near.judge(neighbours.refusal(task.pod, node.node, nearness(task.pod, placed.without(gone))))
+            found = near.judge(
+                inter_pod_affinity.refusal(task.pod, node.node, nearness(task.pod, placed.without(gone)))
+            )
             return FitError((found,), task.key, node.name) if found else None
 
         session.functions.simulate_remove[self.name] = removed
@@ -143,7 +145,7 @@ class PredicatesPlugin(Plugin):
             statuses += self._crowded(task, shape, node.node)
         return FitError(tuple(statuses), task.key, node.name) if statuses else None
 
-    def _crowded(self, task: TaskInfo, shape: Shape, node: Node) -> Iterator[Status]:
+    def _crowded(self, task: TaskInfo, shape: PodClass, node: Node) -> Iterator[Status]:
         """What is there already forbids; the first that no eviction changes ends it."""
         for one in self._concerned(task):
             status = one.refuse(task, shape, node)
@@ -159,7 +161,7 @@ class PredicatesPlugin(Plugin):
             known = self._active = task.key, now, [one for one in self.passing if one.concerns(task)]
         return known[2]
 
-    def _refusal(self, task: TaskInfo, node: Node, shape: Shape) -> Status | None:
+    def _refusal(self, task: TaskInfo, node: Node, shape: PodClass) -> Status | None:
         """Why a node is out of the question for pods of a shape. Found once in a session: nodes do not change in it.
 
         Shapes that differ only in what they request share what is found.

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kube import volume_filters, volumes
-from gpuconsole.scheduling.kube.shapes import Shape
-from gpuconsole.scheduling.kube.storage import Plan
+from gpuconsole.scheduling.kube.pod_classes import PodClass
+from gpuconsole.scheduling.kube.storage import VolumeBindingPlan
 from gpuconsole.scheduling.volcano.api.fit_errors import Status
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.arguments import Arguments
@@ -40,7 +40,7 @@ class VolumeFilter(NodeFilter):
 class NodeVolumeLimits(VolumeFilter, Prepares):
     name = "NodeVolumeLimits"
 
-    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
         others = self.placed.on(node.name).values()
         reason = volume_filters.limit_refusal(task.pod, node, others, self.storage)
         return self.resolvable(reason) if reason else None
@@ -49,10 +49,10 @@ class NodeVolumeLimits(VolumeFilter, Prepares):
 class VolumeZone(VolumeFilter, Prepares):
     name = "VolumeZone"
 
-    def prepare(self, task: TaskInfo, shape: Shape) -> str:
+    def prepare(self, task: TaskInfo, shape: PodClass) -> str:
         return volume_filters.zone_trouble(task.pod, self.storage)
 
-    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
         reason = volume_filters.zone_refusal(task.pod, node, self.storage)
         return self.final(reason) if reason else None
 
@@ -107,10 +107,10 @@ class VolumeBinding(VolumeFilter, Prepares, Reserves, Scores):
         self._promised = session.promised
         self.arguments = arguments
 
-    def prepare(self, task: TaskInfo, shape: Shape) -> str:
+    def prepare(self, task: TaskInfo, shape: PodClass) -> str:
         return volumes.trouble(task.pod, self.storage)
 
-    def refuse(self, task: TaskInfo, shape: Shape, node: Node) -> Status | None:
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
         lacking = volumes.trouble(task.pod, self.storage)
         reasons = (lacking,) if lacking else volumes.plan(task.pod, node, self.storage).reasons
         return self.final(", ".join(reasons)) if reasons else None
@@ -139,7 +139,7 @@ class VolumeBinding(VolumeFilter, Prepares, Reserves, Scores):
         plans = {node.name: volumes.plan(task.pod, node, self.storage) for node in nodes}
         return {name: float(self.arguments.weight * self._score(plan)) for name, plan in plans.items() if plan.bindings}
 
-    def _score(self, plan: Plan) -> int:
+    def _score(self, plan: VolumeBindingPlan) -> int:
         asked: Counter[str] = Counter()
         there: Counter[str] = Counter()
         for key, name in plan.bindings:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
-from gpuconsole.scheduling.kube.shapes import Shape
+from gpuconsole.scheduling.kube.pod_classes import PodClass
 
 Order = tuple[int, Time, str]
 """The place in the queue: priority (highest first), then creation, then key."""
@@ -19,12 +19,12 @@ Order = tuple[int, Time, str]
 Kind = tuple[object, ...]
 
 
-class Waiter(Struct, frozen=True, kw_only=True):
+class PendingPod(Struct, frozen=True, kw_only=True):
     """A pod that waits for a node."""
 
     pod: str
     created: Time
-    shape: Shape
+    shape: PodClass
     priority: int
     never: bool
     """preemptionPolicy Never: it evicts nobody."""
@@ -45,7 +45,7 @@ class Waiter(Struct, frozen=True, kw_only=True):
         return (-self.priority, self.created, self.pod)
 
 
-class Line:
+class PodBatch:
     """Equal pods that are placed one by one."""
 
     def __init__(self) -> None:
@@ -63,38 +63,38 @@ class Line:
     def waiting(self) -> bool:
         return bool(self.orders)
 
-    def add(self, waiter: Waiter) -> None:
+    def add(self, waiter: PendingPod) -> None:
         insort(self.orders, waiter.order)
         self.refused_at, self.said = -1, ""
 
-    def drop(self, waiter: Waiter) -> None:
+    def drop(self, waiter: PendingPod) -> None:
         del self.orders[bisect_left(self.orders, waiter.order)]
 
     @property
     def pods(self) -> list[str]:
         return [order[2] for order in self.orders]
 
-    def fork(self) -> "Line":
-        twin = Line()
+    def fork(self) -> "PodBatch":
+        twin = PodBatch()
         twin.orders = self.orders.copy()
         twin.refused_at, twin.said = self.refused_at, self.said
         return twin
 
 
-class Gang:
+class PodGang:
     """Pods that start together or not at all."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.size = 0
         self.job = ""
-        self.waiters: dict[str, Waiter] = {}
+        self.waiters: dict[str, PendingPod] = {}
         self.seated: dict[str, int] = {}
         """Pods that have a node and are not leaving it, and how many GPUs each holds."""
         self.refused_at = -1
         self.said = ""
-        self._members: tuple[Waiter, ...] | None = None
-        self._kinds: tuple[tuple[Waiter, int], ...] = ()
+        self._members: tuple[PendingPod, ...] | None = None
+        self._kinds: tuple[tuple[PendingPod, int], ...] = ()
         self._order: Order = (0, 0, "")
 
     @property
@@ -104,12 +104,12 @@ class Gang:
         return self._order
 
     @property
-    def members(self) -> tuple[Waiter, ...]:
+    def members(self) -> tuple[PendingPod, ...]:
         """Its waiting pods, those that need most GPUs first: what is hard to place must not come last."""
         return self._sort()
 
     @property
-    def kinds(self) -> tuple[tuple[Waiter, int], ...]:
+    def kinds(self) -> tuple[tuple[PendingPod, int], ...]:
         """Its waiting pods by kind: one of each, and how many."""
         self._sort()
         return self._kinds
@@ -123,23 +123,23 @@ class Gang:
         """How many of the waiting pods have to be placed at once."""
         return max(0, (self.size or len(self.waiters) + len(self.seated)) - len(self.seated))
 
-    def add(self, waiter: Waiter) -> None:
+    def add(self, waiter: PendingPod) -> None:
         self.waiters[waiter.pod] = waiter
         self.refused_at, self.said = -1, ""
         self._members = None
 
-    def replace(self, waiter: Waiter) -> None:
+    def replace(self, waiter: PendingPod) -> None:
         self.waiters[waiter.pod] = waiter
         self._members = None
 
-    def drop(self, waiter: Waiter) -> None:
+    def drop(self, waiter: PendingPod) -> None:
         del self.waiters[waiter.pod]
         self._members = None
 
-    def _sort(self) -> tuple[Waiter, ...]:
+    def _sort(self) -> tuple[PendingPod, ...]:
         if self._members is None:
             members = sorted(self.waiters.values(), key=lambda waiter: (-waiter.shape.gpus, waiter.order))
-            runs: dict[tuple[Shape, int, bool], tuple[Waiter, int]] = {}
+            runs: dict[tuple[PodClass, int, bool], tuple[PendingPod, int]] = {}
             for waiter in members:
                 kind = (waiter.shape, waiter.priority, waiter.never)
                 first, count = runs.get(kind, (waiter, 0))
@@ -153,12 +153,12 @@ class Gang:
     def pods(self) -> list[str]:
         return sorted(self.waiters)
 
-    def fork(self) -> "Gang":
-        twin = Gang(self.name)
+    def fork(self) -> "PodGang":
+        twin = PodGang(self.name)
         twin.size, twin.job, twin.refused_at, twin.said = self.size, self.job, self.refused_at, self.said
         twin.waiters, twin.seated = self.waiters.copy(), self.seated.copy()
         twin._members, twin._kinds, twin._order = self._members, self._kinds, self._order
         return twin
 
 
-Unit = Union[Line, Gang]
+Unit = Union[PodBatch, PodGang]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 _MOST = 4_096
 
 
-class Journal:
+class ChangeLog:
     """Changes of nodes, by number; `count` says how many there have been."""
 
     def __init__(self) -> None:
@@ -14,7 +14,7 @@ class Journal:
         """Of each node: a number that it never had before, or that of the moment that a trial went back to."""
         self._latest: list[int] = []
 
-    def note(self, number: int, version: int | None = None) -> None:
+    def record(self, number: int, version: int | None = None) -> None:
         """A node changed; `version` says that it is as it was then."""
         self.count += 1
         if number == len(self.versions):
@@ -31,8 +31,8 @@ class Journal:
             return range(len(self.versions))
         return self._latest[len(self._latest) - missed :]
 
-    def fork(self) -> "Journal":
+    def fork(self) -> "ChangeLog":
         """A journal that starts equal and never touches this one."""
-        twin = Journal()
+        twin = ChangeLog()
         twin.count, twin.versions, twin._latest = self.count, self.versions[:], self._latest[:]
         return twin

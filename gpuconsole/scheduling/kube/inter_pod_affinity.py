@@ -22,7 +22,7 @@ Group = tuple[Pod, Iterable[tuple[Node, int]]]
 """A pod that stands for all that are like it, and how many of them are on which nodes."""
 
 
-class Around(Protocol):
+class PodLister(Protocol):
     """Nodes, the pods on them, and the labels of namespaces."""
 
     @property
@@ -34,11 +34,11 @@ class Around(Protocol):
     def groups(self) -> Iterable[Group]:
         """Every pod, those that are alike in namespace, labels and what they say about others together."""
 
-    def picky(self) -> Iterable[Group]:
+    def with_affinity(self) -> Iterable[Group]:
         """Those of them that say anything about others."""
 
 
-class Surroundings(Struct, frozen=True):
+class StaticPodLister(Struct, frozen=True):
     """Nodes, the pods on each, and the labels of namespaces; every pod is a group of its own."""
 
     nodes: Mapping[str, Node]
@@ -50,11 +50,11 @@ class Surroundings(Struct, frozen=True):
             for pod in self.on(name):
                 yield pod, ((node, 1),)
 
-    def picky(self) -> Iterator[Group]:
-        return (group for group in self.groups() if is_picky(group[0]))
+    def with_affinity(self) -> Iterator[Group]:
+        return (group for group in self.groups() if has_pod_affinity(group[0]))
 
 
-class Nearness(Struct, frozen=True):
+class InterPodAffinityState(Struct, frozen=True):
     """What one pod meets in each domain (the plugin's PreFilter)."""
 
     wanted: Mapping[Domain, int]
@@ -67,7 +67,7 @@ class Nearness(Struct, frozen=True):
     """Nobody satisfies what it wants, but it would itself: the first of its kind may go anywhere."""
 
 
-def is_picky(pod: Pod) -> bool:
+def has_pod_affinity(pod: Pod) -> bool:
     """True if the pod says anything about others, so that it counts for them too."""
     return pod.template.pod_affinity is not None or pod.template.pod_anti_affinity is not None
 
@@ -94,23 +94,32 @@ def _in_namespace(term: PodTerm, owner: Pod, namespace: str, known: Mapping[str,
     return namespace in term.namespaces or term.namespace_selector.matches(labels)
 
 
-def nearness(pod: Pod, around: Around) -> Nearness:
+def nearness(pod: Pod, around: PodLister) -> InterPodAffinityState:
     """What the pod meets, counted over all nodes."""
     said = (pod.template.pod_affinity, pod.template.pod_anti_affinity)
-    groups = around.groups() if any(one is not None and one.required for one in said) else around.picky()
-    return _counted(Nearness({}, {}, {}, False), pod, groups, around.namespaces, 1)
+    groups = around.groups() if any(one is not None and one.required for one in said) else around.with_affinity()
+    return _counted(InterPodAffinityState({}, {}, {}, False), pod, groups, around.namespaces, 1)
 
 
 def moved(
-    found: Nearness, pod: Pod, node: Node, pods: Iterable[Pod], namespaces: Mapping[str, Mapping[str, str]], by: int
-) -> Nearness:
+    found: InterPodAffinityState,
+    pod: Pod,
+    node: Node,
+    pods: Iterable[Pod],
+    namespaces: Mapping[str, Mapping[str, str]],
+    by: int,
+) -> InterPodAffinityState:
     """What the pod would meet with these others gone from the node (`by` −1), or there as well (1)."""
     return _counted(found, pod, ((other, ((node, 1),)) for other in pods), namespaces, by)
 
 
 def _counted(
-    found: Nearness, pod: Pod, groups: Iterable[Group], namespaces: Mapping[str, Mapping[str, str]], by: int
-) -> Nearness:
+    found: InterPodAffinityState,
+    pod: Pod,
+    groups: Iterable[Group],
+    namespaces: Mapping[str, Mapping[str, str]],
+    by: int,
+) -> InterPodAffinityState:
     near = (pod.template.pod_affinity or NOTHING).required
     far = (pod.template.pod_anti_affinity or NOTHING).required
     wanted, shunned, shunning = dict(found.wanted), dict(found.shunned), dict(found.shunning)
@@ -125,7 +134,7 @@ def _counted(
                 _count(shunned, node, fars, by * number)
                 _count(shunning, node, theirs, by * number)
     alone = not wanted and all(selects(term, pod, pod, namespaces) for term in near)
-    return Nearness(wanted, shunned, shunning, alone)
+    return InterPodAffinityState(wanted, shunned, shunning, alone)
 
 
 def _count(counts: dict[Domain, int], node: Node, terms: Iterable[PodTerm], number: int) -> None:
@@ -138,7 +147,7 @@ def _count(counts: dict[Domain, int], node: Node, terms: Iterable[PodTerm], numb
                 del counts[domain]
 
 
-def refusal(pod: Pod, node: Node, found: Nearness) -> str:
+def refusal(pod: Pod, node: Node, found: InterPodAffinityState) -> str:
     """Why the pod may not be on the node; empty if it may. Only `AFFINITY` is what no eviction could change."""
     near = (pod.template.pod_affinity or NOTHING).required
     keys = [term.topology_key for term in near]
@@ -154,7 +163,9 @@ def refusal(pod: Pod, node: Node, found: Nearness) -> str:
     return ""
 
 
-def likings(pod: Pod, around: Around, *, hard_weight: int = 1, ignore_theirs: bool = False) -> dict[Domain, int]:
+def preferred_weights(
+    pod: Pod, around: PodLister, *, hard_weight: int = 1, ignore_theirs: bool = False
+) -> dict[Domain, int]:
     """How much the pod and those that are there want each other, by domain; empty if nobody minds.
 
     `hard_weight` is what a required affinity of a pod that is there counts (hardPodAffinityWeight); `ignore_theirs`
@@ -165,7 +176,7 @@ def likings(pod: Pod, around: Around, *, hard_weight: int = 1, ignore_theirs: bo
     far = (pod.template.pod_anti_affinity or NOTHING).preferred
     if ignore_theirs and not near and not far:
         return found
-    for other, places in around.groups() if near or far else around.picky():
+    for other, places in around.groups() if near or far else around.with_affinity():
         terms = [(weight, term) for weight, term in near if selects(term, pod, other, around.namespaces)]
         terms += [(-weight, term) for weight, term in far if selects(term, pod, other, around.namespaces)]
         theirs = _likes_of(other, hard_weight)
@@ -181,9 +192,9 @@ def raw_scores(nodes: Iterable[Node], found: Mapping[Domain, int]) -> dict[str, 
     return {node.name: sum(found.get(domain, 0) for domain in node.labels.items()) for node in nodes}
 
 
-def scores(pod: Pod, nodes: Iterable[Node], around: Around, *, hard_weight: int = 1) -> dict[str, int]:
+def scores(pod: Pod, nodes: Iterable[Node], around: PodLister, *, hard_weight: int = 1) -> dict[str, int]:
     """How much the pod and those that are there want each other, 0 to 100; empty if nobody minds."""
-    found = likings(pod, around, hard_weight=hard_weight)
+    found = preferred_weights(pod, around, hard_weight=hard_weight)
     return normalised(raw_scores(nodes, found)) if found else {}
 
 

@@ -14,12 +14,11 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Time
 from gpuconsole.model.decisions import Bind, EvictPod, Nominate, PlacementDecision, Unschedulable
 from gpuconsole.scheduling.kube import messages
-from gpuconsole.scheduling.kube.delays import gang_key
-from gpuconsole.scheduling.kube.ledger import Ledger
-from gpuconsole.scheduling.kube.placements import GroupTree, place_tree, placement_refusal
-from gpuconsole.scheduling.kube.placing import (
-    Claim,
-    Place,
+from gpuconsole.scheduling.kube.backoff_queue import gang_key
+from gpuconsole.scheduling.kube.pending import PendingPod, PodBatch, PodGang
+from gpuconsole.scheduling.kube.placement_plans import (
+    Binding,
+    NodeNomination,
     Step,
     awaits,
     claim,
@@ -29,13 +28,14 @@ from gpuconsole.scheduling.kube.placing import (
     place_gang,
     refusal,
 )
-from gpuconsole.scheduling.kube.units import Gang, Line, Waiter
+from gpuconsole.scheduling.kube.placement_state import PlacementState
+from gpuconsole.scheduling.kube.placements import GroupTree, place_tree, placement_refusal
 
 
-class Pass:
+class SchedulingPass:
     """A walk through the queue of one moment. Mutates the ledger."""
 
-    def __init__(self, ledger: Ledger, now: Time) -> None:
+    def __init__(self, ledger: PlacementState, now: Time) -> None:
         self._ledger, self._now = ledger, now
         self._board, self._queue = ledger.board, ledger.queue
         self._said: list[PlacementDecision] = []
@@ -57,9 +57,9 @@ class Pass:
                 # may have the same turn there.
                 continue
             match unit:
-                case Line():
+                case PodBatch():
                     again = self._try_line(unit)
-                case Gang():
+                case PodGang():
                     again = self._try_gang(unit)
                 case _:
                     assert_never(unit)
@@ -68,7 +68,7 @@ class Pass:
                 heappush(heap, (turn, next(numbers), unit))
         return self._said
 
-    def _try_line(self, line: Line) -> bool:
+    def _try_line(self, line: PodBatch) -> bool:
         """Try the first pod of the line; True if the next one is to be tried."""
         waiter = self._queue.waiters[self._ledger.delays.first(line, self._now)]
         with self._without_reservations((waiter,)):
@@ -86,7 +86,7 @@ class Pass:
             self._refuse(line, refusal(self._board, waiter))
         return False
 
-    def _try_gang(self, gang: Gang) -> bool:
+    def _try_gang(self, gang: PodGang) -> bool:
         """Try the gang; True if some of its pods are left to be tried."""
         gang.refused_at = self._ledger.freed
         if len(gang.waiters) < gang.needed:
@@ -108,15 +108,15 @@ class Pass:
                 steps = claim_gang(self._board, gang)
         for step in steps or ():
             self._carry_out(step)
-        if not any(isinstance(step, Place) for step in steps or ()):
+        if not any(isinstance(step, Binding) for step in steps or ()):
             self._ledger.delays.refuse(gang_key(gang.name), self._now)
         if steps is None and not waits:
             for waiter in waiters:
                 self._nominate(waiter, "")
             self._refuse(gang, gang_refusal(self._board, gang), gang.name)
-        return any(isinstance(step, Place) for step in steps or ())
+        return any(isinstance(step, Binding) for step in steps or ())
 
-    def _try_placements(self, gang: Gang, tree: GroupTree) -> bool:
+    def _try_placements(self, gang: PodGang, tree: GroupTree) -> bool:
         """Try the groups that a gang is in, in the domains of their topology keys; nobody is evicted for them."""
         steps = place_tree(self._board, tree, self._now) or ()
         for step in steps:
@@ -128,7 +128,7 @@ class Pass:
         return False
 
     @contextmanager
-    def _without_reservations(self, waiters: Sequence[Waiter]) -> Iterator[None]:
+    def _without_reservations(self, waiters: Sequence[PendingPod]) -> Iterator[None]:
         """A pod's own reservation does not stand in its way."""
         with self._board.trial():
             for waiter in waiters:
@@ -138,20 +138,20 @@ class Pass:
 
     def _carry_out(self, step: Step) -> None:
         match step:
-            case Place(waiter, number):
+            case Binding(waiter, number):
                 self._bind(waiter, number)
-            case Claim():
+            case NodeNomination():
                 self._evict(step)
             case _:
                 assert_never(step)
 
-    def _bind(self, waiter: Waiter, number: int) -> None:
+    def _bind(self, waiter: PendingPod, number: int) -> None:
         given = self._board.promise(waiter.who, number)
         seat = self._ledger.seat(waiter, number, self._now)
         name = self._board.nodes[number].name
         self._said.append(Bind(waiter.pod, name, seat.gpus, seat.slices, given.volumes, given.devices))
 
-    def _evict(self, claim: Claim) -> None:
+    def _evict(self, claim: NodeNomination) -> None:
         node = self._board.nodes[claim.number].name
         for seat in claim.victims:
             self._ledger.leave(seat.pod)
@@ -165,12 +165,12 @@ class Pass:
         if not self._queue.in_gang(claim.waiter):
             self._ledger.delays.refuse(claim.waiter.pod, self._now)
 
-    def _nominate(self, waiter: Waiter, node: str) -> None:
+    def _nominate(self, waiter: PendingPod, node: str) -> None:
         if waiter.nominated != node:
             self._ledger.nominate(waiter, node)
             self._said.append(Nominate(waiter.pod, node))
 
-    def _refuse(self, unit: Line | Gang, message: str, gang: str = "") -> None:
+    def _refuse(self, unit: PodBatch | PodGang, message: str, gang: str = "") -> None:
         """Tell the unit's pods why they wait; those that know already are not told again."""
         if unit.said == message:
             return

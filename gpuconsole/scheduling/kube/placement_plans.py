@@ -7,47 +7,53 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import Time
 from gpuconsole.scheduling.kube import messages
-from gpuconsole.scheduling.kube.asking import NOTHING, Asking
-from gpuconsole.scheduling.kube.board import Board
-from gpuconsole.scheduling.kube.budgets import OpenBudget
-from gpuconsole.scheduling.kube.nodes import Reservation, Seat
-from gpuconsole.scheduling.kube.outlook import Outlook
+from gpuconsole.scheduling.kube.budgets import DisruptionAllowance
+from gpuconsole.scheduling.kube.feasibility import FeasibilityCache
+from gpuconsole.scheduling.kube.node_cache import NodeCache
+from gpuconsole.scheduling.kube.nodes import AssignedPod, Reservation
+from gpuconsole.scheduling.kube.pending import PendingPod, PodGang
+from gpuconsole.scheduling.kube.pod_plugins import NOTHING, PodContextPlugins
 from gpuconsole.scheduling.kube.preemption import Victims, victims
 from gpuconsole.scheduling.kube.search import choose, look, refused
-from gpuconsole.scheduling.kube.units import Gang, Waiter
 
 
-class Place(Struct, frozen=True):
+class Binding(Struct, frozen=True):
     """A pod gets a node now."""
 
-    waiter: Waiter
+    waiter: PendingPod
     number: int
 
 
-class Claim(Struct, frozen=True):
+class NodeNomination(Struct, frozen=True):
     """A pod gets a node as soon as these have left it."""
 
-    waiter: Waiter
+    waiter: PendingPod
     number: int
-    victims: tuple[Seat, ...]
+    victims: tuple[AssignedPod, ...]
 
 
-Step = Place | Claim
+Step = Binding | NodeNomination
 
 
-def place(board: Board, waiter: Waiter, within: Sequence[int] | None = None) -> Place | None:
+def place(board: NodeCache, waiter: PendingPod, within: Sequence[int] | None = None) -> Binding | None:
     """Find the best node for a pod, the one that it is nominated to first; `within` are the only ones to look at."""
     outlook, asking = board.outlook(waiter.shape, waiter.priority), board.asking(waiter)
     if waiter.nominated and within is None:
         number = board.number(waiter.nominated)
-        fits = not asking.trouble and outlook.renew().fits(number)
+        fits = not asking.trouble and outlook.refresh().fits(number)
         if fits and asking.refusal(board.nodes[number]) is None:
-            return Place(waiter, number)
+            return Binding(waiter, number)
     found = _find(board, waiter, outlook, asking, within)
-    return None if found is None else Place(waiter, found)
+    return None if found is None else Binding(waiter, found)
 
 
-def _find(board: Board, waiter: Waiter, outlook: Outlook, asking: Asking, within: Sequence[int] | None) -> int | None:
+def _find(
+    board: NodeCache,
+    waiter: PendingPod,
+    outlook: FeasibilityCache,
+    asking: PodContextPlugins,
+    within: Sequence[int] | None,
+) -> int | None:
     if asking.trouble:
         return None
     if within is None and asking.silent and board.policy.profile is None:
@@ -57,7 +63,7 @@ def _find(board: Board, waiter: Waiter, outlook: Outlook, asking: Asking, within
     return choose(board, outlook, asking, found.numbers)
 
 
-def claim(board: Board, waiter: Waiter) -> Claim | None:
+def claim(board: NodeCache, waiter: PendingPod) -> NodeNomination | None:
     """Find the node where the least important pods have to go for this one."""
     if waiter.never or not board.policy.preempts:
         return None
@@ -69,11 +75,11 @@ def claim(board: Board, waiter: Waiter) -> Claim | None:
         found = outlook.evicting.cheapest()
     else:
         found = _cheapest(board, outlook, asking, budgets)
-    return None if found is None else Claim(waiter, found[0], found[1].seats)
+    return None if found is None else NodeNomination(waiter, found[0], found[1].seats)
 
 
 def _cheapest(
-    board: Board, outlook: Outlook, asking: Asking, budgets: tuple[OpenBudget, ...]
+    board: NodeCache, outlook: FeasibilityCache, asking: PodContextPlugins, budgets: tuple[DisruptionAllowance, ...]
 ) -> tuple[int, Victims] | None:
     """Try nodes in turn until enough have victims, one of them without breaking a budget (DryRunPreemption)."""
     candidates = [number for number in board.order if _could_help(board, outlook, asking, number)]
@@ -93,15 +99,15 @@ def _cheapest(
     return min(found, key=lambda item: item[1].rank, default=None)
 
 
-def _could_help(board: Board, outlook: Outlook, asking: Asking, number: int) -> bool:
+def _could_help(board: NodeCache, outlook: FeasibilityCache, asking: PodContextPlugins, number: int) -> bool:
     """True if the node refuses the pod for something that evicting could change."""
-    if outlook.hopeless(number):
+    if outlook.unresolvable(number):
         return False
     found = asking.refusal(board.nodes[number]) if asking.concerns else None
     return not found.final if found is not None else not outlook.fits(number)
 
 
-def awaits(board: Board, waiter: Waiter) -> bool:
+def awaits(board: NodeCache, waiter: PendingPod) -> bool:
     """True while other pods are still leaving the node that the pod is nominated to.
 
     It then evicts nobody else (PodEligibleToPreemptOthers).
@@ -109,12 +115,12 @@ def awaits(board: Board, waiter: Waiter) -> bool:
     if not waiter.nominated:
         return False
     number = board.number(waiter.nominated)
-    if board.outlook(waiter.shape, waiter.priority).hopeless(number):
+    if board.outlook(waiter.shape, waiter.priority).unresolvable(number):
         return False
     return any(seat.leaving for seat in board.nodes[number].seats.values())
 
 
-def place_gang(board: Board, gang: Gang, now: Time) -> list[Step] | None:
+def place_gang(board: NodeCache, gang: PodGang, now: Time) -> list[Step] | None:
     """Place as many pods of the gang as fit now; None if those are fewer than it needs at once."""
     if not _enough(board, gang):
         return None
@@ -124,7 +130,7 @@ def place_gang(board: Board, gang: Gang, now: Time) -> list[Step] | None:
         for waiter in gang.members:
             found = place(board, waiter)
             if found is not None:
-                seat = Seat(waiter.pod, waiter.shape, waiter.priority, now, who=waiter.who)
+                seat = AssignedPod(waiter.pod, waiter.shape, waiter.priority, now, who=waiter.who)
                 board.seat(found.number, seat)
                 board.promise(waiter.who, found.number)
                 steps.append(found)
@@ -134,7 +140,7 @@ def place_gang(board: Board, gang: Gang, now: Time) -> list[Step] | None:
     return None
 
 
-def claim_gang(board: Board, gang: Gang) -> list[Step] | None:
+def claim_gang(board: NodeCache, gang: PodGang) -> list[Step] | None:
     """Find victims for the pods that the gang needs; None if the gang would not fit whole even so.
 
     Pods that fit now claim their nodes too: nothing of a gang is held before all of it can be.
@@ -150,7 +156,7 @@ def claim_gang(board: Board, gang: Gang) -> list[Step] | None:
             step = place(board, waiter) or claim(board, waiter)
             if step is None or len(steps) == wanted:
                 continue
-            found = Claim(waiter, step.number, step.victims if isinstance(step, Claim) else ())
+            found = NodeNomination(waiter, step.number, step.victims if isinstance(step, NodeNomination) else ())
             for seat in found.victims:
                 board.leave(found.number, seat.pod)
             board.reserve(found.number, Reservation(waiter.pod, waiter.shape, waiter.priority, waiter.who))
@@ -159,7 +165,7 @@ def claim_gang(board: Board, gang: Gang) -> list[Step] | None:
     return steps if len(steps) == wanted else None
 
 
-def refusal(board: Board, waiter: Waiter, *, filled: bool = False) -> str:
+def refusal(board: NodeCache, waiter: PendingPod, *, filled: bool = False) -> str:
     """FailedScheduling's text for a pod that no node takes; `filled` as if all that fit had been placed."""
     outlook, asking = board.outlook(waiter.shape, waiter.priority), board.asking(waiter)
     if asking.concerns or asking.trouble:
@@ -170,7 +176,7 @@ def refusal(board: Board, waiter: Waiter, *, filled: bool = False) -> str:
     return known
 
 
-def _refusal(board: Board, outlook: Outlook, asking: Asking, never: bool, filled: bool) -> str:
+def _refusal(board: NodeCache, outlook: FeasibilityCache, asking: PodContextPlugins, never: bool, filled: bool) -> str:
     nodes = board.described
     if asking.trouble and nodes:
         text, unhelpful = messages.nowhere(nodes, asking.trouble), nodes
@@ -178,13 +184,13 @@ def _refusal(board: Board, outlook: Outlook, asking: Asking, never: bool, filled
         others, final = refused(board, outlook, asking)
         # Nodes that others keep the pod from have room, so they are not among those that are filled.
         text = messages.unavailable(nodes, Counter(outlook.reasons(filled and not others)) + others)
-        unhelpful = nodes - outlook.hopeful + final
+        unhelpful = nodes - outlook.resolvable + final
     if not board.policy.preempts or not nodes:
         return text
     return f"{text} {messages.NEVER if never else messages.preemption(nodes, unhelpful)}"
 
 
-def gang_refusal(board: Board, gang: Gang) -> str:
+def gang_refusal(board: NodeCache, gang: PodGang) -> str:
     """Why the gang waits: how many of its pods would fit, and the text of the first that would not.
 
     Pods beyond what a running gang needs are told what any pod is told.
@@ -202,7 +208,7 @@ def gang_refusal(board: Board, gang: Gang) -> str:
     return messages.gang_waits(gang.name, fitting, gang.needed, refusal(board, last, filled=True))
 
 
-def _enough(board: Board, gang: Gang, evicting: bool = False) -> bool:
+def _enough(board: NodeCache, gang: PodGang, evicting: bool = False) -> bool:
     """A quick no: kinds of pod looked at alone already find fewer places than the gang needs."""
     places = 0
     for waiter, count in gang.kinds:

@@ -11,16 +11,16 @@ from heapq import heapify, heappop, heappush
 from msgspec import Struct
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.scheduling.kube.alike import ALONE, Alike
-from gpuconsole.scheduling.kube.evicting import Evicting
+from gpuconsole.scheduling.kube.bin_packing import drawn
+from gpuconsole.scheduling.kube.change_log import ChangeLog
 from gpuconsole.scheduling.kube.filters import room, shortages, slots
-from gpuconsole.scheduling.kube.journal import Journal
-from gpuconsole.scheduling.kube.lens import Lens
+from gpuconsole.scheduling.kube.node_classes import ALONE, NodeClasses
+from gpuconsole.scheduling.kube.node_plugins import NodeLocalPlugins
 from gpuconsole.scheduling.kube.nodes import NodeState
-from gpuconsole.scheduling.kube.packed import drawn
+from gpuconsole.scheduling.kube.preemption_cache import PreemptionCandidates
 from gpuconsole.scheduling.kube.scores import highest, total
 
-Liking = tuple[int, int]
+RawScores = tuple[int, int]
 PLAIN = ("", (0, 0))
 """A node that nothing speaks against, and nothing for."""
 _NEVER = -1
@@ -29,83 +29,90 @@ Entry = tuple[int, str, int]
 """(− fit score, node name, node number): the least is the best, ties go to the first by name."""
 
 
-class Verdict(Struct, frozen=True, gc=False):
+class NodeFeasibility(Struct, frozen=True, gc=False):
     """What one node says to the pod."""
 
     slots: int = 0
     """How many such pods fit now."""
     fit: int = 0
     """What counts of the scores that are not normalised."""
-    liking: Liking = (0, 0)
+    raw_scores: RawScores = (0, 0)
     reasons: tuple[str, ...] = ()
-    hopeless: bool = False
+    unresolvable: bool = False
     """Evicting cannot help."""
 
 
-ABSENT = Verdict(hopeless=True)
+ABSENT = NodeFeasibility(unresolvable=True)
 
 
-class Outlook:
+class FeasibilityCache:
     """The nodes as one kind of pod sees them; `renew` looks again at those that changed."""
 
-    def __init__(self, lens: Lens, priority: int, nodes: list[NodeState], journal: Journal, alike: Alike) -> None:
+    def __init__(
+        self,
+        lens: NodeLocalPlugins,
+        priority: int,
+        nodes: list[NodeState],
+        journal: ChangeLog,
+        node_classes: NodeClasses,
+    ) -> None:
         self.lens = lens
         self.shape = lens.shape
         self.priority = priority
         self.slots = 0
         """How many such pods fit now, on all nodes together."""
-        self.hopeful = 0
+        self.resolvable = 0
         """How many nodes take such pods, or would if others left."""
         self.texts: dict[tuple[bool, bool], str] = {}
         """Refusals that were worded since the last change (kept by `placing.refusal`)."""
         self.outscored = False
         """What nodes score has changed, though they have not."""
-        self._nodes, self._journal, self._alike = nodes, journal, alike
+        self._nodes, self._journal, self._node_classes = nodes, journal, node_classes
         self._score = lens.score
         self._mark = _NEVER
         """How many changes of nodes there had been at the last look."""
-        self._offers: dict[tuple[int, Liking], Verdict] = {}
+        self._offers: dict[tuple[int, RawScores], NodeFeasibility] = {}
         """What nodes of each kind of books offer, as long as nothing else about them counts. Twins share it."""
         self._seen: list[int] = []
         """The version of each node that was looked at."""
-        self._verdicts: list[Verdict] = []
+        self._verdicts: list[NodeFeasibility] = []
         self._described: list[Node | None] = []
-        self._standing: list[tuple[str, Liking]] = []
+        self._standing: list[tuple[str, RawScores]] = []
         """What follows from each node itself: why it is refused, and how it is liked."""
-        self._best: dict[Liking, list[Entry]] = {}
+        self._best: dict[RawScores, list[Entry]] = {}
         self._reasons: Counter[str] = Counter()
         self._filled: Counter[str] | None = None
-        self.evicting = Evicting(self.shape, priority, nodes)
+        self.evicting = PreemptionCandidates(self.shape, priority, nodes)
 
-    def fork(self, nodes: list[NodeState], journal: Journal) -> "Outlook":
+    def fork(self, nodes: list[NodeState], journal: ChangeLog) -> "FeasibilityCache":
         """An outlook over another board's nodes, which were the same at the last look; this one is not touched."""
-        twin = self._seen_alike(self.priority, nodes, journal)
+        twin = self._copy_with(self.priority, nodes, journal)
         twin._mark, twin.texts, twin._filled = self._mark, self.texts.copy(), self._filled
         twin.evicting = self.evicting.fork(nodes)
         return twin
 
-    def for_priority(self, priority: int, nodes: list[NodeState], journal: Journal) -> "Outlook":
+    def for_priority(self, priority: int, nodes: list[NodeState], journal: ChangeLog) -> "FeasibilityCache":
         """The same for pods of another priority: other reservations count, and other pods are in the way."""
-        twin = self._seen_alike(priority, nodes, journal)
+        twin = self._copy_with(priority, nodes, journal)
         for number, verdict in enumerate(self._verdicts):
-            if not verdict.hopeless:
+            if not verdict.unresolvable:
                 twin.evicting.consider(number, verdict.slots)
         for number, state in enumerate(nodes[: len(twin._seen)]):
             if state.reserved:
                 twin._seen[number] = _NEVER
         return twin
 
-    def _seen_alike(self, priority: int, nodes: list[NodeState], journal: Journal) -> "Outlook":
-        twin = Outlook(self.lens, priority, nodes, journal, self._alike)
-        twin.slots, twin.hopeful, twin.outscored = self.slots, self.hopeful, self.outscored
+    def _copy_with(self, priority: int, nodes: list[NodeState], journal: ChangeLog) -> "FeasibilityCache":
+        twin = FeasibilityCache(self.lens, priority, nodes, journal, self._node_classes)
+        twin.slots, twin.resolvable, twin.outscored = self.slots, self.resolvable, self.outscored
         twin._offers = self._offers
         twin._seen, twin._verdicts = self._seen[:], self._verdicts[:]
         twin._described, twin._standing = self._described[:], self._standing[:]
-        twin._best = {liking: heap[:] for liking, heap in self._best.items()}
+        twin._best = {raw_scores: heap[:] for raw_scores, heap in self._best.items()}
         twin._reasons = self._reasons.copy()
         return twin
 
-    def renew(self) -> "Outlook":
+    def refresh(self) -> "FeasibilityCache":
         """Look again at every node that changed."""
         if self._mark != self._journal.count:
             changed = self._journal.since(self._mark)
@@ -136,13 +143,15 @@ class Outlook:
 
     def best(self) -> int | None:
         """The node with the highest score, the first by name among equals; None if no node fits."""
-        tops = {liking: heap[0] for liking, heap in self._best.items() if self._settled(liking, heap)}
+        tops = {raw_scores: heap[0] for raw_scores, heap in self._best.items() if self._settled(raw_scores, heap)}
         if not tops:
             return None
         if len(tops) == 1:
             return next(iter(tops.values()))[2]
         most = highest(tops)
-        ranked = ((-total(self.lens.weights, -top[0], liking, most), top[1], top[2]) for liking, top in tops.items())
+        ranked = (
+            (-total(self.lens.weights, -top[0], raw_scores, most), top[1], top[2]) for raw_scores, top in tops.items()
+        )
         return min(ranked)[2]
 
     def drawn(self, pod: str) -> int | None:
@@ -150,7 +159,7 @@ class Outlook:
         names = {self._nodes[number].name: number for number, verdict in enumerate(self._verdicts) if verdict.slots}
         return names[drawn(pod, tuple(names))] if names else None
 
-    def verdict(self, number: int) -> Verdict:
+    def verdict(self, number: int) -> NodeFeasibility:
         """What the node says to such a pod now."""
         return self._verdicts[number]
 
@@ -158,9 +167,9 @@ class Outlook:
         """True if the node takes such a pod now."""
         return self._verdicts[number].slots > 0
 
-    def hopeless(self, number: int) -> bool:
+    def unresolvable(self, number: int) -> bool:
         """True if the node would refuse such a pod even if it were empty of others."""
-        return self._verdicts[number].hopeless
+        return self._verdicts[number].unresolvable
 
     def reasons(self, filled: bool = False) -> dict[str, int]:
         """How many nodes refuse for which reason; `filled` counts as if the slots there are were taken."""
@@ -175,45 +184,49 @@ class Outlook:
             self._reasons.subtract(old.reasons)
             self._reasons.update(new.reasons)
         self.slots += new.slots - old.slots
-        self.hopeful += old.hopeless - new.hopeless
+        self.resolvable += old.unresolvable - new.unresolvable
         self._verdicts[number] = new
-        if not new.hopeless:
+        if not new.unresolvable:
             self.evicting.consider(number, new.slots)
-        if new.slots and not (old.slots and (old.fit, old.liking) == (new.fit, new.liking)):
-            heappush(self._best.setdefault(new.liking, []), (-new.fit, self._nodes[number].name, number))
+        if new.slots and not (old.slots and (old.fit, old.raw_scores) == (new.fit, new.raw_scores)):
+            heappush(self._best.setdefault(new.raw_scores, []), (-new.fit, self._nodes[number].name, number))
 
-    def _verdict(self, number: int) -> Verdict:
+    def _verdict(self, number: int) -> NodeFeasibility:
         state = self._nodes[number]
         if state.node is None:
             return ABSENT
         if self._described[number] is not state.node:
             # Labels and taints change rarely, so what follows from them is kept as long as the Node is the same.
-            standing = self.lens.refusal(state.node), self.lens.liking(state.node)
+            standing = self.lens.refusal(state.node), self.lens.raw_score(state.node)
             self._described[number] = state.node
             self._standing[number] = PLAIN if standing == PLAIN else standing
-        refused, liking = self._standing[number]
+        refused, raw_scores = self._standing[number]
         if refused:
-            return Verdict(reasons=(refused,), hopeless=True)
-        kind = self._alike.kind(number, state) if self.lens.by_amounts else ALONE
+            return NodeFeasibility(reasons=(refused,), unresolvable=True)
+        kind = self._node_classes.kind(number, state) if self.lens.by_amounts else ALONE
         if kind == ALONE:
-            return self._weigh(state, liking)
-        known = self._offers.get((kind, liking))
+            return self._weigh(state, raw_scores)
+        known = self._offers.get((kind, raw_scores))
         if known is None:
             if len(self._offers) >= _OFFERS:
                 self._offers.clear()
-            known = self._offers[kind, liking] = self._weigh(state, liking)
+            known = self._offers[kind, raw_scores] = self._weigh(state, raw_scores)
         return known
 
-    def _weigh(self, state: NodeState, liking: Liking) -> Verdict:
+    def _weigh(self, state: NodeState, raw_scores: RawScores) -> NodeFeasibility:
         left = room(state, self.shape, self.priority)
         count = slots(left, self.shape)
-        return Verdict(count, self._score(state), liking) if count else Verdict(reasons=shortages(left, self.shape))
+        return (
+            NodeFeasibility(count, self._score(state), raw_scores)
+            if count
+            else NodeFeasibility(reasons=shortages(left, self.shape))
+        )
 
-    def _settled(self, liking: Liking, heap: list[Entry]) -> bool:
+    def _settled(self, raw_scores: RawScores, heap: list[Entry]) -> bool:
         """Drop entries that no longer hold from the top; False if none is left."""
         while heap:
             verdict = self._verdicts[heap[0][2]]
-            if verdict.slots and (-verdict.fit, verdict.liking) == (heap[0][0], liking):
+            if verdict.slots and (-verdict.fit, verdict.raw_scores) == (heap[0][0], raw_scores):
                 return True
             heappop(heap)
         return False
@@ -223,17 +236,21 @@ class Outlook:
         self._best.clear()
         for number, verdict in enumerate(self._verdicts):
             if verdict.slots:
-                self._verdicts[number] = Verdict(verdict.slots, self._score(self._nodes[number]), verdict.liking)
+                self._verdicts[number] = NodeFeasibility(
+                    verdict.slots, self._score(self._nodes[number]), verdict.raw_scores
+                )
                 entry = (-self._verdicts[number].fit, self._nodes[number].name, number)
-                self._best.setdefault(verdict.liking, []).append(entry)
+                self._best.setdefault(verdict.raw_scores, []).append(entry)
         for heap in self._best.values():
             heapify(heap)
 
     def _tidy(self) -> None:
         """Rebuild heaps in which outdated entries pile up."""
-        for liking, heap in self._best.items():
+        for raw_scores, heap in self._best.items():
             if len(heap) > 64 + 2 * len(self._nodes):
-                fitting = (i for i, verdict in enumerate(self._verdicts) if verdict.slots and verdict.liking == liking)
+                fitting = (
+                    i for i, verdict in enumerate(self._verdicts) if verdict.slots and verdict.raw_scores == raw_scores
+                )
                 heap[:] = [(-self._verdicts[i].fit, self._nodes[i].name, i) for i in fitting]
                 heapify(heap)
 

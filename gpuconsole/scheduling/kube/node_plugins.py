@@ -5,28 +5,28 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from gpuconsole.model.cluster import Node
+from gpuconsole.scheduling.kube.bin_packing import Packing, demand
 from gpuconsole.scheduling.kube.images import Images
 from gpuconsole.scheduling.kube.nodes import NodeState
-from gpuconsole.scheduling.kube.packed import Packing, demand
-from gpuconsole.scheduling.kube.plugins import BOOKS_SCORES, NODE_FILTERS
-from gpuconsole.scheduling.kube.plugins.roles import BooksScore, NodeFilter
-from gpuconsole.scheduling.kube.profile import FIT, IMAGES, NODE_UNSCHEDULABLE, TAINT_TOLERATION, Profile
+from gpuconsole.scheduling.kube.plugins import NODE_FILTERS, NODE_USAGE_SCORES
+from gpuconsole.scheduling.kube.plugins.roles import NodeFilter, UsageScoreFunction
+from gpuconsole.scheduling.kube.pod_classes import PodClass
+from gpuconsole.scheduling.kube.profile import FIT, IMAGES, NODE_UNSCHEDULABLE, TAINT_TOLERATION, SchedulerProfile
 from gpuconsole.scheduling.kube.scores import Weighing, dislikes, preference, weighing
-from gpuconsole.scheduling.kube.shapes import Shape
 
 MARKS = (NODE_UNSCHEDULABLE, TAINT_TOLERATION)
 """Filters by what marks a node."""
 
 
-class Lens(Struct, frozen=True):
+class NodeLocalPlugins(Struct, frozen=True):
     """Filters and scores by name, in the profile's order; those that the shape does not need are left out."""
 
-    rules: Profile
-    shape: Shape
+    rules: SchedulerProfile
+    shape: PodClass
     filters: tuple[tuple[str, NodeFilter], ...]
     unmarked: tuple[tuple[str, NodeFilter], ...]
     """Those that could refuse a node without taints that is ready and not cordoned."""
-    scores: tuple[tuple[str, int, BooksScore], ...]
+    scores: tuple[tuple[str, int, UsageScoreFunction], ...]
     """(plugin, weight, score) of scores that are not normalised."""
     score: Callable[[NodeState], int]
     """What counts of these scores together."""
@@ -43,19 +43,19 @@ class Lens(Struct, frozen=True):
                 return text
         return ""
 
-    def liking(self, node: Node) -> tuple[int, int]:
+    def raw_score(self, node: Node) -> tuple[int, int]:
         """What the pod prefers of the node, and what it dislikes, before it is normalised."""
         likes = self.shape.preferred or self.rules.added_preferred
         liked = preference(node, self.shape, self.rules.added_preferred) if likes else 0
         return liked, dislikes(node, self.shape) if node.taints else 0
 
 
-def lens(rules: Profile, shape: Shape, images: Images, packing: Packing | None) -> Lens:
+def lens(rules: SchedulerProfile, shape: PodClass, images: Images, packing: Packing | None) -> NodeLocalPlugins:
     """The profile's plugins for this shape; a packing policy stands in NodeResourcesFit's place."""
     asked = ((name, NODE_FILTERS[name](rules, shape)) for name in rules.filters if name in NODE_FILTERS)
     filters = tuple((name, refuse) for name, refuse in asked if refuse is not None)
     scores = tuple(_scores(rules, shape, images, packing))
-    return Lens(
+    return NodeLocalPlugins(
         rules=rules,
         shape=shape,
         filters=filters,
@@ -67,26 +67,28 @@ def lens(rules: Profile, shape: Shape, images: Images, packing: Packing | None) 
     )
 
 
-def _scores(rules: Profile, shape: Shape, images: Images, packing: Packing | None) -> list[tuple[str, int, BooksScore]]:
+def _scores(
+    rules: SchedulerProfile, shape: PodClass, images: Images, packing: Packing | None
+) -> list[tuple[str, int, UsageScoreFunction]]:
     found = []
     for name, weight in rules.scores:
-        if name not in BOOKS_SCORES:
+        if name not in NODE_USAGE_SCORES:
             continue
         if packing is not None and name == FIT:
             found.append((name, weight, _packed(packing, shape)))
             continue
-        score = BOOKS_SCORES[name](rules, shape, images)
+        score = NODE_USAGE_SCORES[name](rules, shape, images)
         if score is not None:
             found.append((name, weight, score))
     return found
 
 
-def _packed(packing: Packing, shape: Shape) -> BooksScore:
+def _packed(packing: Packing, shape: PodClass) -> UsageScoreFunction:
     wanted = demand(shape)
     return lambda state: packing.score(state, wanted)
 
 
-def _together(scores: tuple[tuple[str, int, BooksScore], ...]) -> Callable[[NodeState], int]:
+def _together(scores: tuple[tuple[str, int, UsageScoreFunction], ...]) -> Callable[[NodeState], int]:
     if len(scores) == 1 and scores[0][1] == 1:
         return scores[0][2]
     return lambda state: sum(weight * score(state) for _, weight, score in scores)

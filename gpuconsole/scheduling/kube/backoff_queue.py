@@ -5,8 +5,8 @@ pods), in case that none of its plugins noticed what would help.
 """
 
 from gpuconsole.model.clock import Time
-from gpuconsole.scheduling.kube.profile import Backoff
-from gpuconsole.scheduling.kube.units import Gang, Line, Order, Unit
+from gpuconsole.scheduling.kube.pending import Order, PodBatch, PodGang, Unit
+from gpuconsole.scheduling.kube.profile import BackoffSettings
 
 MARK = "delay="
 Turn = tuple[int, Time, Time, str]
@@ -18,17 +18,17 @@ def gang_key(gang: str) -> str:
     return f"gang {gang}"
 
 
-class Delays:
+class PodBackoff:
     """By pod, or by gang where pods start together; without a rule nobody waits."""
 
-    def __init__(self, rule: Backoff | None) -> None:
+    def __init__(self, rule: BackoffSettings | None) -> None:
         self._rule = rule
         self._attempts: dict[str, int] = {}
         self._until: dict[str, Time] = {}
         self._since: dict[str, Time] = {}
 
-    def fork(self) -> "Delays":
-        twin = Delays(self._rule)
+    def fork(self) -> "PodBackoff":
+        twin = PodBackoff(self._rule)
         twin._attempts, twin._until = self._attempts.copy(), self._until.copy()
         twin._since = self._since.copy()
         return twin
@@ -52,29 +52,29 @@ class Delays:
             return priority, created, created, pod
         if self.due(unit) > now:
             return None
-        if isinstance(unit, Gang):
+        if isinstance(unit, PodGang):
             return priority, self._queued(gang_key(unit.name), created), created, pod
         _, created, pod = self._next(unit, now)
         return priority, self._queued(pod, created), created, pod
 
     def due(self, unit: Unit) -> Time:
         """When the unit may be tried; 0 if at once."""
-        if isinstance(unit, Gang):
+        if isinstance(unit, PodGang):
             return self.until(gang_key(unit.name))
         return min(self.until(pod) for pod in unit.pods)
 
-    def first(self, line: Line, now: Time) -> str:
+    def first(self, line: PodBatch, now: Time) -> str:
         """The pod of the line that is tried next: of those whose back-off is over, the one that waits longest."""
         return line.order[2] if self.idle else self._next(line, now)[2]
 
-    def _next(self, line: Line, now: Time) -> Order:
+    def _next(self, line: PodBatch, now: Time) -> Order:
         ready = (order for order in line.orders if self.until(order[2]) <= now)
         return min(ready, key=lambda order: (self._queued(order[2], order[1]), order))
 
     def _queued(self, key: str, created: Time) -> Time:
         return self._since.get(key, created)
 
-    def refuse_line(self, line: Line, now: Time) -> None:
+    def refuse_line(self, line: PodBatch, now: Time) -> None:
         """All pods of the line that could be tried are refused with the first."""
         for pod in line.pods if self._rule is not None else ():
             if self.until(pod) <= now:

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.prices import gpu_type
 from gpuconsole.model.quantity import CPU, MEMORY
-from gpuconsole.scheduling.kube.nodes import NOBODY, NodeState
+from gpuconsole.scheduling.kube.nodes import NO_OWNERS, NodeState
 from gpuconsole.scheduling.kube.packing.fragmentation import Fragmentation
+from gpuconsole.scheduling.kube.packing.free_capacity import MILLI, FreeCapacity, PodDemand
 from gpuconsole.scheduling.kube.packing.policies import POLICIES, Name
-from gpuconsole.scheduling.kube.packing.rooms import MILLI, Demand, Room
 from gpuconsole.scheduling.kube.packing.typical import Typical, typical
+from gpuconsole.scheduling.kube.pod_classes import PodClass
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
-from gpuconsole.scheduling.kube.shapes import Shape
 
 
 class Packing:
@@ -26,7 +26,7 @@ class Packing:
         self._policy = POLICIES[policy]
         self._pods: Typical = ()
         self._measure = Fragmentation(())
-        self._rooms: dict[str, tuple[NodeState, Room]] = {}
+        self._rooms: dict[str, tuple[NodeState, FreeCapacity]] = {}
         self._models: dict[str, tuple[Node, str]] = {}
 
     def learn(self, pods: Typical) -> bool:
@@ -36,7 +36,7 @@ class Packing:
         self._pods, self._measure = pods, Fragmentation(pods)
         return True
 
-    def score(self, state: NodeState, demand: Demand) -> int:
+    def score(self, state: NodeState, demand: PodDemand) -> int:
         """What the policy says of a node that takes the pod; the higher the better."""
         known = self._rooms.get(state.name)
         if known is None or known[0] is not state:
@@ -59,22 +59,22 @@ def packing(policy: PlacementPolicy) -> Packing | None:
     return None if policy.packing is None else Packing(policy.packing)
 
 
-def room(state: NodeState, model: str) -> Room:
+def room(state: NodeState, model: str) -> FreeCapacity:
     """What a node has left."""
     allocatable = state.node.allocatable if state.node is not None else {}
-    return Room(
+    return FreeCapacity(
         allocatable.get(CPU, 0) - state.used.get(CPU, 0),
         allocatable.get(MEMORY, 0) - state.used.get(MEMORY, 0),
-        tuple(MILLI if owner == NOBODY else 0 for owner in state.owners),
+        tuple(MILLI if owner == NO_OWNERS else 0 for owner in state.owners),
         model,
         frozenset(f"{seat.shape.gpus}-gpu" for seat in state.seats.values() if seat.shape.gpus),
     )
 
 
-def demand(shape: Shape) -> Demand:
+def demand(shape: PodClass) -> PodDemand:
     """What a pod asks for; the model is the one that its nodeSelector names."""
     model = gpu_type(shape.node_selector) if shape.gpus else ""
-    return Demand(
+    return PodDemand(
         cpu=shape.requests.get(CPU, 0),
         memory=shape.requests.get(MEMORY, 0),
         gpus=shape.gpus,
@@ -83,12 +83,12 @@ def demand(shape: Shape) -> Demand:
     )
 
 
-def typical_pods(shapes: Iterable[Shape]) -> Typical:
+def typical_pods(shapes: Iterable[PodClass]) -> Typical:
     """The typical pods among those of a cluster, counted in whole percents.
 
     So they stay the same while pods come and go, and with them every score that is known.
     """
-    counts: Counter[Demand] = Counter()
+    counts: Counter[PodDemand] = Counter()
     for shape, count in Counter(shapes).items():
         counts[demand(shape)] += count
     found = typical(counts)

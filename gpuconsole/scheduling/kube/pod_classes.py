@@ -9,17 +9,17 @@ from gpuconsole.model.labels import NodeTerm, PreferredTerm, Toleration
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.model.resources import HAMI_SHARES, gpus
-from gpuconsole.scheduling.kube.profile import IMAGES, Profile
+from gpuconsole.scheduling.kube.profile import IMAGES, SchedulerProfile
 
 DEFAULT_CPU = 100
 DEFAULT_MEMORY = 200 * 1024**2
 """What a container counts in scores where it requests none (kube-scheduler's GetNonzeroRequests)."""
 
 Key = tuple[object, ...]
-DEFAULT = Profile(scores=())
+DEFAULT = SchedulerProfile(scores=())
 
 
-class Shape(Struct, frozen=True, eq=False):
+class PodClass(Struct, frozen=True, eq=False):
     """What one kind of pod asks of a node. Compared by identity: `Shapes` makes one for each distinct kind."""
 
     requests: Mapping[str, int]
@@ -37,20 +37,20 @@ class Shape(Struct, frozen=True, eq=False):
     """Images of its containers, where nodes score by them."""
 
 
-class Shapes:
+class PodClasses:
     """Interns shapes. Mutates, but only as a memo: forks share it."""
 
     _REMEMBERED = 4096
 
-    def __init__(self, rules: Profile = DEFAULT) -> None:
+    def __init__(self, rules: SchedulerProfile = DEFAULT) -> None:
         self._images = bool(rules.weight(IMAGES))
         self._ignored = frozenset(rules.ignored_resources)
         self._groups = frozenset(rules.ignored_groups)
-        self._by_key: dict[Key, Shape] = {}
+        self._by_key: dict[Key, PodClass] = {}
         # Keeps the template alive, so that its id stays its own.
-        self._by_template: dict[int, tuple[PodTemplate, Shape]] = {}
+        self._by_template: dict[int, tuple[PodTemplate, PodClass]] = {}
 
-    def of(self, template: PodTemplate) -> Shape:
+    def of(self, template: PodTemplate) -> PodClass:
         """The shape of a template; the same object for templates that ask for the same."""
         known = self._by_template.get(id(template))
         if known is not None:
@@ -62,7 +62,7 @@ class Shapes:
         self._by_template[id(template)] = (template, shape)
         return shape
 
-    def _shape(self, template: PodTemplate) -> Shape:
+    def _shape(self, template: PodTemplate) -> PodClass:
         requests = {name: value for name, value in template.requests.items() if value > 0}
         every = (*template.containers, *template.init_containers)
         filled = replace(
@@ -70,7 +70,7 @@ class Shapes:
             containers=tuple(_filled(container) for container in template.containers),
             init_containers=tuple(_filled(container) for container in template.init_containers),
         ).requests
-        return Shape(
+        return PodClass(
             requests=requests,
             counted={CPU: filled.get(CPU, 0), MEMORY: filled.get(MEMORY, 0)},
             gpus=gpus(requests),
@@ -94,7 +94,7 @@ def _filled(container: Container) -> Container:
     return replace(container, requests={CPU: DEFAULT_CPU, MEMORY: DEFAULT_MEMORY, **container.effective})
 
 
-def _key(shape: Shape) -> Key:
+def _key(shape: PodClass) -> Key:
     return (
         tuple(sorted(shape.requests.items())),
         tuple(sorted(shape.counted.items())),

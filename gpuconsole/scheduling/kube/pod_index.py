@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.scheduling.kube.neighbours import Group, is_picky
-from gpuconsole.scheduling.kube.nodes import NodeState, Seat
+from gpuconsole.scheduling.kube.inter_pod_affinity import Group, has_pod_affinity
+from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState
 
 Key = tuple[object, ...]
 
@@ -27,7 +27,7 @@ def kind_of(pod: Pod) -> Key:
     )
 
 
-class Census:
+class PodIndex:
     """Pods by kind and node; `stale` names the nodes to look at again."""
 
     def __init__(self, states: list[NodeState], namespaces: Mapping[str, Mapping[str, str]]) -> None:
@@ -36,11 +36,11 @@ class Census:
         self.stale = set(range(len(states)))
         self._states = states
         self._numbers: dict[str, int] = {}
-        self._seen: dict[int, Mapping[str, Seat]] = {}
+        self._seen: dict[int, Mapping[str, AssignedPod]] = {}
         self._kinds: dict[Key, tuple[Pod, dict[int, int]]] = {}
         self._picky: dict[Key, tuple[Pod, dict[int, int]]] = {}
 
-    def renew(self) -> "Census":
+    def renew(self) -> "PodIndex":
         """Look again at every node that changed."""
         for number in self.stale:
             self._look(number)
@@ -57,7 +57,7 @@ class Census:
         """Every kind of pod, and how many of it are on which described nodes."""
         return ((pod, self._places(places)) for pod, places in self._kinds.values())
 
-    def picky(self) -> Iterator[Group]:
+    def with_affinity(self) -> Iterator[Group]:
         """Those kinds that say anything about others."""
         return ((pod, self._places(places)) for pod, places in self._picky.values())
 
@@ -85,7 +85,7 @@ class Census:
                 self._count(seat, number, 1)
         self._seen[number] = now
 
-    def _count(self, seat: Seat, number: int, by: int) -> None:
+    def _count(self, seat: AssignedPod, number: int, by: int) -> None:
         if seat.who is None:
             return
         leaving = seat.leaving or bool(seat.who.deleted)
@@ -94,7 +94,7 @@ class Census:
         if known is None:
             stands_for = replace(seat.who, deleted=1) if leaving else seat.who
             known = self._kinds[key] = (stands_for, {})
-            if is_picky(stands_for):
+            if has_pod_affinity(stands_for):
                 self._picky[key] = known
         places = known[1]
         places[number] = places.get(number, 0) + by

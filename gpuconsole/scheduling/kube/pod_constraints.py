@@ -1,27 +1,27 @@
 """What matters to a pod that waits beyond its shape: other pods, ports, and what it claims. Pure."""
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.scheduling.kube import census, ports
-from gpuconsole.scheduling.kube.neighbours import is_picky
+from gpuconsole.scheduling.kube import pod_index, ports
+from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity
+from gpuconsole.scheduling.kube.pending import Kind
 from gpuconsole.scheduling.kube.plugins.podtopologyspread import siblings
-from gpuconsole.scheduling.kube.profile import Profile
-from gpuconsole.scheduling.kube.units import Kind
+from gpuconsole.scheduling.kube.profile import SchedulerProfile
 
 
 def kind_of(pod: Pod) -> Kind:
     """What makes pods of one shape different: one that claims something is a kind of its own."""
-    return (*census.kind_of(pod), ports.wanted(pod.template), pod.key if _claims(pod) else "")
+    return (*pod_index.kind_of(pod), ports.wanted(pod.template), pod.key if _claims(pod) else "")
 
 
-def minds(pod: Pod, rules: Profile) -> bool:
+def depends_on_other_pods(pod: Pod, rules: SchedulerProfile) -> bool:
     """True if it matters to a pod what other pods there are, or what it claims."""
     template = pod.template
-    if template.spread or is_picky(pod) or _claims(pod) or ports.wanted(template):
+    if template.spread or has_pod_affinity(pod) or _claims(pod) or ports.wanted(template):
         return True
     return bool(rules.spread is None or rules.spread) and siblings(pod) is not None
 
 
-def is_choosy(pod: Pod) -> bool:
+def has_node_constraints(pod: Pod) -> bool:
     """True if the coming of others, or of what it claims, may help a pod that waits."""
     affinity = pod.template.pod_affinity
     return bool(pod.template.spread) or _claims(pod) or (affinity is not None and bool(affinity.required))

@@ -12,31 +12,31 @@ from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.scheduling_groups import CompositePodGroup
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.kube import pod_groups
-from gpuconsole.scheduling.kube.board import Board
-from gpuconsole.scheduling.kube.budgets import OpenBudget, opened
-from gpuconsole.scheduling.kube.delays import Delays, gang_key
-from gpuconsole.scheduling.kube.minding import is_choosy, kind_of, minds
-from gpuconsole.scheduling.kube.neighbours import is_picky
-from gpuconsole.scheduling.kube.nodes import Reservation, Seat
+from gpuconsole.scheduling.kube.backoff_queue import PodBackoff, gang_key
+from gpuconsole.scheduling.kube.budgets import DisruptionAllowance, opened
+from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity
+from gpuconsole.scheduling.kube.node_cache import NodeCache
+from gpuconsole.scheduling.kube.nodes import AssignedPod, Reservation
+from gpuconsole.scheduling.kube.pending import PendingPod, PodGang
 from gpuconsole.scheduling.kube.placements import GroupTree
+from gpuconsole.scheduling.kube.pod_classes import PodClasses
+from gpuconsole.scheduling.kube.pod_constraints import depends_on_other_pods, has_node_constraints, kind_of
 from gpuconsole.scheduling.kube.pod_groups import gang_of, group_of
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.queue import Queue
-from gpuconsole.scheduling.kube.shapes import Shapes
-from gpuconsole.scheduling.kube.units import Gang, Waiter
 
 NEVER = "Never"
 
 
-class Ledger:
+class PlacementState:
     """The board of nodes and the queue of pods, kept in step with each other and with the objects."""
 
     def __init__(self, policy: PlacementPolicy) -> None:
-        self.board = Board(policy)
+        self.board = NodeCache(policy)
         self.queue = Queue(policy.gangs)
-        self.delays = Delays(self.board.rules.backoff)
+        self.delays = PodBackoff(self.board.rules.backoff)
         self.board.budgets = self.open_budgets
-        self.shapes = Shapes(self.board.rules)
+        self.shapes = PodClasses(self.board.rules)
         self.groups: dict[str, PodGroup] = {}
         self.composites: dict[str, CompositePodGroup] = {}
         self.classes: dict[str, PriorityClass] = {}
@@ -54,9 +54,9 @@ class Ledger:
         self._choosy: set[str] = set()
         """Pods that wait, and that others' coming may help: they want to be near some, or spread."""
 
-    def fork(self, policy: PlacementPolicy) -> "Ledger":
+    def fork(self, policy: PlacementPolicy) -> "PlacementState":
         """A ledger that starts equal and never touches this one."""
-        twin = Ledger(policy)
+        twin = PlacementState(policy)
         twin.board = self.board.fork()
         twin.board.budgets = twin.open_budgets
         twin.queue = self.queue.fork()
@@ -82,7 +82,7 @@ class Ledger:
 
     def take_in(self, pod: Pod) -> None:
         """A pod appeared or changed: it has a place, waits for one, or needs none."""
-        if not self.crowded and not pod.done and is_picky(pod):
+        if not self.crowded and not pod.done and has_pod_affinity(pod):
             self._grow_crowded()
         if pod.node and not pod.done:
             self.withdraw(pod.key)
@@ -99,10 +99,10 @@ class Ledger:
         self._release(key)
         self.withdraw(key)
 
-    def seat(self, waiter: Waiter, number: int, now: Time) -> Seat:
+    def seat(self, waiter: PendingPod, number: int, now: Time) -> AssignedPod:
         """A pod that waited gets a place; the seat names its GPUs."""
         self.withdraw(waiter.pod)
-        seat = self.board.seat(number, Seat(waiter.pod, waiter.shape, waiter.priority, now, who=waiter.who))
+        seat = self.board.seat(number, AssignedPod(waiter.pod, waiter.shape, waiter.priority, now, who=waiter.who))
         self._unwell.add(waiter.pod)
         self._company()
         self._homes[waiter.pod] = (number, waiter.gang)
@@ -110,7 +110,7 @@ class Ledger:
             self.queue.seat(waiter.gang, waiter.pod, size=waiter.size, job=waiter.job, gpus=waiter.shape.gpus)
         return seat
 
-    def seat_of(self, key: str) -> Seat | None:
+    def seat_of(self, key: str) -> AssignedPod | None:
         """The pod's place on its node, if it has one."""
         home = self._homes.get(key)
         return None if home is None else self.board.nodes[home[0]].seats[key]
@@ -136,7 +136,7 @@ class Ledger:
                 self.delays.forget(gang_key(waiter.gang))
         self._unreserve(waiter)
 
-    def nominate(self, waiter: Waiter, node: str) -> None:
+    def nominate(self, waiter: PendingPod, node: str) -> None:
         """Move a pod's nomination to this node; no name takes it back."""
         self._unreserve(waiter)
         waiter = replace(waiter, nominated=node)
@@ -174,9 +174,9 @@ class Ledger:
         if self._choosy:
             self.stir()
 
-    def provide(self, thing: Object) -> None:
+    def provide(self, obj: Object) -> None:
         """A volume, a device, or a claim of one appeared or changed."""
-        if self.board.means.take_in(thing) and self._choosy:
+        if self.board.means.take_in(obj) and self._choosy:
             self.stir()
 
     def withhold(self, table: str, key: str) -> None:
@@ -184,7 +184,7 @@ class Ledger:
         if self.board.means.forget(table, key) and self._choosy:
             self.stir()
 
-    def open_budgets(self) -> tuple[OpenBudget, ...]:
+    def open_budgets(self) -> tuple[DisruptionAllowance, ...]:
         """What each disruption budget lets go now."""
         if not self.budgets:
             return ()
@@ -195,11 +195,11 @@ class Ledger:
             ((pod, healthy) for pod, healthy in chain(seats, waiting) if pod is not None),
         )
 
-    def obstacle(self, gang: Gang) -> str:
+    def obstacle(self, gang: PodGang) -> str:
         """Why a gang is not tried at all, as things are; empty if it is."""
         return pod_groups.obstacle(gang, self.groups.get(gang.name), self.composites, self.board)
 
-    def tree_of(self, gang: Gang) -> GroupTree:
+    def tree_of(self, gang: PodGang) -> GroupTree:
         """The hierarchy of groups that a gang is in; ask only where nothing stands in its way."""
         return pod_groups.tree_of(gang, self.groups, self.composites, self.queue.gangs)
 
@@ -222,7 +222,9 @@ class Ledger:
                 self.board.unseat(number, pod.key)
                 if self.crowded:
                     self.stir()
-            self.board.seat(number, Seat(pod.key, shape, pod.priority, since, pod.gpus, slices=pod.slices, who=pod))
+            self.board.seat(
+                number, AssignedPod(pod.key, shape, pod.priority, since, pod.gpus, slices=pod.slices, who=pod)
+            )
             self._homes[pod.key] = (number, gang)
             self._company()
         (self._unwell.add if pod.unready or pod.phase is not PodPhase.RUNNING else self._unwell.discard)(pod.key)
@@ -240,7 +242,7 @@ class Ledger:
             self.queue.unseat(home[1], key)
             self.stir()
 
-    def _await(self, waiter: Waiter) -> None:
+    def _await(self, waiter: PendingPod) -> None:
         """Queue the pod, and move its reservation to the node that it is nominated to."""
         old = self.queue.waiters.get(waiter.pod)
         same = old is not None and (old.nominated, old.shape, old.priority, old.kind) == (
@@ -249,7 +251,7 @@ class Ledger:
         if not same:
             self._unreserve(old)
             self._reserve(waiter)
-        if waiter.kind is not None and waiter.who is not None and is_choosy(waiter.who):
+        if waiter.kind is not None and waiter.who is not None and has_node_constraints(waiter.who):
             self._choosy.add(waiter.pod)
         if self.queue.add(waiter):
             self.stirred = True
@@ -268,14 +270,14 @@ class Ledger:
         if self._choosy:
             self.stir()
 
-    def _healthy(self, seat: Seat) -> bool:
+    def _healthy(self, seat: AssignedPod) -> bool:
         return not seat.leaving and seat.pod not in self._unwell
 
-    def waiter(self, pod: Pod) -> Waiter:
+    def waiter(self, pod: Pod) -> PendingPod:
         """The pod as it stands in the queue."""
         template = pod.template
         named = self.classes.get(template.priority_class)
-        return Waiter(
+        return PendingPod(
             pod=pod.key,
             created=pod.created,
             shape=self.shapes.of(template),
@@ -287,7 +289,7 @@ class Ledger:
             nominated=pod.nominated_node,
             message=pod.message,
             who=pod,
-            kind=kind_of(pod) if self.crowded or minds(pod, self.board.rules) else None,
+            kind=kind_of(pod) if self.crowded or depends_on_other_pods(pod, self.board.rules) else None,
         )
 
     def _size(self, pod: Pod) -> int:
@@ -295,12 +297,12 @@ class Ledger:
         least = group.min_member if group is not None else 0
         return least if group_of(pod) else pod.gang_size or least
 
-    def _reserve(self, waiter: Waiter) -> None:
+    def _reserve(self, waiter: PendingPod) -> None:
         if waiter.nominated:
             reservation = Reservation(waiter.pod, waiter.shape, waiter.priority, waiter.who)
             self.board.reserve(self.board.number(waiter.nominated), reservation)
 
-    def _unreserve(self, waiter: Waiter | None) -> None:
+    def _unreserve(self, waiter: PendingPod | None) -> None:
         if waiter is not None and waiter.nominated:
             self.board.unreserve(self.board.number(waiter.nominated), waiter.pod)
             self.stir()

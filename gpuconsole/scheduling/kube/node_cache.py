@@ -10,31 +10,31 @@ from itertools import chain
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.resources import Resources
 from gpuconsole.scheduling.kube import nodes as books
-from gpuconsole.scheduling.kube.alike import Alike
-from gpuconsole.scheduling.kube.asking import NOTHING, Asking, ask
-from gpuconsole.scheduling.kube.budgets import OpenBudget
-from gpuconsole.scheduling.kube.census import Census
+from gpuconsole.scheduling.kube.bin_packing import packing, typical_pods
+from gpuconsole.scheduling.kube.budgets import DisruptionAllowance
+from gpuconsole.scheduling.kube.change_log import ChangeLog
+from gpuconsole.scheduling.kube.claims_and_volumes import NOTHING as NOTHING_GIVEN
+from gpuconsole.scheduling.kube.claims_and_volumes import AssumedClaims, ClaimsAndVolumes
+from gpuconsole.scheduling.kube.feasibility import FeasibilityCache
 from gpuconsole.scheduling.kube.images import Images
-from gpuconsole.scheduling.kube.journal import Journal
-from gpuconsole.scheduling.kube.lens import Lens, lens
-from gpuconsole.scheduling.kube.means import NOTHING as NOTHING_GIVEN
-from gpuconsole.scheduling.kube.means import Given, Means
-from gpuconsole.scheduling.kube.nodes import NodeState, Reservation, Seat
-from gpuconsole.scheduling.kube.outlook import Outlook
-from gpuconsole.scheduling.kube.packed import packing, typical_pods
+from gpuconsole.scheduling.kube.node_classes import NodeClasses
+from gpuconsole.scheduling.kube.node_plugins import NodeLocalPlugins, lens
+from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, Reservation
+from gpuconsole.scheduling.kube.pending import PendingPod
+from gpuconsole.scheduling.kube.pod_classes import PodClass
+from gpuconsole.scheduling.kube.pod_index import PodIndex
+from gpuconsole.scheduling.kube.pod_plugins import NOTHING, PodContextPlugins, prefilter
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.profile import IMAGES
-from gpuconsole.scheduling.kube.shapes import Shape
-from gpuconsole.scheduling.kube.units import Waiter
 from gpuconsole.scheduling.kube.zones import interleaved
 
-Kind = tuple[Shape, int]
+Kind = tuple[PodClass, int]
 """Shape and priority."""
 _OUTLOOKS = 128
 """How many kinds of pod are remembered; the one that was asked for longest ago goes first."""
 
 
-class Board:
+class NodeCache:
     """Nodes by number, and the outlooks that are kept up to date with them."""
 
     def __init__(self, policy: PlacementPolicy) -> None:
@@ -44,28 +44,28 @@ class Board:
         self.described = 0
         """How many nodes somebody has described."""
         self._numbers: dict[str, int] = {}
-        self._journal = Journal()
-        self._outlooks: dict[Kind, Outlook] = {}
+        self._journal = ChangeLog()
+        self._outlooks: dict[Kind, FeasibilityCache] = {}
         self._own: set[Kind] = set()
         """Outlooks that no fork shares."""
         self._undo: list[tuple[int, NodeState, int]] | None = None
         self._packing = packing(policy)
-        self._alike = Alike()
-        self.means = Means()
+        self._node_classes = NodeClasses()
+        self.means = ClaimsAndVolumes()
         """Volumes and devices that pods claim."""
         self.namespaces: dict[str, Mapping[str, str]] = {}
         """Labels of namespaces."""
         self.start = 0
         """Where the next search through the nodes begins (nextStartNodeIndex)."""
-        self.budgets: Callable[[], tuple[OpenBudget, ...]] = tuple
+        self.budgets: Callable[[], tuple[DisruptionAllowance, ...]] = tuple
         """What disruption budgets let go now; whoever knows all pods puts it here."""
-        self._census: Census | None = None
+        self._census: PodIndex | None = None
         self._images: Images | None = None
         self._order: tuple[int, ...] | None = None
 
-    def fork(self) -> "Board":
+    def fork(self) -> "NodeCache":
         """A board that starts equal and never touches this one; both share outlooks until they look again."""
-        twin = Board(self.policy)
+        twin = NodeCache(self.policy)
         twin.nodes = self.nodes.copy()
         twin.described = self.described
         twin._numbers = self._numbers.copy()
@@ -75,7 +75,7 @@ class Board:
         twin._journal = self._journal.fork()
         if self._packing is None:
             # A packing policy learns on each board for itself.
-            twin._alike = self._alike
+            twin._node_classes = self._node_classes
             twin._outlooks, self._own = self._outlooks.copy(), set()
         return twin
 
@@ -100,7 +100,7 @@ class Board:
         self._set(number, books.describe(state, node))
         return True
 
-    def seat(self, number: int, seat: Seat) -> Seat:
+    def seat(self, number: int, seat: AssignedPod) -> AssignedPod:
         """Put a pod on a node; the seat that comes back names the GPUs that it got."""
         self._set(number, books.seated(self.nodes[number], seat))
         return self.nodes[number].seats[seat.pod]
@@ -118,7 +118,7 @@ class Board:
     def unreserve(self, number: int, pod: str) -> None:
         self._set(number, books.unreserving(self.nodes[number], pod))
 
-    def outlook(self, shape: Shape, priority: int) -> Outlook:
+    def outlook(self, shape: PodClass, priority: int) -> FeasibilityCache:
         """The nodes as pods of this shape and priority see them now."""
         kind = (shape, priority)
         outlook = self._outlooks.pop(kind, None)
@@ -130,16 +130,16 @@ class Board:
             outlook = outlook.fork(self.nodes, self._journal)
         self._own.add(kind)
         self._outlooks[kind] = outlook
-        return outlook.renew()
+        return outlook.refresh()
 
-    def _outlook(self, shape: Shape, priority: int) -> Outlook:
+    def _outlook(self, shape: PodClass, priority: int) -> FeasibilityCache:
         """A new outlook; most of it is known where pods of the shape have another priority, too."""
         for (known, _), outlook in reversed(self._outlooks.items()):
             if known is shape:
                 return outlook.for_priority(priority, self.nodes, self._journal)
-        return Outlook(self.lens(shape), priority, self.nodes, self._journal, self._alike)
+        return FeasibilityCache(self.lens(shape), priority, self.nodes, self._journal, self._node_classes)
 
-    def lens(self, shape: Shape) -> Lens:
+    def lens(self, shape: PodClass) -> NodeLocalPlugins:
         """How pods of this shape see nodes."""
         return lens(self.rules, shape, self.images, self._packing)
 
@@ -160,15 +160,15 @@ class Board:
                 self._order = interleaved(self.nodes, self._order)
         return self._order
 
-    def asking(self, waiter: Waiter) -> Asking:
+    def asking(self, waiter: PendingPod) -> PodContextPlugins:
         """What the pod meets of other pods; nothing for a pod that has nothing to do with others."""
         if waiter.kind is None or waiter.who is None:
             return NOTHING
         if self._census is None:
-            self._census = Census(self.nodes, self.namespaces)
-        return ask(self.rules, waiter, self._census.renew(), self.means)
+            self._census = PodIndex(self.nodes, self.namespaces)
+        return prefilter(self.rules, waiter, self._census.renew(), self.means)
 
-    def promise(self, pod: Pod | None, number: int) -> Given:
+    def promise(self, pod: Pod | None, number: int) -> AssumedClaims:
         """What the pod's claims get with this node; it is spoken for from now on."""
         node = self.nodes[number].node
         return NOTHING_GIVEN if pod is None or node is None else self.means.hold(pod, node)
@@ -182,7 +182,7 @@ class Board:
                 left[name] += allocatable.get(name, 0) - state.used.get(name, 0)
         return tuple(name for name, value in wanted.items() if left[name] < value)
 
-    def measure(self, waiting: Iterable[Shape]) -> None:
+    def measure(self, waiting: Iterable[PodClass]) -> None:
         """Look at which pods are typical now, those that wait among them; FGD's scores depend on it."""
         if self.policy.score != "fgd":
             return
@@ -221,4 +221,4 @@ class Board:
     def _changed(self, number: int, version: int | None = None) -> None:
         if self._census is not None:
             self._census.stale.add(number)
-        self._journal.note(number, version)
+        self._journal.record(number, version)

@@ -3,14 +3,14 @@
 from heapq import heapify, heappop, heappush
 
 from gpuconsole.scheduling.kube.nodes import NodeState
+from gpuconsole.scheduling.kube.pod_classes import PodClass
 from gpuconsole.scheduling.kube.preemption import Rank, Victims, movable_on, reach, victims
-from gpuconsole.scheduling.kube.shapes import Shape
 
 
-class Evicting:
+class PreemptionCandidates:
     """The victims on each node that could be made to take such a pod, and how many would fit without them."""
 
-    def __init__(self, shape: Shape, priority: int, nodes: list[NodeState]) -> None:
+    def __init__(self, shape: PodClass, priority: int, nodes: list[NodeState]) -> None:
         self._shape, self._priority, self._nodes = shape, priority, nodes
         self._victims: dict[int, Victims] = {}
         self._cheapest: list[tuple[Rank, str, int]] = []
@@ -22,9 +22,9 @@ class Evicting:
         self._unreached: dict[int, int] = {}
         """Nodes of which that is not known → how many such pods fit now."""
 
-    def fork(self, nodes: list[NodeState]) -> "Evicting":
+    def fork(self, nodes: list[NodeState]) -> "PreemptionCandidates":
         """The same over another board's nodes, which have to be the same."""
-        twin = Evicting(self._shape, self._priority, nodes)
+        twin = PreemptionCandidates(self._shape, self._priority, nodes)
         twin._victims, twin._cheapest, twin._unseen = self._victims.copy(), self._cheapest[:], self._unseen.copy()
         twin._reach, twin._reachable, twin._unreached = self._reach.copy(), self._reachable, self._unreached.copy()
         return twin

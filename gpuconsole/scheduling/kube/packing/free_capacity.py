@@ -10,7 +10,7 @@ NO_GPU = "no-gpu"
 SHARED_GPU = "share-gpu"
 
 
-class Demand(Struct, frozen=True, kw_only=True):
+class PodDemand(Struct, frozen=True, kw_only=True):
     """What a pod asks for: cpu in milli, memory in the unit of its room, and `milli` of each of its GPUs.
 
     Only a pod with a single GPU may ask for part of it.
@@ -41,7 +41,7 @@ class Demand(Struct, frozen=True, kw_only=True):
         return SHARED_GPU if self.shared else f"{self.gpus}-gpu"
 
 
-class Room(Struct, frozen=True, dict=True):
+class FreeCapacity(Struct, frozen=True, dict=True):
     """What a node has left."""
 
     cpu: int
@@ -74,7 +74,7 @@ def suits(model: str, models: tuple[str, ...]) -> bool:
     return not models or model in models
 
 
-def fits(room: Room, demand: Demand) -> bool:
+def fits(room: FreeCapacity, demand: PodDemand) -> bool:
     """True if the node takes the pod: model, cpu, memory, and enough GPUs with so much left of each."""
     if room.cpu < demand.cpu or room.memory < demand.memory:
         return False
@@ -85,22 +85,22 @@ def fits(room: Room, demand: Demand) -> bool:
     return len(room.gpus) >= count and room.ordered[-count] >= demand.milli and suits(room.model, demand.models)
 
 
-def whole(room: Room, count: int) -> tuple[int, ...]:
+def whole(room: FreeCapacity, count: int) -> tuple[int, ...]:
     """So many wholly free GPUs, the lowest indices first."""
     return tuple(index for index, left in enumerate(room.gpus) if left == MILLI)[:count]
 
 
-def tightest(room: Room, demand: Demand) -> tuple[int, ...]:
+def tightest(room: FreeCapacity, demand: PodDemand) -> tuple[int, ...]:
     """GPUs by best fit: the one with the least left that is enough, the lowest index among equals; else whole ones."""
     if not demand.shared:
         return whole(room, demand.gpus)
     return (room.gpus.index(min(left for left in room.gpus if left >= demand.milli)),)
 
 
-def taken(room: Room, demand: Demand, gpus: tuple[int, ...]) -> Room:
+def taken(room: FreeCapacity, demand: PodDemand, gpus: tuple[int, ...]) -> FreeCapacity:
     """The node with one more pod, on these GPUs."""
     left = list(room.gpus)
     for index in gpus:
         left[index] -= demand.milli
     kinds = room.kinds | {demand.kind} if gpus else room.kinds
-    return Room(room.cpu - demand.cpu, room.memory - demand.memory, tuple(left), room.model, kinds)
+    return FreeCapacity(room.cpu - demand.cpu, room.memory - demand.memory, tuple(left), room.model, kinds)

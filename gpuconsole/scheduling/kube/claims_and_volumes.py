@@ -16,7 +16,7 @@ from gpuconsole.scheduling.kube.storage import Storage
 Promises = tuple[dict[str, str], dict[str, str], dict[str, Allocation], dict[str, set[str]]]
 
 
-class Given(Struct, frozen=True):
+class AssumedClaims(Struct, frozen=True):
     """What a pod's claims get with its node."""
 
     volumes: tuple[tuple[str, str], ...] = ()
@@ -24,10 +24,10 @@ class Given(Struct, frozen=True):
     devices: tuple[tuple[str, Allocation], ...] = ()
 
 
-NOTHING = Given()
+NOTHING = AssumedClaims()
 
 
-class Means:
+class ClaimsAndVolumes:
     """The objects by table; `storage` and `stock` are what a pass sees of them."""
 
     TABLES = (
@@ -39,9 +39,9 @@ class Means:
         self._tables: dict[str, dict[str, Any]] = {table: {} for table in self.TABLES}
         self.open()
 
-    def fork(self) -> "Means":
+    def fork(self) -> "ClaimsAndVolumes":
         """Means that start equal and never touch these."""
-        twin = Means()
+        twin = ClaimsAndVolumes()
         twin._tables = {name: table.copy() for name, table in self._tables.items()}
         twin.open()
         return twin
@@ -59,11 +59,11 @@ class Means:
             classes=tables["device_classes"], slices=tables["resource_slices"], claims=tables["resource_claims"]
         )
 
-    def take_in(self, thing: Object) -> bool:
+    def take_in(self, obj: Object) -> bool:
         """An object appeared or changed; True if it is one of these."""
-        table = _table(thing)
+        table = _table(obj)
         if table:
-            self._tables[table][thing.key] = thing
+            self._tables[table][obj.key] = obj
             self.open()
         return bool(table)
 
@@ -74,7 +74,7 @@ class Means:
             return True
         return False
 
-    def hold(self, pod: Pod, node: Node) -> Given:
+    def hold(self, pod: Pod, node: Node) -> AssumedClaims:
         """Promise the pod what its claims get on the node."""
         if not pod.template.volumes and not pod.template.resource_claims:
             return NOTHING
@@ -82,7 +82,7 @@ class Means:
         grant = claims.grant(pod, node, self.stock)
         self.storage.hold(plan)
         self.stock.hold(pod.key, grant.allocations, grant.shared)
-        return Given(plan.volumes, tuple(sorted(grant.allocations.items())))
+        return AssumedClaims(plan.volumes, tuple(sorted(grant.allocations.items())))
 
     def promises(self) -> Promises:
         """What was promised so far, to be put back after a trial."""
@@ -93,8 +93,8 @@ class Means:
         self.storage.held, self.storage.chosen, self.stock.given, self.stock.users = promises
 
 
-def _table(thing: Object) -> str:
-    match thing:
+def _table(obj: Object) -> str:
+    match obj:
         case StorageClass():
             return "storage_classes"
         case CSINode():

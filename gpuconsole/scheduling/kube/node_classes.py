@@ -12,7 +12,7 @@ _MOST = 16_384
 Amounts = tuple[tuple[str, int], ...]
 
 
-class Alike:
+class NodeClasses:
     """A number for each kind of books; the same number as long as it is known, and never given twice.
 
     A memo only, which forks share, in other threads too.

@@ -10,8 +10,8 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.pod_template import SpreadConstraint
 from gpuconsole.scheduling.kube.filters import affine, tolerated
-from gpuconsole.scheduling.kube.neighbours import Around
-from gpuconsole.scheduling.kube.shapes import Shape
+from gpuconsole.scheduling.kube.inter_pod_affinity import PodLister
+from gpuconsole.scheduling.kube.pod_classes import PodClass
 
 MISSING_LABEL = "node(s) didn't match pod topology spread constraints (missing required label)"
 TOO_SKEWED = "node(s) didn't match pod topology spread constraints"
@@ -19,7 +19,7 @@ MAX_SCORE = 100
 HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
 
 
-class Spread(Struct, frozen=True):
+class TopologySpreadState(Struct, frozen=True):
     """How the pods that one constraint counts are spread (the plugin's PreFilter)."""
 
     constraint: SpreadConstraint
@@ -32,18 +32,18 @@ class Spread(Struct, frozen=True):
 
 
 def hard_spreads(
-    pod: Pod, shape: Shape, around: Around, defaults: Sequence[SpreadConstraint] = ()
-) -> tuple[Spread, ...]:
+    pod: Pod, shape: PodClass, around: PodLister, defaults: Sequence[SpreadConstraint] = ()
+) -> tuple[TopologySpreadState, ...]:
     """How what the pod's hard constraints count is spread now; `defaults` hold for a pod that has none at all."""
     constraints = [one for one in pod.template.spread or defaults if one.when_unsatisfiable == HARD]
     return tuple(_spread(pod, shape, one, constraints, around) for one in constraints)
 
 
 def _spread(
-    pod: Pod, shape: Shape, constraint: SpreadConstraint, every: Sequence[SpreadConstraint], around: Around
-) -> Spread:
+    pod: Pod, shape: PodClass, constraint: SpreadConstraint, every: Sequence[SpreadConstraint], around: PodLister
+) -> TopologySpreadState:
     counts = _domain_counts(pod, shape, constraint, every, around)
-    return Spread(constraint, counts, _least(constraint, counts), int(_selects(constraint, pod, pod)))
+    return TopologySpreadState(constraint, counts, _least(constraint, counts), int(_selects(constraint, pod, pod)))
 
 
 def _least(constraint: SpreadConstraint, counts: Mapping[str, int]) -> int:
@@ -51,7 +51,9 @@ def _least(constraint: SpreadConstraint, counts: Mapping[str, int]) -> int:
     return min(counts.values(), default=0) if enough else 0
 
 
-def moved(spread: Spread, pod: Pod, shape: Shape, node: Node, pods: Iterable[Pod], by: int) -> Spread:
+def moved(
+    spread: TopologySpreadState, pod: Pod, shape: PodClass, node: Node, pods: Iterable[Pod], by: int
+) -> TopologySpreadState:
     """How the pods would be spread with these gone from the node (`by` −1), or there as well (1)."""
     value = node.labels.get(spread.constraint.topology_key)
     number = matching(pod, spread.constraint, pods)
@@ -61,7 +63,7 @@ def moved(spread: Spread, pod: Pod, shape: Shape, node: Node, pods: Iterable[Pod
     return replace(spread, counts=counts, least=_least(spread.constraint, counts))
 
 
-def refusal(node: Node, spreads: Iterable[Spread]) -> str:
+def refusal(node: Node, spreads: Iterable[TopologySpreadState]) -> str:
     """Why the pod may not be on the node; empty if it may. No eviction could change `MISSING_LABEL`."""
     for spread in spreads:
         value = node.labels.get(spread.constraint.topology_key)
@@ -72,7 +74,7 @@ def refusal(node: Node, spreads: Iterable[Spread]) -> str:
     return ""
 
 
-def scores(pod: Pod, shape: Shape, nodes: Sequence[Node], around: Around) -> dict[str, int]:
+def scores(pod: Pod, shape: PodClass, nodes: Sequence[Node], around: PodLister) -> dict[str, int]:
     """The better, the fewer pods of its kind are in a node's domains, 0 to 100; empty without soft constraints."""
     constraints = [one for one in pod.template.spread if one.when_unsatisfiable == SOFT]
     return normalised(nodes, raw_scores(pod, shape, nodes, around, constraints)) if constraints else {}
@@ -80,9 +82,9 @@ def scores(pod: Pod, shape: Shape, nodes: Sequence[Node], around: Around) -> dic
 
 def raw_scores(
     pod: Pod,
-    shape: Shape,
+    shape: PodClass,
     nodes: Sequence[Node],
-    around: Around,
+    around: PodLister,
     constraints: Sequence[SpreadConstraint],
     *,
     complete: bool = True,
@@ -118,7 +120,7 @@ def normalised(nodes: Iterable[Node], raw: Mapping[str, int]) -> dict[str, int]:
 
 
 def _domain_counts(
-    pod: Pod, shape: Shape, constraint: SpreadConstraint, every: Sequence[SpreadConstraint], around: Around
+    pod: Pod, shape: PodClass, constraint: SpreadConstraint, every: Sequence[SpreadConstraint], around: PodLister
 ) -> dict[str, int]:
     key = constraint.topology_key
     values = {
@@ -133,7 +135,7 @@ def _domain_counts(
     return counts
 
 
-def _node_counts(pod: Pod, constraint: SpreadConstraint, around: Around) -> dict[str, int]:
+def _node_counts(pod: Pod, constraint: SpreadConstraint, around: PodLister) -> dict[str, int]:
     """How many pods the constraint counts on each node that has any."""
     counts: dict[str, int] = {}
     for other, places in around.groups():
@@ -157,7 +159,7 @@ def _selects(constraint: SpreadConstraint, owner: Pod, pod: Pod) -> bool:
     return all(its.get(key) == own[key] for key in constraint.match_label_keys if key in own)
 
 
-def _counts(node: Node, shape: Shape, constraint: SpreadConstraint) -> bool:
+def _counts(node: Node, shape: PodClass, constraint: SpreadConstraint) -> bool:
     """True if the node is one of those over which is spread."""
     if constraint.honors_affinity and not affine(node, shape):
         return False
