@@ -19,7 +19,7 @@ from gpuconsole.model.manifests import Finding, Loaded, Severity, load
 from gpuconsole.model.manifests.loaded import Entry
 from gpuconsole.model.objects import Object
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
-from gpuconsole.scheduling.volcano.reading import Read, read_configuration
+from gpuconsole.scheduling.volcano.reading import ParsedVolcanoConfiguration, read_configuration
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario import Scenario, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError
@@ -76,7 +76,7 @@ def gather(files: Sequence[str], request: Request) -> Gathered:
     return Gathered(clusters=tuple(clusters), unusable=tuple(unusable), sources=sources)
 
 
-def _scheduler(source: Source) -> Read | None:
+def _scheduler(source: Source) -> ParsedVolcanoConfiguration | None:
     """Read Volcano's scheduler configuration from a file; None for any other file."""
     if "tiers" not in source.text and "actions" not in source.text:
         return None
@@ -85,7 +85,9 @@ def _scheduler(source: Source) -> Read | None:
     return read if not other or Path(source.name).name == CONFIGURATION else None
 
 
-def _of_manifests(loaded: Loaded, schedulers: Mapping[str, Read], request: Request) -> Iterator[Cluster]:
+def _of_manifests(
+    loaded: Loaded, schedulers: Mapping[str, ParsedVolcanoConfiguration], request: Request
+) -> Iterator[Cluster]:
     """The cluster that manifests define; one for each scheduler configuration."""
     places = _places(loaded.entries, "")
     policy = with_kueue(SimPolicy(), request, loaded.configurations, loaded.objects)

@@ -25,7 +25,7 @@ from gpuconsole.scheduling.kai.api.amounts import mig_profile
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.plugins.proportion import divide
-from gpuconsole.scheduling.volcano.plugins.queue_books import QueueBook
+from gpuconsole.scheduling.volcano.plugins.queue_attributes import QueueAttributes
 
 ROOT = "root"
 """Volcano's own queue above all others."""
@@ -135,7 +135,7 @@ def _deserved(
     """Deserved amounts from the manifests, else by weight among the top-level queues (the plugin proportion)."""
     counted = [offer for offer in offers if offer.counted != CLAIMED]
     whole = Resource.of({offer.resource: offer.total for offer in counted})
-    books = {name: QueueBook(QueueInfo(queue)) for name, queue in known.items() if not parents[name]}
+    books = {name: QueueAttributes(QueueInfo(queue)) for name, queue in known.items() if not parents[name]}
     guaranteed = Resource()
     for name in books:
         guaranteed.add(Resource.of(_by_resource(counted_amounts(known[name].guarantee))))

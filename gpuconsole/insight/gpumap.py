@@ -25,7 +25,7 @@ from gpuconsole.model.resources import is_gpu, is_mig
 from gpuconsole.model.scan import changes
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.devices.stock import Offered, Stock
+from gpuconsole.scheduling.devices.dra_inventory import Offered, Stock
 
 CLAIMS = ("device_classes", "resource_claim_templates", "resource_claims")
 MOST_CELLS = 1024

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.model.resources import is_mig
-from gpuconsole.scheduling.kai.reading import node_of, request_of
+from gpuconsole.scheduling.kai.cluster_info import node_of, request_of
 
 _WHOLE = 1.0
 _ROUNDING = 1e-9

@@ -16,7 +16,7 @@ from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resource_quota import QuotaRefusal, counts, object_refusal, pod_usage, written
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.devices.stock import claim_keys
+from gpuconsole.scheduling.devices.dra_inventory import claim_keys
 
 
 def explain_refused(

@@ -33,7 +33,7 @@ class HalfPlaced(Struct, frozen=True, kw_only=True):
         return self.job or self.gang
 
 
-class Deadlock(Struct, frozen=True):
+class PlacementDeadlock(Struct, frozen=True):
     """Half-placed jobs, by name, none of which gets the rest of its pods out of what is free."""
 
     jobs: tuple[HalfPlaced, ...]
@@ -62,7 +62,7 @@ class PlacementEngine(Protocol):
     def has_pending(self) -> bool:
         """True if a pod waits that `schedule` would try: it is new, or something freed since it was refused."""
 
-    def apply(self, thing: Object, now: Time) -> None:
+    def apply(self, obj: Object, now: Time) -> None:
         """An object appeared or changed. Kinds that the engine does not look at are ignored."""
 
     def delete(self, table: str, key: str, now: Time) -> None:
@@ -77,7 +77,7 @@ class PlacementEngine(Protocol):
     def stir(self) -> None:
         """Let the next pass look again, though nothing was applied."""
 
-    def deadlock(self) -> Deadlock | None:
+    def deadlock(self) -> PlacementDeadlock | None:
         """The jobs that hold GPUs with some of their pods while the others do not fit; None if there are none."""
 
     def free_gpus(self) -> Mapping[str, tuple[int, ...]]:
@@ -132,7 +132,7 @@ class SessionPlacement:
         """Let the next pass open a session."""
         self._stirred = True
 
-    def deadlock(self) -> Deadlock | None:
+    def deadlock(self) -> PlacementDeadlock | None:
         """None: a session starts a gang whole or not at all."""
         return None
 

@@ -7,7 +7,7 @@ from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.scheduling.kai.conf import POD_GROUP, QUEUE_LABEL
 from gpuconsole.scheduling.volcano.api.labels import group_of
-from gpuconsole.scheduling.volcano.jobs.lone import QUEUE_NAME
+from gpuconsole.scheduling.volcano.jobs.podgroup_controller import QUEUE_NAME
 
 VOLCANO_DEFAULT = "default"
 """The queue of work that names none, where Volcano has it."""

@@ -2,10 +2,10 @@
 
 from typing import assert_never
 
-from gpuconsole.scheduling.beside import SideBySide
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.session import KubePlacement
+from gpuconsole.scheduling.multi_scheduler import MultiScheduler
 from gpuconsole.scheduling.placement import PlacementEngine
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.sim.policy import SimPolicy
@@ -19,7 +19,7 @@ def first_group_phase(policy: SimPolicy) -> str:
 def placement_engine(policy: SimPolicy) -> PlacementEngine:
     """What places the pods of a simulation: one engine, or two side by side."""
     first = _engine(policy.placement)
-    return first if policy.beside is None else SideBySide(first, _engine(policy.beside), policy.beside.scheduler)
+    return first if policy.beside is None else MultiScheduler(first, _engine(policy.beside), policy.beside.scheduler)
 
 
 def _engine(policy: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> PlacementEngine:

@@ -13,7 +13,7 @@ from gpuconsole.model.seen import Seen
 from gpuconsole.model.sharing import shared
 from gpuconsole.model.state import ClusterState
 from gpuconsole.scheduling.kueue.session_state import SessionState
-from gpuconsole.scheduling.volcano.jobs.delays import Delayed
+from gpuconsole.scheduling.volcano.jobs.delayed_actions import Delayed
 from gpuconsole.sim.autoscaling.fleet import Fleet
 from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.kernel import Entry, Kernel

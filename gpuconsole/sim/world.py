@@ -28,8 +28,8 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.heads import ReportRefusals
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.variants import parents_of, same_flavors
-from gpuconsole.scheduling.volcano.jobs.delays import Delayed
-from gpuconsole.scheduling.volcano.jobs.requests import Request
+from gpuconsole.scheduling.volcano.jobs.delayed_actions import Delayed
+from gpuconsole.scheduling.volcano.jobs.requests import JobRequest
 from gpuconsole.sim.autoscaling.fleet import Fleet
 from gpuconsole.sim.chance import draw, ordered_uid, uid
 from gpuconsole.sim.crews import Crew
@@ -142,7 +142,7 @@ class World:
         """Workloads that could be parked and that the state does not call so."""
         self.changes: list[Change] = []
         """What Volcano's job controller has not taken note of yet, before this moment is over."""
-        self.requests: list[Request] = []
+        self.requests: list[JobRequest] = []
         """What it has to look at."""
         self.delays: dict[str, dict[str, Delayed]] = {}
         """Volcano Job → pod → the action that waits for its timeout."""

@@ -589,7 +589,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "Volcano: proportion gives every queue the same",
         f"{VOLCANO}/plugins/proportion.py",
-        "book.weight / weights",
+        "attr.weight / weights",
         "1 / weights",
         VOLCANO_TESTS,
     ),

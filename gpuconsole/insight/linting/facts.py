@@ -29,9 +29,9 @@ from gpuconsole.scheduling.kube.pod_groups import group_of as coscheduled
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.queue_names import group_key
-from gpuconsole.scheduling.volcano.jobs.lone import QUEUE_NAME
+from gpuconsole.scheduling.volcano.jobs.podgroup_controller import QUEUE_NAME
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
-from gpuconsole.scheduling.volcano.reading import Read
+from gpuconsole.scheduling.volcano.reading import ParsedVolcanoConfiguration
 from gpuconsole.sim.autoscaling.policy import FIXED, Capacity, FixedCapacity
 
 SCHEDULERS = {"kai-scheduler": "KAI", "volcano": "Volcano"}
@@ -48,7 +48,7 @@ class Engines(Struct, frozen=True, kw_only=True):
     """Kueue's configuration; None if it is unknown, or Kueue is not installed."""
     unqueued: bool = False
     """Kueue is not installed."""
-    volcano: Read | None = None
+    volcano: ParsedVolcanoConfiguration | None = None
     volcano_name: str = "volcano-scheduler.conf"
     own_file: bool = True
     """Volcano's configuration is a file of its own, so that findings have line numbers."""

@@ -10,14 +10,14 @@ from gpuconsole.model.cluster import Pod, default_class
 from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.scheduling.kai.api.errors import OVER_LIMIT
-from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.cluster_info import group_priority, job_of, preemptible, template_task
 from gpuconsole.scheduling.kai.conf import Parameters
 from gpuconsole.scheduling.kai.fair_share.capacity import OverCapacity, over_capacity, requested_by
 from gpuconsole.scheduling.kai.fair_share.shares import QueueShares
 from gpuconsole.scheduling.kai.fair_share.tree import shares_of
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kai.queues import queues_of
-from gpuconsole.scheduling.kai.reading import group_priority, job_of, preemptible, template_task
 
 DEFAULTS = KaiPolicy()
 
@@ -50,10 +50,10 @@ def _over(facts: Facts, shares: Mapping[str, QueueShares], work: Work) -> OverCa
     return over_capacity(shares, job, requested_by(tasks))
 
 
-def _starting(facts: Facts, work: Work) -> tuple[dict[str, Pod], list[Task]]:
+def _starting(facts: Facts, work: Work) -> tuple[dict[str, Pod], list[PodInfo]]:
     """The pods that start together: all of a gang, else a single pod."""
     scheduler = Parameters().scheduler_name
-    tasks: list[Task] = []
+    tasks: list[PodInfo] = []
     pods: dict[str, Pod] = {}
     for pod_set in work.pod_sets:
         template = replace(pod_set.template, priority=_priority(facts, pod_set.template))

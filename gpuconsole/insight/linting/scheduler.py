@@ -9,7 +9,7 @@ from gpuconsole.insight.linting.findings import Finding, Level
 from gpuconsole.model.documents.findings import Path, Severity, path_text
 from gpuconsole.model.job import Job
 from gpuconsole.model.resources import is_gpu, is_mig
-from gpuconsole.scheduling.volcano.conf import Configuration
+from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration
 from gpuconsole.scheduling.volcano.reading import EVICTING
 
 WAITING_TIME = "sla-waiting-time"
@@ -41,7 +41,7 @@ def lint(facts: Facts) -> Iterator[Finding]:
             yield from _sla(facts, work.thing, work.object)
 
 
-def _configuration(facts: Facts, conf: Configuration) -> Iterator[Finding]:
+def _configuration(facts: Facts, conf: VolcanoConfiguration) -> Iterator[Finding]:
     name, actions = facts.engines.volcano_name, conf.actions
     plugins = {option.name: option for tier in conf.tiers for option in tier}
     said = ", ".join(actions)
@@ -88,7 +88,7 @@ def _configuration(facts: Facts, conf: Configuration) -> Iterator[Finding]:
         )
 
 
-def _binpack(facts: Facts, conf: Configuration) -> Iterator[Finding]:
+def _binpack(facts: Facts, conf: VolcanoConfiguration) -> Iterator[Finding]:
     for number, tier in enumerate(conf.tiers):
         for place, option in enumerate(tier):
             resources = option.arguments.text("binpack.resources", "")

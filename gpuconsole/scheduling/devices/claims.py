@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.devices import Allocation, DeviceRequest
-from gpuconsole.scheduling.devices.search import Broken, Search, TooLong
-from gpuconsole.scheduling.devices.stock import MOST_USERS, Stock, claim_keys
+from gpuconsole.scheduling.devices.dra_inventory import MOST_USERS, Stock, claim_keys
+from gpuconsole.scheduling.devices.search import Broken, DeviceSearch, TooLong
 
 CANNOT = "cannot allocate all claims"
 TIMED_OUT = "timed out trying to allocate devices"
@@ -67,7 +67,7 @@ def grant(pod: Pod, node: Node, stock: Stock) -> Grant:
     allocations: Mapping[str, Allocation] | None = {}
     if open_claims:
         try:
-            allocations = Search(stock, node).run(open_claims)
+            allocations = DeviceSearch(stock, node).run(open_claims)
         except Broken as problem:
             return Grant(reason=str(problem), broken=True)
         except TooLong:

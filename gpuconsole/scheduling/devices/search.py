@@ -17,8 +17,8 @@ from gpuconsole.model.devices import (
 )
 from gpuconsole.model.labels import NodeTerm, Requirement
 from gpuconsole.scheduling.devices.cel.values import EvaluationError
+from gpuconsole.scheduling.devices.dra_inventory import Offered, Stock
 from gpuconsole.scheduling.devices.selectors import compile_selector, selects
-from gpuconsole.scheduling.devices.stock import Offered, Stock
 
 MOST_DEVICES = 32
 """Of one claim (AllocationResultsMaxSize)."""
@@ -35,7 +35,7 @@ class TooLong(Exception):
     """The search was given up on a node."""
 
 
-class Search:
+class DeviceSearch:
     """One allocation on one node. Mutates: picks are made and taken back."""
 
     def __init__(self, stock: Stock, node: Node) -> None:
@@ -114,7 +114,7 @@ class Search:
             return False
         if any(taint.effect in KEEPS_AWAY and not _tolerated(asked, one) for taint in one.device.taints):
             return False
-        return all(_alike(rule, name, one, mine) for rule in claim.likenesses)
+        return all(_meets_constraint(rule, name, one, mine) for rule in claim.likenesses)
 
     def _suited(self, asked: DeviceRequest, one: Offered) -> bool:
         """True if the class's selectors and the request's own mean the device."""
@@ -163,7 +163,9 @@ def _tolerated(asked: DeviceRequest, one: Offered) -> bool:
     )
 
 
-def _alike(rule: Likeness, name: str, one: Offered, picked: Sequence[tuple[DeviceRequest, str, Offered]]) -> bool:
+def _meets_constraint(
+    rule: Likeness, name: str, one: Offered, picked: Sequence[tuple[DeviceRequest, str, Offered]]
+) -> bool:
     """True if the device may stand beside those that were picked for the requests of a constraint."""
 
     def meant(request: str) -> bool:

@@ -20,7 +20,7 @@ from gpuconsole.scheduling.devices.cel.values import EvaluationError, Quantity, 
 _NAMES = frozenset({"device"})
 
 
-class Domains(dict[str, dict[str, Any]]):
+class DomainValues(dict[str, dict[str, Any]]):
     """Values by domain and name; a domain that is not there is empty."""
 
     def __missing__(self, key: str) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def selects(trees: Iterable[Tree], driver: str, device: Device) -> bool:
 
 def _seen(driver: str, device: Device) -> dict[str, Any]:
     """The device as expressions see it."""
-    attributes, capacity = Domains(), Domains()
+    attributes, capacity = DomainValues(), DomainValues()
     for name, value in device.attributes.items():
         domain, short = _qualified(driver, name)
         attributes.setdefault(domain, {})[short] = _plain(f"{domain}/{short}", value)

@@ -13,14 +13,14 @@ from gpuconsole.model.gpus.mig import Instance, Layout, Placement, ordered, reac
 from gpuconsole.model.resources import Resources, is_mig
 
 
-def give(node: Node, requests: Resources, beside: Iterable[Pod]) -> tuple[Instance, ...]:
+def give(node: Node, requests: Resources, others: Iterable[Pod]) -> tuple[Instance, ...]:
     """The instances that a pod gets on a node beside these pods; none if it asks for none, or they are not there."""
     if not any(map(is_mig, requests)):
         return ()
     division = division_of(node.allocatable, node.labels, node.annotations)
     if division is None:
         return ()
-    taken = {one for pod in beside if pod.node == node.name and not pod.done for one in pod.slices}
+    taken = {one for pod in others if pod.node == node.name and not pod.done for one in pod.slices}
     return choose(division, taken, wanted(division, requests)) or ()
 
 

@@ -3,27 +3,27 @@
 from collections.abc import Callable
 
 from gpuconsole.scheduling.heap import ordered
-from gpuconsole.scheduling.kai.api.amounts import Amounts, mig_profile
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.pod_sets import PodSet
+from gpuconsole.scheduling.kai.api.amounts import ResourceAmounts, mig_profile
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo
 from gpuconsole.scheduling.kai.api.statuses import ACTIVE_ALLOCATED
-from gpuconsole.scheduling.kai.api.tasks import Sort, Task
+from gpuconsole.scheduling.kai.api.tasks import PodInfo, Sort
 
-PodSetOrder = Callable[[PodSet, PodSet], bool]
-TaskOrder = Callable[[Task, Task], bool]
+PodSetOrder = Callable[[PodSetInfo, PodSetInfo], bool]
+TaskOrder = Callable[[PodInfo, PodInfo], bool]
 
 
-def tasks_to_allocate(job: Job, pod_sets: PodSetOrder, tasks: TaskOrder, really: bool) -> list[Task]:
+def tasks_to_allocate(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder, really: bool) -> list[PodInfo]:
     """The tasks that must be placed together next: what the gang lacks, else one task more. Kept until one changes."""
     if job.chosen is None:
         job.chosen = _choose(job, pod_sets, tasks, really)
     return job.chosen
 
 
-def _choose(job: Job, pod_sets: PodSetOrder, tasks: TaskOrder, really: bool) -> list[Task]:
+def _choose(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder, really: bool) -> list[PodInfo]:
     lacking = sum(pod_set.active_allocated < pod_set.minimum for pod_set in job.pod_sets.values())
     groups_left = lacking or 1
-    chosen: list[Task] = []
+    chosen: list[PodInfo] = []
     for pod_set in ordered(list(job.pod_sets.values()), pod_sets):
         if groups_left == 0:
             break
@@ -38,18 +38,18 @@ def _choose(job: Job, pod_sets: PodSetOrder, tasks: TaskOrder, really: bool) -> 
 
 
 def sum_to_allocate(
-    job: Job | None, pod_sets: PodSetOrder, tasks: TaskOrder, really: bool, least_gpu_memory: int
-) -> Amounts:
+    job: PodGroupInfo | None, pod_sets: PodSetOrder, tasks: TaskOrder, really: bool, least_gpu_memory: int
+) -> ResourceAmounts:
     """What those tasks ask for; GPU memory counts as a part of the cluster's smallest GPU. Kept like the tasks."""
     if job is None:
-        return Amounts()
+        return ResourceAmounts()
     if job.chosen_sum is None:
         job.chosen_sum = _sum(tasks_to_allocate(job, pod_sets, tasks, really), really, least_gpu_memory)
     return job.chosen_sum
 
 
-def _sum(tasks: list[Task], really: bool, least_gpu_memory: int) -> Amounts:
-    total = Amounts()
+def _sum(tasks: list[PodInfo], really: bool, least_gpu_memory: int) -> ResourceAmounts:
+    total = ResourceAmounts()
     for task in tasks:
         if task.to_allocate(really):
             total.add_request(task.request)
@@ -58,7 +58,7 @@ def _sum(tasks: list[Task], really: bool, least_gpu_memory: int) -> Amounts:
     return total
 
 
-def gpus_of(tasks: list[Task]) -> tuple[float, int]:
+def gpus_of(tasks: list[PodInfo]) -> tuple[float, int]:
     """GPUs and GPU memory in MiB that tasks ask for, MIG slices among them."""
     gpus, memory = 0.0, 0
     for task in tasks:
@@ -71,11 +71,11 @@ def gpus_of(tasks: list[Task]) -> tuple[float, int]:
     return gpus, memory
 
 
-def tasks_to_evict(job: Job, pod_sets: PodSetOrder, tasks: TaskOrder) -> tuple[list[Task], bool]:
+def tasks_to_evict(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder) -> tuple[list[PodInfo], bool]:
     """The tasks that would go first, and whether the job has more: one above a minimum, else the whole gang."""
     sets = list(job.pod_sets.values())
     spare = any(pod_set.active_allocated > pod_set.minimum for pod_set in sets)
-    chosen: list[Task] = []
+    chosen: list[PodInfo] = []
     for pod_set in ordered(sets, lambda one, other: pod_sets(other, one))[: 1 if spare else len(sets)]:
         placed = [task for task in pod_set.tasks.values() if task.status in ACTIVE_ALLOCATED]
         most = 1 if pod_set.active_allocated > pod_set.minimum else pod_set.active_allocated

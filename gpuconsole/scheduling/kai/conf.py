@@ -28,7 +28,7 @@ class BadArgument(ValueError):
     """A plugin's argument, or the configuration, cannot be read."""
 
 
-class Arguments(Struct, frozen=True):
+class KaiPluginArguments(Struct, frozen=True):
     """A plugin's arguments: texts by name."""
 
     texts: Mapping[str, str] = {}
@@ -72,25 +72,25 @@ def duration(text: str) -> Span | None:
     return round(sum(float(number) * _UNITS[unit] for number, unit in parts))
 
 
-class PluginOption(Struct, frozen=True, kw_only=True):
+class KaiPluginOption(Struct, frozen=True, kw_only=True):
     """A plugin that is to be used, and its arguments."""
 
     name: str
     arguments: Mapping[str, Any] = {}
 
     @property
-    def read(self) -> Arguments:
-        return Arguments({name: str(value) for name, value in self.arguments.items()})
+    def read(self) -> KaiPluginArguments:
+        return KaiPluginArguments({name: str(value) for name, value in self.arguments.items()})
 
 
 class Tier(Struct, frozen=True):
     """Plugins in the order in which they are asked. Tiers have no further meaning to KAI."""
 
-    plugins: tuple[PluginOption, ...] = ()
+    plugins: tuple[KaiPluginOption, ...] = ()
 
 
-def _plugins(*names: str) -> tuple[PluginOption, ...]:
-    return tuple(PluginOption(name=name) for name in names)
+def _plugins(*names: str) -> tuple[KaiPluginOption, ...]:
+    return tuple(KaiPluginOption(name=name) for name in names)
 
 
 DEFAULT_TIERS = (
@@ -99,7 +99,7 @@ DEFAULT_TIERS = (
             *_plugins("predicates", "proportion", "priority", "elastic", "kubeflow", "ray", "nodeavailability"),
             *_plugins("gpusharingorder", "gpupack", "resourcetype", "subgrouporder", "taskorder", "nominatednode"),
             *_plugins("dynamicresources"),
-            PluginOption(name="nodeplacement", arguments={"cpu": "binpack", "gpu": "binpack"}),
+            KaiPluginOption(name="nodeplacement", arguments={"cpu": "binpack", "gpu": "binpack"}),
             *_plugins("minruntime", "topology", "snapshot"),
         )
     ),
@@ -111,7 +111,7 @@ POD_GROUP = "pod-group-name"
 """The annotation by which pods name their pod group."""
 
 
-class Configuration(Struct, frozen=True, kw_only=True):
+class KaiConfiguration(Struct, frozen=True, kw_only=True):
     """What a session does and by whom; defaults as KAI's."""
 
     actions: tuple[str, ...] = ACTIONS
@@ -144,7 +144,7 @@ class _File(Struct, rename="camel"):
     queue_depth_per_action: Mapping[str, int] = {}
 
 
-def read(text: str) -> Configuration:
+def read(text: str) -> KaiConfiguration:
     """Read a scheduler configuration; what it leaves out is KAI's default. Raises BadArgument."""
     try:
         # libyaml's own reader of whole documents ends the process where lists are nested very deeply.
@@ -156,10 +156,10 @@ def read(text: str) -> Configuration:
     return configuration(file.actions, file.tiers, file.queue_depth_per_action)
 
 
-def configuration(actions: str, tiers: Sequence[Tier], queue_depth: Mapping[str, int]) -> Configuration:
+def configuration(actions: str, tiers: Sequence[Tier], queue_depth: Mapping[str, int]) -> KaiConfiguration:
     """A configuration out of its parts; empty ones are KAI's default. Raises BadArgument."""
     chosen = tuple(name.strip() for name in actions.split(",")) if actions else ACTIONS
     for name in chosen:
         if name not in ACTIONS:
             raise BadArgument(f"failed to find Action {name} as given in the config, ignore it")
-    return Configuration(actions=chosen, tiers=tuple(tiers) or DEFAULT_TIERS, queue_depth=queue_depth)
+    return KaiConfiguration(actions=chosen, tiers=tuple(tiers) or DEFAULT_TIERS, queue_depth=queue_depth)

@@ -11,12 +11,12 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.devices import Allocation, GivenDevice, ResourceClaim, ResourceSlice
 from gpuconsole.model.pod_template import PodClaim, PodTemplate
 from gpuconsole.scheduling.devices.claims import grant
-from gpuconsole.scheduling.devices.stock import Stock, claim_keys
-from gpuconsole.scheduling.kai.api.claims import Claim, ClaimBook, Device, DeviceRequest, gpu_class
-from gpuconsole.scheduling.kai.api.tasks import ClaimRef, Task
+from gpuconsole.scheduling.devices.dra_inventory import Stock, claim_keys
+from gpuconsole.scheduling.kai.api.claims import ClaimDeviceRequest, ClaimIndex, ClaimInfo, OfferedDevice, gpu_class
+from gpuconsole.scheduling.kai.api.tasks import ClaimRef, PodInfo
 
 
-class StockBook(ClaimBook):
+class InventoryClaimIndex(ClaimIndex):
     """Claims by what drivers offer: classes, selectors, counters. Mutates."""
 
     def __init__(self, stock: Stock, nodes: Mapping[str, Node]) -> None:
@@ -28,7 +28,7 @@ class StockBook(ClaimBook):
         self.allocations = {key: c.allocation for key, c in stock.claims.items() if c.allocation is not None}
         """What each claim got, in this session or before."""
 
-    def find(self, claim: Claim, node: str) -> tuple[Device, ...] | None:
+    def find(self, claim: ClaimInfo, node: str) -> tuple[OfferedDevice, ...] | None:
         """Devices of the node for all that the claim asks for, as Kubernetes' allocator picks them."""
         if claim.key not in self._stock.claims or node not in self._nodes:
             return None
@@ -45,29 +45,29 @@ class StockBook(ClaimBook):
         return devices_of(allocation, node)
 
 
-def _user(claim: Claim) -> Pod:
+def _user(claim: ClaimInfo) -> Pod:
     """A pod that asks for the claim alone."""
     template = PodTemplate(resource_claims=(PodClaim(name="claim", claim=claim.name),))
     return Pod(namespace=claim.namespace, name="trial", template=template)
 
 
-def claim_of(claim: ResourceClaim) -> Claim:
-    return Claim(
+def claim_of(claim: ResourceClaim) -> ClaimInfo:
+    return ClaimInfo(
         namespace=claim.namespace,
         name=claim.name,
         labels=claim.labels,
-        requests=tuple(DeviceRequest(request.device_class, request.count) for request in claim.requests),
+        requests=tuple(ClaimDeviceRequest(request.device_class, request.count) for request in claim.requests),
         reserved=claim.reserved,
         devices=None if claim.allocation is None else devices_of(claim.allocation),
     )
 
 
-def devices_of(allocation: Allocation, node: str = "") -> tuple[Device, ...]:
+def devices_of(allocation: Allocation, node: str = "") -> tuple[OfferedDevice, ...]:
     return tuple(_device(given, node or _node(allocation)) for given in allocation.devices)
 
 
-def _device(given: GivenDevice, node: str) -> Device:
-    return Device(node, given.driver, given.pool, given.device)
+def _device(given: GivenDevice, node: str) -> OfferedDevice:
+    return OfferedDevice(node, given.driver, given.pool, given.device)
 
 
 def _node(allocation: Allocation) -> str:
@@ -101,9 +101,9 @@ def offered_gpus(slices: Iterable[ResourceSlice]) -> dict[str, int]:
     return counts
 
 
-def granted(book: ClaimBook, task: Task) -> tuple[tuple[str, Allocation], ...]:
+def granted(index: ClaimIndex, task: PodInfo) -> tuple[tuple[str, Allocation], ...]:
     """What the task's claims got, by their keys."""
-    if not isinstance(book, StockBook):
+    if not isinstance(index, InventoryClaimIndex):
         return ()
     keys = {f"{task.namespace}/{reference.claim}" for reference in task.spec.claims}
-    return tuple((key, book.allocations[key]) for key in sorted(keys) if key in book.allocations)
+    return tuple((key, index.allocations[key]) for key in sorted(keys) if key in index.allocations)

@@ -17,30 +17,30 @@ from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.kai import NODE_POOL_LABEL, SchedulingShard
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.scheduling.devices import inside
-from gpuconsole.scheduling.kai import reading
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, Status
-from gpuconsole.scheduling.kai.api.tasks import Task
-from gpuconsole.scheduling.kai.conf import Configuration, read
+from gpuconsole.scheduling.devices import gpu_topology
+from gpuconsole.scheduling.kai import cluster_info
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.conf import KaiConfiguration, read
 from gpuconsole.scheduling.kai.dra import granted
 from gpuconsole.scheduling.kai.fair_share.quantities import Quantities, of_request, plus, quantities
 from gpuconsole.scheduling.kai.fair_share.tree import total_of
+from gpuconsole.scheduling.kai.node_fit import count_fitting_pods
 from gpuconsole.scheduling.kai.opening import run_actions
 from gpuconsole.scheduling.kai.policy import KaiPolicy, UsagePolicy
-from gpuconsole.scheduling.kai.room import room
-from gpuconsole.scheduling.kai.saying import words
-from gpuconsole.scheduling.kai.session import Bound, Evicted, Session
+from gpuconsole.scheduling.kai.scoring_table import score_table
+from gpuconsole.scheduling.kai.session import BoundTask, EvictedTask, KaiSession
 from gpuconsole.scheduling.kai.shards import configuration_of, parameters_of, sees
-from gpuconsole.scheduling.kai.store import Store
-from gpuconsole.scheduling.kai.table import score_table
+from gpuconsole.scheduling.kai.status_updater import words
+from gpuconsole.scheduling.kai.store import KaiStore
 from gpuconsole.scheduling.kai.timing import next_change
-from gpuconsole.scheduling.kai.usage import Stretch, UsageBook
+from gpuconsole.scheduling.kai.usage import Stretch, UsageHistory
 from gpuconsole.scheduling.placement import SessionPlacement
 from gpuconsole.scheduling.score_table import ScoreTable
 
 
-class Memory(Struct, frozen=True):
+class KaiEngineState(Struct, frozen=True):
     """What objects do not tell about earlier sessions."""
 
     stale: dict[str, Time]
@@ -56,10 +56,10 @@ class KaiPlacement(SessionPlacement):
     def __init__(self, policy: KaiPolicy) -> None:
         super().__init__()
         self.policy = policy
-        self._configuration = read(policy.conf) if policy.conf else Configuration()
-        self._store = Store()
+        self._configuration = read(policy.conf) if policy.conf else KaiConfiguration()
+        self._store = KaiStore()
         self._stale: dict[str, Time] = {}
-        self._usage = _usage_book(policy.usage)
+        self._usage = _usage_history(policy.usage)
         self._made_way: dict[str, int] = {}
         """Pod → how many victims of this pass go for it."""
 
@@ -68,9 +68,9 @@ class KaiPlacement(SessionPlacement):
         """True if a pod waits, and anything changed since the last session."""
         return self._stirred and (bool(self._stale) or self._store.any_waiting)
 
-    def apply(self, thing: Object, now: Time) -> None:
+    def apply(self, obj: Object, now: Time) -> None:
         """An object appeared or changed. Kinds that KAI does not look at are ignored."""
-        self._stirred = self._store.apply(thing) or self._stirred
+        self._stirred = self._store.apply(obj) or self._stirred
 
     def delete(self, table: str, key: str, now: Time) -> None:
         """An object is gone; `table` as in `objects.TABLES`."""
@@ -82,16 +82,16 @@ class KaiPlacement(SessionPlacement):
         said: list[PlacementDecision] = []
         words: list[PlacementDecision] = []
         stale: dict[str, Time] = {}
-        sessions: list[Session] = []
+        sessions: list[KaiSession] = []
         self._made_way = {}
         for shard in self._shards():
             session = self._session(now, shard)
             groups: dict[tuple[str, str], int] = {}
             for decision in run_actions(session):
                 match decision:
-                    case Bound(task):
+                    case BoundTask(task):
                         said.append(self._bind(task, now, groups, session))
-                    case Evicted():
+                    case EvictedTask():
                         said.append(self._evict(decision, now, session))
                     case _:
                         pass
@@ -107,7 +107,7 @@ class KaiPlacement(SessionPlacement):
         """The shards in order, each a scheduler of its own; without any there is one that sees everything."""
         return [shard for _, shard in sorted(self._store.shards.items())] or [None]
 
-    def _session(self, now: Time, shard: SchedulingShard | None) -> Session:
+    def _session(self, now: Time, shard: SchedulingShard | None) -> KaiSession:
         usage = self._usage.usage(now) if self._usage else {}
         if shard is None:
             return self._store.session(now, self.policy, self._configuration, self._stale, usage)
@@ -120,7 +120,7 @@ class KaiPlacement(SessionPlacement):
         partitions = {shard.partition for shard in store.shards.values()}
         said: list[PlacementDecision] = []
         for pod in [pod for _, pod in sorted(store.pods.items())] if partitions else ():
-            labels = store.pool_labels(pod, reading.group_of(pod))
+            labels = store.pool_labels(pod, cluster_info.group_of(pod))
             if pod.node or pod.done or pod.deleted or any(sees(one, labels) for one in partitions):
                 continue
             value = labels.get(NODE_POOL_LABEL, "")
@@ -130,17 +130,17 @@ class KaiPlacement(SessionPlacement):
                 said.append(Unschedulable(pod.key, text, pod.gang, text))
         return said
 
-    def _bind(self, task: Task, now: Time, groups: dict[tuple[str, str], int], session: Session) -> Bind:
+    def _bind(self, task: PodInfo, now: Time, groups: dict[tuple[str, str], int], session: KaiSession) -> Bind:
         """Settle which GPUs the task owns: those of its groups, else such as are close to each other."""
-        free = self._store.books.free_on(task.node)
+        free = self._store.gpu_owners.free_on(task.node)
         if task.groups:
             for group in task.groups:
                 if (task.node, group) not in groups:
                     groups[(task.node, group)] = int(group) if group.isdigit() else free.pop(0)
             gpus = tuple(sorted(groups[(task.node, group)] for group in task.groups))
         else:
-            gpus = inside.choose(self._store.nodes.get(task.node), tuple(free), int(task.accepted.gpus))
-        self._store.books.seat(task.uid, task.node, gpus)
+            gpus = gpu_topology.choose(self._store.nodes.get(task.node), tuple(free), int(task.accepted.gpus))
+        self._store.gpu_owners.seat(task.uid, task.node, gpus)
         pod = self._store.pods[task.uid]
         slices = self._store.instances(pod, task.node)
         self._store.pods[task.uid] = replace(
@@ -150,7 +150,7 @@ class KaiPlacement(SessionPlacement):
         volumes = plan.volumes if plan is not None else ()
         return Bind(task.uid, task.node, gpus, slices, volumes, granted(session.claims, task))
 
-    def _evict(self, evicted: Evicted, now: Time, session: Session) -> EvictPod:
+    def _evict(self, evicted: EvictedTask, now: Time, session: KaiSession) -> EvictPod:
         """A victim goes; for whom, is a pod of the job that comes, one on the same node where there is one."""
         uid = evicted.task.uid
         pod = self._store.pods[uid]
@@ -160,13 +160,13 @@ class KaiPlacement(SessionPlacement):
             for job in session.jobs.values()
             if f"{job.namespace}/{job.name}" == evicted.by
             for task in job.tasks()
-            if task.status is Status.PIPELINED
+            if task.status is KaiPodStatus.PIPELINED
         )
         by = there[0][2] if there else ""
         self._made_way[by] = self._made_way.get(by, 0) + 1
         return EvictPod(uid, by, pod.node, evicted.message, evicted.action)
 
-    def _words(self, session: Session) -> list[PlacementDecision]:
+    def _words(self, session: KaiSession) -> list[PlacementDecision]:
         """Why pods and pod groups still wait, where that is news."""
         store, pool = self._store, session.parameters.node_pool
         said = [
@@ -177,7 +177,7 @@ class KaiPlacement(SessionPlacement):
                 store.pods[word.pod] = replace(store.pods[word.pod], message=word.message)
         return said
 
-    def _note_usage(self, now: Time, sessions: Sequence[Session]) -> None:
+    def _note_usage(self, now: Time, sessions: Sequence[KaiSession]) -> None:
         if self._usage is not None:
             held, total = dict[str, Quantities](), quantities()
             for session in sessions:
@@ -189,11 +189,11 @@ class KaiPlacement(SessionPlacement):
 
     def free_gpus(self) -> Mapping[str, tuple[int, ...]]:
         """Indices of the GPUs that nobody owns, by node."""
-        return self._store.books.free()
+        return self._store.gpu_owners.free()
 
     def gpus_of(self, pod: str) -> tuple[int, ...]:
         """Indices of the GPUs that a pod owns; none if it sits on no node."""
-        return self._store.books.of(pod)
+        return self._store.gpu_owners.of(pod)
 
     def slices_of(self, pod: str) -> tuple[Instance, ...]:
         """The MIG instances that a pod owns; none if it sits on no node."""
@@ -212,7 +212,7 @@ class KaiPlacement(SessionPlacement):
                 return score_table(session, task)
         return None
 
-    def _trial(self, store: Store, shard: SchedulingShard | None) -> Session:
+    def _trial(self, store: KaiStore, shard: SchedulingShard | None) -> KaiSession:
         """A session at no moment, for questions."""
         if shard is None:
             return store.session(0, self.policy, self._configuration, {}, {})
@@ -221,9 +221,9 @@ class KaiPlacement(SessionPlacement):
 
     def largest_gang(self, template: PodTemplate) -> int:
         """How many pods of this template would fit now, all at once, whatever queues allow."""
-        task = reading.template_task(template, 0, self.policy.parameters.scheduler_name)
+        task = cluster_info.template_task(template, 0, self.policy.parameters.scheduler_name)
         seen = (shard for shard in self._shards() if shard is None or sees(shard.partition, template.labels))
-        return sum(room(node, task) for shard in seen for node in self._session(0, shard).nodes.values())
+        return sum(count_fitting_pods(node, task) for shard in seen for node in self._session(0, shard).nodes.values())
 
     def fork(self) -> "KaiPlacement":
         """An engine that starts equal and never touches this one."""
@@ -238,24 +238,24 @@ class KaiPlacement(SessionPlacement):
     def memory(self) -> tuple[str, ...]:
         """What applying all objects to a new engine would not bring back."""
         pages = self._usage.pages() if self._usage else []
-        memory = Memory(self._stale, self._stirred, self._alarm, self._rung, pages)
+        memory = KaiEngineState(self._stale, self._stirred, self._alarm, self._rung, pages)
         return (msgspec.json.encode(memory).decode(),)
 
     def recall(self, memory: tuple[str, ...]) -> None:
         """Take back what `memory` gave, after all objects were applied."""
         for text in memory:
-            known = msgspec.json.decode(text, type=Memory)
+            known = msgspec.json.decode(text, type=KaiEngineState)
             self._stale, self._stirred = dict(known.stale), known.stirred
             self._alarm, self._rung = known.alarm, known.rung
             if self._usage is not None:
                 self._usage.take_back(known.usage)
 
 
-def _usage_book(policy: UsagePolicy | None) -> UsageBook | None:
-    return None if policy is None else UsageBook(policy.window, policy.half_life)
+def _usage_history(policy: UsagePolicy | None) -> UsageHistory | None:
+    return None if policy is None else UsageHistory(policy.window, policy.half_life)
 
 
-def _add_use(held: dict[str, Quantities], job: Job, session: Session) -> None:
+def _add_use(held: dict[str, Quantities], job: PodGroupInfo, session: KaiSession) -> None:
     """Count what the job holds, for its queue and those above."""
     for task in job.tasks():
         if task.status in ALLOCATED:

@@ -6,30 +6,30 @@ from typing import Protocol
 from msgspec import Struct
 
 from gpuconsole.scheduling.kai.api.errors import NodeError
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup
 from gpuconsole.scheduling.kai.api.queues import QueueState
-from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
 from gpuconsole.scheduling.kai.fair_share.capacity import OverCapacity
 
-NodeSet = list[NodeState]
+NodeSet = list[KaiNodeInfo]
 
 
-class Victim(Struct, frozen=True):
+class VictimJob(Struct, frozen=True):
     """A job that loses tasks in a scenario."""
 
-    job: Job
-    tasks: Sequence[Task]
+    job: PodGroupInfo
+    tasks: Sequence[PodInfo]
 
 
-class Scenario(Protocol):
+class SolverScenario(Protocol):
     """A job that needs room, and what would go for it."""
 
     @property
-    def preemptor(self) -> Job: ...
+    def preemptor(self) -> PodGroupInfo: ...
 
-    def victims(self) -> Mapping[str, Victim]: ...
+    def victims(self) -> Mapping[str, VictimJob]: ...
 
 
 class NoNodes(Exception):
@@ -40,9 +40,14 @@ class NoScore(Exception):
     """A plugin cannot score the node; it is left out."""
 
 
-Contest = Callable[[QueueState, QueueState, Job | None, Job | None, Sequence[Job], Sequence[Job]], int]
-OverQueue = Callable[[Job, Sequence[Task]], OverCapacity | None]
-Subsets = Callable[[Job, SubGroup | PodSet, Mapping[str, PodSet], Sequence[Task], NodeSet], list[NodeSet]]
+Contest = Callable[
+    [QueueState, QueueState, PodGroupInfo | None, PodGroupInfo | None, Sequence[PodGroupInfo], Sequence[PodGroupInfo]],
+    int,
+]
+OverQueue = Callable[[PodGroupInfo, Sequence[PodInfo]], OverCapacity | None]
+Subsets = Callable[
+    [PodGroupInfo, SubGroup | PodSetInfo, Mapping[str, PodSetInfo], Sequence[PodInfo], NodeSet], list[NodeSet]
+]
 
 
 class Scorer(Struct, frozen=True):
@@ -50,7 +55,7 @@ class Scorer(Struct, frozen=True):
 
     plugin: str
     band: int
-    score: Callable[[Task, NodeState], float]
+    score: Callable[[PodInfo, KaiNodeInfo], float]
 
 
 class Measure(Protocol):
@@ -59,44 +64,44 @@ class Measure(Protocol):
     plugin: str
     band: int
 
-    def measure(self, task: Task, node: NodeState) -> float | None:
+    def measure(self, task: PodInfo, node: KaiNodeInfo) -> float | None:
         """What is compared; None for a node that is left out of the comparison."""
 
     def weigh(self, value: float | None, least: float, most: float) -> float:
         """The score, given the least and the most that nodes have."""
 
 
-class Functions:
+class KaiFunctions:
     """Comparisons give a negative number if the first comes first, 0 if they cannot tell. Mutates."""
 
     def __init__(self) -> None:
-        self.gpu_order: list[Callable[[Task, NodeState, str], float]] = []
+        self.gpu_order: list[Callable[[PodInfo, KaiNodeInfo, str], float]] = []
         self.node_order: list[Scorer] = []
         """Scores by the task's shape and the node's kind; by more than that only with a word in `standing`."""
-        self.standing: list[Callable[[Task], Hashable]] = []
+        self.standing: list[Callable[[PodInfo], Hashable]] = []
         """What else scores depend on: while these are equal, so are the scores."""
         self.measures: list[Measure] = []
-        self.job_order: list[Callable[[Job, Job], int]] = []
-        self.pod_set_order: list[Callable[[PodSet, PodSet], int]] = []
-        self.task_order: list[Callable[[Task, Task], int]] = []
+        self.job_order: list[Callable[[PodGroupInfo, PodGroupInfo], int]] = []
+        self.pod_set_order: list[Callable[[PodSetInfo, PodSetInfo], int]] = []
+        self.task_order: list[Callable[[PodInfo, PodInfo], int]] = []
         self.queue_order: list[Contest] = []
-        self.may_reclaim: list[Callable[[Job], bool]] = []
-        self.reclaim_victims: list[Callable[[Job, Job], bool]] = []
-        self.preempt_victims: list[Callable[[Job, Job], bool]] = []
-        self.reclaim_scenarios: list[Callable[[Scenario], bool]] = []
-        self.preempt_scenarios: list[Callable[[Scenario], bool]] = []
+        self.may_reclaim: list[Callable[[PodGroupInfo], bool]] = []
+        self.reclaim_victims: list[Callable[[PodGroupInfo, PodGroupInfo], bool]] = []
+        self.preempt_victims: list[Callable[[PodGroupInfo, PodGroupInfo], bool]] = []
+        self.reclaim_scenarios: list[Callable[[SolverScenario], bool]] = []
+        self.preempt_scenarios: list[Callable[[SolverScenario], bool]] = []
         self.solution_starts: list[Callable[[], None]] = []
         self.queue_use: list[Callable[[QueueState], str]] = []
         self.over_quota: list[OverQueue] = []
         self.over_capacity: list[OverQueue] = []
-        self.over_capacity_on_node: list[Callable[[Task, Job, NodeState], OverCapacity | None]] = []
+        self.over_capacity_on_node: list[Callable[[PodInfo, PodGroupInfo, KaiNodeInfo], OverCapacity | None]] = []
         self.subsets: list[Subsets] = []
-        self.pre_predicates: list[Callable[[Task, Job], str | None]] = []
-        self.predicates: list[Callable[[Task, Job, NodeState], NodeError | None]] = []
-        self.verdicts: list[Callable[[Task, Job, NodeState], Iterator[tuple[str, NodeError]]]] = []
+        self.pre_predicates: list[Callable[[PodInfo, PodGroupInfo], str | None]] = []
+        self.predicates: list[Callable[[PodInfo, PodGroupInfo, KaiNodeInfo], NodeError | None]] = []
+        self.verdicts: list[Callable[[PodInfo, PodGroupInfo, KaiNodeInfo], Iterator[tuple[str, NodeError]]]] = []
         """Everything that predicates object to, by the names of the predicates."""
-        self.fixed_predicates: list[Callable[[Task, NodeState], bool]] = []
+        self.fixed_predicates: list[Callable[[PodInfo, KaiNodeInfo], bool]] = []
         """What of the predicates never changes in a session: False for a node that can be left out."""
-        self.before_job: list[Callable[[Job], None]] = []
-        self.allocated: list[Callable[[Task], None]] = []
-        self.deallocated: list[Callable[[Task], None]] = []
+        self.before_job: list[Callable[[PodGroupInfo], None]] = []
+        self.allocated: list[Callable[[PodInfo], None]] = []
+        self.deallocated: list[Callable[[PodInfo], None]] = []

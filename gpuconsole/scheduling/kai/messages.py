@@ -20,26 +20,26 @@ def digits(value: float) -> str:
 
 
 def over_limit(queue: str, name: str, limit: float, used: float, requested: float) -> str:
-    thing, unit, scale = {
+    obj, unit, scale = {
         "GPU": ("GPUs", "GPUs", 1),
         "CPU": ("CPU cores", "cores", _CORE),
         "Memory": ("memory", "GB", _GB),
     }[name]
     return (
-        f"{queue} quota has reached the allowable limit of {thing}. Limit is {number(limit, scale)} {unit},"
+        f"{queue} quota has reached the allowable limit of {obj}. Limit is {number(limit, scale)} {unit},"
         f" currently {number(used, scale)} {unit} allocated and workload requested {number(requested, scale)} {unit}"
     )
 
 
 def over_quota(queue: str, name: str, deserved: float, used: float, requested: float) -> str:
-    thing, unit, scale = {
+    obj, unit, scale = {
         "GPU": ("GPUs", "GPUs", 1),
         "CPU": ("CPU cores", "cores", _CORE),
         "Memory": ("GB memory", "GB", _GB),
     }[name]
     asked = f"{requested:g}" if name == "GPU" else number(requested, scale)
     return (
-        f"Non-preemptible workload is over quota. Workload requested {asked} {thing}, but {queue} quota is"
+        f"Non-preemptible workload is over quota. Workload requested {asked} {obj}, but {queue} quota is"
         f" {number(deserved, scale)} {unit}, while {number(used, scale)} {unit} are already allocated for"
         " non-preemptible pods. Use a preemptible workload to go over quota."
     )
@@ -79,7 +79,7 @@ def _amounts(of: dict[str, float]) -> str:
     )
 
 
-def insufficient(thing: str, requested: str, used: str, capacity: str, gang: bool) -> str:
+def insufficient(obj: str, requested: str, used: str, capacity: str, gang: bool) -> str:
     if gang:
-        return f"Node didn't have enough resources: {thing}, taking all considerations into account"
-    return f"Node didn't have enough resources: {thing}, requested: {requested}, used: {used}, capacity: {capacity}"
+        return f"Node didn't have enough resources: {obj}, taking all considerations into account"
+    return f"Node didn't have enough resources: {obj}, requested: {requested}, used: {used}, capacity: {capacity}"

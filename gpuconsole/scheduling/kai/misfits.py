@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator
 
-from gpuconsole.scheduling.kai.api.amounts import Amounts, accommodates
+from gpuconsole.scheduling.kai.api.amounts import ResourceAmounts, accommodates
 from gpuconsole.scheduling.kai.api.errors import NodeError
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.requests import Request
-from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
 from gpuconsole.scheduling.kai.messages import digits, insufficient
 
 _SHORT = "node(s) didn't have enough resources: "
 
 
-def misfit(task: Task, node: NodeState, gang: bool) -> NodeError | None:
+def misfit(task: PodInfo, node: KaiNodeInfo, gang: bool) -> NodeError | None:
     """What the node lacks for the task to start now; None if only whole devices are missing to share."""
     if node.valid_portion(task.request) and accommodates(node.idle, task.request):
         return None
@@ -21,13 +21,17 @@ def misfit(task: Task, node: NodeState, gang: bool) -> NodeError | None:
     return lacking(task.request, used, node.allocatable, node.gpu_memory, gang)
 
 
-def lacking(request: Request, used: Amounts, capacity: Amounts, gpu_memory: int, gang: bool) -> NodeError:
+def lacking(
+    request: ResourceRequirements, used: ResourceAmounts, capacity: ResourceAmounts, gpu_memory: int, gang: bool
+) -> NodeError:
     """Every resource of which less is left than is asked for, in short and in full."""
     found = [*_gpus(request, used, capacity, gpu_memory, gang), *_others(request, used, capacity, gang)]
     return NodeError(tuple(short for short, _ in found), tuple(full for _, full in found))
 
 
-def _gpus(request: Request, used: Amounts, capacity: Amounts, gpu_memory: int, gang: bool) -> Iterator[tuple[str, str]]:
+def _gpus(
+    request: ResourceRequirements, used: ResourceAmounts, capacity: ResourceAmounts, gpu_memory: int, gang: bool
+) -> Iterator[tuple[str, str]]:
     if request.mig:
         for name, count in request.mig.items():
             has, taken = capacity.scalars.get(name, 0), used.scalars.get(name, 0)
@@ -41,7 +45,9 @@ def _gpus(request: Request, used: Amounts, capacity: Amounts, gpu_memory: int, g
         yield f"{_SHORT}GPU memory", _gpu_memory(request.gpu_memory, gpu_memory, gang)
 
 
-def _others(request: Request, used: Amounts, capacity: Amounts, gang: bool) -> Iterator[tuple[str, str]]:
+def _others(
+    request: ResourceRequirements, used: ResourceAmounts, capacity: ResourceAmounts, gang: bool
+) -> Iterator[tuple[str, str]]:
     if int(request.cpu) > int(capacity.cpu - used.cpu):
         cores = [digits(value / 1000) for value in (request.cpu, used.cpu, capacity.cpu)]
         yield f"{_SHORT}CPU cores", insufficient("CPU cores", cores[0], cores[1], cores[2], gang)
@@ -69,7 +75,7 @@ def _gpu_memory(asked: int, each: int, gang: bool) -> str:
     )
 
 
-def gpu_text(request: Request) -> str:
+def gpu_text(request: ResourceRequirements) -> str:
     """GPUs of a request as KAI prints them."""
     if request.fractional and request.count > 1:
         return f"{request.count} X {request.portion:.3g}"

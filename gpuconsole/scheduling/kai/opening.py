@@ -4,10 +4,10 @@ from collections.abc import Collection
 
 from gpuconsole.scheduling.kai.actions import ACTIONS
 from gpuconsole.scheduling.kai.plugins import PLUGINS
-from gpuconsole.scheduling.kai.session import Decided, Session
+from gpuconsole.scheduling.kai.session import Decided, KaiSession
 
 
-def open_session(session: Session, skipped: Collection[str] = ()) -> None:
+def open_session(session: KaiSession, skipped: Collection[str] = ()) -> None:
     """Let every plugin of the configuration, but the skipped ones, add its functions."""
     for tier in session.configuration.tiers:
         for option in tier.plugins:
@@ -16,7 +16,7 @@ def open_session(session: Session, skipped: Collection[str] = ()) -> None:
                 make(option.read).open(session)
 
 
-def run_actions(session: Session) -> list[Decided]:
+def run_actions(session: KaiSession) -> list[Decided]:
     """Run the configuration's actions in turn; what was decided, in order."""
     for name in session.configuration.actions:
         ACTIONS[name](session)

@@ -11,10 +11,10 @@ from typing import cast
 from msgspec import Struct
 
 from gpuconsole.scheduling.heap import Heap
-from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.api.queues import QueueState
-from gpuconsole.scheduling.kai.api.statuses import Status
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
+from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -28,13 +28,13 @@ class Wanted(Struct, frozen=True, kw_only=True):
     depth: int = -1
 
 
-class _Place:
+class _QueueNode:
     """A queue that has jobs, or queues with jobs, below it. Mutates."""
 
-    def __init__(self, queue: QueueState, jobs: Heap[Job] | None, places: Heap[_Place] | None) -> None:
+    def __init__(self, queue: QueueState, jobs: Heap[PodGroupInfo] | None, places: Heap[_QueueNode] | None) -> None:
         self.queue, self.jobs, self.places = queue, jobs, places
         self.unsettled = False
-        self.parent: _Place | None = None
+        self.parent: _QueueNode | None = None
 
     @property
     def empty(self) -> bool:
@@ -44,11 +44,11 @@ class _Place:
 class JobsByQueue:
     """A queue of jobs by the tree of the session's queues. Mutates."""
 
-    def __init__(self, session: Session, wanted: Wanted, jobs: Iterable[Job] = ()) -> None:
+    def __init__(self, session: KaiSession, wanted: Wanted, jobs: Iterable[PodGroupInfo] = ()) -> None:
         self._session, self._wanted = session, wanted
-        self._roots: Heap[_Place] = Heap(self._place_before)
-        self._places: dict[str, _Place] = {}
-        self._popped: dict[str, list[Job]] = {}
+        self._roots: Heap[_QueueNode] = Heap(self._place_before)
+        self._places: dict[str, _QueueNode] = {}
+        self._popped: dict[str, list[PodGroupInfo]] = {}
         for job in jobs:
             if self._wants(job):
                 self.push(job)
@@ -59,20 +59,20 @@ class JobsByQueue:
     def __len__(self) -> int:
         return sum(len(place.jobs) for place in self._places.values() if place.jobs is not None)
 
-    def _wants(self, job: Job) -> bool:
+    def _wants(self, job: PodGroupInfo) -> bool:
         wanted, queues = self._wanted, self._session.queues
         queue = queues.get(job.queue)
         return (
             queue is not None
             and queue.leaf
             and (not queue.parent or queue.parent in queues)
-            and (not wanted.pending or Status.PENDING in job.by_status)
+            and (not wanted.pending or KaiPodStatus.PENDING in job.by_status)
             and (not wanted.ready or job.ready)
             and (not wanted.preemptible or job.preemptible)
             and (not wanted.active or job.active_allocated > 0)
         )
 
-    def push(self, job: Job) -> None:
+    def push(self, job: PodGroupInfo) -> None:
         """Put a job, back or new, in its queue."""
         queue = self._session.queues[job.queue]
         if not queue.leaf:
@@ -80,13 +80,13 @@ class JobsByQueue:
         place = self._places.get(job.queue)
         new = place is None
         if place is None:
-            place = self._places[job.queue] = _Place(queue, Heap(self._job_before, depth=self._wanted.depth), None)
-        cast(Heap[Job], place.jobs).push(job)
+            place = self._places[job.queue] = _QueueNode(queue, Heap(self._job_before, depth=self._wanted.depth), None)
+        cast(Heap[PodGroupInfo], place.jobs).push(job)
         if new:
             self._link(place)
         self._unsettle(place)
 
-    def _link(self, place: _Place) -> None:
+    def _link(self, place: _QueueNode) -> None:
         """Hang a place below its parent, up to the root."""
         if not place.queue.parent:
             self._roots.push(place)
@@ -97,24 +97,24 @@ class JobsByQueue:
         parent = self._places.get(above.uid)
         new = parent is None
         if parent is None:
-            parent = self._places[above.uid] = _Place(above, None, Heap(self._place_before))
+            parent = self._places[above.uid] = _QueueNode(above, None, Heap(self._place_before))
         place.parent = parent
-        cast(Heap[_Place], parent.places).push(place)
+        cast(Heap[_QueueNode], parent.places).push(place)
         if new:
             self._link(parent)
 
-    def pop(self) -> Job:
+    def pop(self) -> PodGroupInfo:
         """The next job."""
         place = self._next(self._roots)
         while place.places is not None:
             place = self._next(place.places)
-        job = cast(Heap[Job], place.jobs).pop()
+        job = cast(Heap[PodGroupInfo], place.jobs).pop()
         if self._wanted.victims:
             self._popped.setdefault(place.queue.uid, []).append(job)
         self._after_pop(place)
         return job
 
-    def _next(self, places: Heap[_Place]) -> _Place:
+    def _next(self, places: Heap[_QueueNode]) -> _QueueNode:
         """The place that is served first, those that changed being put in order as they come to the top."""
         place = places.peek()
         while place.unsettled:
@@ -123,26 +123,26 @@ class JobsByQueue:
             place = places.peek()
         return place
 
-    def _after_pop(self, place: _Place) -> None:
-        current: _Place | None = place
+    def _after_pop(self, place: _QueueNode) -> None:
+        current: _QueueNode | None = place
         while current is not None and current.empty:
-            (cast(Heap[_Place], current.parent.places) if current.parent else self._roots).pop()
+            (cast(Heap[_QueueNode], current.parent.places) if current.parent else self._roots).pop()
             del self._places[current.queue.uid]
             current = current.parent
         if current is not None:
             self._unsettle(current)
 
-    def _unsettle(self, place: _Place) -> None:
-        current: _Place | None = place
+    def _unsettle(self, place: _QueueNode) -> None:
+        current: _QueueNode | None = place
         while current is not None:
             current.unsettled = True
             current = current.parent
 
-    def _job_before(self, one: Job, other: Job) -> bool:
+    def _job_before(self, one: PodGroupInfo, other: PodGroupInfo) -> bool:
         first = self._session.job_before(one, other)
         return not first if self._wanted.victims else first
 
-    def _place_before(self, one: _Place, other: _Place) -> bool:
+    def _place_before(self, one: _QueueNode, other: _QueueNode) -> bool:
         if one.empty:
             return not self._wanted.victims
         if other.empty:
@@ -152,17 +152,17 @@ class JobsByQueue:
         first = self._session.queue_before(one.queue, other.queue, (mine, theirs), (my_victims, their_victims))
         return not first if self._wanted.victims else first
 
-    def _best(self, place: _Place) -> tuple[Job | None, Sequence[Job]]:
+    def _best(self, place: _QueueNode) -> tuple[PodGroupInfo | None, Sequence[PodGroupInfo]]:
         """The next job below a place, or as victims the jobs that would be gone with the next one."""
         while place.places is not None:
             place = place.places.peek()
-        jobs = cast(Heap[Job], place.jobs)
+        jobs = cast(Heap[PodGroupInfo], place.jobs)
         if not self._wanted.victims:
             return (jobs.peek() if jobs else None), ()
         return None, [*self._popped.get(place.queue.uid, ()), *([jobs.peek()] if jobs else ())]
 
 
-def pending_jobs(session: Session, action: str, *, preemptible: bool = False) -> JobsByQueue:
+def pending_jobs(session: KaiSession, action: str, *, preemptible: bool = False) -> JobsByQueue:
     """The jobs that an action tries: those with pending tasks that are enough for their gangs."""
     wanted = Wanted(ready=True, pending=True, preemptible=preemptible, depth=session.depth(action))
     return JobsByQueue(session, wanted, session.jobs.values())

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.kai.session import Session
+    from gpuconsole.scheduling.kai.session import KaiSession
 
 
-class Plugin(Protocol):
-    def open(self, session: Session) -> None:
+class KaiPlugin(Protocol):
+    def open(self, session: KaiSession) -> None:
         """Add functions to the session."""

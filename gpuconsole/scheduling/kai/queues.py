@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gpuconsole.model.kai import KaiQueue, QueueResource
-from gpuconsole.scheduling.kai.api.queues import QueueState, Quota
+from gpuconsole.scheduling.kai.api.queues import KaiQueueQuota, QueueState
 
 
 def queues_of(
@@ -48,5 +48,5 @@ def _has_root(queue: KaiQueue, queues: Mapping[str, KaiQueue]) -> bool:
     return True
 
 
-def _quota(resource: QueueResource) -> Quota:
-    return Quota(quota=resource.quota, over_quota_weight=resource.over_quota_weight, limit=resource.limit)
+def _quota(resource: QueueResource) -> KaiQueueQuota:
+    return KaiQueueQuota(quota=resource.quota, over_quota_weight=resource.over_quota_weight, limit=resource.limit)

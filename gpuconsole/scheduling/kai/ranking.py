@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from gpuconsole.scheduling.kai.api.errors import NodeError
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
 from gpuconsole.scheduling.kai.functions import Measure, NodeSet, NoScore
 from gpuconsole.scheduling.kai.misfits import misfit
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.kai.session import Session
+    from gpuconsole.scheduling.kai.session import KaiSession
 
 MOST = 16
 """Rankings that a session keeps."""
@@ -42,12 +42,12 @@ class _Outcome(Struct, frozen=True):
 class Rankings:
     """The latest rankings of a session. Mutates."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: KaiSession) -> None:
         self._session = session
         self._kept: dict[Hashable, Ranking] = {}
         self._groups: dict[int, Groups] = {}
 
-    def of(self, task: Task, nodes: NodeSet) -> Ranking:
+    def of(self, task: PodInfo, nodes: NodeSet) -> Ranking:
         """The ranking of these nodes for the task, up to date."""
         functions = self._session.functions
         key = (id(nodes), task.shape, tuple(ask(task) for ask in functions.standing))
@@ -118,7 +118,7 @@ class Groups:
 class Ranking:
     """One set of nodes for one shape of tasks. Mutates."""
 
-    def __init__(self, session: Session, task: Task, groups: Groups) -> None:
+    def __init__(self, session: KaiSession, task: PodInfo, groups: Groups) -> None:
         self._functions, self._changes, self._seen = session.functions, session.changes, len(session.changes)
         self._groups, self._by_name = groups, groups.by_name
         self._outcomes: dict[int, _Outcome] = {}
@@ -134,7 +134,7 @@ class Ranking:
         """Nodes that would never take it."""
         self._place_all(task)
 
-    def refresh(self, task: Task) -> None:
+    def refresh(self, task: PodInfo) -> None:
         """Look again at the nodes that changed."""
         if self._seen == len(self._changes):
             return
@@ -146,7 +146,7 @@ class Ranking:
                 self._leave(name)
                 self._place_one(self._outcome(task, node), name, insort)
 
-    def _place_all(self, task: Task) -> None:
+    def _place_all(self, task: PodInfo) -> None:
         if self._choosy:
             for name, node in self._by_name.items():
                 self._place_one(self._evaluate(task, node), name, list.append)
@@ -188,7 +188,7 @@ class Ranking:
             self._class_of.update(dict.fromkeys(names, found))
             self._classes.setdefault(found, []).extend(names)
 
-    def _outcome(self, task: Task, node: NodeState) -> _Outcome:
+    def _outcome(self, task: PodInfo, node: KaiNodeInfo) -> _Outcome:
         """What becomes of the node; a task that goes by names and labels looks at each by itself."""
         if self._choosy:
             return self._evaluate(task, node)
@@ -198,7 +198,7 @@ class Ranking:
             known = self._outcomes[kind] = self._evaluate(task, node)
         return known
 
-    def _evaluate(self, task: Task, node: NodeState) -> _Outcome:
+    def _evaluate(self, task: PodInfo, node: KaiNodeInfo) -> _Outcome:
         functions = self._functions
         measures = tuple(m.measure(task, node) for m in functions.measures)
         if not node.fits(task):
@@ -225,18 +225,18 @@ class Ranking:
             if not names:
                 del self._classes[found]
 
-    def in_order(self) -> Iterator[NodeState]:
+    def in_order(self) -> Iterator[KaiNodeInfo]:
         """The nodes that could take the task, best first."""
         ranges = [span(counts) for counts in self._counts]
         by_total: dict[float, list[list[str]]] = {}
         for found, names in self._classes.items():
             by_total.setdefault(_total(found, self._functions.measures, ranges), []).append(names)
         for total in sorted(by_total, reverse=True):
-            alike = by_total[total]
-            for name in alike[0] if len(alike) == 1 else heapq.merge(*alike):
+            equal_class = by_total[total]
+            for name in equal_class[0] if len(equal_class) == 1 else heapq.merge(*equal_class):
                 yield self._by_name[name]
 
-    def unfit(self, task: Task, gang: bool) -> Mapping[str, NodeError]:
+    def unfit(self, task: PodInfo, gang: bool) -> Mapping[str, NodeError]:
         """The nodes that have too little, and what they lack."""
         found: dict[str, NodeError] = {}
         for name, known in self._lacking.items():
@@ -248,7 +248,7 @@ class Ranking:
                 found[name] = error
         return found
 
-    def refused(self) -> Iterator[NodeState]:
+    def refused(self) -> Iterator[KaiNodeInfo]:
         """The nodes that would never take the task, whatever they have."""
         return (self._by_name[name] for name in self._refused)
 

@@ -12,20 +12,20 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import Time
 from gpuconsole.scheduling.kai.api import node_sharing
-from gpuconsole.scheduling.kai.api.amounts import Amounts
-from gpuconsole.scheduling.kai.api.claims import ClaimBook
+from gpuconsole.scheduling.kai.api.amounts import ResourceAmounts
+from gpuconsole.scheduling.kai.api.claims import ClaimIndex
 from gpuconsole.scheduling.kai.api.errors import NodeError, TaskErrors
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.nodes import DEFAULT_GPU_MEMORY, NodeState
-from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.nodes import DEFAULT_GPU_MEMORY, KaiNodeInfo
+from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup
 from gpuconsole.scheduling.kai.api.queues import QueueState
-from gpuconsole.scheduling.kai.api.statuses import Status
-from gpuconsole.scheduling.kai.api.tasks import Task
-from gpuconsole.scheduling.kai.api.topologies import Topology
+from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.api.topologies import TopologyInfo
 from gpuconsole.scheduling.kai.choosing import sum_to_allocate, tasks_to_allocate
-from gpuconsole.scheduling.kai.conf import Configuration, Parameters
+from gpuconsole.scheduling.kai.conf import KaiConfiguration, Parameters
 from gpuconsole.scheduling.kai.fair_share.capacity import OverCapacity
-from gpuconsole.scheduling.kai.functions import Functions, NodeSet, Scenario
+from gpuconsole.scheduling.kai.functions import KaiFunctions, NodeSet, SolverScenario
 from gpuconsole.scheduling.kai.misfits import misfit
 from gpuconsole.scheduling.kai.ranking import Ranking, Rankings
 from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity
@@ -34,20 +34,20 @@ from gpuconsole.scheduling.kube.storage import Storage, VolumeBindingPlan
 WHOLE_GPU = "-2"
 """Stands for a GPU that nobody uses where GPUs are chosen for sharing."""
 T = TypeVar("T")
-_CONFIGURATION = Configuration()
+_CONFIGURATION = KaiConfiguration()
 _PARAMETERS = Parameters()
 
 
-class Bound(Struct, frozen=True):
+class BoundTask(Struct, frozen=True):
     """The task starts on its node."""
 
-    task: Task
+    task: PodInfo
 
 
-class Evicted(Struct, frozen=True, kw_only=True):
+class EvictedTask(Struct, frozen=True, kw_only=True):
     """The task is to go, for `by` (empty: for nobody), by which action."""
 
-    task: Task
+    task: PodInfo
     message: str
     action: str
     by: str = ""
@@ -57,26 +57,26 @@ class Evicted(Struct, frozen=True, kw_only=True):
 class Pipelined(Struct, frozen=True):
     """The task waits for resources of this node that are being released."""
 
-    task: Task
+    task: PodInfo
 
 
-Decided = Union[Bound, Evicted, Pipelined]
+Decided = Union[BoundTask, EvictedTask, Pipelined]
 
 
-class Session:
+class KaiSession:
     """Jobs, nodes and queues by name, functions of plugins, and what was decided so far."""
 
     def __init__(
         self,
         *,
-        jobs: Iterable[Job] = (),
-        nodes: Iterable[NodeState] = (),
+        jobs: Iterable[PodGroupInfo] = (),
+        nodes: Iterable[KaiNodeInfo] = (),
         queues: Iterable[QueueState] = (),
-        topologies: Sequence[Topology] = (),
-        claims: ClaimBook | None = None,
+        topologies: Sequence[TopologyInfo] = (),
+        claims: ClaimIndex | None = None,
         storage: Storage | None = None,
         now: Time = 0,
-        configuration: Configuration = _CONFIGURATION,
+        configuration: KaiConfiguration = _CONFIGURATION,
         parameters: Parameters = _PARAMETERS,
         least_gpu_memory: int = DEFAULT_GPU_MEMORY,
     ) -> None:
@@ -84,13 +84,13 @@ class Session:
         self.nodes = {node.name: node for node in sorted(nodes, key=lambda node: node.name)}
         self.queues = {queue.uid: queue for queue in sorted(queues, key=lambda queue: queue.uid)}
         self.topologies, self.now = topologies, now
-        self.claims = claims or ClaimBook()
+        self.claims = claims or ClaimIndex()
         self.storage = storage or Storage()
         self.promised: dict[str, VolumeBindingPlan] = {}
         """Task → what its claims get on its node."""
         self.configuration, self.parameters = configuration, parameters
         self.least_gpu_memory = least_gpu_memory
-        self.functions = Functions()
+        self.functions = KaiFunctions()
         self.decided: list[Decided] = []
         self._groups = 0
         self.changes: list[str] = []
@@ -107,33 +107,33 @@ class Session:
 
     # Decisions
 
-    def bind(self, task: Task) -> None:
-        self.jobs[task.job].update(task, Status.BINDING)
-        self.decided.append(Bound(task))
+    def bind(self, task: PodInfo) -> None:
+        self.jobs[task.job].update(task, KaiPodStatus.BINDING)
+        self.decided.append(BoundTask(task))
 
-    def evict(self, evicted: Evicted) -> None:
+    def evict(self, evicted: EvictedTask) -> None:
         """Evict a task at once, without a statement."""
         task = evicted.task
         self.decided.append(evicted)
-        self.jobs[task.job].update(task, Status.RELEASING)
+        self.jobs[task.job].update(task, KaiPodStatus.RELEASING)
         self.nodes[task.node].update(task)
         self.tell(self.functions.deallocated, task)
 
-    def tell(self, handlers: Sequence[Callable[[Task], None]], task: Task) -> None:
+    def tell(self, handlers: Sequence[Callable[[PodInfo], None]], task: PodInfo) -> None:
         for handler in handlers:
             handler(task)
 
     # Orders
 
-    def job_before(self, one: Job, other: Job) -> bool:
+    def job_before(self, one: PodGroupInfo, other: PodGroupInfo) -> bool:
         order = _first_word(self.functions.job_order, one, other)
         return order < 0 if order else (one.created, one.uid) < (other.created, other.uid)
 
-    def task_before(self, one: Task, other: Task) -> bool:
+    def task_before(self, one: PodInfo, other: PodInfo) -> bool:
         order = _first_word(self.functions.task_order, one, other)
         return order < 0 if order else (one.spec.created, one.uid) < (other.spec.created, other.uid)
 
-    def pod_set_before(self, one: PodSet, other: PodSet) -> bool:
+    def pod_set_before(self, one: PodSetInfo, other: PodSetInfo) -> bool:
         order = _first_word(self.functions.pod_set_order, one, other)
         return order < 0 if order else one.name < other.name
 
@@ -141,8 +141,8 @@ class Session:
         self,
         one: QueueState,
         other: QueueState,
-        jobs: tuple[Job | None, Job | None],
-        victims: tuple[Sequence[Job], Sequence[Job]],
+        jobs: tuple[PodGroupInfo | None, PodGroupInfo | None],
+        victims: tuple[Sequence[PodGroupInfo], Sequence[PodGroupInfo]],
     ) -> bool:
         for compare in self.functions.queue_order:
             order = compare(one, other, *jobs, *victims)
@@ -152,42 +152,42 @@ class Session:
 
     # What a job asks for
 
-    def choose(self, job: Job, really: bool) -> list[Task]:
+    def choose(self, job: PodGroupInfo, really: bool) -> list[PodInfo]:
         """The tasks that must be placed together next."""
         return tasks_to_allocate(job, self.pod_set_before, self.task_before, really)
 
-    def needs(self, job: Job | None, really: bool = False) -> Amounts:
+    def needs(self, job: PodGroupInfo | None, really: bool = False) -> ResourceAmounts:
         """What those tasks ask for."""
         return sum_to_allocate(job, self.pod_set_before, self.task_before, really, self.least_gpu_memory)
 
     # Votes: the first plugin that has a say decides over queues, all of them over victims
 
-    def may_reclaim(self, job: Job) -> bool:
+    def may_reclaim(self, job: PodGroupInfo) -> bool:
         return bool(self.functions.may_reclaim) and self.functions.may_reclaim[0](job)
 
-    def reclaim_victim(self, reclaimer: Job, victim: Job) -> bool:
+    def reclaim_victim(self, reclaimer: PodGroupInfo, victim: PodGroupInfo) -> bool:
         return all(allows(reclaimer, victim) for allows in self.functions.reclaim_victims)
 
-    def preempt_victim(self, preemptor: Job, victim: Job) -> bool:
+    def preempt_victim(self, preemptor: PodGroupInfo, victim: PodGroupInfo) -> bool:
         return all(allows(preemptor, victim) for allows in self.functions.preempt_victims)
 
-    def reclaim_allowed(self, scenario: Scenario) -> bool:
+    def reclaim_allowed(self, scenario: SolverScenario) -> bool:
         return all(allows(scenario) for allows in self.functions.reclaim_scenarios)
 
-    def preempt_allowed(self, scenario: Scenario) -> bool:
+    def preempt_allowed(self, scenario: SolverScenario) -> bool:
         return all(allows(scenario) for allows in self.functions.preempt_scenarios)
 
     def solution_starts(self) -> None:
         for start in self.functions.solution_starts:
             start()
 
-    def over_quota(self, job: Job, tasks: Sequence[Task]) -> OverCapacity | None:
+    def over_quota(self, job: PodGroupInfo, tasks: Sequence[PodInfo]) -> OverCapacity | None:
         return self.functions.over_quota[0](job, tasks) if self.functions.over_quota else None
 
-    def over_capacity(self, job: Job, tasks: Sequence[Task]) -> OverCapacity | None:
+    def over_capacity(self, job: PodGroupInfo, tasks: Sequence[PodInfo]) -> OverCapacity | None:
         return self.functions.over_capacity[0](job, tasks) if self.functions.over_capacity else None
 
-    def over_capacity_on(self, task: Task, job: Job, node: NodeState) -> OverCapacity | None:
+    def over_capacity_on(self, task: PodInfo, job: PodGroupInfo, node: KaiNodeInfo) -> OverCapacity | None:
         functions = self.functions.over_capacity_on_node
         return functions[0](task, job, node) if functions else None
 
@@ -202,10 +202,10 @@ class Session:
 
     def subsets(
         self,
-        job: Job,
-        group: SubGroup | PodSet,
-        pod_sets: Mapping[str, PodSet],
-        tasks: Sequence[Task],
+        job: PodGroupInfo,
+        group: SubGroup | PodSetInfo,
+        pod_sets: Mapping[str, PodSetInfo],
+        tasks: Sequence[PodInfo],
         nodes: NodeSet,
     ) -> list[NodeSet]:
         """The sets of nodes that a group may be placed on, best first. Raises NoNodes."""
@@ -214,7 +214,7 @@ class Session:
             sets = [part for whole in sets for part in split(job, group, pod_sets, tasks, whole)]
         return sets
 
-    def refusal(self, task: Task, job: Job) -> str | None:
+    def refusal(self, task: PodInfo, job: PodGroupInfo) -> str | None:
         """Why the task cannot be placed on any node whatever."""
         for ask in self.functions.pre_predicates:
             reason = ask(task, job)
@@ -222,11 +222,11 @@ class Session:
                 return reason
         return None
 
-    def ranking(self, task: Task, nodes: NodeSet) -> Ranking:
+    def ranking(self, task: PodInfo, nodes: NodeSet) -> Ranking:
         """The nodes, best first, equal ones by name; a node that a plugin cannot score is left out."""
         return self._rankings.of(task, nodes)
 
-    def note_unfit(self, task: Task, ranking: Ranking) -> None:
+    def note_unfit(self, task: PodInfo, ranking: Ranking) -> None:
         """Note on the task's job why the nodes that were not even tried do not take it."""
         job = self.jobs[task.job]
         errors = TaskErrors()
@@ -236,7 +236,7 @@ class Session:
         for node in ranking.refused():
             self.fits(task, node, True)
 
-    def fits(self, task: Task, node: NodeState, note: bool) -> bool:
+    def fits(self, task: PodInfo, node: KaiNodeInfo, note: bool) -> bool:
         """True if the node takes the task now or once something is released; why not is noted on its job."""
         job = self.jobs[task.job]
         error = None
@@ -252,14 +252,14 @@ class Session:
             job.note(task, errors)
         return False
 
-    def _predicate_error(self, task: Task, job: Job, node: NodeState) -> NodeError | None:
+    def _predicate_error(self, task: PodInfo, job: PodGroupInfo, node: KaiNodeInfo) -> NodeError | None:
         for ask in self.functions.predicates:
             error = ask(task, job, node)
             if error is not None:
                 return error
         return None
 
-    def gpus_for(self, task: Task, node: NodeState) -> list[str]:
+    def gpus_for(self, task: PodInfo, node: KaiNodeInfo) -> list[str]:
         """GPUs of the node that the task could share, best first; WHOLE_GPU once for each that nobody uses."""
         groups = [group for group in sorted(node.shared.used) if node_sharing.takes(node, task.request, group)]
         free = floor(node.idle.gpus) + floor(node.releasing.gpus)
@@ -274,7 +274,7 @@ class Session:
         return any(has_pod_affinity(task.spec.pod) for job in self.jobs.values() for task in job.tasks())
 
 
-def _gang(job: Job) -> bool:
+def _gang(job: PodGroupInfo) -> bool:
     return sum(len(pod_set.tasks) for pod_set in job.pod_sets.values()) > 1
 
 

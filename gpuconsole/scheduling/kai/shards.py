@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from gpuconsole.model.kai import NODE_POOL_LABEL, SPREAD, SchedulingShard, ShardSetting
 from gpuconsole.scheduling.kai.conf import (
     ACTIONS,
-    Arguments,
     BadArgument,
-    Configuration,
+    KaiConfiguration,
+    KaiPluginArguments,
+    KaiPluginOption,
     Parameters,
-    PluginOption,
     Tier,
 )
 from gpuconsole.scheduling.kai.conf import duration as span_of
@@ -42,7 +42,7 @@ def sees(partition: str, labels: Mapping[str, str]) -> bool:
     return labels.get(NODE_POOL_LABEL) == partition if partition else NODE_POOL_LABEL not in labels
 
 
-def configuration_of(shard: SchedulingShard) -> Configuration:
+def configuration_of(shard: SchedulingShard) -> KaiConfiguration:
     """The scheduler configuration that KAI's operator writes for a shard."""
     packs = shard.gpu_strategy != SPREAD
     plugins = {name: _Choice(priority=priority) for name, priority in PLUGIN_PRIORITIES.items()}
@@ -60,7 +60,7 @@ def configuration_of(shard: SchedulingShard) -> Configuration:
     actions["consolidation"].enabled = SPREAD not in (shard.gpu_strategy, shard.cpu_strategy)
     chosen = [name for name in _resolved(actions, shard.action_settings) if name in ACTIONS]
     options = [_option(name, plugins) for name in _resolved(plugins, shard.plugin_settings)]
-    return Configuration(actions=tuple(chosen), tiers=(Tier(tuple(options)),), queue_depth=shard.queue_depth)
+    return KaiConfiguration(actions=tuple(chosen), tiers=(Tier(tuple(options)),), queue_depth=shard.queue_depth)
 
 
 class _Choice:
@@ -83,44 +83,44 @@ def _resolved(choices: dict[str, _Choice], settings: Mapping[str, ShardSetting])
     return sorted(running, key=lambda name: (-choices[name].priority, name))
 
 
-def _option(name: str, choices: Mapping[str, _Choice]) -> PluginOption:
+def _option(name: str, choices: Mapping[str, _Choice]) -> KaiPluginOption:
     """A plugin with its arguments; without them where it cannot read them."""
     arguments = choices[name].arguments
     try:
         if name in PLUGINS:
-            PLUGINS[name](Arguments(dict(arguments)))
+            PLUGINS[name](KaiPluginArguments(dict(arguments)))
     except BadArgument:
         arguments = {}
-    return PluginOption(name=name, arguments=arguments)
+    return KaiPluginOption(name=name, arguments=arguments)
 
 
 def parameters_of(shard: SchedulingShard, base: Parameters) -> Parameters:
     """The flags of a shard's scheduler: `base`, its pool, and those of its `args` that decide anything here."""
-    told = Arguments(dict(shard.args))
+    settings = KaiPluginArguments(dict(shard.args))
     parameters = replace(base, node_pool=shard.partition)
     for flag, change in _FLAGS.items():
         if flag in shard.args:
             try:
-                parameters = replace(parameters, **change(told, flag))
+                parameters = replace(parameters, **change(settings, flag))
             except BadArgument:
                 continue
     return parameters
 
 
-def _grace(told: Arguments, flag: str) -> dict[str, int]:
+def _grace(settings: KaiPluginArguments, flag: str) -> dict[str, int]:
     """A duration; a negative one is for ever."""
-    text = told.text(flag)
+    text = settings.text(flag)
     found = span_of(text.removeprefix("-"))
     if found is None:
         raise BadArgument(f"{flag}: {text!r} is not a duration")
     return {"staleness_grace": -found if text.startswith("-") else found}
 
 
-_FLAGS: Mapping[str, Callable[[Arguments, str], dict[str, Any]]] = {
-    "restrict-node-scheduling": lambda told, flag: {"restrict_nodes": told.flag(flag, base=False)},
-    "max-consolidation-preemptees": lambda told, flag: {"max_consolidation_victims": told.integer(flag, 0)},
-    "allow-consolidating-reclaim": lambda told, flag: {"consolidating_reclaim": told.flag(flag, base=True)},
-    "use-scheduling-signatures": lambda told, flag: {"signatures": told.flag(flag, base=True)},
+_FLAGS: Mapping[str, Callable[[KaiPluginArguments, str], dict[str, Any]]] = {
+    "restrict-node-scheduling": lambda settings, flag: {"restrict_nodes": settings.flag(flag, base=False)},
+    "max-consolidation-preemptees": lambda settings, flag: {"max_consolidation_victims": settings.integer(flag, 0)},
+    "allow-consolidating-reclaim": lambda settings, flag: {"consolidating_reclaim": settings.flag(flag, base=True)},
+    "use-scheduling-signatures": lambda settings, flag: {"signatures": settings.flag(flag, base=True)},
     "default-staleness-grace-period": _grace,
-    "queue-label-key": lambda told, flag: {"queue_label": told.text(flag)},
+    "queue-label-key": lambda settings, flag: {"queue_label": settings.text(flag)},
 }

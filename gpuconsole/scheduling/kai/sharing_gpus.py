@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from gpuconsole.scheduling.kai.api import node_sharing
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.tasks import Task
-from gpuconsole.scheduling.kai.session import WHOLE_GPU, Session
-from gpuconsole.scheduling.kai.statement import Statement
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.session import WHOLE_GPU, KaiSession
+from gpuconsole.scheduling.kai.statement import KaiStatement
 
 
 class Chosen(Struct, frozen=True):
@@ -19,7 +19,7 @@ class Chosen(Struct, frozen=True):
 
 
 def choose_gpus(
-    fitting: Sequence[str], node: NodeState, task: Task, new_group: Callable[[], str], *, waiting: bool
+    fitting: Sequence[str], node: KaiNodeInfo, task: PodInfo, new_group: Callable[[], str], *, waiting: bool
 ) -> Chosen | None:
     """The first GPUs of the list, as many as the task needs; None if there are not enough."""
     groups: list[str] = []
@@ -37,7 +37,9 @@ def choose_gpus(
     return None
 
 
-def place_on_shared(session: Session, statement: Statement, task: Task, node: NodeState, *, waiting: bool) -> bool:
+def place_on_shared(
+    session: KaiSession, statement: KaiStatement, task: PodInfo, node: KaiNodeInfo, *, waiting: bool
+) -> bool:
     """Place a task that asks for a part of a GPU; False if the node has no GPU for it."""
     chosen = choose_gpus(session.gpus_for(task, node), node, task, session.new_group, waiting=waiting)
     if chosen is None:

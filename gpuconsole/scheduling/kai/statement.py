@@ -3,52 +3,52 @@
 from collections.abc import Callable
 from enum import Enum, auto
 
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.statuses import Status
-from gpuconsole.scheduling.kai.api.tasks import Sort, Task
-from gpuconsole.scheduling.kai.session import Evicted, Pipelined, Session
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import PodInfo, Sort
+from gpuconsole.scheduling.kai.session import EvictedTask, KaiSession, Pipelined
 
 
-class Kind(Enum):
+class OperationKind(Enum):
     EVICT = auto()
     PIPELINE = auto()
     ALLOCATE = auto()
     UNDO = auto()
 
 
-class Operation:
+class KaiOperation:
     """One change, how to take it back, and how to make it again."""
 
     def __init__(
         self,
-        kind: Kind,
-        task: Task | None,
+        kind: OperationKind,
+        task: PodInfo | None,
         undo: Callable[[], None],
         redo: Callable[[], None],
-        evicted: Evicted | None = None,
+        evicted: EvictedTask | None = None,
     ) -> None:
         self.kind, self.task, self.undo, self.redo, self.evicted = kind, task, undo, redo, evicted
 
 
-class Statement:
+class KaiStatement:
     """Changes in order. Each is made in the session at once. Mutates."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: KaiSession) -> None:
         self._session = session
-        self._operations: list[Operation] = []
+        self._operations: list[KaiOperation] = []
         self._undone: dict[int, int] = {}
         """Where an operation was first taken back."""
 
-    def _job(self, task: Task) -> Job:
+    def _job(self, task: PodInfo) -> PodGroupInfo:
         return self._session.jobs[task.job]
 
-    def _node(self, name: str) -> NodeState:
+    def _node(self, name: str) -> KaiNodeInfo:
         return self._session.nodes[name]
 
     # Changes
 
-    def evict(self, evicted: Evicted) -> None:
+    def evict(self, evicted: EvictedTask) -> None:
         """Let a task go; its resources are released, not free."""
         task = evicted.task
         node = self._node(task.node)
@@ -63,13 +63,13 @@ class Statement:
                 node.add(task)
             self._session.tell(self._session.functions.allocated, task)
 
-        self._job(task).update(task, Status.RELEASING)
+        self._job(task).update(task, KaiPodStatus.RELEASING)
         node.update(task)
         self._session.tell(self._session.functions.deallocated, task)
-        self._append(Kind.EVICT, task, undo, lambda: self.evict(evicted), evicted)
+        self._append(OperationKind.EVICT, task, undo, lambda: self.evict(evicted), evicted)
         task.virtual = True
 
-    def pipeline(self, task: Task, name: str, renew: bool) -> None:
+    def pipeline(self, task: PodInfo, name: str, renew: bool) -> None:
         """Let a task wait for resources of a node; one that was evicted from just there stays, unless `renew`."""
         node = self._node(name)
         seated = node.tasks.get(task.uid)
@@ -91,7 +91,7 @@ class Statement:
                 there.tasks[task.uid] = seated
             self._session.tell(self._session.functions.deallocated, task)
 
-        self._job(task).update(task, Status.PIPELINED)
+        self._job(task).update(task, KaiPodStatus.PIPELINED)
         task.node = name
         if moves:
             node.add(task, elsewhere=True)
@@ -100,28 +100,30 @@ class Statement:
         else:
             node.add(task)
         self._session.tell(self._session.functions.allocated, task)
-        self._append(Kind.PIPELINE, task, undo, lambda: self.pipeline(task, name, True))
+        self._append(OperationKind.PIPELINE, task, undo, lambda: self.pipeline(task, name, True))
         task.virtual = True
 
-    def allocate(self, task: Task, name: str) -> None:
+    def allocate(self, task: PodInfo, name: str) -> None:
         """Seat a task on idle resources."""
         virtual = task.virtual
-        self._job(task).update(task, Status.ALLOCATED)
+        self._job(task).update(task, KaiPodStatus.ALLOCATED)
         task.node = name
         self._node(name).add(task)
         self._session.tell(self._session.functions.allocated, task)
-        self._append(Kind.ALLOCATE, task, lambda: self._unallocate(task, virtual), lambda: self.allocate(task, name))
+        self._append(
+            OperationKind.ALLOCATE, task, lambda: self._unallocate(task, virtual), lambda: self.allocate(task, name)
+        )
         task.virtual = True
 
-    def _unallocate(self, task: Task, virtual: bool) -> None:
-        self._job(task).update(task, Status.PENDING)
+    def _unallocate(self, task: PodInfo, virtual: bool) -> None:
+        self._job(task).update(task, KaiPodStatus.PENDING)
         self._node(task.node).remove(task.uid)
         task.node, task.virtual = "", virtual
         self._session.tell(self._session.functions.deallocated, task)
 
     def pipeline_all(self, job: str) -> None:
         """Turn the job's allocations into waiting, as its gang is not complete without tasks that wait."""
-        placed = [op for op in self._operations if op.kind is Kind.ALLOCATE and op.task and op.task.job == job]
+        placed = [op for op in self._operations if op.kind is OperationKind.ALLOCATE and op.task and op.task.job == job]
         for operation in placed:
             task = operation.task
             if task is not None:
@@ -149,13 +151,13 @@ class Statement:
 
     def _append(
         self,
-        kind: Kind,
-        task: Task,
+        kind: OperationKind,
+        task: PodInfo,
         undo: Callable[[], None],
         redo: Callable[[], None],
-        evicted: Evicted | None = None,
+        evicted: EvictedTask | None = None,
     ) -> None:
-        self._operations.append(Operation(kind, task, undo, redo, evicted))
+        self._operations.append(KaiOperation(kind, task, undo, redo, evicted))
 
     def _undo(self, index: int) -> None:
         if not self._valid(index):
@@ -163,16 +165,16 @@ class Statement:
         operation = self._operations[index]
         operation.undo()
         self._undone.setdefault(index, len(self._operations))
-        self._operations.append(Operation(Kind.UNDO, None, operation.redo, operation.undo))
+        self._operations.append(KaiOperation(OperationKind.UNDO, None, operation.redo, operation.undo))
 
     def _valid(self, index: int) -> bool:
         """True unless the operation was undone, and the undoing was not undone."""
         at = self._undone.get(index)
         return at is None or not self._valid(at)
 
-    def _unevict(self, task: Task) -> None:
+    def _unevict(self, task: PodInfo) -> None:
         for index, operation in enumerate(self._operations):
-            if operation.kind is Kind.EVICT and operation.task is task and self._valid(index):
+            if operation.kind is OperationKind.EVICT and operation.task is task and self._valid(index):
                 self._undo(index)
                 return
 
@@ -181,25 +183,25 @@ class Statement:
     def commit(self) -> None:
         """Decide what still stands."""
         for index, operation in enumerate(self._operations):
-            if operation.kind is Kind.UNDO or not self._valid(index) or operation.task is None:
+            if operation.kind is OperationKind.UNDO or not self._valid(index) or operation.task is None:
                 continue
             self._commit(operation, operation.task)
         self._operations, self._undone = [], {}
 
-    def _commit(self, operation: Operation, task: Task) -> None:
+    def _commit(self, operation: KaiOperation, task: PodInfo) -> None:
         match operation.kind:
-            case Kind.EVICT:
+            case OperationKind.EVICT:
                 task.virtual = False
                 if operation.evicted is not None:
                     self._session.decided.append(operation.evicted)
-            case Kind.PIPELINE:
+            case OperationKind.PIPELINE:
                 self._session.decided.append(Pipelined(task))
-            case Kind.ALLOCATE:
+            case OperationKind.ALLOCATE:
                 self._session.bind(task)
-            case Kind.UNDO:
+            case OperationKind.UNDO:
                 pass
 
 
-def _moves(task: Task, seated: Task) -> bool:
+def _moves(task: PodInfo, seated: PodInfo) -> bool:
     """True if a task would share other GPUs of the node than it did."""
     return bool(task.groups) and task.received is Sort.FRACTION and task.groups not in (("-1",), seated.groups)

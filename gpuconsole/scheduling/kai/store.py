@@ -12,86 +12,86 @@ from gpuconsole.model.kai import NODE_POOL_LABEL, KaiPodGroup, KaiQueue, Schedul
 from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Topology
-from gpuconsole.scheduling.devices import inside
+from gpuconsole.scheduling.devices import gpu_topology
 from gpuconsole.scheduling.devices.slices import give
-from gpuconsole.scheduling.kai import reading
-from gpuconsole.scheduling.kai.api.amounts import Amounts
+from gpuconsole.scheduling.kai import cluster_info
+from gpuconsole.scheduling.kai.api.amounts import ResourceAmounts
 from gpuconsole.scheduling.kai.api.errors import NO_QUEUE, JobError
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.nodes import DEFAULT_GPU_MEMORY, NodeState
-from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, Status
-from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Task
-from gpuconsole.scheduling.kai.api.topologies import Topology as Levels
-from gpuconsole.scheduling.kai.conf import Configuration
-from gpuconsole.scheduling.kai.dra import StockBook, offered_gpus
-from gpuconsole.scheduling.kai.gpu_books import GpuBooks
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.nodes import DEFAULT_GPU_MEMORY, KaiNodeInfo
+from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, PodInfo
+from gpuconsole.scheduling.kai.api.topologies import TopologyInfo as Levels
+from gpuconsole.scheduling.kai.conf import KaiConfiguration
+from gpuconsole.scheduling.kai.dra import InventoryClaimIndex, offered_gpus
+from gpuconsole.scheduling.kai.gpu_owners import KaiGpuOwners
 from gpuconsole.scheduling.kai.opening import open_session
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kai.queues import queues_of
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.session import KaiSession
 from gpuconsole.scheduling.kai.shards import sees
 from gpuconsole.scheduling.kube.claims_and_volumes import ClaimsAndVolumes
 
 
-class Store:
+class KaiStore:
     """Pods, nodes, queues and topologies by name."""
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
-        self.books = GpuBooks()
+        self.gpu_owners = KaiGpuOwners()
         self.shards: dict[str, SchedulingShard] = {}
         self._queues: dict[str, KaiQueue] = {}
         self.groups: dict[str, KaiPodGroup] = {}
         self._classes: dict[str, PriorityClass] = {}
         self._topologies: dict[str, Topology] = {}
         self._means = ClaimsAndVolumes()
-        self._tasks: dict[str, tuple[Pod, Task]] = {}
+        self._tasks: dict[str, tuple[Pod, PodInfo]] = {}
         """What was read of pods, to be cloned by sessions."""
-        self._rooms: dict[str, tuple[Node, Amounts]] = {}
+        self._rooms: dict[str, tuple[Node, ResourceAmounts]] = {}
 
     @property
     def any_waiting(self) -> bool:
         return any(not (pod.node or pod.done or pod.deleted or pod.gates) for pod in self.pods.values())
 
-    def apply(self, thing: Object) -> bool:
+    def apply(self, obj: Object) -> bool:
         """An object appeared or changed; True if that is news to the scheduler."""
-        match thing:
+        match obj:
             case Pod():
-                return self._take_in(thing)
+                return self._take_in(obj)
             case Node():
-                news = self.nodes.get(thing.name) != thing
-                self.nodes[thing.name] = thing
-                self._room(thing)
-                self.books.describe(thing.name, thing.gpus)
+                news = self.nodes.get(obj.name) != obj
+                self.nodes[obj.name] = obj
+                self._room(obj)
+                self.gpu_owners.describe(obj.name, obj.gpus)
                 return news
             case KaiQueue():
-                self._queues[thing.name] = thing
+                self._queues[obj.name] = obj
                 return True
             case SchedulingShard():
-                self.shards[thing.name] = thing
+                self.shards[obj.name] = obj
                 return True
             case KaiPodGroup():
-                return self._take_in_group(thing)
+                return self._take_in_group(obj)
             case PriorityClass():
-                self._classes[thing.name] = thing
+                self._classes[obj.name] = obj
                 return True
             case Topology():
-                self._topologies[thing.name] = thing
+                self._topologies[obj.name] = obj
                 return True
             case _:
-                return self._means.take_in(thing)
+                return self._means.take_in(obj)
 
     def _take_in(self, pod: Pod) -> bool:
         """A pod appeared or changed; what the engine decided itself is no news."""
         known = self.pods.get(pod.key)
         if pod.done or not pod.node:
-            self.books.leave(pod.key)
-        elif (self.books.home(pod.key), self.books.of(pod.key)) != (pod.node, pod.gpus):
-            self.books.leave(pod.key)
-            self.books.seat(pod.key, pod.node, pod.gpus or self._closest(pod))
+            self.gpu_owners.leave(pod.key)
+        elif (self.gpu_owners.home(pod.key), self.gpu_owners.of(pod.key)) != (pod.node, pod.gpus):
+            self.gpu_owners.leave(pod.key)
+            self.gpu_owners.seat(pod.key, pod.node, pod.gpus or self._closest(pod))
         if pod.node and not pod.done:
-            pod = replace(pod, gpus=self.books.of(pod.key), slices=pod.slices or self.instances(pod, pod.node))
+            pod = replace(pod, gpus=self.gpu_owners.of(pod.key), slices=pod.slices or self.instances(pod, pod.node))
         self.pods[pod.key] = pod
         return known is None or _state(known) != _state(pod)
 
@@ -107,8 +107,8 @@ class Store:
         return () if node is None else give(node, pod.template.requests, self.pods.values())
 
     def _closest(self, pod: Pod) -> tuple[int, ...]:
-        request, _ = reading.request_of(pod)
-        return inside.choose(self.nodes.get(pod.node), tuple(self.books.free_on(pod.node)), request.count)
+        request, _ = cluster_info.request_of(pod)
+        return gpu_topology.choose(self.nodes.get(pod.node), tuple(self.gpu_owners.free_on(pod.node)), request.count)
 
     def delete(self, table: str, key: str) -> bool:
         """An object is gone; True if that is news."""
@@ -122,10 +122,10 @@ class Store:
             "topologies": self._topologies,
         }
         if table == "pods":
-            self.books.leave(key)
+            self.gpu_owners.leave(key)
             self._tasks.pop(key, None)
         elif table == "nodes":
-            self.books.describe(key, None)
+            self.gpu_owners.describe(key, None)
             self._rooms.pop(key, None)
         if table not in known:
             return self._means.forget(table, key)
@@ -135,24 +135,24 @@ class Store:
         self,
         now: Time,
         policy: KaiPolicy,
-        configuration: Configuration,
+        configuration: KaiConfiguration,
         stale: Mapping[str, Time],
         usage: Mapping[str, Mapping[str, float]],
         partition: str | None = None,
-    ) -> Session:
+    ) -> KaiSession:
         """A session on all that is known, its plugins opened; with a `partition` on what its shard sees of it."""
         self._means.open()
         storage, stock = self._means.storage, self._means.stock
         nodes = {
-            name: NodeState(node, self._room(node))
+            name: KaiNodeInfo(node, self._room(node))
             for name, node in self.nodes.items()
             if partition is None or sees(partition, node.labels)
         }
         self._offer_claimed(nodes)
-        tasks: dict[str, list[Task]] = {}
+        tasks: dict[str, list[PodInfo]] = {}
         for _, pod in sorted(self.pods.items()):
             task = self._task(pod, policy.parameters.scheduler_name)
-            if task.status in (Status.DELETED, Status.FAILED) or (task.node and task.node not in nodes):
+            if task.status in (KaiPodStatus.DELETED, KaiPodStatus.FAILED) or (task.node and task.node not in nodes):
                 continue
             if partition is None or sees(partition, self.pool_labels(pod, task.job)):
                 tasks.setdefault(task.job, []).append(task)
@@ -170,12 +170,12 @@ class Store:
             if job.queue not in reachable:
                 text = f"Queue '{job.queue}' does not exist"
                 job.errors.append(JobError(reason=NO_QUEUE, messages=(text,), sub_group=DEFAULT_POD_SET))
-        session = Session(
+        session = KaiSession(
             jobs=jobs,
             nodes=nodes.values(),
             queues=queues,
             topologies=[Levels(topology.name, topology.levels) for topology in self._topologies.values()],
-            claims=StockBook(stock, self.nodes) if stock.claims else None,
+            claims=InventoryClaimIndex(stock, self.nodes) if stock.claims else None,
             storage=storage,
             now=now,
             configuration=configuration,
@@ -193,37 +193,37 @@ class Store:
         own = pod.labels.get(NODE_POOL_LABEL, pod.template.labels.get(NODE_POOL_LABEL))
         return NO_LABELS if own is None else {NODE_POOL_LABEL: own}
 
-    def _offer_claimed(self, nodes: Mapping[str, NodeState]) -> None:
+    def _offer_claimed(self, nodes: Mapping[str, KaiNodeInfo]) -> None:
         """Count the GPUs that drivers offer; a node with any has no others that pods could ask for by number."""
         for name, gpus in offered_gpus(self._means.stock.slices.values()).items():
             if name in nodes:
                 nodes[name].offer_claimed(gpus)
                 nodes[name].claimed_gpus = True
 
-    def _job(self, key: str, tasks: list[Task], queue: str, stale: Time | None, label: str) -> Job:
+    def _job(self, key: str, tasks: list[PodInfo], queue: str, stale: Time | None, label: str) -> PodGroupInfo:
         group = self.groups.get(key)
         if group is None:
-            return reading.job_of(key, self.pods, tasks, queue, stale, label)
-        return reading.group_job(group, self.pods, tasks, reading.group_priority(group, self._classes), stale)
+            return cluster_info.job_of(key, self.pods, tasks, queue, stale, label)
+        return cluster_info.group_job(group, self.pods, tasks, cluster_info.group_priority(group, self._classes), stale)
 
-    def _task(self, pod: Pod, scheduler: str) -> Task:
+    def _task(self, pod: Pod, scheduler: str) -> PodInfo:
         if pod.template.resource_claims:
-            return reading.task_of(pod, scheduler, self._means.stock.claims)
+            return cluster_info.task_of(pod, scheduler, self._means.stock.claims)
         known = self._tasks.get(pod.key)
         if known is None or known[0] is not pod:
-            known = self._tasks[pod.key] = (pod, reading.task_of(pod, scheduler))
+            known = self._tasks[pod.key] = (pod, cluster_info.task_of(pod, scheduler))
         return known[1].clone()
 
-    def _room(self, node: Node) -> Amounts:
+    def _room(self, node: Node) -> ResourceAmounts:
         known = self._rooms.get(node.name)
         if known is None or known[0] is not node:
-            known = self._rooms[node.name] = (node, reading.room_of(node))
+            known = self._rooms[node.name] = (node, cluster_info.room_of(node))
         return known[1].clone()
 
-    def fork(self) -> "Store":
+    def fork(self) -> "KaiStore":
         """A store that starts equal and never touches this one."""
-        twin = Store()
-        twin.pods, twin.books = dict(self.pods), self.books.fork()
+        twin = KaiStore()
+        twin.pods, twin.gpu_owners = dict(self.pods), self.gpu_owners.fork()
         twin.shards = dict(self.shards)
         twin.nodes, twin._queues = dict(self.nodes), dict(self._queues)
         twin.groups, twin._classes = dict(self.groups), dict(self._classes)

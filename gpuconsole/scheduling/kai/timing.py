@@ -3,19 +3,19 @@
 from collections.abc import Iterator
 
 from gpuconsole.model.clock import Span, Time
-from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.plugins.minruntime import path_to
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.session import KaiSession
 
 
-def next_change(session: Session) -> Time | None:
+def next_change(session: KaiSession) -> Time | None:
     """The next moment at which a stale gang's grace ends, or a job is protected no longer while others wait."""
     waiting = any(job.pending for job in session.jobs.values())
     moments = (moment for job in session.jobs.values() for moment in _moments(session, job, waiting))
     return min((moment for moment in moments if moment > session.now), default=None)
 
 
-def _moments(session: Session, job: Job, waiting: bool) -> Iterator[Time]:
+def _moments(session: KaiSession, job: PodGroupInfo, waiting: bool) -> Iterator[Time]:
     grace = session.parameters.staleness_grace
     if job.stale_since is not None and grace >= 0:
         yield job.stale_since + grace
@@ -24,7 +24,7 @@ def _moments(session: Session, job: Job, waiting: bool) -> Iterator[Time]:
             yield job.started + span
 
 
-def _protections(session: Session, job: Job) -> Iterator[Span]:
+def _protections(session: KaiSession, job: PodGroupInfo) -> Iterator[Span]:
     """The minimum runtimes of the job's queue and of those above it."""
     queue = session.queues.get(job.queue)
     for above in path_to(session.queues, queue) if queue is not None else ():

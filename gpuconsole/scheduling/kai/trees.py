@@ -2,7 +2,7 @@
 
 from gpuconsole.model.kai import KaiPodGroup, KaiSubGroup, KaiTopology
 from gpuconsole.scheduling.kai.api.jobs import one_pod_set
-from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup, TopologyConstraint
+from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup, TopologyConstraint
 
 
 class BadTree(ValueError):
@@ -16,7 +16,7 @@ def root_of(group: KaiPodGroup) -> SubGroup:
     except BadTree:
         return one_pod_set(1)
     if not root.all_pod_sets():
-        root.add(PodSet("default", max(group.min_member, 1)))
+        root.add(PodSetInfo("default", max(group.min_member, 1)))
     return root
 
 
@@ -25,7 +25,7 @@ def tree_of(group: KaiPodGroup) -> SubGroup:
     constraint = group.constraint if group.constraint is not None and group.constraint.topology else None
     root = SubGroup("", constraint_of(constraint))
     inner = {found.parent.lower() for found in group.sub_groups if found.parent}
-    made: dict[str, SubGroup | PodSet] = {}
+    made: dict[str, SubGroup | PodSetInfo] = {}
     for found in group.sub_groups:
         if found.name in made:
             raise BadTree(f"subgroup <{found.name}> already exists")
@@ -35,12 +35,12 @@ def tree_of(group: KaiPodGroup) -> SubGroup:
     return root
 
 
-def _made(found: KaiSubGroup, inner: bool) -> SubGroup | PodSet:
+def _made(found: KaiSubGroup, inner: bool) -> SubGroup | PodSetInfo:
     constraint = constraint_of(found.constraint)
-    return SubGroup(found.name, constraint) if inner else PodSet(found.name, max(found.min_member, 1), constraint)
+    return SubGroup(found.name, constraint) if inner else PodSetInfo(found.name, max(found.min_member, 1), constraint)
 
 
-def _parent(found: KaiSubGroup, root: SubGroup, made: dict[str, SubGroup | PodSet]) -> SubGroup:
+def _parent(found: KaiSubGroup, root: SubGroup, made: dict[str, SubGroup | PodSetInfo]) -> SubGroup:
     """The group that it belongs to. KAI looks parents up in lower case."""
     name = found.parent.lower()
     parent = made.get(name) if name else root

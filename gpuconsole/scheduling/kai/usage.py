@@ -21,7 +21,7 @@ class Stretch(Struct, frozen=True):
     capacity: Mapping[str, float]
 
 
-class UsageBook:
+class UsageHistory:
     """Stretches of time within the window, in order."""
 
     def __init__(self, window: Span, half_life: Span) -> None:
@@ -69,9 +69,9 @@ class UsageBook:
         decay = 0.5 ** (age / self._half_life) if self._half_life else 1.0
         return float((stretch.end - start) / 1_000_000 * decay)
 
-    def fork(self) -> "UsageBook":
+    def fork(self) -> "UsageHistory":
         """A book that starts equal and never touches this one."""
-        twin = UsageBook(self._window, self._half_life)
+        twin = UsageHistory(self._window, self._half_life)
         twin._stretches, twin._since = list(self._stretches), self._since
         twin._held, twin._capacity = self._held, self._capacity
         return twin

@@ -9,7 +9,7 @@ from gpuconsole.model.devices import Allocation, DeviceClass, ResourceClaim, Res
 from gpuconsole.model.objects import Object
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.scheduling.devices import claims
-from gpuconsole.scheduling.devices.stock import Stock
+from gpuconsole.scheduling.devices.dra_inventory import Stock
 from gpuconsole.scheduling.kube import volumes
 from gpuconsole.scheduling.kube.storage import Storage
 

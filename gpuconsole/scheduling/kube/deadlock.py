@@ -5,20 +5,20 @@ from collections.abc import Callable, Iterable
 
 from gpuconsole.scheduling.kube.pending import PodGang
 from gpuconsole.scheduling.kube.pod_classes import PodClass
-from gpuconsole.scheduling.placement import Deadlock, HalfPlaced
+from gpuconsole.scheduling.placement import HalfPlaced, PlacementDeadlock
 
 Fitting = Callable[[PodClass, int], int]
 """How many pods of a shape and a priority would fit now."""
 
 
-def find_deadlock(torn: Iterable[PodGang], fitting: Fitting, free_gpus: int) -> Deadlock | None:
+def find_deadlock(torn: Iterable[PodGang], fitting: Fitting, free_gpus: int) -> PlacementDeadlock | None:
     """The jobs among these half-placed gangs whose other pods do not fit; None if there are none.
 
     Meant to be asked after each pass. While gangs are held together it cannot happen, except where a running gang lost
     pods that nothing can replace.
     """
     jobs = tuple(_half_placed(gang) for gang in torn if _stuck(gang, fitting))
-    return Deadlock(jobs, free_gpus) if jobs else None
+    return PlacementDeadlock(jobs, free_gpus) if jobs else None
 
 
 def _stuck(gang: PodGang, fitting: Fitting) -> bool:

@@ -11,7 +11,7 @@ from gpuconsole.model.gpus.instances import Division, division_of
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.quantity import CPU, MAX, MEMORY, PODS
 from gpuconsole.model.resources import EMPTY, Resources
-from gpuconsole.scheduling.devices import inside, slices
+from gpuconsole.scheduling.devices import gpu_topology, slices
 from gpuconsole.scheduling.kube.pod_classes import PodClass
 
 NO_OWNERS = ""
@@ -175,7 +175,7 @@ def _indices(state: NodeState, seat: AssignedPod) -> tuple[int, ...]:
     named = tuple(sorted(set(seat.gpus)))
     if len(named) == wanted and all(0 <= i < len(state.owners) and state.owners[i] == NO_OWNERS for i in named):
         return named
-    return inside.choose(state.node, state.free_gpus, wanted)
+    return gpu_topology.choose(state.node, state.free_gpus, wanted)
 
 
 def _instances(state: NodeState, seat: AssignedPod, own: bool = False) -> tuple[Instance, ...]:

@@ -22,7 +22,7 @@ from gpuconsole.scheduling.kube.pod_classes import PodClass
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kube.scheduling_cycle import SchedulingPass
 from gpuconsole.scheduling.kube.scoring_table import score_table
-from gpuconsole.scheduling.placement import Deadlock
+from gpuconsole.scheduling.placement import PlacementDeadlock
 from gpuconsole.scheduling.score_table import ScoreTable
 
 DEFAULT = PlacementPolicy()
@@ -64,7 +64,7 @@ class KubePlacement:
         """Let the next pass look for pods whose back-off is over."""
         self._ledger.stirred = True
 
-    def deadlock(self) -> Deadlock | None:
+    def deadlock(self) -> PlacementDeadlock | None:
         """The jobs that hold GPUs with some of their pods while the others do not fit; None if there are none."""
         torn = [self._queue.gangs[name] for name in sorted(self._queue.torn)]
         return find_deadlock(torn, self.fitting, sum(map(len, self.free_gpus().values()))) if torn else None

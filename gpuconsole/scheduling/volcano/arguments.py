@@ -11,7 +11,7 @@ def parse_flag(text: str) -> bool | None:
     return True if text in _TRUE else False if text in _FALSE else None
 
 
-class Arguments(Mapping[str, object]):
+class VolcanoArguments(Mapping[str, object]):
     """What one plugin or action is told; a value of another type than asked for counts as missing.
 
     Volcano 1.15 framework.Arguments: nothing is converted but whole numbers to fractions and texts to flags.
@@ -53,4 +53,4 @@ class Arguments(Mapping[str, object]):
         return value if isinstance(value, str) else base
 
 
-NONE = Arguments()
+NONE = VolcanoArguments()

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.devices import EXACT_COUNT, ResourceClaim
 from gpuconsole.model.pod_template import PodClaim
-from gpuconsole.scheduling.volcano.api.dra import DeviceRequest
+from gpuconsole.scheduling.volcano.api.dra import DraResource
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 
 
-class ClaimMissing(Exception):
+class ResourceClaimMissing(Exception):
     """A claim that a pod names is not there (yet)."""
 
 
@@ -17,12 +17,12 @@ def set_claims(task: TaskInfo, claims: Mapping[str, ResourceClaim]) -> None:
     """Tell a task what it claims (buildTaskDRAInfo); nothing while one of its claims is missing."""
     try:
         by_claim = claimed(task.pod, claims)
-    except ClaimMissing:
+    except ResourceClaimMissing:
         return
     task.dra, task.claim_dra, task.claim_keys = total(by_claim), by_claim, tuple(sorted(by_claim))
 
 
-def claimed(pod: Pod, claims: Mapping[str, ResourceClaim]) -> dict[str, dict[str, DeviceRequest]]:
+def claimed(pod: Pod, claims: Mapping[str, ResourceClaim]) -> dict[str, dict[str, DraResource]]:
     """Devices of each class, by claim. Claims of alternatives or of all devices do not count.
 
     An amount that a request asks for is asked of each of its devices.
@@ -30,29 +30,29 @@ def claimed(pod: Pod, claims: Mapping[str, ResourceClaim]) -> dict[str, dict[str
     Raises:
         ClaimMissing: a claim is not there.
     """
-    found: dict[str, dict[str, DeviceRequest]] = {}
+    found: dict[str, dict[str, DraResource]] = {}
     for named in pod.template.resource_claims:
         key = f"{pod.namespace}/{_name(pod, named)}"
         claim = claims.get(key)
         if claim is None:
-            raise ClaimMissing(key)
-        asked: dict[str, DeviceRequest] = {}
+            raise ResourceClaimMissing(key)
+        asked: dict[str, DraResource] = {}
         for request in claim.requests:
             if request.exactly and request.mode == EXACT_COUNT and request.device_class:
                 count = request.count or 1
                 amounts = {name: amount * count for name, amount in request.capacity.items()}
-                asked.setdefault(request.device_class, DeviceRequest()).add(DeviceRequest(count, amounts))
+                asked.setdefault(request.device_class, DraResource()).add(DraResource(count, amounts))
         if asked:
             found[key] = asked
     return found
 
 
-def total(by_claim: Mapping[str, Mapping[str, DeviceRequest]]) -> dict[str, DeviceRequest]:
+def total(by_claim: Mapping[str, Mapping[str, DraResource]]) -> dict[str, DraResource]:
     """All that is claimed, by device class."""
-    result: dict[str, DeviceRequest] = {}
+    result: dict[str, DraResource] = {}
     for asked in by_claim.values():
         for device_class, devices in asked.items():
-            result.setdefault(device_class, DeviceRequest()).add(devices)
+            result.setdefault(device_class, DraResource()).add(devices)
     return result
 
 

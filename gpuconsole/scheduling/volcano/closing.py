@@ -2,13 +2,13 @@
 
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
-from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 SCHEDULED = (TaskStatus.RUNNING, TaskStatus.BOUND, TaskStatus.FAILED, TaskStatus.SUCCEEDED)
 COMPLETED = (TaskStatus.FAILED, TaskStatus.SUCCEEDED)
 
 
-def close(session: Session) -> None:
+def close(session: VolcanoSession) -> None:
     """Let the plugins say their last, then set the jobs' phases."""
     for plugin in session.plugins:
         plugin.on_session_close(session)
@@ -16,7 +16,7 @@ def close(session: Session) -> None:
         job.phase = phase_of(session, job)
 
 
-def phase_of(session: Session, job: JobInfo) -> str:
+def phase_of(session: VolcanoSession, job: JobInfo) -> str:
     """The phase that the PodGroup has after the session (getPodGroupPhase)."""
     condition = session.conditions.get(job.uid)
     if job.of_status(TaskStatus.RUNNING) and condition is not None and condition.type == "Unschedulable":

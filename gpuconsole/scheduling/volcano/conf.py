@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from gpuconsole.scheduling.volcano.arguments import NONE, Arguments
+from gpuconsole.scheduling.volcano.arguments import NONE, VolcanoArguments
 
 
 class Flag(StrEnum):
@@ -44,24 +44,24 @@ DEFAULTS: Final = frozenset(Flag) - {Flag.HIERARCHY, Flag.CLUSTER_ORDER}
 ACTIONS: Final = ("enqueue", "allocate", "backfill", "preempt", "reclaim", "shuffle", "gangpreempt", "gangreclaim")
 
 
-class PluginOption(Struct, frozen=True, kw_only=True):
+class VolcanoPluginOption(Struct, frozen=True, kw_only=True):
     """A plugin in a tier."""
 
     name: str
     enabled: frozenset[Flag] = DEFAULTS
-    arguments: Arguments = NONE
+    arguments: VolcanoArguments = NONE
 
 
-Tier = tuple[PluginOption, ...]
+Tier = tuple[VolcanoPluginOption, ...]
 """Plugins that vote together: a later tier is asked where this one does not decide."""
 
 
 def tier(*names: str) -> Tier:
     """A tier of plugins that do all they can."""
-    return tuple(PluginOption(name=name) for name in names)
+    return tuple(VolcanoPluginOption(name=name) for name in names)
 
 
-class Configuration(Struct, frozen=True, kw_only=True):
+class VolcanoConfiguration(Struct, frozen=True, kw_only=True):
     """What vc-scheduler does in each session. The default is Volcano's own: it never preempts."""
 
     actions: tuple[str, ...] = ("enqueue", "allocate", "backfill")
@@ -69,8 +69,8 @@ class Configuration(Struct, frozen=True, kw_only=True):
         tier("priority", "gang", "conformance"),
         tier("overcommit", "drf", "predicates", "proportion", "nodeorder"),
     )
-    arguments: Mapping[str, Arguments] = field(default_factory=dict)
+    arguments: Mapping[str, VolcanoArguments] = field(default_factory=dict)
     """Arguments of actions, by the action's name."""
 
-    def arguments_of(self, action: str) -> Arguments:
+    def arguments_of(self, action: str) -> VolcanoArguments:
         return self.arguments.get(action, NONE)

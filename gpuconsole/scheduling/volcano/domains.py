@@ -19,7 +19,7 @@ TOP = "<cluster-top-hypernode>"
 """A hyper node above all others, that holds every node."""
 
 
-class Domains:
+class HyperNodeDomains:
     """The hyper nodes of one session. Mutates once, when the session is opened."""
 
     def __init__(

@@ -20,21 +20,21 @@ from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.labels import group_of
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.closing import close
-from gpuconsole.scheduling.volcano.gpu_books import GpuBooks
+from gpuconsole.scheduling.volcano.gpu_owners import VolcanoGpuOwners
 from gpuconsole.scheduling.volcano.groups import grouped, ungrouped
 from gpuconsole.scheduling.volcano.plugins.mig_groups import read_groups
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.scheduling.volcano.reading import read_configuration
 from gpuconsole.scheduling.volcano.scoring_table import score_table
-from gpuconsole.scheduling.volcano.session import Session
-from gpuconsole.scheduling.volcano.store import Store
+from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.store import VolcanoStore
 
 EVICTED = "Pod is evicted, because of {}"
 SCHEDULED = "Scheduled"
 WAITING = (TaskStatus.PENDING, TaskStatus.PIPELINED, TaskStatus.ALLOCATED)
 
 
-class Memory(Struct, frozen=True, kw_only=True):
+class VolcanoEngineState(Struct, frozen=True, kw_only=True):
     """What objects do not tell about earlier sessions."""
 
     phases: dict[str, str]
@@ -55,8 +55,8 @@ class VolcanoPlacement(SessionPlacement):
         self.policy = policy
         self._configuration = read_configuration(policy.conf).configuration
         self._models = read_groups(policy.devices) if policy.devices else ()
-        self._store = Store(policy.default_queue)
-        self._gpus = GpuBooks()
+        self._store = VolcanoStore(policy.default_queue)
+        self._gpus = VolcanoGpuOwners()
         self._nominations: dict[str, str] = {}
         """Sub-job → hyper node where victims made room for it."""
         self._kept: dict[str, Time] = {}
@@ -74,15 +74,15 @@ class VolcanoPlacement(SessionPlacement):
         shuffles = "shuffle" in self._configuration.actions
         return self._stirred and (self._store.any_waiting or self._lagging or shuffles)
 
-    def apply(self, thing: Object, now: Time) -> None:
+    def apply(self, obj: Object, now: Time) -> None:
         """An object appeared or changed. Kinds that Volcano does not look at are ignored."""
-        if isinstance(thing, Pod):
-            self._gpus.take_in(thing)
-            mine = self.policy.scheduler in ("", thing.template.scheduler_name)
-            thing = grouped(thing) if mine else ungrouped(thing)
-        elif isinstance(thing, Node):
-            self._gpus.describe(thing.name, thing)
-        self._stirred = self._store.apply(thing) or self._stirred
+        if isinstance(obj, Pod):
+            self._gpus.take_in(obj)
+            mine = self.policy.scheduler in ("", obj.template.scheduler_name)
+            obj = grouped(obj) if mine else ungrouped(obj)
+        elif isinstance(obj, Node):
+            self._gpus.describe(obj.name, obj)
+        self._stirred = self._store.apply(obj) or self._stirred
 
     def delete(self, table: str, key: str, now: Time) -> None:
         """An object is gone; `table` as in `objects.TABLES`."""
@@ -98,7 +98,7 @@ class VolcanoPlacement(SessionPlacement):
         cluster = self._store.cluster(now)
         cluster.kept, cluster.gates = self._kept, self.policy.feature_gates
         cluster.mig_models = self._models
-        session = Session(self._configuration, cluster, search_start=self._search_start)
+        session = VolcanoSession(self._configuration, cluster, search_start=self._search_start)
         for job in session.jobs.values():
             for uid, sub_job in job.sub_jobs.items():
                 sub_job.nominated_hyper_node = self._nominations.get(uid, "")
@@ -143,7 +143,7 @@ class VolcanoPlacement(SessionPlacement):
         cluster = store.cluster(self._now)
         cluster.kept, cluster.gates = dict(self._kept), self.policy.feature_gates
         cluster.mig_models = self._models
-        session = Session(self._configuration, cluster, search_start=self._search_start)
+        session = VolcanoSession(self._configuration, cluster, search_start=self._search_start)
         task = next((task for job in session.jobs.values() for task in job.tasks.values() if task.key == pod.key), None)
         return None if task is None else score_table(session, task)
 
@@ -164,7 +164,7 @@ class VolcanoPlacement(SessionPlacement):
 
     def memory(self) -> tuple[str, ...]:
         """What applying all objects to a new engine would not bring back."""
-        memory = Memory(
+        memory = VolcanoEngineState(
             phases=self._store.phases,
             nominations=self._nominations,
             kept=self._kept,
@@ -179,13 +179,13 @@ class VolcanoPlacement(SessionPlacement):
     def recall(self, memory: tuple[str, ...]) -> None:
         """Take back what `memory` gave, after all objects were applied."""
         for text in memory:
-            known = msgspec.json.decode(text, type=Memory)
+            known = msgspec.json.decode(text, type=VolcanoEngineState)
             self._store.phases = dict(known.phases)
             self._nominations, self._kept = dict(known.nominations), dict(known.kept)
             self._search_start, self._stirred = known.search_start, known.stirred
             self._said, self._rung, self._lagging = dict(known.said), known.rung, known.lagging
 
-    def _phases(self, session: Session) -> list[PlacementDecision]:
+    def _phases(self, session: VolcanoSession) -> list[PlacementDecision]:
         """PodGroups whose phase, or the reason why they do not run, is news; of those that have no object nothing."""
         refused = {job.uid: message for job, message in session.events}
         said: list[PlacementDecision] = []
@@ -200,7 +200,7 @@ class VolcanoPlacement(SessionPlacement):
         self._said = {uid: text for uid, text in self._said.items() if text and uid in session.jobs}
         return said
 
-    def _binds(self, session: Session, now: Time) -> list[PlacementDecision]:
+    def _binds(self, session: VolcanoSession, now: Time) -> list[PlacementDecision]:
         said: list[PlacementDecision] = []
         for task in session.binds:
             pod = replace(self._store.pods[task.key], node=task.node_name, nominated_node="")
@@ -214,7 +214,7 @@ class VolcanoPlacement(SessionPlacement):
             said.append(Bind(task.key, task.node_name, seat.gpus, seat.slices, volumes, devices))
         return said
 
-    def _evictions(self, session: Session, now: Time) -> list[PlacementDecision]:
+    def _evictions(self, session: VolcanoSession, now: Time) -> list[PlacementDecision]:
         """Victims leave; those of a gang go for the first task that waits for their node."""
         waiting: dict[str, str] = {}
         for job in session.jobs.values():
@@ -228,7 +228,7 @@ class VolcanoPlacement(SessionPlacement):
             said.append(EvictPod(task.key, by, task.node_name, EVICTED.format(evicted.action), evicted.action))
         return said
 
-    def _words(self, session: Session) -> list[PlacementDecision]:
+    def _words(self, session: VolcanoSession) -> list[PlacementDecision]:
         """What pods that still wait are told, and which node they are nominated to, where that is news."""
         said: list[PlacementDecision] = []
         for job in session.jobs.values():

@@ -25,7 +25,7 @@ class Invalid(Struct, frozen=True):
     message: str
 
 
-class Eviction(Enum):
+class VictimRequester(Enum):
     """Who asks for victims."""
 
     GANG_PREEMPT = auto()
@@ -37,7 +37,7 @@ class Eviction(Enum):
 class EvictionContext(Struct, frozen=True):
     """For whom victims are looked for; `task` is there only when a task asks, not a gang."""
 
-    kind: Eviction
+    kind: VictimRequester
     job: JobInfo
     task: TaskInfo | None = None
     hyper_node: str = ""
@@ -67,7 +67,7 @@ Victims = tuple[list[TaskInfo] | None, int]
 Gradients = list[list[HyperNodeInfo]]
 
 
-class Functions(Struct):
+class VolcanoFunctions(Struct):
     """One mapping per extension point: plugin name → function. Mutates while plugins register.
 
     An order is negative if the first comes first, positive if the second does, 0 if the plugin does not mind. A

@@ -13,7 +13,7 @@ from gpuconsole.model.jobs.ray_schedulers import RAY_PRIORITY
 from gpuconsole.model.jobs.ray_schedulers import VOLCANO_QUEUE as RAY_QUEUE
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.volcano.api.labels import GROUP_NAME, group_of
-from gpuconsole.scheduling.volcano.jobs.lone import PREFIX, QUEUE_NAME, group_of_pod
+from gpuconsole.scheduling.volcano.jobs.podgroup_controller import PREFIX, QUEUE_NAME, group_of_pod
 
 
 def grouped(pod: Pod) -> Pod:

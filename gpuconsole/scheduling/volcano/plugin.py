@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from msgspec import Struct
 
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 
-class Condition(Struct, frozen=True):
+class PodGroupStatusCondition(Struct, frozen=True):
     """What a session writes into the status of a PodGroup."""
 
     type: str
@@ -19,18 +19,18 @@ class Condition(Struct, frozen=True):
     message: str
 
 
-class Plugin(Protocol):
+class VolcanoPlugin(Protocol):
     """One instance serves one session; its state lives from opening to closing. Mutates."""
 
     name: ClassVar[str]
     """As volcano-scheduler.conf names it."""
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         """`arguments` as the configuration gives them; what is missing or malformed takes its default."""
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         """Register functions in `session.functions` under the plugin's name."""
 
-    def on_session_close(self, session: "Session") -> None:
+    def on_session_close(self, session: "VolcanoSession") -> None:
         """Tidy up, or write down what the session came to."""
         return

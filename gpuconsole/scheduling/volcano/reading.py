@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from gpuconsole.model.documents.configurations import find_configuration, named
 from gpuconsole.model.documents.findings import Finding, Path, Report, Severity
-from gpuconsole.scheduling.volcano.arguments import Arguments, parse_flag
-from gpuconsole.scheduling.volcano.conf import ACTIONS, DEFAULTS, Configuration, Flag, PluginOption, Tier
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments, parse_flag
+from gpuconsole.scheduling.volcano.conf import ACTIONS, DEFAULTS, Flag, Tier, VolcanoConfiguration, VolcanoPluginOption
 from gpuconsole.scheduling.volcano.plugins.device_filters import FILTER_TIMEOUT, TIMEOUT_ARGUMENT, filter_timeout
 from gpuconsole.scheduling.volcano.plugins.registry import PLUGINS
 from gpuconsole.scheduling.volcano.plugins.volume_filters import BIND_TIMEOUT_ARGUMENT, VolumeBindingArguments
@@ -23,10 +23,10 @@ NOT_HERE = ("extender",)
 """Plugins that Volcano has and that do nothing here."""
 
 
-class Read(Struct, frozen=True):
+class ParsedVolcanoConfiguration(Struct, frozen=True):
     """What a file says, and what is wrong with it."""
 
-    configuration: Configuration
+    configuration: VolcanoConfiguration
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -34,7 +34,7 @@ class Read(Struct, frozen=True):
         return [finding for finding in self.findings if finding.severity is Severity.ERROR]
 
 
-def read_configuration(text: str, name: str = "volcano-scheduler.conf") -> Read:
+def read_configuration(text: str, name: str = "volcano-scheduler.conf") -> ParsedVolcanoConfiguration:
     """Read a configuration; what cannot be read takes its default, and there is a finding."""
     document, report = find_configuration(
         text,
@@ -43,14 +43,14 @@ def read_configuration(text: str, name: str = "volcano-scheduler.conf") -> Read:
         holds=named(*MAP_KEYS),
         absent=("it names neither actions nor tiers", "write what volcano-scheduler.conf holds"),
     )
-    configuration = Configuration() if document is None else _configuration(document, report)
-    return Read(configuration, tuple(report.findings))
+    configuration = VolcanoConfiguration() if document is None else _configuration(document, report)
+    return ParsedVolcanoConfiguration(configuration, tuple(report.findings))
 
 
-def _configuration(document: Mapping[str, Any], report: Report) -> Configuration:
+def _configuration(document: Mapping[str, Any], report: Report) -> VolcanoConfiguration:
     for key in document.keys() - {"actions", "tiers", "configurations", "metrics"}:
         report.warning((key,), "Volcano does not know it", "leave it out", "unknown-field")
-    configuration = Configuration(
+    configuration = VolcanoConfiguration(
         actions=tuple(_actions(document.get("actions"), report)),
         tiers=tuple(_tiers(document.get("tiers"), report)),
         arguments=dict(_arguments(document.get("configurations"), report)),
@@ -89,7 +89,7 @@ def _tiers(said: object, report: Report) -> Iterator[Tier]:
         yield found
 
 
-def _option(said: object, path: Path, report: Report) -> PluginOption | None:
+def _option(said: object, path: Path, report: Report) -> VolcanoPluginOption | None:
     name = said.get("name") if isinstance(said, dict) else None
     if not isinstance(said, dict) or not isinstance(name, str):
         report.error(path, "it names no plugin", "write name: gang", "wrong-type")
@@ -106,10 +106,10 @@ def _option(said: object, path: Path, report: Report) -> PluginOption | None:
             report.error((*path, key), f"{value!r} is neither true nor false", "write true or false", "wrong-type")
         elif key not in ("name", "arguments"):
             report.warning((*path, key), "Volcano does not know it", "correct its name", "unknown-field")
-    return PluginOption(name=name, enabled=frozenset(enabled), arguments=_given(said.get("arguments")))
+    return VolcanoPluginOption(name=name, enabled=frozenset(enabled), arguments=_given(said.get("arguments")))
 
 
-def _arguments(said: object, report: Report) -> Iterator[tuple[str, Arguments]]:
+def _arguments(said: object, report: Report) -> Iterator[tuple[str, VolcanoArguments]]:
     if said is not None and not isinstance(said, list):
         report.error(("configurations",), "it is no list", "write a name and arguments for each action", "wrong-type")
         return
@@ -122,11 +122,11 @@ def _arguments(said: object, report: Report) -> Iterator[tuple[str, Arguments]]:
             report.warning(("configurations", number), problem, f"one of {', '.join(ACTIONS)}", "unknown-action")
 
 
-def _given(said: object) -> Arguments:
-    return Arguments(said) if isinstance(said, dict) else Arguments()
+def _given(said: object) -> VolcanoArguments:
+    return VolcanoArguments(said) if isinstance(said, dict) else VolcanoArguments()
 
 
-def _advise(configuration: Configuration, report: Report) -> None:
+def _advise(configuration: VolcanoConfiguration, report: Report) -> None:
     """What is allowed, and hardly does what its author thinks."""
     actions = set(configuration.actions)
     if not actions.intersection(EVICTING):
@@ -146,7 +146,7 @@ def _advise(configuration: Configuration, report: Report) -> None:
                 report.note(path, problem, "set binpack.resources: nvidia.com/gpu", "binpack-without-gpus")
 
 
-def _check_timeouts(arguments: Arguments, path: Path, report: Report) -> None:
+def _check_timeouts(arguments: VolcanoArguments, path: Path, report: Report) -> None:
     """Volcano does not start with a negative timeout for volumes, and leaves one for devices out."""
     if VolumeBindingArguments.of(arguments).bind_timeout < 0:
         problem = "invalid BindTimeoutSeconds, should not be a negative value"

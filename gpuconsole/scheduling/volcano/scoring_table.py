@@ -10,11 +10,11 @@ from gpuconsole.scheduling.volcano.api.fit_errors import FitErrors
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.conf import Flag
-from gpuconsole.scheduling.volcano.memo import NOW, room
 from gpuconsole.scheduling.volcano.plugins.nodeorder import NodeorderPlugin
 from gpuconsole.scheduling.volcano.plugins.predicates import PredicatesPlugin
+from gpuconsole.scheduling.volcano.predicate_cache import NOW, room
 from gpuconsole.scheduling.volcano.search import Finder, choose_node, resource_fit
-from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 RESOURCES = "NodeResources"
 UNIT = 100
@@ -23,7 +23,7 @@ Columns = Mapping[tuple[str, int], Mapping[str, float]]
 """(plugin, weight) → raw score by node."""
 
 
-def score_table(session: Session, task: TaskInfo) -> ScoreTable:
+def score_table(session: VolcanoSession, task: TaskInfo) -> ScoreTable:
     """The table for a task of the session that has no node."""
     names = (RESOURCES, *_filters(session))
     unprepared = _unprepared(session, task)
@@ -57,7 +57,7 @@ def score_table(session: Session, task: TaskInfo) -> ScoreTable:
     )
 
 
-def _filters(session: Session) -> list[str]:
+def _filters(session: VolcanoSession) -> list[str]:
     """Whoever refuses nodes, kube-scheduler's filters each by its own name."""
     inner = [one.name for plugin in session.plugins if isinstance(plugin, PredicatesPlugin) for one in plugin.filters]
     asked = {name for name in session.functions.predicates if name != PredicatesPlugin.name}
@@ -66,13 +66,13 @@ def _filters(session: Session) -> list[str]:
     return [*pods, *inner, *listed]
 
 
-def _unprepared(session: Session, task: TaskInfo) -> dict[str, str]:
+def _unprepared(session: VolcanoSession, task: TaskInfo) -> dict[str, str]:
     """Why no node will do, by who says it."""
     error = session.pre_predicate(task)
     return {status.plugin: status.reason for status in error.statuses} if error is not None else {}
 
 
-def _verdicts(session: Session, task: TaskInfo, node: NodeInfo) -> dict[str, str]:
+def _verdicts(session: VolcanoSession, task: TaskInfo, node: NodeInfo) -> dict[str, str]:
     """Why the node is refused, by who says it: all plugins are asked, though Volcano stops at the first."""
     said: dict[str, str] = {}
     short = resource_fit(task, node)
@@ -85,14 +85,16 @@ def _verdicts(session: Session, task: TaskInfo, node: NodeInfo) -> dict[str, str
     return said
 
 
-def _in_turn(session: Session) -> list[NodeInfo]:
+def _in_turn(session: VolcanoSession) -> list[NodeInfo]:
     """The nodes from where the next search begins."""
     nodes = session.node_list
     start = session.search_start % max(1, len(nodes)) if len(nodes) > session.sampling.minimum_nodes else 0
     return [*nodes[start:], *nodes[:start]]
 
 
-def _search(session: Session, task: TaskInfo, unprepared: Mapping[str, str]) -> tuple[list[NodeInfo], FitErrors, int]:
+def _search(
+    session: VolcanoSession, task: TaskInfo, unprepared: Mapping[str, str]
+) -> tuple[list[NodeInfo], FitErrors, int]:
     """Nodes that fit, why others do not, and how many were looked at."""
     before, total = session.search_start, len(session.node_list)
     if unprepared:
@@ -105,7 +107,7 @@ def _search(session: Session, task: TaskInfo, unprepared: Mapping[str, str]) -> 
     return found, errors, looked or total
 
 
-def _scores(session: Session, task: TaskInfo, nodes: Sequence[NodeInfo]) -> Columns:
+def _scores(session: VolcanoSession, task: TaskInfo, nodes: Sequence[NodeInfo]) -> Columns:
     """What each plugin gives the nodes; of nodeorder each of kube-scheduler's scores."""
     columns: dict[tuple[str, int], Mapping[str, float]] = {}
     asking = session.functions

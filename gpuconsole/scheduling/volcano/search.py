@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError, FitErrors, insufficient
+from gpuconsole.scheduling.volcano.api.fit_errors import FitError, FitErrors, PredicateCode, insufficient
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.memo import NOW, SOON, Memo
+from gpuconsole.scheduling.volcano.predicate_cache import NOW, SOON, PredicateCache
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 Predicate = Callable[[TaskInfo, NodeInfo], FitError | None]
 
@@ -40,7 +40,9 @@ class Sampling(Struct, frozen=True, kw_only=True):
 class Finder:
     """Finds nodes that fit, for tasks one after another. Mutates: tasks of one role fail alike where one has failed."""
 
-    def __init__(self, session: "Session", *, remembers: bool = True, memo: Memo | None = None) -> None:
+    def __init__(
+        self, session: "VolcanoSession", *, remembers: bool = True, memo: PredicateCache | None = None
+    ) -> None:
         self._session = session
         self._memo = memo
         self._remembers = remembers
@@ -83,7 +85,7 @@ def resource_fit(task: TaskInfo, node: NodeInfo) -> FitError | None:
     if task.init_request.less_equal(node.idle, ZERO) and node.pipelined.untouched:
         return None
     missing = task.init_request.exceeding(node.future_idle(), ZERO)
-    return FitError.saying(Code.UNSCHEDULABLE, insufficient(missing)) if missing else None
+    return FitError.saying(PredicateCode.UNSCHEDULABLE, insufficient(missing)) if missing else None
 
 
 def by_score(scores: Mapping[str, float], nodes: Iterable[NodeInfo]) -> list[NodeInfo]:
@@ -97,7 +99,7 @@ def best_of(scores: Mapping[str, float]) -> str:
 
 
 def best_node(
-    session: "Session", task: TaskInfo, nodes: Sequence[NodeInfo], memo: Memo | None = None
+    session: "VolcanoSession", task: TaskInfo, nodes: Sequence[NodeInfo], memo: PredicateCache | None = None
 ) -> NodeInfo | None:
     """The node that a plugin picks, or else the one of the highest score, the first by name among equals."""
     if not nodes:
@@ -115,10 +117,10 @@ def best_node(
 
 
 def choose_node(
-    session: "Session", task: TaskInfo, nodes: Sequence[NodeInfo], memo: Memo | None = None
+    session: "VolcanoSession", task: TaskInfo, nodes: Sequence[NodeInfo], memo: PredicateCache | None = None
 ) -> NodeInfo | None:
     """The best of the nodes with room now, or else of those with room soon; own shard before others."""
-    by_room = (memo or Memo(session)).by_room(task, nodes)
+    by_room = (memo or PredicateCache(session)).by_room(task, nodes)
     idle, soon = by_room[NOW], by_room[SOON]
     for candidates in (*session.by_shard(idle), *session.by_shard(soon)):
         if len(candidates) == 1:

@@ -16,26 +16,26 @@ from gpuconsole.model.cluster import ResourceQuota
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.volcano import Numatopology
 from gpuconsole.scheduling.devices.claims import Grant
-from gpuconsole.scheduling.devices.stock import Stock
+from gpuconsole.scheduling.devices.dra_inventory import Stock
 from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.kube.storage import Storage, VolumeBindingPlan
 from gpuconsole.scheduling.volcano.api.budgets import OpenBudget
-from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError
+from gpuconsole.scheduling.volcano.api.fit_errors import FitError, PredicateCode
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.conf import Configuration
-from gpuconsole.scheduling.volcano.domains import Domains
-from gpuconsole.scheduling.volcano.placed import Placed
-from gpuconsole.scheduling.volcano.plugin import Condition, Plugin
+from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration
+from gpuconsole.scheduling.volcano.domains import HyperNodeDomains
+from gpuconsole.scheduling.volcano.node_pods import NodePods
+from gpuconsole.scheduling.volcano.plugin import PodGroupStatusCondition, VolcanoPlugin
 from gpuconsole.scheduling.volcano.plugins.mig_groups import MigModel
 from gpuconsole.scheduling.volcano.plugins.registry import PLUGINS
 from gpuconsole.scheduling.volcano.search import Sampling
-from gpuconsole.scheduling.volcano.statement import Evicted
-from gpuconsole.scheduling.volcano.voting import Voting
+from gpuconsole.scheduling.volcano.session_plugins import SessionPlugins
+from gpuconsole.scheduling.volcano.statement import CommittedEviction
 
 SAMPLING = Sampling()
 
@@ -55,14 +55,14 @@ class CycleData(Protocol):
     def clone(self) -> "CycleData": ...
 
 
-class Cluster(Struct, kw_only=True):
+class ClusterInfo(Struct, kw_only=True):
     """What a session is opened on."""
 
     jobs: dict[str, JobInfo] = field(default_factory=dict)
     """Job by uid: `namespace/name` of its PodGroup."""
     nodes: dict[str, NodeInfo] = field(default_factory=dict)
     queues: dict[str, QueueInfo] = field(default_factory=dict)
-    domains: Domains = field(default_factory=Domains)
+    domains: HyperNodeDomains = field(default_factory=HyperNodeDomains)
     budgets: list[OpenBudget] = field(default_factory=list)
     """What disruption budgets let go."""
     quotas: dict[str, list[ResourceQuota]] = field(default_factory=dict)
@@ -80,15 +80,15 @@ class Cluster(Struct, kw_only=True):
     now: Time = 0
 
 
-class Session(Voting):
+class VolcanoSession(SessionPlugins):
     """One look at the cluster. It is open when it is made."""
 
     def __init__(
         self,
-        configuration: Configuration,
-        cluster: Cluster,
+        configuration: VolcanoConfiguration,
+        cluster: ClusterInfo,
         *,
-        plugins: Mapping[str, type[Plugin]] = PLUGINS,
+        plugins: Mapping[str, type[VolcanoPlugin]] = PLUGINS,
         sampling: Sampling = SAMPLING,
         search_start: int = 0,
     ) -> None:
@@ -100,7 +100,7 @@ class Session(Voting):
         self.node_list = list(self.nodes.values())
         self.revocable_nodes = {name: node for name, node in self.nodes.items() if node.revocable_zone}
         self.queues = {uid: cluster.queues[uid] for uid in sorted(cluster.queues)}
-        self.placed = Placed(self.node_list)
+        self.placed = NodePods(self.node_list)
         self.budgets, self.quotas, self.numa = cluster.budgets, cluster.quotas, cluster.numa
         self.kept, self.gates = cluster.kept, cluster.gates
         self.storage, self.stock = cluster.storage, cluster.stock
@@ -130,7 +130,7 @@ class Session(Voting):
         self.sharding = Sharding.NONE
         self.nodes_in_shard: frozenset[str] = frozenset()
         self.cycle_states: dict[str, dict[str, CycleData]] = {}
-        self.evictions: list[Evicted] = []
+        self.evictions: list[CommittedEviction] = []
         """In order."""
         self.binds: list[TaskInfo] = []
         """Tasks that were bound, in order."""
@@ -138,9 +138,9 @@ class Session(Voting):
         """When time alone will change what plugins say."""
         self.events: list[tuple[JobInfo, str]] = []
         """What plugins say about jobs that they reject."""
-        self.conditions: dict[str, Condition] = {}
+        self.conditions: dict[str, PodGroupStatusCondition] = {}
         """What closing says about each job."""
-        self.plugins: list[Plugin] = []
+        self.plugins: list[VolcanoPlugin] = []
         for option in (option for tier in self.tiers for option in tier if option.name in plugins):
             plugin = plugins[option.name](option.arguments)
             self.plugins.append(plugin)
@@ -198,7 +198,7 @@ class Session(Voting):
 
     def evict(self, task: TaskInfo, reason: str) -> None:
         """Let a task go for good, outside of any statement."""
-        self.evictions.append(Evicted(task, reason))
+        self.evictions.append(CommittedEviction(task, reason))
         self.move(task, TaskStatus.RELEASING)
         self.deallocated(task)
 
@@ -211,7 +211,9 @@ class Session(Voting):
     def predicate_for_preempt(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
         """Why no eviction would help the task on the node; None if one may."""
         error = self.predicate(task, node)
-        if error is not None and error.has(Code.UNRESOLVABLE, Code.ERROR, Code.WAIT, Code.SKIP):
+        if error is not None and error.has(
+            PredicateCode.UNRESOLVABLE, PredicateCode.ERROR, PredicateCode.WAIT, PredicateCode.SKIP
+        ):
             return error
         return None
 
@@ -219,13 +221,13 @@ class Session(Voting):
         """Nodes but those of which `allocate` learned that no eviction would help the task there."""
         job = self.jobs.get(task.job)
         errors = None if job is None else job.node_fit_errors.get(task.uid)
-        hopeless = set() if errors is None else errors.unresolvable_nodes()
-        return [node for node in self.node_list if node.name not in hopeless]
+        unresolvable = set() if errors is None else errors.unresolvable_nodes()
+        return [node for node in self.node_list if node.name not in unresolvable]
 
     def out_of_shard(self, node: NodeInfo) -> FitError | None:
         """Why this scheduler leaves the node to another one; None if it does not."""
         if self.sharding is Sharding.HARD and node.name not in self.nodes_in_shard:
-            return FitError.saying(Code.ERROR, "node isn't in scheduler node shard")
+            return FitError.saying(PredicateCode.ERROR, "node isn't in scheduler node shard")
         return None
 
     def by_shard(self, nodes: Sequence[NodeInfo]) -> tuple[list[NodeInfo], list[NodeInfo]]:

@@ -12,7 +12,7 @@ from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.claims import set_claims
-from gpuconsole.scheduling.volcano.session import Cluster
+from gpuconsole.scheduling.volcano.session import ClusterInfo
 
 DONE = frozenset((TaskStatus.SUCCEEDED, TaskStatus.FAILED))
 NO_CLAIMS: Mapping[str, ResourceClaim] = {}
@@ -30,13 +30,13 @@ def gather(
     claims: Mapping[str, ResourceClaim] = NO_CLAIMS,
     task_of: Callable[[Pod], TaskInfo] = TaskInfo,
     now: Time = 0,
-) -> Cluster:
+) -> ClusterInfo:
     """The cluster of these objects; `priorities` are those of priority classes, by name.
 
     Nodes are as they were described: the cluster has its own of them, with the tasks on them. A pod belongs to the job
     of its PodGroup; one without a PodGroup only takes room on its node. Jobs whose queue is not there are left out.
     """
-    cluster = Cluster(now=now)
+    cluster = ClusterInfo(now=now)
     cluster.nodes = {node.name: node.fresh() for node in nodes}
     cluster.queues = {queue.name: QueueInfo(queue) for queue in queues}
     jobs: dict[str, JobInfo] = {}

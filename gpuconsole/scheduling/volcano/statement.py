@@ -11,7 +11,7 @@ from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 
 class Doing(Enum):
@@ -22,7 +22,7 @@ class Doing(Enum):
     ALLOCATE = auto()
 
 
-class Operation(Struct, frozen=True):
+class StatementStep(Struct, frozen=True):
     """One step of a statement."""
 
     doing: Doing
@@ -33,7 +33,7 @@ class Operation(Struct, frozen=True):
     """The task that others go for; empty where it is a whole gang."""
 
 
-class Evicted(Struct, frozen=True):
+class CommittedEviction(Struct, frozen=True):
     """A task that was evicted for good."""
 
     task: TaskInfo
@@ -45,21 +45,21 @@ class CannotPlace(Exception):
     """The task cannot be put on the node after all; nothing was changed."""
 
 
-class Statement:
+class VolcanoStatement:
     """Steps that hold together. Mutates the session at once; `commit` makes them final, `discard` undoes them.
 
     Volcano 1.15 framework/statement.go.
     """
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: "VolcanoSession") -> None:
         self._session = session
-        self.operations: list[Operation] = []
+        self.operations: list[StatementStep] = []
 
     def evict(self, task: TaskInfo, reason: str, by: str = "") -> None:
         """Let the task go, for another one; what it holds is being released from now on."""
         self._session.move(task, TaskStatus.RELEASING)
         self._session.deallocated(task)
-        self.operations.append(Operation(Doing.EVICT, task, reason, by))
+        self.operations.append(StatementStep(Doing.EVICT, task, reason, by))
 
     def pipeline(self, task: TaskInfo, node: str, *, eviction_occurred: bool) -> None:
         """Reserve for the task what is being released on a node.
@@ -69,7 +69,7 @@ class Statement:
         """
         task.eviction_occurred = eviction_occurred
         self._place(task, node, TaskStatus.PIPELINED)
-        self.operations.append(Operation(Doing.PIPELINE, task))
+        self.operations.append(StatementStep(Doing.PIPELINE, task))
 
     def allocate(self, task: TaskInfo, node: NodeInfo) -> None:
         """Give the task a node.
@@ -78,7 +78,7 @@ class Statement:
             CannotPlace: the node does not take it.
         """
         self._place(task, node.name, TaskStatus.ALLOCATED)
-        self.operations.append(Operation(Doing.ALLOCATE, task))
+        self.operations.append(StatementStep(Doing.ALLOCATE, task))
 
     def _place(self, task: TaskInfo, node: str, status: TaskStatus) -> None:
         problem = self._session.settle(task, node, status)
@@ -113,17 +113,17 @@ class Statement:
         for operation in self.operations:
             operation.task.last_transaction = None
             if operation.doing is Doing.EVICT:
-                self._session.evictions.append(Evicted(operation.task, operation.reason, operation.by))
+                self._session.evictions.append(CommittedEviction(operation.task, operation.reason, operation.by))
             elif operation.doing is Doing.ALLOCATE:
                 self._session.bind(operation.task)
         self.operations = []
 
-    def merge(self, other: "Statement") -> None:
+    def merge(self, other: "VolcanoStatement") -> None:
         """Take over the steps of another statement."""
         self.operations += other.operations
         other.operations = []
 
-    def recover(self, saved: Iterable[Operation]) -> None:
+    def recover(self, saved: Iterable[StatementStep]) -> None:
         """Take the steps again that were saved.
 
         Raises:
@@ -140,11 +140,11 @@ class Statement:
                     self.allocate(task, self._session.nodes[task.node_name])
 
 
-def saved(statements: Iterable[Statement]) -> list[Operation]:
+def saved(statements: Iterable[VolcanoStatement]) -> list[StatementStep]:
     """The steps of statements, with their tasks as they are now."""
     result = []
     for operation in (operation for statement in statements for operation in statement.operations):
         task = operation.task.clone()
         task.eviction_occurred = operation.task.eviction_occurred
-        result.append(Operation(operation.doing, task, operation.reason, operation.by))
+        result.append(StatementStep(operation.doing, task, operation.reason, operation.by))
     return result

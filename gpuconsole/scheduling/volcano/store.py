@@ -11,23 +11,23 @@ from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
-from gpuconsole.scheduling.devices.stock import Stock
+from gpuconsole.scheduling.devices.dra_inventory import Stock
 from gpuconsole.scheduling.kube.storage import Storage
 from gpuconsole.scheduling.volcano.api.budgets import open_budget
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodes
 from gpuconsole.scheduling.volcano.api.labels import group_of
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.domains import Domains
+from gpuconsole.scheduling.volcano.domains import HyperNodeDomains
 from gpuconsole.scheduling.volcano.groups import group_for
-from gpuconsole.scheduling.volcano.session import Cluster
+from gpuconsole.scheduling.volcano.session import ClusterInfo
 from gpuconsole.scheduling.volcano.snapshot import gather
 
 ROOT = "root"
 COMPLETED = "Completed"
 
 
-class Store:
+class VolcanoStore:
     """Objects by table and key."""
 
     def __init__(self, default_queue: str) -> None:
@@ -64,28 +64,28 @@ class Store:
         """True if a pod wants a node, or a PodGroup wants in."""
         return bool(self._waiting) or any(group.phase in ("", "Pending") for group in self.groups.values())
 
-    def apply(self, thing: Object) -> bool:
+    def apply(self, obj: Object) -> bool:
         """An object appeared or changed; True if that may change what a session decides."""
-        match thing:
+        match obj:
             case Pod():
-                old = self.pods.get(thing.key)
-                self.assume(thing)
-                return old is None or _matters(old) != _matters(thing)
+                old = self.pods.get(obj.key)
+                self.assume(obj)
+                return old is None or _matters(old) != _matters(obj)
             case Node():
-                if self.nodes.get(thing.name) == thing:
+                if self.nodes.get(obj.name) == obj:
                     return False
-                self.nodes[thing.name] = thing
-                self._described[thing.name] = NodeInfo(thing)
-                self.hyper_nodes.set_node(thing)
+                self.nodes[obj.name] = obj
+                self._described[obj.name] = NodeInfo(obj)
+                self.hyper_nodes.set_node(obj)
                 return True
             case HyperNode():
-                self.hyper_nodes.apply(thing)
+                self.hyper_nodes.apply(obj)
                 return True
             case _:
-                table = self._tables().get(TABLES[type(thing)])
-                if table is None or table.get(thing.key) == thing:
+                table = self._tables().get(TABLES[type(obj)])
+                if table is None or table.get(obj.key) == obj:
                     return False
-                table[thing.key] = thing
+                table[obj.key] = obj
                 return True
 
     def delete(self, table: str, key: str) -> bool:
@@ -125,7 +125,7 @@ class Store:
         self.groups[key] = replace(group, phase=phase)
         return True
 
-    def cluster(self, now: Time) -> Cluster:
+    def cluster(self, now: Time) -> ClusterInfo:
         """The cluster as it is now, for one session."""
         groups = {key: self._with_queue(group) for key, group in self.groups.items()}
         made: dict[str, Pod] = {}
@@ -152,7 +152,9 @@ class Store:
                 cluster.jobs[key].priority = pod.priority
         tree = self.hyper_nodes
         names = {info.tier_name: info.tier for info in tree.tree.values() if info.tier_name}
-        cluster.domains = Domains(tree.tree, tree.real_nodes, names, by_tier=tree.by_tier, ready=not tree.problem)
+        cluster.domains = HyperNodeDomains(
+            tree.tree, tree.real_nodes, names, by_tier=tree.by_tier, ready=not tree.problem
+        )
         for _, quota in sorted(self.quotas.items()):
             cluster.quotas.setdefault(quota.namespace, []).append(quota)
         cluster.numa = dict(self.numa)
@@ -163,9 +165,9 @@ class Store:
         cluster.budgets = [self._open(budget) for _, budget in sorted(self.budgets.items())]
         return cluster
 
-    def fork(self) -> "Store":
+    def fork(self) -> "VolcanoStore":
         """A store that starts equal and never touches this one."""
-        twin = Store(self._default_queue)
+        twin = VolcanoStore(self._default_queue)
         twin.nodes, twin.pods, twin.groups = self.nodes.copy(), self.pods.copy(), self.groups.copy()
         twin.queues, twin.classes, twin.claims = self.queues.copy(), self.classes.copy(), self.claims.copy()
         twin.quotas, twin.numa = self.quotas.copy(), self.numa.copy()

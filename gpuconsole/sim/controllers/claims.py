@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import Bind
 from gpuconsole.model.devices import ResourceClaim, ResourceClaimTemplate
-from gpuconsole.scheduling.devices.stock import claim_keys
+from gpuconsole.scheduling.devices.dra_inventory import claim_keys
 from gpuconsole.sim.controllers import quotas
 from gpuconsole.sim.world import World
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from gpuconsole.scheduling.kai.actions import ACTIONS
 from gpuconsole.scheduling.kai.api.errors import explain
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, ALLOCATED, Status
-from gpuconsole.scheduling.kai.api.tasks import Sort, Task
-from gpuconsole.scheduling.kai.session import Bound, Evicted, Pipelined, Session
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, ALLOCATED, KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import PodInfo, Sort
+from gpuconsole.scheduling.kai.session import BoundTask, EvictedTask, KaiSession, Pipelined
 from tests.conformance.kai.sessions import NOW, SECOND, STATUSES, Document, build
 from tests.conformance.tables import Case, Check, Table, compare
 
@@ -48,7 +48,7 @@ def rounds(table: Table, case: Case) -> Sequence[str]:
     return found
 
 
-def _round(state: dict[str, Any], effective: Document) -> Session:
+def _round(state: dict[str, Any], effective: Document) -> KaiSession:
     session = build(state, effective)
     for action in ALL:
         ACTIONS[action](session)
@@ -60,17 +60,19 @@ def _round(state: dict[str, Any], effective: Document) -> Session:
     return session
 
 
-def _carry_over(job: Document, document: dict[str, Any], session: Session, uid: str) -> None:
+def _carry_over(job: Document, document: dict[str, Any], session: KaiSession, uid: str) -> None:
     task = next(task for task in session.jobs[job["Name"]].tasks() if task.uid == uid)
-    gone = task.status is Status.PIPELINED or (task.status is Status.RELEASING and not job.get("DeleteJobInTest"))
+    gone = task.status is KaiPodStatus.PIPELINED or (
+        task.status is KaiPodStatus.RELEASING and not job.get("DeleteJobInTest")
+    )
     if gone:
         document.update(NodeName="", State="Pending")
         return
-    status = Status.RUNNING if task.status is Status.BINDING else task.status
+    status = KaiPodStatus.RUNNING if task.status is KaiPodStatus.BINDING else task.status
     document.update(NodeName=task.node, State=status.name.capitalize(), GPUGroups=list(task.groups))
 
 
-def _keep_claim(document: dict[str, Any], session: Session) -> None:
+def _keep_claim(document: dict[str, Any], session: KaiSession) -> None:
     claim = session.claims.claims[f"{document.get('Namespace', '')}/{document['Name']}"]
     status: dict[str, Any] = {"reservedFor": [{"name": name} for name in claim.reserved]}
     if claim.devices is not None:
@@ -80,22 +82,22 @@ def _keep_claim(document: dict[str, Any], session: Session) -> None:
         document["ClaimStatus"] = status
 
 
-def _bounds(case: Document, session: Session) -> Iterator[str]:
+def _bounds(case: Document, session: KaiSession) -> Iterator[str]:
     """Binds, evictions and pipelined tasks are no more than the case allows."""
     if not case.get("Mocks"):
         return
     allowed = case["Mocks"].get("CacheRequirements") or {}
     made = Counter(type(decision) for decision in session.decided)
     for kind, name in (
-        (Bound, "NumberOfCacheBinds"),
-        (Evicted, "NumberOfCacheEvictions"),
+        (BoundTask, "NumberOfCacheBinds"),
+        (EvictedTask, "NumberOfCacheEvictions"),
         (Pipelined, "NumberOfPipelineActions"),
     ):
         if made[kind] > allowed.get(name, 0):
             yield f"{name}: {made[kind]} > {allowed.get(name, 0)}"
 
 
-def _expected(want: Document, session: Session) -> Iterator[str]:
+def _expected(want: Document, session: KaiSession) -> Iterator[str]:
     for name, expected in (want.get("JobExpectedResults") or {}).items():
         yield from _job(name, expected, session)
     tasks = {task.uid: task for job in session.jobs.values() for task in job.tasks()}
@@ -109,7 +111,7 @@ def _expected(want: Document, session: Session) -> Iterator[str]:
     yield from _groups(want, session, tasks)
 
 
-def _job(name: str, expected: Document, session: Session) -> Iterator[str]:
+def _job(name: str, expected: Document, session: KaiSession) -> Iterator[str]:
     job = session.jobs[name]
     yield from _tasks(name, expected, job, list(job.tasks()))
     text = expected.get("ExpectedErrorMessage")
@@ -117,7 +119,7 @@ def _job(name: str, expected: Document, session: Session) -> Iterator[str]:
         yield from compare(f"{name} errors", explain(job.errors), text)
 
 
-def _tasks(name: str, expected: Document, job: Job, tasks: list[Task]) -> Iterator[str]:
+def _tasks(name: str, expected: Document, job: PodGroupInfo, tasks: list[PodInfo]) -> Iterator[str]:
     status = STATUSES[expected["Status"]]
     for task in tasks:
         yield from compare(f"{task.uid} status", task.status.name, status.name)
@@ -139,7 +141,7 @@ def _tasks(name: str, expected: Document, job: Job, tasks: list[Task]) -> Iterat
             yield f"{name} started too late"
 
 
-def _groups(want: Document, session: Session, tasks: dict[str, Task]) -> Iterator[str]:
+def _groups(want: Document, session: KaiSession, tasks: dict[str, PodInfo]) -> Iterator[str]:
     """Tasks on one node whose GPUs are those that are expected: equal names mean equal GPUs."""
     known: dict[tuple[str, str], str] = {}
     expectations = [

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.scheduling.kai.api.amounts import PODS, Amounts
-from gpuconsole.scheduling.kai.api.jobs import Job, one_pod_set
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.queues import QueueState, Quota
-from gpuconsole.scheduling.kai.api.requests import Request, asking
-from gpuconsole.scheduling.kai.api.statuses import Status
-from gpuconsole.scheduling.kai.api.tasks import Task
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.api.amounts import PODS, ResourceAmounts
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, one_pod_set
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.queues import KaiQueueQuota, QueueState
+from gpuconsole.scheduling.kai.api.requests import ResourceRequirements, asking
+from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.session import KaiSession
 from gpuconsole.scheduling.kai.solving.scenario import GrowingScenario
 from gpuconsole.scheduling.kai.solving.victims import Scenarios, victim_queue
 from tests.conformance.tables import Case, Check, NotModelled, Table, compare
@@ -59,36 +59,38 @@ INPUTS: Mapping[str, Input] = {
 }
 
 
-def _task(number: int, job: str, gpus: int, status: Status) -> Task:
-    request = asking(gpus) if gpus else Request(scalars={PODS: 1})
-    node = NODE if status is Status.RUNNING else ""
-    return Task(str(number), job=job, name=f"pod-{number}", request=request, status=status, node=node)
+def _task(number: int, job: str, gpus: int, status: KaiPodStatus) -> PodInfo:
+    request = asking(gpus) if gpus else ResourceRequirements(scalars={PODS: 1})
+    node = NODE if status is KaiPodStatus.RUNNING else ""
+    return PodInfo(str(number), job=job, name=f"pod-{number}", request=request, status=status, node=node)
 
 
-def _session(given: Input) -> Session:
+def _session(given: Input) -> KaiSession:
     jobs = [
-        Job(
+        PodGroupInfo(
             str(job),
             queue=f"team-{job}",
             root=one_pod_set(given.minimum),
-            tasks=[_task(job * given.tasks + n, str(job), 1, Status.RUNNING) for n in range(given.tasks)],
+            tasks=[_task(job * given.tasks + n, str(job), 1, KaiPodStatus.RUNNING) for n in range(given.tasks)],
         )
         for job in range(given.jobs)
     ]
-    node = NodeState(Node(name=NODE), Amounts(gpus=given.jobs * given.tasks))
+    node = KaiNodeInfo(Node(name=NODE), ResourceAmounts(gpus=given.jobs * given.tasks))
     for job in jobs:
         for task in job.tasks():
             node.add(task)
     names = [job.queue for job in jobs]
-    queues = [QueueState(uid=name, parent="default", gpu=Quota(quota=1)) for name in (*names, "team-a")]
+    queues = [QueueState(uid=name, parent="default", gpu=KaiQueueQuota(quota=1)) for name in (*names, "team-a")]
     queues.append(QueueState(uid="default", children=tuple(names)))
-    return Session(jobs=jobs, nodes=[node], queues=queues)
+    return KaiSession(jobs=jobs, nodes=[node], queues=queues)
 
 
 def _walk(given: Input) -> Iterator[GrowingScenario]:
     """The one scenario as it grows."""
     session = _session(given)
-    reclaimer = Job("reclaimer", queue="team-a", tasks=[_task(100, "reclaimer", given.gpus, Status.PENDING)])
+    reclaimer = PodGroupInfo(
+        "reclaimer", queue="team-a", tasks=[_task(100, "reclaimer", given.gpus, KaiPodStatus.PENDING)]
+    )
     recorded = [session.jobs[str(number)] for number in given.recorded]
     if given.recorded_task:
         first = session.jobs["0"]

@@ -8,9 +8,9 @@ from gpuconsole.model.apiserver.kai.pods import check_gpu_request
 from gpuconsole.model.cluster import PriorityClass
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.manifests import decode_object
-from gpuconsole.scheduling.kai import reading
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
+from gpuconsole.scheduling.kai import cluster_info
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup
 from gpuconsole.scheduling.kai.api.queues import QueueState
 from gpuconsole.scheduling.kai.queues import queues_of
 from gpuconsole.scheduling.kai.trees import BadTree, tree_of
@@ -28,7 +28,7 @@ def sub_groups(table: Table, case: Case) -> Sequence[str]:
 
 
 def preemptibility(table: Table, case: Case) -> Sequence[str]:
-    got = reading.preemptible(case.input.get("preemptibility") or "", case.input.get("priority", 0))
+    got = cluster_info.preemptible(case.input.get("preemptibility") or "", case.input.get("priority", 0))
     return list(compare("preemptible", got, case.want["expectedResult"] == "preemptible"))
 
 
@@ -47,7 +47,7 @@ def by_class(table: Table, case: Case) -> Sequence[str]:
         assert isinstance(found, PriorityClass)
         classes[found.name] = found
     group = group_of(args["podGroup"])
-    got = reading.preemptible(group.preemptibility, reading.group_priority(group, classes))
+    got = cluster_info.preemptible(group.preemptibility, cluster_info.group_priority(group, classes))
     return list(compare("preemptible", got, case.want.get("want", False)))
 
 
@@ -77,7 +77,7 @@ def _wanted(document: Document) -> SubGroup:
         group.add(_wanted(child))
     for child in document.get("PodSets") or ():
         constraint = values.constraint(child.get("TopologyConstraint"))
-        group.add(PodSet(child.get("Name", ""), child.get("MinMember", 0), constraint))
+        group.add(PodSetInfo(child.get("Name", ""), child.get("MinMember", 0), constraint))
     return group
 
 
@@ -92,18 +92,18 @@ def tree(table: Table, case: Case) -> Sequence[str]:
     return list(compare("tree", _shape(got), _shape(_wanted(case.want.get("want") or {}))))
 
 
-def _pod_set(document: Document) -> PodSet:
-    pod_set = PodSet(document.get("name", "test"), document.get("minAvailable", 0))
+def _pod_set(document: Document) -> PodSetInfo:
+    pod_set = PodSetInfo(document.get("name", "test"), document.get("minAvailable", 0))
     for uid, pod in (document.get("podInfos") or {}).items():
         pod_set.assign(values.task({"UID": uid, **pod}))
     return pod_set
 
 
-def of_pod_set(read: Callable[[PodSet], object]) -> Check:
+def of_pod_set(read: Callable[[PodSetInfo], object]) -> Check:
     def check(table: Table, case: Case) -> Sequence[str]:
         calls = case.document.get("calls") or ()
         made = {"minAvailable": 1, **calls[0]["args"]["recv"]} if calls else {"minAvailable": 1}
-        pod_set = PodSet("test", case.input.get("minAvailable", made["minAvailable"]))
+        pod_set = PodSetInfo("test", case.input.get("minAvailable", made["minAvailable"]))
         for pod in case.input.get("pods") or ():
             pod_set.assign(values.task(pod))
         got = read(pod_set)
@@ -129,18 +129,18 @@ def _assigned(call: Document) -> Iterator[str]:
         yield from compare(name, got, call["after"]["recv"].get(name, 0))
 
 
-def _counted(read: Callable[[PodSet], int]) -> Callable[[Document], Iterator[str]]:
+def _counted(read: Callable[[PodSetInfo], int]) -> Callable[[Document], Iterator[str]]:
     def check(call: Document) -> Iterator[str]:
         yield from compare("count", read(_pod_set(call["args"]["recv"])), call["results"][0])
 
     return check
 
 
-def _of_one(pod_set: PodSet) -> Job:
+def _of_one(pod_set: PodSetInfo) -> PodGroupInfo:
     """A job of the pod set alone."""
     root = SubGroup()
     root.add(pod_set)
-    return Job("job", root=root)
+    return PodGroupInfo("job", root=root)
 
 
 CALLS: Mapping[str, Callable[[Document], Iterator[str]]] = {

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuconsole.scheduling.kai.api.queues import QueueState
-from gpuconsole.scheduling.kai.api.topologies import Topology
-from gpuconsole.scheduling.kai.conf import Arguments
-from gpuconsole.scheduling.kai.functions import NoNodes, Victim
+from gpuconsole.scheduling.kai.api.topologies import TopologyInfo
+from gpuconsole.scheduling.kai.conf import KaiPluginArguments
+from gpuconsole.scheduling.kai.functions import NoNodes, VictimJob
 from gpuconsole.scheduling.kai.plugins.minruntime import (
     MinRuntime,
     path_to,
@@ -14,8 +14,14 @@ from gpuconsole.scheduling.kai.plugins.minruntime import (
     reclaim_min_runtime,
 )
 from gpuconsole.scheduling.kai.plugins.topology import levels_in_question, node_scores
-from gpuconsole.scheduling.kai.plugins.topology_tree import Domain, common_domain, labelled, narrow_first, of_level
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.plugins.topology_tree import (
+    TopologyDomainInfo,
+    common_domain,
+    labelled,
+    narrow_first,
+    of_level,
+)
+from gpuconsole.scheduling.kai.session import KaiSession
 from tests.conformance.kai import values
 from tests.conformance.tables import Case, Check, NotModelled, Table, compare
 
@@ -25,8 +31,8 @@ ZONES = ("zone", "rack")
 SECOND = 1_000_000
 
 
-def domain(document: Document) -> Domain:
-    found = Domain(document.get("ID", ""), document.get("Level", ""))
+def domain(document: Document) -> TopologyDomainInfo:
+    found = TopologyDomainInfo(document.get("ID", ""), document.get("Level", ""))
     found.children = [domain(child) for child in document.get("Children") or ()]
     found.nodes = {name: values.node(node) for name, node in (document.get("Nodes") or {}).items()}
     return found
@@ -74,7 +80,7 @@ def level_order(table: Table, case: Case) -> Sequence[str]:
 def levels(table: Table, case: Case) -> Sequence[str]:
     group, tree = case.input["subGroupSet"], case.input["topologyTree"]
     described = ((tree.get("TopologyResource") or {}).get("spec") or {}).get("levels") or ()
-    topology = Topology(tree.get("Name", ""), tuple(level["nodeLabel"] for level in described))
+    topology = TopologyInfo(tree.get("Name", ""), tuple(level["nodeLabel"] for level in described))
     constraint = values.constraint(group.get("topologyConstraint") or {})
     assert constraint is not None
     got, error = [], ""
@@ -113,13 +119,13 @@ def _seconds(result: Document) -> int:
     return _span(result) or 0
 
 
-def _plugin(call: Document) -> tuple[MinRuntime, Session]:
+def _plugin(call: Document) -> tuple[MinRuntime, KaiSession]:
     recv = call["args"]["recv"]
-    plugin = MinRuntime(Arguments())
+    plugin = MinRuntime(KaiPluginArguments())
     plugin.reclaim = _span(recv.get("defaultReclaimMinRuntime")) or 0
     plugin.preempt = _span(recv.get("defaultPreemptMinRuntime")) or 0
     plugin.method = recv.get("reclaimResolveMethod") or "lca"
-    session = Session(
+    session = KaiSession(
         queues=_queues(recv.get("queues")).values(), now=values.microseconds(call["at"]) if call.get("at") else 0
     )
     plugin.open(session)
@@ -144,11 +150,11 @@ class _Scenario:
     def __init__(self, document: Document) -> None:
         self.preemptor = values.job(document.get("preemptor"))
         self._victims = {
-            uid: Victim(values.job(victim["Job"]), [values.task(task) for task in victim.get("Tasks") or ()])
+            uid: VictimJob(values.job(victim["Job"]), [values.task(task) for task in victim.get("Tasks") or ()])
             for uid, victim in (document.get("victims") or {}).items()
         }
 
-    def victims(self) -> Mapping[str, Victim]:
+    def victims(self) -> Mapping[str, VictimJob]:
         return self._victims
 
 
@@ -169,7 +175,7 @@ def _reclaim_scenario(call: Document) -> object:
 
 def _parsed(call: Document) -> object:
     args = call["args"]
-    return Arguments(args.get("arguments") or {}).span(args["minRuntimeConfig"])
+    return KaiPluginArguments(args.get("arguments") or {}).span(args["minRuntimeConfig"])
 
 
 def _preempt_resolved(call: Document) -> object:

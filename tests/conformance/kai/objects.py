@@ -6,23 +6,23 @@ from typing import Any
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.quantity import parse_quantity
-from gpuconsole.scheduling.kai import messages, reading
-from gpuconsole.scheduling.kai.api.amounts import PODS, Amounts, mig_profile
+from gpuconsole.scheduling.kai import cluster_info, messages
+from gpuconsole.scheduling.kai.api.amounts import PODS, ResourceAmounts, mig_profile
 from gpuconsole.scheduling.kai.api.errors import JobError, TaskErrors, explain, summary
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
-from gpuconsole.scheduling.kai.api.requests import Request
-from gpuconsole.scheduling.kai.api.statuses import ALIVE, ALLOCATED, Status
-from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup
+from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
+from gpuconsole.scheduling.kai.api.statuses import ALIVE, ALLOCATED, KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
 from gpuconsole.scheduling.kai.choosing import tasks_to_allocate, tasks_to_evict
 from gpuconsole.scheduling.kai.misfits import lacking
 from gpuconsole.scheduling.kai.misfits import misfit as misfit_of
 from gpuconsole.scheduling.kai.plugins.dynamicresources import refuse
 from gpuconsole.scheduling.kai.plugins.predicates import wrong_sort
 from gpuconsole.scheduling.kai.plugins.topology_fit import misfit
-from gpuconsole.scheduling.kai.plugins.topology_tree import Domain
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.plugins.topology_tree import TopologyDomainInfo
+from gpuconsole.scheduling.kai.session import KaiSession
 from gpuconsole.scheduling.kai.sharing_gpus import choose_gpus
 from tests.conformance.kai import values
 from tests.conformance.kai.sessions import build
@@ -85,7 +85,7 @@ def insufficient(table: Table, case: Case) -> Sequence[str]:
 
 def too_little(table: Table, case: Case) -> Sequence[str]:
     args = case.input["args"]
-    domain = Domain(args["domainID"], "rack")
+    domain = TopologyDomainInfo(args["domainID"], "rack")
     domain.free = values.amounts(args.get("availableResource"))
     error = misfit(domain, values.amounts(args.get("resourceRequested")), 1, args.get("subGroupName", ""))
     if error is None:
@@ -155,7 +155,7 @@ def refused_claims(table: Table, case: Case) -> Sequence[str]:
 # Jobs
 
 
-def _job(document: Document) -> Job:
+def _job(document: Document) -> PodGroupInfo:
     return values.job(document["job"])
 
 
@@ -174,11 +174,11 @@ def evicted(table: Table, case: Case) -> Sequence[str]:
     return list(compare("tasks", (len(tasks), more), want))
 
 
-def _by_name(one: PodSet, other: PodSet) -> bool:
+def _by_name(one: PodSetInfo, other: PodSetInfo) -> bool:
     return one.name < other.name
 
 
-def _by_uid(one: Task, other: Task) -> bool:
+def _by_uid(one: PodInfo, other: PodInfo) -> bool:
     return one.uid < other.uid
 
 
@@ -187,20 +187,20 @@ def chosen(table: Table, case: Case) -> Sequence[str]:
     minima = case.input.get("minAvailMap") or {}
     groups = case.input.get("subGroupTasks") or {}
     for name in groups:
-        root.add(PodSet(name, minima.get(name, 1)))
+        root.add(PodSetInfo(name, minima.get(name, 1)))
     tasks = [values.task(pod) for pods in groups.values() for pod in pods or ()]
-    got = tasks_to_allocate(Job("job", root=root, tasks=tasks), _by_name, _by_uid, True)
+    got = tasks_to_allocate(PodGroupInfo("job", root=root, tasks=tasks), _by_name, _by_uid, True)
     return [
         *compare("number", len(got), case.want.get("wantNumTasks", 0)),
         *compare("tasks", sorted(task.name for task in got), sorted(case.want.get("wantTasks") or ())),
     ]
 
 
-def _statuses(document: Document) -> list[Task]:
-    tasks = [Task(f"t{n}", status=STATUSES[status]) for n, status in enumerate(document.get("taskStatuses") or ())]
+def _statuses(document: Document) -> list[PodInfo]:
+    tasks = [PodInfo(f"t{n}", status=STATUSES[status]) for n, status in enumerate(document.get("taskStatuses") or ())]
     for task in tasks:
         # The tests evict by a trial.
-        task.virtual = task.status is Status.RELEASING
+        task.virtual = task.status is KaiPodStatus.RELEASING
     return tasks
 
 
@@ -210,8 +210,8 @@ def _allocatable(document: Document) -> int:
 
 def _next(document: Document) -> int:
     root = SubGroup()
-    root.add(PodSet("default", document.get("minAvailable", 0)))
-    job = Job("job", root=root, tasks=_statuses(document))
+    root.add(PodSetInfo("default", document.get("minAvailable", 0)))
+    job = PodGroupInfo("job", root=root, tasks=_statuses(document))
     # KAI counts what the gang lacks; we take as many of those that wait.
     return len(tasks_to_allocate(job, _by_name, _by_uid, document.get("isRealAllocation", False)))
 
@@ -233,7 +233,7 @@ def _allocated(document: Document) -> int:
 
 
 def _to_allocate(document: Document) -> bool:
-    task = Task("t", status=STATUSES[document.get("status") or "Pending"])
+    task = PodInfo("t", status=STATUSES[document.get("status") or "Pending"])
     task.virtual = document.get("isVirtualStatus", False)
     return task.to_allocate(document.get("isRealAllocation", False))
 
@@ -241,23 +241,23 @@ def _to_allocate(document: Document) -> bool:
 # Nodes
 
 
-def _seated(document: Document, name: str = "node1") -> NodeState:
-    node = NodeState(Node(name=name), _amounts(document.get("allocatable") or {}))
+def _seated(document: Document, name: str = "node1") -> KaiNodeInfo:
+    node = KaiNodeInfo(Node(name=name), _amounts(document.get("allocatable") or {}))
     for pod in document.get("tasks") or ():
         node.add(values.task({**pod, "UID": pod.get("UID") or pod.get("Name")}))
     return node
 
 
-def _amounts(quantities: Mapping[str, str]) -> Amounts:
+def _amounts(quantities: Mapping[str, str]) -> ResourceAmounts:
     def read(name: str) -> float:
         return float(parse_quantity(quantities.get(name, 0)))
 
     plain = ("cpu", "memory", "nvidia.com/gpu")
     scalars = {name: int(read(name)) for name in quantities if name not in plain}
-    return Amounts(read("cpu") * 1000, read("memory"), read("nvidia.com/gpu"), scalars)
+    return ResourceAmounts(read("cpu") * 1000, read("memory"), read("nvidia.com/gpu"), scalars)
 
 
-def sum_of_gpus(count: Callable[[NodeState], float], memory: Callable[[NodeState], int]) -> Check:
+def sum_of_gpus(count: Callable[[KaiNodeInfo], float], memory: Callable[[KaiNodeInfo], int]) -> Check:
     def check(table: Table, case: Case) -> Sequence[str]:
         node = _seated(case.input)
         want = case.want.get("expectedGPUs", 0)
@@ -272,11 +272,13 @@ def sum_of_gpus(count: Callable[[NodeState], float], memory: Callable[[NodeState
 def fits_free(table: Table, case: Case) -> Sequence[str]:
     node, args = values.node(case.input["fields"]), case.input["args"]
     node.idle = values.amounts(args["nodeNonAllocatedResources"])
-    node.releasing = Amounts()
+    node.releasing = ResourceAmounts()
     return list(compare("fits", node.fits(values.task(args["task"])), case.want.get("want", False)))
 
 
-def _pod(name: str, requests: Mapping[str, str], annotations: Mapping[str, str] | None = None, node: str = "") -> Task:
+def _pod(
+    name: str, requests: Mapping[str, str], annotations: Mapping[str, str] | None = None, node: str = ""
+) -> PodInfo:
     """A pod as the API server has it, read by what reads pods for the engine."""
     document = {
         "apiVersion": "v1",
@@ -287,7 +289,7 @@ def _pod(name: str, requests: Mapping[str, str], annotations: Mapping[str, str] 
     }
     pod = decode_object(document)
     assert isinstance(pod, Pod)
-    return reading.task_of(pod, "kai-scheduler")
+    return cluster_info.task_of(pod, "kai-scheduler")
 
 
 def fits(idle_only: bool) -> Check:
@@ -296,7 +298,7 @@ def fits(idle_only: bool) -> Check:
             raise NotModelled("pod overhead is part of the request")
         described = decode_object({"apiVersion": "v1", **case.input["node"]})
         assert isinstance(described, Node)
-        node = reading.node_of(described)
+        node = cluster_info.node_of(described)
         for number, requests in enumerate(case.input.get("podsResources") or ()):
             node.add(_pod(f"running-{number}", requests, node=node.name))
         task = _pod("new", case.input.get("podResourcesToAllocate") or {}, case.input.get("podAnnotations"))
@@ -315,12 +317,12 @@ def fits(idle_only: bool) -> Check:
     return check
 
 
-def _read(pod: Document, status: str = "") -> Task:
+def _read(pod: Document, status: str = "") -> PodInfo:
     """A pod of a table, read by what reads pods for the engine; its own pod counts are no request."""
     metadata = {"name": "unnamed", **(pod.get("metadata") or {})}
     found = decode_object({**pod, "apiVersion": "v1", "metadata": metadata})
     assert isinstance(found, Pod)
-    task = reading.task_of(found, "kai-scheduler")
+    task = cluster_info.task_of(found, "kai-scheduler")
     if status:
         task.status = STATUSES[status]
     return task
@@ -342,7 +344,7 @@ def request_of_pod(table: Table, case: Case) -> Sequence[str]:
     ]
 
 
-def _plain(request: Request) -> object:
+def _plain(request: ResourceRequirements) -> object:
     return (request.cpu, request.memory, dict(request.scalars))
 
 
@@ -350,7 +352,7 @@ def comes_and_goes(table: Table, case: Case) -> Sequence[str]:
     """The node's books with the pods on it, and when they, or some of them, are gone again, the last one first."""
     described = decode_object({"apiVersion": "v1", **case.input["node"]})
     assert isinstance(described, Node)
-    node = reading.node_of(described)
+    node = cluster_info.node_of(described)
     tasks = []
     for one in case.input.get("podsInfoMetadata") or [{"pod": pod} for pod in case.input.get("pods") or ()]:
         task = _read(one["pod"], one.get("status", ""))
@@ -367,7 +369,7 @@ def comes_and_goes(table: Table, case: Case) -> Sequence[str]:
     return [*found, *(f"gone: {line}" for line in _books(node, case.want["removedPodsNodeInfo"]))]
 
 
-def _books(node: NodeState, want: Document) -> Iterator[str]:
+def _books(node: KaiNodeInfo, want: Document) -> Iterator[str]:
     for name, got in (("Idle", node.idle), ("Used", node.used), ("Releasing", node.releasing)):
         wanted = values.amounts(want.get(name))
         yield from compare(name, (got.cpu, got.memory, got.gpus), (wanted.cpu, wanted.memory, wanted.gpus))
@@ -392,7 +394,7 @@ def sort_of_gpus(table: Table, case: Case) -> Sequence[str]:
 
 def shared(table: Table, case: Case) -> Sequence[str]:
     args, want = case.input["args"], case.want["want"]
-    session = Session()
+    session = KaiSession()
     got = choose_gpus(
         args.get("fittingGPUsOnNode") or (),
         values.node(args["node"]),
@@ -444,9 +446,9 @@ CHECKS: dict[str, Check] = {
     f"{_A}_podgroup_info/Test_getNumAllocatableTasks": equal(_allocatable, "want"),
     f"{_A}_podgroup_info/Test_getNumTasksToAllocate": equal(_next, "want"),
     f"{_A}_podgroup_info/Test_getNumOfAllocatedTasks": equal(_allocated, "want"),
-    f"{_A}_node_info/TestNodeInfo_GetSumOfIdleGPUs": sum_of_gpus(NodeState.idle_gpus, NodeState.idle_gpu_memory),
+    f"{_A}_node_info/TestNodeInfo_GetSumOfIdleGPUs": sum_of_gpus(KaiNodeInfo.idle_gpus, KaiNodeInfo.idle_gpu_memory),
     f"{_A}_node_info/TestNodeInfo_GetSumOfReleasingGPUs": sum_of_gpus(
-        NodeState.releasing_gpus, NodeState.releasing_gpu_memory
+        KaiNodeInfo.releasing_gpus, KaiNodeInfo.releasing_gpu_memory
     ),
     f"{_A}_node_info/TestNodeInfo_isTaskAllocatableOnNonAllocatedResources": fits_free,
     f"{_A}_node_info/TestPredicateByNodeResourcesType_DRA": sort_of_gpus,

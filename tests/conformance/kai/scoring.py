@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.scheduling.kai.api.amounts import CPU, GPU, Amounts
-from gpuconsole.scheduling.kai.api.nodes import GPU_COUNT_LABEL, NodeState
-from gpuconsole.scheduling.kai.api.pod_sets import PodSet
+from gpuconsole.scheduling.kai.api.amounts import CPU, GPU, ResourceAmounts
+from gpuconsole.scheduling.kai.api.nodes import GPU_COUNT_LABEL, KaiNodeInfo
+from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo
 from gpuconsole.scheduling.kai.api.requests import asking
-from gpuconsole.scheduling.kai.api.statuses import Status
-from gpuconsole.scheduling.kai.api.tasks import Task
-from gpuconsole.scheduling.kai.conf import Arguments, BadArgument
-from gpuconsole.scheduling.kai.plugin import Plugin
+from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.conf import BadArgument, KaiPluginArguments
+from gpuconsole.scheduling.kai.plugin import KaiPlugin
 from gpuconsole.scheduling.kai.plugins import (
     elastic,
     gpu_placement,
@@ -25,7 +25,7 @@ from gpuconsole.scheduling.kai.plugins import (
 )
 from gpuconsole.scheduling.kai.plugins.roles import Kubeflow, Ray
 from gpuconsole.scheduling.kai.ranking import span
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.session import KaiSession
 from tests.conformance.kai import values
 from tests.conformance.tables import Case, Check, NotModelled, Table, compare
 
@@ -47,10 +47,10 @@ def job_order(table: Table, case: Case) -> Sequence[str]:
     return list(compare("order", sign(elastic.compare(left, right)), case.want.get("want", 0)))
 
 
-def role_order(plugin: Callable[[Arguments], Plugin]) -> Check:
+def role_order(plugin: Callable[[KaiPluginArguments], KaiPlugin]) -> Check:
     def check(table: Table, case: Case) -> Sequence[str]:
-        session = Session()
-        plugin(Arguments()).open(session)
+        session = KaiSession()
+        plugin(KaiPluginArguments()).open(session)
         (order,) = session.functions.task_order
         args = case.input["args"]
         got = order(values.task(args["l"]), values.task(args["r"]))
@@ -62,9 +62,9 @@ def role_order(plugin: Callable[[Arguments], Plugin]) -> Check:
 def pod_set_order(table: Table, case: Case) -> Sequence[str]:
     sides = []
     for side in ("l", "r"):
-        pod_set = PodSet(side, case.input.get(f"{side}MinAvailable", 0))
+        pod_set = PodSetInfo(side, case.input.get(f"{side}MinAvailable", 0))
         for number in range(case.input.get(f"{side}Allocated", 0)):
-            pod_set.assign(Task(f"{side}-pod-{number}", pod_set=side, status=Status.RUNNING))
+            pod_set.assign(PodInfo(f"{side}-pod-{number}", pod_set=side, status=KaiPodStatus.RUNNING))
         sides.append(pod_set)
     return list(compare("order", sign(subgrouporder.compare(*sides)), case.want.get("want", 0)))
 
@@ -84,13 +84,13 @@ def task_orders(table: Table, case: Case) -> Sequence[str]:
 # Scores
 
 
-def gpu_score(score: Callable[[Task, NodeState, str], float]) -> Check:
+def gpu_score(score: Callable[[PodInfo, KaiNodeInfo, str], float]) -> Check:
     def check(table: Table, case: Case) -> Sequence[str]:
-        node = NodeState(Node(name="node"), Amounts(), gpu_memory=case.input.get("totalMem", 0))
+        node = KaiNodeInfo(Node(name="node"), ResourceAmounts(), gpu_memory=case.input.get("totalMem", 0))
         node.shared.used = {case.input.get("gpuIdx", ""): case.input.get("usedMem", 0)}
         got: object
         try:
-            got = (score(Task("task"), node, case.input.get("gpuIdx", "")), "")
+            got = (score(PodInfo("task"), node, case.input.get("gpuIdx", "")), "")
         except ValueError as problem:
             got = (0, str(problem))
         error = (case.want.get("expectedErr") or {}).get("$error", "")
@@ -99,18 +99,20 @@ def gpu_score(score: Callable[[Task, NodeState, str], float]) -> Check:
     return check
 
 
-def _node(name: str, allocatable: Amounts, idle: Amounts, labels: Mapping[str, str] | None = None) -> NodeState:
-    node = NodeState(Node(name=name, labels=labels or {}), allocatable)
+def _node(
+    name: str, allocatable: ResourceAmounts, idle: ResourceAmounts, labels: Mapping[str, str] | None = None
+) -> KaiNodeInfo:
+    node = KaiNodeInfo(Node(name=name, labels=labels or {}), allocatable)
     node.idle = idle
     return node
 
 
 def packed(table: Table, case: Case) -> Sequence[str]:
     nodes = {
-        name: (_node(name, Amounts(gpus=_whole(found, "nodeAllocatableGPUs")), _idle(found)), found)
+        name: (_node(name, ResourceAmounts(gpus=_whole(found, "nodeAllocatableGPUs")), _idle(found)), found)
         for name, found in case.input["testNodeMetadataMap"].items()
     }
-    task, plugin = Task("task", request=asking(1)), nodeplacement.NodePlacement(Arguments())
+    task, plugin = PodInfo("task", request=asking(1)), nodeplacement.NodePlacement(KaiPluginArguments())
     free = {name: plugin.measure(task, node) for name, (node, _) in nodes.items()}
     least, most = span([value for value in free.values() if value is not None])
     return [
@@ -124,14 +126,14 @@ def _whole(found: Document, key: str) -> float:
     return float(found.get(key) or 0)
 
 
-def _idle(found: Document) -> Amounts:
-    return Amounts(gpus=_whole(found, "nodeIdleGPUs"))
+def _idle(found: Document) -> ResourceAmounts:
+    return ResourceAmounts(gpus=_whole(found, "nodeIdleGPUs"))
 
 
 def spread(table: Table, case: Case) -> Sequence[str]:
     count, free = case.input.get("gpuCount", 0), case.input.get("nonAllocated", 0)
-    by_gpu = _node("gpu", Amounts(gpus=count), Amounts(gpus=free), {GPU_COUNT_LABEL: str(count)})
-    by_cpu = _node("cpu", Amounts(cpu=count), Amounts(cpu=free))
+    by_gpu = _node("gpu", ResourceAmounts(gpus=count), ResourceAmounts(gpus=free), {GPU_COUNT_LABEL: str(count)})
+    by_cpu = _node("cpu", ResourceAmounts(cpu=count), ResourceAmounts(cpu=free))
     want = case.want.get("expected", 0)
     return [
         *compare("GPUs", nodeplacement.spread(by_gpu, GPU), want),
@@ -169,14 +171,14 @@ def liked(table: Table, case: Case) -> Sequence[str]:
     nodes = {}
     for document in case.input["nodes"]:
         metadata = document["metadata"]
-        nodes[metadata["name"]] = _node(metadata["name"], Amounts(), Amounts(), metadata.get("labels"))
+        nodes[metadata["name"]] = _node(metadata["name"], ResourceAmounts(), ResourceAmounts(), metadata.get("labels"))
     for pod in case.input.get("pods") or ():
         metadata, spec = pod["metadata"], pod.get("spec") or {}
         place = {"Name": metadata["name"], "Namespace": metadata.get("namespace", ""), "Status": "Running"}
         found = values.task({**place, "NodeName": spec["nodeName"], "Pod": pod})
         nodes[found.node].tasks[found.uid] = found
-    session, task = Session(nodes=nodes.values()), values.task(case.input["task"])
-    podaffinity.PodAffinity(Arguments()).open(session)
+    session, task = KaiSession(nodes=nodes.values()), values.task(case.input["task"])
+    podaffinity.PodAffinityPlugin(KaiPluginArguments()).open(session)
     got = sum(scorer.score(task, node) for scorer in session.functions.node_order for node in session.all_nodes)
     return list(compare("score", got, case.want.get("expectedScore", 0)))
 
@@ -184,9 +186,9 @@ def liked(table: Table, case: Case) -> Sequence[str]:
 # Arguments
 
 
-def argument(read: Callable[[Arguments, str, Any], object]) -> Check:
+def argument(read: Callable[[KaiPluginArguments, str, Any], object]) -> Check:
     def check(table: Table, case: Case) -> Sequence[str]:
-        arguments = Arguments(case.input.get("args") or case.input.get("pluginArguments") or {})
+        arguments = KaiPluginArguments(case.input.get("args") or case.input.get("pluginArguments") or {})
         base = case.input.get("defaultValue", case.input.get("defaultVal"))
         key = case.input.get("key", "")
         failed = False

@@ -5,21 +5,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuconsole.model.quantity import parse_quantity
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.queues import QueueState, Quota
-from gpuconsole.scheduling.kai.api.requests import Request
-from gpuconsole.scheduling.kai.api.statuses import Status
-from gpuconsole.scheduling.kai.api.tasks import Task
-from gpuconsole.scheduling.kai.conf import Arguments
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.queues import KaiQueueQuota, QueueState
+from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
+from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.conf import KaiPluginArguments
 from gpuconsole.scheduling.kai.order import JobsByQueue, Wanted
 from gpuconsole.scheduling.kai.plugins.elastic import Elastic
 from gpuconsole.scheduling.kai.plugins.priority import Priority
 from gpuconsole.scheduling.kai.plugins.proportion import Proportion
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.session import KaiSession
 from gpuconsole.scheduling.kai.solving.affinity_filter import AffinityFilter
 from gpuconsole.scheduling.kai.solving.feasible import feasible_nodes
 from gpuconsole.scheduling.kai.solving.gpu_filters import IdleGpus, NotGrown, match_greedily
-from gpuconsole.scheduling.kai.solving.likeness import Failures
+from gpuconsole.scheduling.kai.solving.minimal_job_comparison import FailedJobs
 from gpuconsole.scheduling.kai.solving.scenario import GrowingScenario
 from tests.conformance.kai import values
 from tests.conformance.tables import Case, Check, Table, compare
@@ -36,23 +36,23 @@ def feasible(table: Table, case: Case) -> Sequence[str]:
 # Likeness
 
 
-def _like(pods: Sequence[Document]) -> Job:
+def _like(pods: Sequence[Document]) -> PodGroupInfo:
     """A job of pods that differ in what they ask for only."""
     tasks = [
-        Task(
+        PodInfo(
             f"test-{index}/test",
             job="test",
             request=_request(pod.get("resources") or {}),
-            status=Status[(pod.get("status") or "Pending").upper()],
+            status=KaiPodStatus[(pod.get("status") or "Pending").upper()],
         )
         for index, pod in enumerate(pods)
     ]
-    return Job("test", tasks=tasks)
+    return PodGroupInfo("test", tasks=tasks)
 
 
-def _request(amounts: Mapping[str, str]) -> Request:
+def _request(amounts: Mapping[str, str]) -> ResourceRequirements:
     gpus = float(parse_quantity(amounts.get("nvidia.com/gpu", 0)))
-    return Request(
+    return ResourceRequirements(
         cpu=float(parse_quantity(amounts.get("cpu", 0)) * 1000),
         memory=float(parse_quantity(amounts.get("memory", 0))),
         scalars={"pods": 1},
@@ -69,15 +69,15 @@ def _pods(described: Any) -> list[Document]:
 
 
 def easier(table: Table, case: Case) -> Sequence[str]:
-    failures = Failures(used=True)
+    failures = FailedJobs(used=True)
     failures.add(_like(_pods(case.input.get("representativeResources"))))
-    got = not failures.tells(_like(_pods(case.input.get("jobResources"))))
+    got = not failures.would_fail(_like(_pods(case.input.get("jobResources"))))
     return list(compare("easier", got, case.want.get("result", False)))
 
 
 def replaced(table: Table, case: Case) -> Sequence[str]:
     """The smaller of two failed jobs is kept: the one in question tells against itself only if it is."""
-    failures = Failures(used=True)
+    failures = FailedJobs(used=True)
     failures.add(_like(_pods(case.input.get("representativeResources"))))
     job = _like(_pods(case.input.get("jobResources")))
     failures.add(job)
@@ -102,18 +102,18 @@ def _scenario(document: Document) -> GrowingScenario:
     pending = [values.task(task) for task in base.get("pendingTasks") or ()]
     potential = [values.task(task) for task in base.get("potentialVictimsTasks") or ()]
     recorded = [values.job(job) for job in base.get("recordedVictimsJobs") or ()]
-    session = Session(jobs=_jobs([*potential, *(task for job in recorded for task in job.tasks())]))
-    scenario = GrowingScenario(session, Job("preemptor", tasks=pending), recorded)
+    session = KaiSession(jobs=_jobs([*potential, *(task for job in recorded for task in job.tasks())]))
+    scenario = GrowingScenario(session, PodGroupInfo("preemptor", tasks=pending), recorded)
     for task in potential:
         scenario.add([task])
     return scenario
 
 
-def _jobs(tasks: Sequence[Task]) -> list[Job]:
-    by_job: dict[str, list[Task]] = {}
+def _jobs(tasks: Sequence[PodInfo]) -> list[PodGroupInfo]:
+    by_job: dict[str, list[PodInfo]] = {}
     for task in tasks:
         by_job.setdefault(task.job, []).append(task)
-    return [Job(uid, tasks=found) for uid, found in by_job.items()]
+    return [PodGroupInfo(uid, tasks=found) for uid, found in by_job.items()]
 
 
 def _filter(fields: Document, pending: Sequence[str], nodes: int) -> IdleGpus:
@@ -184,8 +184,8 @@ def affinities(table: Table, case: Case) -> Sequence[str]:
     victims = [values.task(task) for task in case.input.get("victimTasks") or ()]
     nodes = {name: values.node(node) for name, node in (case.input.get("allNodes") or {}).items()}
     open_nodes = {name: nodes[name] for name in case.input.get("feasibleNodes") or {}}
-    session = Session(jobs=_jobs(victims), nodes=nodes.values())
-    scenario = GrowingScenario(session, Job("preemptor", tasks=pending), ())
+    session = KaiSession(jobs=_jobs(victims), nodes=nodes.values())
+    scenario = GrowingScenario(session, PodGroupInfo("preemptor", tasks=pending), ())
     found = AffinityFilter.of(scenario, session, open_nodes)
     for victim in victims:
         scenario.add([victim])
@@ -204,23 +204,23 @@ class _Case:
         first = [_named(task) for task in fields.get("potentialVictimsTasks") or ()]
         more = [_named(task) for task in args.get("tasks") or ()]
         recorded = [_named_job(job) for job in fields.get("recordedVictimsJobs") or ()]
-        session = Session(jobs=_jobs([*first, *more, *(task for job in recorded for task in job.tasks())]))
+        session = KaiSession(jobs=_jobs([*first, *more, *(task for job in recorded for task in job.tasks())]))
         self.scenario = GrowingScenario(session, _named_job(fields.get("pendingTasksAsJob") or {}), recorded)
         for task in first:
             self.scenario.add([task])
         self.scenario.add(more)
 
 
-def _named(document: Document) -> Task:
+def _named(document: Document) -> PodInfo:
     """Tasks of these tables have no uid of their own; their names tell them apart."""
     return values.task({**document, "UID": document.get("UID") or document.get("Name")})
 
 
-def _named_job(document: Document) -> Job:
+def _named_job(document: Document) -> PodGroupInfo:
     return values.job(document, [_named(pod) for pod in values.tasks_of(document)])
 
 
-def _names(tasks: Sequence[Task]) -> list[str]:
+def _names(tasks: Sequence[PodInfo]) -> list[str]:
     return sorted(task.name for task in tasks)
 
 
@@ -278,21 +278,21 @@ def queue_states(documents: Mapping[str, Document]) -> list[QueueState]:
     ]
 
 
-def _quota(document: Document, name: str) -> Quota:
+def _quota(document: Document, name: str) -> KaiQueueQuota:
     found = (document.get("Resources") or {}).get(name) or {}
-    return Quota(
+    return KaiQueueQuota(
         quota=found.get("Quota", 0),
         limit=found.get("Limit", 0),
         over_quota_weight=found.get("OverQuotaWeight", 0),
     )
 
 
-def _ordered_job(uid: str, document: Document) -> Job:
+def _ordered_job(uid: str, document: Document) -> PodGroupInfo:
     """A job of these tables: its pods stand in its index by status."""
     job = values.job({"UID": uid, **document}, ())
     if "PodSets" not in document:
         job.pod_sets.clear()
-        job.pod_sets.update(Job(uid).pod_sets)
+        job.pod_sets.update(PodGroupInfo(uid).pod_sets)
     for status, pods in (document.get("PodStatusIndex") or {}).items():
         for name, pod in pods.items():
             job.take_in(values.task({"UID": name, **pod, "Status": status, "SubGroupName": ""}))
@@ -312,10 +312,10 @@ def _wanted(options: Document) -> Wanted:
     )
 
 
-def _session(jobs: Sequence[Job], queues: Mapping[str, Document]) -> Session:
-    session = Session(jobs=jobs, queues=queue_states(queues))
+def _session(jobs: Sequence[PodGroupInfo], queues: Mapping[str, Document]) -> KaiSession:
+    session = KaiSession(jobs=jobs, queues=queue_states(queues))
     for plugin in (Priority, Elastic):
-        plugin(Arguments()).open(session)
+        plugin(KaiPluginArguments()).open(session)
     return session
 
 
@@ -345,7 +345,7 @@ def nested(table: Table, case: Case) -> Sequence[str]:
 def victims_first(table: Table, case: Case) -> Sequence[str]:
     jobs = [_ordered_job(uid, document) for uid, document in case.input["initJobs"].items()]
     session = _session(jobs, case.input["queues"])
-    Proportion(Arguments()).open(session)
+    Proportion(KaiPluginArguments()).open(session)
     return _order(JobsByQueue(session, _wanted(case.input["options"]), jobs), case.want["expectedJobNames"])
 
 

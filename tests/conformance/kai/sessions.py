@@ -6,36 +6,36 @@ from typing import Any
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import LabelSelector, NodeTerm, Requirement
 from gpuconsole.model.pod_template import PodAffinity, PodTemplate, PodTerm
-from gpuconsole.scheduling.kai.api.amounts import PODS, Amounts
-from gpuconsole.scheduling.kai.api.claims import Claim, ClaimBook, Device, DeviceRequest
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.nodes import GPU_COUNT_LABEL, GPU_MEMORY_LABEL, MIG_ENABLED_LABEL, NodeState
+from gpuconsole.scheduling.kai.api.amounts import PODS, ResourceAmounts
+from gpuconsole.scheduling.kai.api.claims import ClaimDeviceRequest, ClaimIndex, ClaimInfo, OfferedDevice
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.nodes import GPU_COUNT_LABEL, GPU_MEMORY_LABEL, MIG_ENABLED_LABEL, KaiNodeInfo
 from gpuconsole.scheduling.kai.api.nodes import MIG_STRATEGY_LABEL as MIG_STRATEGY
-from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup, TopologyConstraint
-from gpuconsole.scheduling.kai.api.queues import QueueState, Quota
-from gpuconsole.scheduling.kai.api.requests import Request
-from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, ALLOCATED, Status
-from gpuconsole.scheduling.kai.api.tasks import ClaimRef, Sort, Spec, Task
-from gpuconsole.scheduling.kai.api.topologies import Topology
-from gpuconsole.scheduling.kai.conf import Configuration, Parameters, PluginOption, Tier, configuration
+from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup, TopologyConstraint
+from gpuconsole.scheduling.kai.api.queues import KaiQueueQuota, QueueState
+from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
+from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, ALLOCATED, KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import ClaimRef, PodInfo, Sort, Spec
+from gpuconsole.scheduling.kai.api.topologies import TopologyInfo
+from gpuconsole.scheduling.kai.conf import KaiConfiguration, KaiPluginOption, Parameters, Tier, configuration
 from gpuconsole.scheduling.kai.opening import open_session
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.session import KaiSession
 
 Document = Mapping[str, Any]
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
 NOW = 1_000_000 * MINUTE
 NODE_TYPE = "kai.scheduler/type"
-STATUSES = {status.name.capitalize(): status for status in Status}
+STATUSES = {status.name.capitalize(): status for status in KaiPodStatus}
 
 
-def build(case: Document, effective: Document, grace: int = 0) -> Session:
+def build(case: Document, effective: Document, grace: int = 0) -> KaiSession:
     """A session on the case's objects with its plugins opened."""
     claims = claim_book(case.get("TestDRAObjects") or {})
     described = sorted(case.get("Jobs") or (), key=lambda job: -job.get("Priority", 0))
     jobs = [_job(document, len(described) - index, claims) for index, document in enumerate(described)]
     nodes = [_node(name, document, jobs, claims) for name, document in (case.get("Nodes") or {}).items()]
-    session = Session(
+    session = KaiSession(
         jobs=jobs,
         nodes=nodes,
         queues=queues(effective["queues"]),
@@ -49,13 +49,13 @@ def build(case: Document, effective: Document, grace: int = 0) -> Session:
     return session
 
 
-def _configuration(document: Document | None) -> Configuration:
+def _configuration(document: Document | None) -> KaiConfiguration:
     if document is None:
-        return Configuration()
+        return KaiConfiguration()
     tiers = [
         Tier(
             tuple(
-                PluginOption(name=plugin["Name"], arguments=plugin.get("Arguments") or {})
+                KaiPluginOption(name=plugin["Name"], arguments=plugin.get("Arguments") or {})
                 for plugin in tier.get("Plugins") or ()
             )
         )
@@ -64,9 +64,9 @@ def _configuration(document: Document | None) -> Configuration:
     return configuration("", tiers, {})
 
 
-def topology(document: Document) -> Topology:
+def topology(document: Document) -> TopologyInfo:
     levels = (document.get("spec") or {}).get("levels") or ()
-    return Topology(document["metadata"]["name"], tuple(level["nodeLabel"] for level in levels))
+    return TopologyInfo(document["metadata"]["name"], tuple(level["nodeLabel"] for level in levels))
 
 
 def queues(documents: list[Document]) -> list[QueueState]:
@@ -87,48 +87,54 @@ def queues(documents: list[Document]) -> list[QueueState]:
     ]
 
 
-def _quota(document: Document) -> Quota:
-    return Quota(quota=document["quota"], limit=document["limit"], over_quota_weight=document["overQuotaWeight"])
+def _quota(document: Document) -> KaiQueueQuota:
+    return KaiQueueQuota(
+        quota=document["quota"], limit=document["limit"], over_quota_weight=document["overQuotaWeight"]
+    )
 
 
-def claim_book(document: Document) -> ClaimBook:
+def claim_book(document: Document) -> ClaimIndex:
     slices = document.get("ResourceSlices") or ()
     devices = [
-        Device(found.get("NodeName", ""), "nvidia.com/gpu", found.get("NodeName", ""), f"{found['Name']}/{index}")
+        OfferedDevice(
+            found.get("NodeName", ""), "nvidia.com/gpu", found.get("NodeName", ""), f"{found['Name']}/{index}"
+        )
         for found in slices
         for index in range(found.get("Count", 0))
     ]
     claims = [_claim(found) for found in document.get("ResourceClaims") or ()]
-    return ClaimBook(claims, devices, document.get("DeviceClasses") or ())
+    return ClaimIndex(claims, devices, document.get("DeviceClasses") or ())
 
 
-def _claim(document: Document) -> Claim:
+def _claim(document: Document) -> ClaimInfo:
     status = document.get("ClaimStatus") or {}
     allocation = status.get("allocation")
     results = ((allocation or {}).get("devices") or {}).get("results") or ()
-    return Claim(
+    return ClaimInfo(
         namespace=document.get("Namespace", ""),
         name=document["Name"],
         labels=document.get("Labels") or {},
-        requests=(DeviceRequest(document.get("DeviceClassName", ""), document.get("Count") or 1),),
+        requests=(ClaimDeviceRequest(document.get("DeviceClassName", ""), document.get("Count") or 1),),
         reserved=tuple(found["name"] for found in status.get("reservedFor") or ()),
         devices=None
         if allocation is None
         else tuple(
-            Device(found.get("pool", ""), found.get("driver", ""), found.get("pool", ""), found.get("device", ""))
+            OfferedDevice(
+                found.get("pool", ""), found.get("driver", ""), found.get("pool", ""), found.get("device", "")
+            )
             for found in results
         ),
     )
 
 
-def _job(document: Document, age: int, claims: ClaimBook) -> Job:
+def _job(document: Document, age: int, claims: ClaimIndex) -> PodGroupInfo:
     tasks = [_task(document, index, task, claims) for index, task in enumerate(document["Tasks"])]
     preemptibility = document.get("Preemptibility") or (
         "preemptible" if document.get("Priority", 0) < 100 else "non-preemptible"
     )
     stale = document.get("StaleDuration")
     minutes = document.get("JobAgeInMinutes") or age
-    return Job(
+    return PodGroupInfo(
         document["Name"],
         namespace=document.get("Namespace", ""),
         queue=document.get("QueueName", ""),
@@ -142,11 +148,11 @@ def _job(document: Document, age: int, claims: ClaimBook) -> Job:
     )
 
 
-def root_of(document: Document | None, tasks: list[Task]) -> SubGroup:
+def root_of(document: Document | None, tasks: list[PodInfo]) -> SubGroup:
     """The case's tree; tasks without a sub-group get the pod set `default`, all of them being needed."""
     root = sub_group(document or {})
     if any(not task.pod_set for task in tasks) and "default" not in root.all_pod_sets():
-        root.add(PodSet("default", len(tasks)))
+        root.add(PodSetInfo("default", len(tasks)))
     return root
 
 
@@ -155,7 +161,7 @@ def sub_group(document: Document) -> SubGroup:
     for child in document.get("groups") or ():
         group.add(sub_group(child))
     for child in document.get("podSets") or ():
-        group.add(PodSet(child["name"], child.get("minAvailable", 0), _constraint(child)))
+        group.add(PodSetInfo(child["name"], child.get("minAvailable", 0), _constraint(child)))
     return group
 
 
@@ -170,7 +176,7 @@ def _constraint(document: Document) -> TopologyConstraint | None:
     )
 
 
-def _task(job: Document, index: int, document: Document, claims: ClaimBook) -> Task:
+def _task(job: Document, index: int, document: Document, claims: ClaimIndex) -> PodInfo:
     uid = f"{job['Name']}-{index}"
     status = STATUSES[document["State"]]
     node = document.get("NodeName", "")
@@ -178,7 +184,7 @@ def _task(job: Document, index: int, document: Document, claims: ClaimBook) -> T
     groups = tuple(document.get("GPUGroups") or ())
     if node and sort is Sort.FRACTION and not groups:
         groups = (f"group-of-{uid}",)
-    return Task(
+    return PodInfo(
         uid,
         job=job["Name"],
         namespace=job.get("Namespace", ""),
@@ -193,7 +199,7 @@ def _task(job: Document, index: int, document: Document, claims: ClaimBook) -> T
     )
 
 
-def _request(job: Document, task: Document, claims: ClaimBook) -> tuple[Request, Sort]:
+def _request(job: Document, task: Document, claims: ClaimIndex) -> tuple[ResourceRequirements, Sort]:
     scalars = {PODS: 1}
     gpus, memory = job.get("RequiredGPUsPerTask", 0), job.get("RequiredGpuMemory", 0)
     base: dict[str, Any] = {"scalars": scalars, "claims": _claimed(job, task, claims)}
@@ -202,21 +208,21 @@ def _request(job: Document, task: Document, claims: ClaimBook) -> tuple[Request,
         base["memory"] = job.get("RequiredMemoryPerTask") or 1e9
     mig = task.get("RequiredMigInstances") or {}
     if mig:
-        return Request(**base, mig=mig), Sort.MIG
+        return ResourceRequirements(**base, mig=mig), Sort.MIG
     if job.get("IsBestEffortJob"):
         gpus = 0
     if gpus != int(gpus):
-        return Request(**base, count=1, portion=gpus), Sort.FRACTION
+        return ResourceRequirements(**base, count=1, portion=gpus), Sort.FRACTION
     if memory and not job.get("IsBestEffortJob"):
-        return Request(**base, count=1, gpu_memory=memory), Sort.MEMORY
+        return ResourceRequirements(**base, count=1, gpu_memory=memory), Sort.MEMORY
     if "RequiredGPUs" in task:
         gpus = task["RequiredGPUs"]
     # A request of zero GPUs is read as one device of which nothing is taken.
     count = int(gpus) or (0 if job.get("IsBestEffortJob") else 1)
-    return Request(**base, count=count, portion=1 if gpus else 0), Sort.REGULAR
+    return ResourceRequirements(**base, count=count, portion=1 if gpus else 0), Sort.REGULAR
 
 
-def _claimed(job: Document, task: Document, claims: ClaimBook) -> dict[str, int]:
+def _claimed(job: Document, task: Document, claims: ClaimIndex) -> dict[str, int]:
     counts: dict[str, int] = {}
     for reference in _references(task):
         claim = claims.claims.get(f"{job.get('Namespace', '')}/{reference.claim}")
@@ -248,7 +254,7 @@ def _spec(uid: str, document: Document) -> Spec:
     )
 
 
-def _node(name: str, document: Document, jobs: list[Job], claims: ClaimBook) -> NodeState:
+def _node(name: str, document: Document, jobs: list[PodGroupInfo], claims: ClaimIndex) -> KaiNodeInfo:
     gpus, strategy = document.get("GPUs", 0), document.get("MigStrategy", "")
     labels = {
         GPU_COUNT_LABEL: str(gpus),
@@ -260,13 +266,13 @@ def _node(name: str, document: Document, jobs: list[Job], claims: ClaimBook) -> 
     }
     if document.get("GPUMemory"):
         labels[GPU_MEMORY_LABEL] = str(document["GPUMemory"])
-    amounts = Amounts(
+    amounts = ResourceAmounts(
         cpu=(document.get("CPUMillis") or 20000) * 1000,
         memory=document.get("CPUMemory") or 20e9,
         gpus=0 if strategy == "mixed" else gpus,
         scalars={PODS: 110, **(document.get("MigInstances") or {})},
     )
-    node = NodeState(Node(name=name, labels=labels), amounts)
+    node = KaiNodeInfo(Node(name=name, labels=labels), amounts)
     node.offer_claimed(sum(device.node == name for device in claims.devices))
     for task in sorted((task for job in jobs for task in job.tasks()), key=lambda task: task.uid):
         if task.node == name and task.status in ACTIVE_USED:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.conf import Arguments, Parameters
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.conf import KaiPluginArguments, Parameters
 from gpuconsole.scheduling.kai.fair_share import quantities as q
 from gpuconsole.scheduling.kai.fair_share.capacity import (
     OverCapacity,
@@ -20,13 +20,13 @@ from gpuconsole.scheduling.kai.fair_share.division import bands, divide, divide_
 from gpuconsole.scheduling.kai.fair_share.queue_order import Contender
 from gpuconsole.scheduling.kai.fair_share.queue_order import compare as compare_queues
 from gpuconsole.scheduling.kai.fair_share.reclaimable import Reclaimer, may_reclaim, may_take_from
-from gpuconsole.scheduling.kai.fair_share.shares import QueueShares, Share
+from gpuconsole.scheduling.kai.fair_share.shares import QueueShares, ResourceShares
 from gpuconsole.scheduling.kai.fair_share.strategies import guarantees_quota, maintains_fair_share
 from gpuconsole.scheduling.kai.fair_share.tree import divide_tree, offered
 from gpuconsole.scheduling.kai.fair_share.victims import losses_of
-from gpuconsole.scheduling.kai.functions import Victim
+from gpuconsole.scheduling.kai.functions import VictimJob
 from gpuconsole.scheduling.kai.plugins.proportion import Proportion
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.session import KaiSession
 from tests.conformance.kai import values
 from tests.conformance.tables import Case, Check, NotModelled, Table, compare
 
@@ -121,7 +121,7 @@ def whole_tree(table: Table, case: Case) -> Sequence[str]:
 
 
 def _new(args: Document, after: Document, results: Sequence[Any]) -> Iterator[str]:
-    plugin = Proportion(Arguments(args["arguments"] or {}))
+    plugin = Proportion(KaiPluginArguments(args["arguments"] or {}))
     yield from compare("k", plugin.k, results[0].get("kValue", 0))
     yield from compare("multiplier", plugin.multiplier, results[0]["relcaimerSaturationMultiplier"])
 
@@ -130,7 +130,7 @@ def _losses(args: Document, after: Document, results: Sequence[Any]) -> Iterator
     victim = args["victim"]
     job = values.job(victim["Job"], ())
     losses = losses_of(
-        Victim(job, [values.task(task) for task in victim.get("Tasks") or ()]),
+        VictimJob(job, [values.task(task) for task in victim.get("Tasks") or ()]),
         ignore_placed=args["recv"].get("allowConsolidatingReclaim", False),
     )
     got = [q.of_amounts(loss) for loss in losses]
@@ -154,7 +154,7 @@ def _result(over: OverCapacity | None, result: Document) -> Iterator[str]:
     yield from compare("queue", over.queue if over else "", named)
 
 
-def _capacity(policy: Callable[[Mapping[str, QueueShares], Job, q.Quantities], OverCapacity | None]) -> Call:
+def _capacity(policy: Callable[[Mapping[str, QueueShares], PodGroupInfo, q.Quantities], OverCapacity | None]) -> Call:
     def again(args: Document, after: Document, results: Sequence[Any]) -> Iterator[str]:
         queues, job = values.queue_map(args["recv"]["queues"]), values.job(args["job"])
         if "requestedShare" in args:
@@ -191,7 +191,8 @@ def quota_of_one(table: Table, case: Case) -> Sequence[str]:
 def _queue(**parts: Mapping[str, float] | None) -> QueueShares:
     """A queue out of amounts of each kind."""
     cpu, memory, gpu = (
-        Share(**{field: (amounts or {}).get(name, 0) for field, amounts in parts.items()}) for name in q.RESOURCES
+        ResourceShares(**{field: (amounts or {}).get(name, 0) for field, amounts in parts.items()})
+        for name in q.RESOURCES
     )
     return QueueShares("queue", cpu=cpu, memory=memory, gpu=gpu)
 
@@ -200,7 +201,7 @@ def _queue(**parts: Mapping[str, float] | None) -> QueueShares:
 
 
 def _order(args: Document, after: Document, results: Sequence[Any]) -> Iterator[str]:
-    session = Session(least_gpu_memory=args.get("minNodeGPUMemory", 0))
+    session = KaiSession(least_gpu_memory=args.get("minNodeGPUMemory", 0))
     sides: list[Contender] = []
     for side in ("l", "r"):
         job = values.job(args[f"{side}JobInfo"]) if args.get(f"{side}JobInfo") is not None else None
@@ -263,7 +264,7 @@ def _of_queue(read: Callable[[QueueShares], object]) -> Call:
     return again
 
 
-def _of_share(read: Callable[[Share], object]) -> Call:
+def _of_share(read: Callable[[ResourceShares], object]) -> Call:
     def again(args: Document, after: Document, results: Sequence[Any]) -> Iterator[str]:
         yield from compare("share", read(values.share(args["recv"])), results[0])
 
@@ -279,8 +280,8 @@ def _resource_of(args: Document, after: Document, results: Sequence[Any]) -> Ite
         yield from _equal_shares(got, values.share(want))
 
 
-def _equal_shares(got: Share, want: Share) -> Iterator[str]:
-    for name in Share.__slots__:
+def _equal_shares(got: ResourceShares, want: ResourceShares) -> Iterator[str]:
+    for name in ResourceShares.__slots__:
         yield from compare(name, getattr(got, name), getattr(want, name))
 
 

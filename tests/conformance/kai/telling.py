@@ -7,9 +7,9 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import MarkGroup, Unschedulable
 from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.scheduling.kai.api.errors import JobError, NodeError, TaskErrors
-from gpuconsole.scheduling.kai.api.jobs import Job, one_pod_set
-from gpuconsole.scheduling.kai.api.tasks import Task
-from gpuconsole.scheduling.kai.saying import words
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, one_pod_set
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.status_updater import words
 from tests.conformance.kai import values
 from tests.conformance.kai.groups import group_of
 from tests.conformance.kai.sessions import root_of
@@ -17,7 +17,7 @@ from tests.conformance.kai.values import STATUSES
 from tests.conformance.tables import Case, Check, NotModelled, Table, compare
 
 
-def _said(job: Job, group: KaiPodGroup) -> tuple[str, tuple[str, ...], dict[str, str], set[str]]:
+def _said(job: PodGroupInfo, group: KaiPodGroup) -> tuple[str, tuple[str, ...], dict[str, str], set[str]]:
     """The group's message and reasons, the message of each pod, and what events say."""
     pods = {task.uid: Pod(name=task.name) for task in job.tasks()}
     told = words(job, pods, group, "")
@@ -33,7 +33,7 @@ def _said(job: Job, group: KaiPodGroup) -> tuple[str, tuple[str, ...], dict[str,
 
 def status_event(table: Table, case: Case) -> Sequence[str]:
     tasks = [
-        Task(name, job="pg", status=STATUSES[status])
+        PodInfo(name, job="pg", status=STATUSES[status])
         for status, names in case.input["pods"].items()
         for name in names or ()
     ]
@@ -41,7 +41,7 @@ def status_event(table: Table, case: Case) -> Sequence[str]:
     if "podGroup" not in told:
         raise NotModelled("the pod group is not told")
     group = group_of(told["podGroup"])
-    job = Job("pg", root=one_pod_set(case.input.get("podGroupMinMember", 0)), tasks=tasks)
+    job = PodGroupInfo("pg", root=one_pod_set(case.input.get("podGroupMinMember", 0)), tasks=tasks)
     for error in case.input.get("jobErrors") or ():
         job.errors.append(JobError(reason=error["reason"], messages=(error["message"],)))
     for name, error in (case.input.get("podErrors") or {}).items():
@@ -81,10 +81,10 @@ def readiness(table: Table, case: Case) -> Sequence[str]:
         values.task({"UID": uid, **pod, "SubGroupName": pod_set["name"]})
         for pod_set in (tree_document or {}).get("podSets") or ()
         for uid, pod in (pod_set.get("podInfos") or {}).items()
-    ] or [Task(pod["Name"], status=STATUSES[pod["State"]]) for pod in document["Tasks"]]
+    ] or [PodInfo(pod["Name"], status=STATUSES[pod["State"]]) for pod in document["Tasks"]]
     for task in tasks:
         task.pod_set = "" if task.pod_set == "default" else task.pod_set
-    job = Job(document["Name"], root=root_of(tree_document, tasks), tasks=tasks)
+    job = PodGroupInfo(document["Name"], root=root_of(tree_document, tasks), tasks=tasks)
     message, _, texts, _ = _said(job, KaiPodGroup(name="pg"))
     got = {f"Warning Unschedulable {text}" for text in texts.values()} if job.ready else set()
     got |= {f"Normal Unschedulable {message}"} if message else set()

@@ -6,18 +6,18 @@ from typing import Any
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.manifests import decode_object
-from gpuconsole.scheduling.kai.api.amounts import Amounts
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup, TopologyConstraint
-from gpuconsole.scheduling.kai.api.requests import Request
-from gpuconsole.scheduling.kai.api.statuses import Status
-from gpuconsole.scheduling.kai.api.tasks import NOBODY, Sort, Spec, Task
+from gpuconsole.scheduling.kai.api.amounts import ResourceAmounts
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup, TopologyConstraint
+from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
+from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import NO_OWNERS, PodInfo, Sort, Spec
 from gpuconsole.scheduling.kai.fair_share.quantities import RESOURCES, Quantities
-from gpuconsole.scheduling.kai.fair_share.shares import QueueShares, Share
+from gpuconsole.scheduling.kai.fair_share.shares import QueueShares, ResourceShares
 
 Document = Mapping[str, Any]
-STATUSES = {status.name.capitalize(): status for status in Status}
+STATUSES = {status.name.capitalize(): status for status in KaiPodStatus}
 NEVER = "0001-01-01T00:00:00Z"
 
 
@@ -39,8 +39,8 @@ def number(value: Any) -> float:
     return float(value["$float"]) if isinstance(value, Mapping) else value
 
 
-def share(document: Document) -> Share:
-    return Share(
+def share(document: Document) -> ResourceShares:
+    return ResourceShares(
         deserved=document.get("Deserved", 0),
         fair=document.get("FairShare", 0),
         limit=document.get("MaxAllowed", 0),
@@ -76,12 +76,12 @@ def three(document: Mapping[str, float] | None) -> Quantities:
     return {name: (document or {}).get(name, 0) for name in RESOURCES}
 
 
-def amounts(document: Document | None) -> Amounts:
+def amounts(document: Document | None) -> ResourceAmounts:
     """A Resource."""
     if document is None:
-        return Amounts()
+        return ResourceAmounts()
     base = document.get("BaseResource") or {}
-    return Amounts(
+    return ResourceAmounts(
         base.get("milliCpu", 0),
         base.get("memory", 0),
         document.get("gpus", 0),
@@ -89,11 +89,11 @@ def amounts(document: Document | None) -> Amounts:
     )
 
 
-def request(document: Document | None) -> Request:
+def request(document: Document | None) -> ResourceRequirements:
     """A ResourceRequirements."""
     document = document or {}
     base, gpu = document.get("BaseResource") or {}, document.get("GpuResourceRequirement") or {}
-    return Request(
+    return ResourceRequirements(
         cpu=base.get("milliCpu", 0),
         memory=base.get("memory", 0),
         scalars=base.get("scalarResources") or {},
@@ -111,12 +111,12 @@ def gpu_part(gpu: Document) -> dict[str, Any]:
     }
 
 
-def task(document: Document) -> Task:
+def task(document: Document) -> PodInfo:
     """A PodInfo."""
     pod = document.get("Pod") or {}
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     template = _pod(pod).template
-    found = Task(
+    found = PodInfo(
         document.get("UID") or metadata.get("uid") or document.get("Name", ""),
         job=document.get("Job", ""),
         name=document.get("Name", ""),
@@ -151,7 +151,7 @@ def _pod(pod: Document) -> Pod:
     """The pod as the model has it; a table may leave out its name."""
     named = {"name": "unnamed", **(pod.get("metadata") or {})}
     thing = decode_object({**pod, "apiVersion": "v1", "kind": "Pod", "metadata": named})
-    return thing if isinstance(thing, Pod) else NOBODY
+    return thing if isinstance(thing, Pod) else NO_OWNERS
 
 
 def sub_group(document: Document) -> SubGroup:
@@ -163,9 +163,9 @@ def sub_group(document: Document) -> SubGroup:
     return group
 
 
-def pod_set(document: Document) -> PodSet:
+def pod_set(document: Document) -> PodSetInfo:
     """A pod set without its pods: a job takes them in."""
-    return PodSet(
+    return PodSetInfo(
         document.get("name", ""), document.get("minAvailable", 0), constraint(document.get("topologyConstraint"))
     )
 
@@ -201,11 +201,11 @@ def root_of(document: Document) -> SubGroup:
     return root
 
 
-def job(document: Document | None, tasks: Sequence[Task] | None = None) -> Job:
+def job(document: Document | None, tasks: Sequence[PodInfo] | None = None) -> PodGroupInfo:
     """A PodGroupInfo."""
     document = document or {}
     root = root_of(document)
-    found = Job(
+    found = PodGroupInfo(
         document.get("UID") or document.get("Name", ""),
         name=document.get("Name", ""),
         namespace=document.get("Namespace", ""),
@@ -222,11 +222,11 @@ def job(document: Document | None, tasks: Sequence[Task] | None = None) -> Job:
     return found
 
 
-def node(document: Document) -> NodeState:
+def node(document: Document) -> KaiNodeInfo:
     """A NodeInfo with the books that it was dumped with."""
     described = document.get("Node") or {}
     metadata, spec = described.get("metadata") or {}, described.get("spec") or {}
-    found = NodeState(
+    found = KaiNodeInfo(
         Node(
             name=document.get("Name") or metadata.get("name", ""),
             labels=metadata.get("labels") or {},

@@ -8,22 +8,22 @@ from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.actions.backfill import pending_tasks
 from gpuconsole.scheduling.volcano.actions.domain_search import DomainSearch
 from gpuconsole.scheduling.volcano.actions.gang_eviction import MOST_DOMAINS, GangOptions
-from gpuconsole.scheduling.volcano.actions.placing import Placing
+from gpuconsole.scheduling.volcano.actions.task_placement import TaskPlacement
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.conf import Configuration
-from gpuconsole.scheduling.volcano.domains import TOP, Domains
-from gpuconsole.scheduling.volcano.session import Cluster, Session
-from gpuconsole.scheduling.volcano.statement import Statement
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
+from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration
+from gpuconsole.scheduling.volcano.domains import TOP, HyperNodeDomains
+from gpuconsole.scheduling.volcano.session import ClusterInfo, VolcanoSession
+from gpuconsole.scheduling.volcano.statement import VolcanoStatement
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import common, objects
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.plugin import Plugin
+    from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
 
 Document = Mapping[str, Any]
 
@@ -50,9 +50,11 @@ def _not_nominated(table: Table, case: Case) -> Sequence[str]:
     task.init_request = Resource(given["taskResMilliCPU"])
     job = JobInfo(task.job, [task])
     job.queue = queue.uid
-    cluster = Cluster(jobs={job.uid: job}, nodes={leaf.name: leaf}, queues={queue.uid: queue}, domains=Domains())
-    session = Session(Configuration(tiers=()), cluster, plugins={})
-    search = DomainSearch(session, Placing(session, remembers=True))
+    cluster = ClusterInfo(
+        jobs={job.uid: job}, nodes={leaf.name: leaf}, queues={queue.uid: queue}, domains=HyperNodeDomains()
+    )
+    session = VolcanoSession(VolcanoConfiguration(tiers=()), cluster, plugins={})
+    search = DomainSearch(session, TaskPlacement(session, remembers=True))
     plan = search.nominated_places(job.sub_jobs[job.uid], Heap(session.task_first, [task]), {leaf.name})
     return list(compare("plan", plan, None))
 
@@ -63,21 +65,21 @@ class _Fake:
     name: ClassVar[str] = "fake"
     priority: ClassVar[int] = 0
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         pass
 
-    def on_session_open(self, session: Session) -> None:
+    def on_session_open(self, session: VolcanoSession) -> None:
         def victims(tasks: list[TaskInfo]) -> list[TaskInfo]:
             return [task for task in tasks if task.priority == self.priority]
 
         session.functions.victim_tasks[self.name] = [victims]
 
-    def on_session_close(self, session: Session) -> None:
+    def on_session_close(self, session: VolcanoSession) -> None:
         pass
 
 
 def _shuffled(table: Table, case: Case) -> Sequence[str]:
-    fake: type[Plugin] = type("Fake", (_Fake,), {"priority": table.fixtures["lowPriority"]})
+    fake: type[VolcanoPlugin] = type("Fake", (_Fake,), {"priority": table.fixtures["lowPriority"]})
     session = common.run(common.settings(table, case), case.input, {"fake": fake})
     return common.differences(table, session, case)
 
@@ -94,14 +96,14 @@ def _picked(table: Table, case: Case) -> Sequence[str]:
     }
     session = common.opened(common.settings(table, case), made)
     waiting = {objects.pod(document).key for document in given["pipelinedPods"]}
-    statement = Statement(session)
+    statement = VolcanoStatement(session)
     for task in [task for job in session.jobs.values() for task in job.tasks.values() if task.key in waiting]:
         statement.pipeline(task, "node1", eviction_occurred=False)
     return list(compare("tasks", [task.name for task in pending_tasks(session)], case.want["expectedResult"]))
 
 
 def _domains_by_default(table: Table, case: Case) -> Sequence[str]:
-    options = GangOptions.of(Arguments({"maxDomains": case.input["value"]}))
+    options = GangOptions.of(VolcanoArguments({"maxDomains": case.input["value"]}))
     return list(compare("domains", options.most_domains, MOST_DOMAINS))
 
 

@@ -11,11 +11,11 @@ from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.domains import Domains
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
+from gpuconsole.scheduling.volcano.domains import HyperNodeDomains
 from gpuconsole.scheduling.volcano.functions import Purpose
 from gpuconsole.scheduling.volcano.plugins.network_topology_aware import NetworkTopologyAwarePlugin
-from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import common, objects
 from tests.conformance.volcano.scoring import session_of
@@ -26,7 +26,7 @@ ABOUT = 0.1
 """How far scores may be off, where the table rounds them."""
 
 
-def _waiting(session: Session) -> TaskInfo:
+def _waiting(session: VolcanoSession) -> TaskInfo:
     """The job's only task that waits; it knows the domain that the PodGroup's annotation names."""
     (job,) = session.jobs.values()
     (task,) = job.of_status(TaskStatus.PENDING).values()
@@ -66,7 +66,7 @@ def _domains(table: Table, case: Case) -> Sequence[str]:
 
 
 def _new(table: Table, case: Case) -> Sequence[str]:
-    plugin = NetworkTopologyAwarePlugin(Arguments(case.input["arguments"]))
+    plugin = NetworkTopologyAwarePlugin(VolcanoArguments(case.input["arguments"]))
     wanted = case.want["expectedPlugin"]
     weight, normal = wanted["weight"], wanted.get("normalPodConfig") or {}
     weights = {
@@ -130,7 +130,7 @@ class _Sub(SubJobInfo):
         return self._asked
 
 
-def _tree(fixtures: Document) -> Session:
+def _tree(fixtures: Document) -> VolcanoSession:
     """Equal nodes in domains of equal size, all of them in one domain above."""
     size = {
         "cpu": f"{fixtures['nodeCPU']}m",
@@ -149,18 +149,18 @@ def _tree(fixtures: Document) -> Session:
         for position, leaf in enumerate(leaves)
     }
     inside["hn-2-0"] = names
-    made.domains = Domains(infos, inside, by_tier={1: leaves, 2: ["hn-2-0"]})
+    made.domains = HyperNodeDomains(infos, inside, by_tier={1: leaves, 2: ["hn-2-0"]})
     # Domains are asked for before they are cut to those that are looked at for victims.
     every = {"hypernode.gradient.evict.max-hypernodes": len(infos)}
     said = {"tiers": [{"plugins": [{"name": NAME, "enabledHyperNodeGradient": True, "arguments": every}]}]}
-    return Session(common.configuration(said), made, plugins={NAME: NetworkTopologyAwarePlugin})
+    return VolcanoSession(common.configuration(said), made, plugins={NAME: NetworkTopologyAwarePlugin})
 
 
 AMOUNTS = {"cpu": "100", "memory": "8000", "example.com/foo": "10", "pods": "100"}
 HALF = {"cpu": "50", "memory": "4000", "example.com/foo": "5"}
 
 
-def _large(case: Case) -> Session:
+def _large(case: Case) -> VolcanoSession:
     """Nodes that are half full, spread in turn over the domains of each tier; nothing lies above all of them.
 
     The scarce resource has whole units here, a thousand times what the test has: only shares count.
@@ -187,9 +187,9 @@ def _large(case: Case) -> Session:
         domain: names[number :: len(domains)] for domains in tiers.values() for number, domain in enumerate(domains)
     }
     infos = {domain: HyperNodeInfo(domain, tier) for tier, domains in tiers.items() for domain in domains}
-    made.domains = Domains(infos, inside, by_tier=tiers)
+    made.domains = HyperNodeDomains(infos, inside, by_tier=tiers)
     said = {"tiers": [{"plugins": [{"name": NAME, "enableNodeOrder": True, "arguments": case.input["arguments"]}]}]}
-    session = Session(common.configuration(said), made, plugins={NAME: NetworkTopologyAwarePlugin})
+    session = VolcanoSession(common.configuration(said), made, plugins={NAME: NetworkTopologyAwarePlugin})
     session.hyper_node_tiers = sorted(tiers)
     return session
 

@@ -5,18 +5,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuconsole.model.manifests import decode_object
-from gpuconsole.scheduling.devices.stock import Stock
+from gpuconsole.scheduling.devices.dra_inventory import Stock
 from gpuconsole.scheduling.kube.storage import Storage
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.closing import phase_of
-from gpuconsole.scheduling.volcano.conf import Configuration, Flag, PluginOption, Tier
-from gpuconsole.scheduling.volcano.domains import Domains
-from gpuconsole.scheduling.volcano.plugin import Plugin
+from gpuconsole.scheduling.volcano.conf import Flag, Tier, VolcanoConfiguration, VolcanoPluginOption
+from gpuconsole.scheduling.volcano.domains import HyperNodeDomains
+from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
 from gpuconsole.scheduling.volcano.plugins.registry import PLUGINS
-from gpuconsole.scheduling.volcano.session import Cluster, Session, Sharding
+from gpuconsole.scheduling.volcano.session import ClusterInfo, Sharding, VolcanoSession
 from gpuconsole.scheduling.volcano.snapshot import gather
 from tests.conformance.tables import Case, Table, compare
 from tests.conformance.volcano import objects
@@ -25,7 +25,7 @@ Document = Mapping[str, Any]
 FLAGS = {flag.value: flag for flag in Flag}
 
 
-def cluster(case: Document) -> Cluster:
+def cluster(case: Document) -> ClusterInfo:
     """What the cache of the harness holds after the case's objects were added."""
     classes = [objects.priority_class(document) for document in case.get("PriClass") or ()]
     made = gather(
@@ -58,7 +58,7 @@ def _things(case: Document, key: str) -> dict[str, Any]:
     return {thing.key: thing for thing in found if thing is not None}
 
 
-def domains(case: Document) -> Domains:
+def domains(case: Document) -> HyperNodeDomains:
     """The hyper nodes of a case; parents come from members of type HyperNode with exact names."""
     infos: dict[str, HyperNodeInfo] = {}
     for name, document in (case.get("HyperNodesMap") or {}).items():
@@ -73,52 +73,52 @@ def domains(case: Document) -> Domains:
                 if member.exact in infos:
                     infos[member.exact].parent = info.name
     tiers = {int(tier): names for tier, names in (case.get("HyperNodesSetByTier") or {}).items()}
-    return Domains(infos, case.get("HyperNodes"), case.get("HyperNodesTierNameMap"), by_tier=tiers)
+    return HyperNodeDomains(infos, case.get("HyperNodes"), case.get("HyperNodesTierNameMap"), by_tier=tiers)
 
 
-def configuration(said: Document) -> Configuration:
+def configuration(said: Document) -> VolcanoConfiguration:
     """Tiers, actions and their arguments as the case has them: a flag that is absent is false."""
-    return Configuration(
+    return VolcanoConfiguration(
         actions=tuple(said.get("actions") or ()),
         tiers=tuple(_tier(one.get("plugins") or ()) for one in said.get("tiers") or ()),
-        arguments={one["name"]: Arguments(one.get("arguments")) for one in said.get("configurations") or ()},
+        arguments={one["name"]: VolcanoArguments(one.get("arguments")) for one in said.get("configurations") or ()},
     )
 
 
 def _tier(options: Sequence[Document]) -> Tier:
     return tuple(
-        PluginOption(
+        VolcanoPluginOption(
             name=option["name"],
             enabled=frozenset(flag for key, flag in FLAGS.items() if option.get(key)),
-            arguments=Arguments(option.get("arguments")),
+            arguments=VolcanoArguments(option.get("arguments")),
         )
         for option in options
     )
 
 
-def known_plugins(said: Document) -> dict[str, type[Plugin]]:
+def known_plugins(said: Document) -> dict[str, type[VolcanoPlugin]]:
     """The plugins that the case registers."""
     names = said.get("registeredPlugins")
     return {name: plugin for name, plugin in PLUGINS.items() if names is None or name in names}
 
 
-def opened(said: Document, case: Document, extra: Mapping[str, type[Plugin]] | None = None) -> Session:
+def opened(said: Document, case: Document, extra: Mapping[str, type[VolcanoPlugin]] | None = None) -> VolcanoSession:
     """The session of a case, before any action."""
-    session = Session(configuration(said), cluster(case), plugins={**known_plugins(said), **(extra or {})})
+    session = VolcanoSession(configuration(said), cluster(case), plugins={**known_plugins(said), **(extra or {})})
     if case.get("NodesInShard"):
         session.sharding = Sharding(case.get("ShardingMode") or "")
         session.nodes_in_shard = frozenset(case["NodesInShard"])
     return session
 
 
-def run(said: Document, case: Document, extra: Mapping[str, type[Plugin]] | None = None) -> Session:
+def run(said: Document, case: Document, extra: Mapping[str, type[VolcanoPlugin]] | None = None) -> VolcanoSession:
     """The session of a case, after its actions."""
     session = opened(said, case, extra)
     act(session)
     return session
 
 
-def act(session: Session) -> None:
+def act(session: VolcanoSession) -> None:
     """Take the actions of the case, in order, once each."""
     for name in session.configuration.actions:
         ACTIONS[name](session)
@@ -135,47 +135,47 @@ def check(table: Table, case: Case) -> Sequence[str]:
     return differences(table, run(settings(table, case), case.input), case)
 
 
-def differences(table: Table, session: Session, case: Case) -> Sequence[str]:
+def differences(table: Table, session: VolcanoSession, case: Case) -> Sequence[str]:
     """What the checks of a case find to differ."""
     return [text for name in settings(table, case).get("checks") or () for text in CHECKS_BY_NAME[name](session, case)]
 
 
-def _check_all(session: Session, case: Case) -> Iterator[str]:
+def _check_all(session: VolcanoSession, case: Case) -> Iterator[str]:
     for part in (_check_bind, _check_evict, _check_pipelined, _check_statuses, _check_phases):
         yield from part(session, case)
 
 
-def _check_bind(session: Session, case: Case) -> Iterator[str]:
+def _check_bind(session: VolcanoSession, case: Case) -> Iterator[str]:
     yield from compare("binds", len(binds(session)), case.want.get("ExpectBindsNum", 0))
     if not case.want.get("MinimalBindCheck"):
         yield from compare("bound to", binds(session), case.want.get("ExpectBindMap") or {})
 
 
-def _check_evict(session: Session, case: Case) -> Iterator[str]:
+def _check_evict(session: VolcanoSession, case: Case) -> Iterator[str]:
     gone = Counter(evicted.task.key for evicted in session.evictions)
     yield from compare("evictions", len(session.evictions), case.want.get("ExpectEvictNum", 0))
     yield from compare("evicted", gone, Counter(case.want.get("ExpectEvicted") or ()))
 
 
-def _check_pipelined(session: Session, case: Case) -> Iterator[str]:
+def _check_pipelined(session: VolcanoSession, case: Case) -> Iterator[str]:
     for uid, nodes in (case.want.get("ExpectPipeLined") or {}).items():
         found = [task.node_name for task in session.jobs[uid].tasks.values() if task.status.label == "Pipelined"]
         if not found or not set(found) <= set(nodes):
             yield f"{uid} waits on {found}, wanted on {nodes}"
 
 
-def _check_statuses(session: Session, case: Case) -> Iterator[str]:
+def _check_statuses(session: VolcanoSession, case: Case) -> Iterator[str]:
     for uid, counts in (case.want.get("ExpectTaskStatusNums") or {}).items():
         found = Counter(task.status.label for task in session.jobs[uid].tasks.values())
         yield from compare(f"tasks of {uid}", {name: found[name] for name in counts}, counts)
 
 
-def _check_phases(session: Session, case: Case) -> Iterator[str]:
+def _check_phases(session: VolcanoSession, case: Case) -> Iterator[str]:
     for uid, phase in (case.want.get("ExpectStatus") or {}).items():
         yield from compare(f"phase of {uid}", phase_of(session, session.jobs[uid]), phase)
 
 
-def _check_domains(session: Session, case: Case) -> Iterator[str]:
+def _check_domains(session: VolcanoSession, case: Case) -> Iterator[str]:
     yield from compare("binds", len(session.binds), case.want.get("ExpectBindsNum", 0))
     if case.want.get("MinimalBindCheck"):
         return
@@ -183,12 +183,12 @@ def _check_domains(session: Session, case: Case) -> Iterator[str]:
     yield from compare("per hyper node", sorted(counts.values()), case.want.get("ExpectBindNumsInHyperNode") or [])
 
 
-def binds(session: Session) -> dict[str, str]:
+def binds(session: VolcanoSession) -> dict[str, str]:
     """Pod → node of what was bound: a pod whose claims have to be bound first waits for who does not run here."""
     return {task.key: task.node_name for task in session.binds if task.key not in session.promised}
 
 
-CHECKS_BY_NAME: Mapping[str, Callable[[Session, Case], Iterator[str]]] = {
+CHECKS_BY_NAME: Mapping[str, Callable[[VolcanoSession, Case], Iterator[str]]] = {
     "CheckAll": _check_all,
     "CheckBind": _check_bind,
     "CheckEvict": _check_evict,

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.conf import Configuration, PluginOption
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
+from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration, VolcanoPluginOption
 from gpuconsole.scheduling.volcano.plugins.device_filters import filter_timeout
 from gpuconsole.scheduling.volcano.plugins.predicates import PredicatesPlugin
 from gpuconsole.scheduling.volcano.plugins.volume_filters import VolumeBindingArguments
-from gpuconsole.scheduling.volcano.session import Cluster, Session
+from gpuconsole.scheduling.volcano.session import ClusterInfo, VolcanoSession
 from tests.conformance.tables import Case, Check, Table, compare
 
 SWITCHES: Mapping[str, str] = {
@@ -24,12 +24,12 @@ SWITCHES: Mapping[str, str] = {
 
 def _in_force(table: Table, case: Case) -> Sequence[str]:
     """Names at each point: all that are wanted there, and none that is not."""
-    option = PluginOption(
+    option = VolcanoPluginOption(
         name="predicates",
-        arguments=Arguments({argument: case.input[field] for field, argument in SWITCHES.items()}),
+        arguments=VolcanoArguments({argument: case.input[field] for field, argument in SWITCHES.items()}),
     )
     gates = {"DynamicResourceAllocation": case.input["enableDRA"]}
-    session = Session(Configuration(tiers=((option,),)), Cluster(gates=gates))
+    session = VolcanoSession(VolcanoConfiguration(tiers=((option,),)), ClusterInfo(gates=gates))
     (plugin,) = session.plugins
     assert isinstance(plugin, PredicatesPlugin)
     # What is kept for a pod that got a node is bound before the pod is: both are one thing here.
@@ -51,14 +51,14 @@ def _in_force(table: Table, case: Case) -> Sequence[str]:
 
 
 def _device_timeout(table: Table, case: Case) -> Sequence[str]:
-    seconds = filter_timeout(Arguments(case.input["rawArgs"]))
+    seconds = filter_timeout(VolcanoArguments(case.input["rawArgs"]))
     return list(compare("timeout", f"{seconds}s", case.want["expectedDur"]))
 
 
 def _volume_binding(table: Table, case: Case) -> Sequence[str]:
     """Weight, timeout and, as the data leaves out what they are, the number of the shape's points."""
     scores = (case.document.get("featureGates") or {}).get("StorageCapacityScoring", False)
-    found = VolumeBindingArguments.of(Arguments(case.input["rawArgs"]), scores=scores)
+    found = VolumeBindingArguments.of(VolcanoArguments(case.input["rawArgs"]), scores=scores)
     wanted = case.want["expected"]
     inner = wanted["VolumeBindingArgs"]
     return [

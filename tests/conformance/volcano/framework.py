@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuconsole.model.volcano import NetworkTopology
-from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError, FitErrors
+from gpuconsole.scheduling.volcano.api.fit_errors import FitError, FitErrors, PredicateCode
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.domains import TOP, harden, number_tiers
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import common, objects
@@ -17,7 +17,7 @@ Document = Mapping[str, Any]
 
 def _argument(method: str) -> Check:
     def check(table: Table, case: Case) -> Sequence[str]:
-        arguments = Arguments(case.input.get("arg"))
+        arguments = VolcanoArguments(case.input.get("arg"))
         got = getattr(arguments, method)(case.input.get("key", ""), case.input["baseValue"])
         return list(compare("value", got, case.want["expectValue"]))
 
@@ -99,7 +99,7 @@ def _helpful(table: Table, case: Case) -> Sequence[str]:
     for uid, document in (case.input.get("status") or {}).items():
         errors = FitErrors()
         for status in document["Status"]:
-            errors.put(document["NodeName"], FitError.saying(Code(status["Code"]), status["Reason"]))
+            errors.put(document["NodeName"], FitError.saying(PredicateCode(status["Code"]), status["Reason"]))
         session.jobs[tasks[uid].job].node_fit_errors[uid] = errors
     got = {uid: [node.name for node in session.resolvable_nodes(tasks[uid])] for uid in case.want["want"]}
     return list(compare("nodes", got, {uid: sorted(names) for uid, names in case.want["want"].items()}))

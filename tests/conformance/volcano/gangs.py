@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError, FitErrors, Status
+from gpuconsole.scheduling.volcano.api.fit_errors import FitError, FitErrors, PredicateCode, PredicateStatus
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
@@ -210,7 +210,9 @@ def _reason(table: Table, case: Case) -> Sequence[str]:
     for uid, listed in (case.input.get("nodefes") or {}).items():
         errors = FitErrors()
         for name, error in listed["nodes"].items():
-            errors.put(name, FitError(tuple(Status(Code.ERROR, line["Reason"]) for line in error["Status"])))
+            errors.put(
+                name, FitError(tuple(PredicateStatus(PredicateCode.ERROR, line["Reason"]) for line in error["Status"]))
+            )
         job.node_fit_errors[uid] = errors
     message = job.fit_message
     job.fit_error = message
@@ -220,11 +222,15 @@ def _reason(table: Table, case: Case) -> Sequence[str]:
 
 def _fit_error(table: Table, case: Case) -> Sequence[str]:
     wanted = case.want["wantErr"]
-    statuses = tuple(Status(Code(line["Code"]), line.get("Reason", "")) for line in wanted.get("Status") or ())
+    statuses = tuple(
+        PredicateStatus(PredicateCode(line["Code"]), line.get("Reason", "")) for line in wanted.get("Status") or ()
+    )
     who, where = case.input["task"], case.input["node"]
-    got = FitError.saying(Code.ERROR, *(case.input.get("reason") or ()))
+    got = FitError.saying(PredicateCode.ERROR, *(case.input.get("reason") or ()))
     if case.input.get("status"):
-        got = FitError(tuple(Status(Code(line["Code"]), line.get("Reason", "")) for line in case.input["status"]))
+        got = FitError(
+            tuple(PredicateStatus(PredicateCode(line["Code"]), line.get("Reason", "")) for line in case.input["status"])
+        )
     got = replace(got, task=f"{who['Namespace']}/{who['Name']}", node=where["Name"])
     named = FitError(statuses, f"{wanted['taskNamespace']}/{wanted['taskName']}", wanted["NodeName"])
     return [*compare("error", got, named), *compare("text", got.text, case.want["errStr"])]
@@ -234,10 +240,13 @@ def _fit_errors(table: Table, case: Case) -> Sequence[str]:
     errors = FitErrors(case.input["fitStr"], case.input["hyperNode"])
     where = case.input["node"]
     if case.input.get("err"):
-        errors.put(where, FitError.saying(Code.ERROR, case.input["err"]["$error"]))
+        errors.put(where, FitError.saying(PredicateCode.ERROR, case.input["err"]["$error"]))
     if case.input.get("fiterr"):
         listed = case.input["fiterr"].get("Status") or ()
-        errors.put(where, FitError(tuple(Status(Code(line["Code"]), line.get("Reason", "")) for line in listed)))
+        errors.put(
+            where,
+            FitError(tuple(PredicateStatus(PredicateCode(line["Code"]), line.get("Reason", "")) for line in listed)),
+        )
     unresolvable = [*compare("nodes", errors.unresolvable_nodes(), set(case.input.get("filterNodes") or ()))]
     return [*unresolvable, *compare("text", str(errors), case.want["want"])]
 

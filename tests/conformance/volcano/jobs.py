@@ -16,14 +16,14 @@ from gpuconsole.model.volcano_jobs import JobAction, JobEvent, VolcanoPhase, Vol
 from gpuconsole.scheduling.volcano.jobs import group as groups
 from gpuconsole.scheduling.volcano.jobs.counts import with_condition
 from gpuconsole.scheduling.volcano.jobs.dependencies import is_up
-from gpuconsole.scheduling.volcano.jobs.killing import kill
+from gpuconsole.scheduling.volcano.jobs.kill_pods import kill
 from gpuconsole.scheduling.volcano.jobs.labels import JOB_NAME, JOB_VERSION, PARTITION, TASK_SPEC
-from gpuconsole.scheduling.volcano.jobs.messages import told_of_group
+from gpuconsole.scheduling.volcano.jobs.messages import group_message
 from gpuconsole.scheduling.volcano.jobs.plugins import UnknownPlugin, on_pod, resources_of
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
 from gpuconsole.scheduling.volcano.jobs.policies import Reaction, react
 from gpuconsole.scheduling.volcano.jobs.requests import (
-    Request,
+    JobRequest,
     event_of_change,
     is_outdated,
     request_of,
@@ -31,7 +31,14 @@ from gpuconsole.scheduling.volcano.jobs.requests import (
     request_of_group,
     request_of_job,
 )
-from gpuconsole.scheduling.volcano.jobs.states import Call, Course, Target, TargetType, course, unchanged
+from gpuconsole.scheduling.volcano.jobs.states import (
+    ActionPlan,
+    ControllerCall,
+    PodTarget,
+    TargetType,
+    course,
+    unchanged,
+)
 from gpuconsole.scheduling.volcano.jobs.syncing import Syncing, sync
 from gpuconsole.scheduling.volcano.jobs.tasks import (
     comes_before,
@@ -43,7 +50,7 @@ from gpuconsole.scheduling.volcano.jobs.tasks import (
     task_replicas,
     tasks_of,
 )
-from gpuconsole.scheduling.volcano.jobs.volumes import ClaimMissing, with_claims
+from gpuconsole.scheduling.volcano.jobs.volumes import VolumeClaimMissing, with_claims
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
 from tests.conformance.volcano import objects
 from tests.conformance.volcano.job_objects import job, pod, pods_of
@@ -66,8 +73,8 @@ class _After(Struct, frozen=True):
     created: tuple[Pod, ...] = ()
 
 
-def _carry_out(one: Job, pods: list[Pod], chosen: Course, group_phase: str = "") -> _After:
-    if chosen.call is Call.SYNC:
+def _carry_out(one: Job, pods: list[Pod], chosen: ActionPlan, group_phase: str = "") -> _After:
+    if chosen.call is ControllerCall.SYNC:
         synced: Syncing = sync(one, pods, group_phase, _NOW, chosen.update)
         left = tuple(p for p in pods if p not in synced.delete)
         return _After(synced.status, (*left, *synced.create), synced.create)
@@ -99,10 +106,10 @@ def _compare_status(status: VolcanoStatus, shown: Document) -> Iterator[str]:
     yield from compare("conditions", [phase.value for phase, _ in status.conditions], conditions)
 
 
-def _target(document: Document | None) -> Target | None:
+def _target(document: Document | None) -> PodTarget | None:
     if document is None:
         return None
-    return Target(
+    return PodTarget(
         TargetType(document["Type"]),
         document.get("TaskName", ""),
         document.get("PodName", ""),
@@ -126,9 +133,9 @@ def check_machine(table: Table, case: Case) -> Iterator[str]:
     yield from compare("retries", after.retry_count, want["retryCountAfter"])
 
 
-def _request(document: Document, key: str) -> Request:
+def _request(document: Document, key: str) -> JobRequest:
     action, event = document.get("Action"), document.get("Event")
-    return Request(
+    return JobRequest(
         job=key,
         job_uid=document.get("JobUid", ""),
         task=document.get("TaskName", ""),
@@ -170,7 +177,7 @@ def check_sync(table: Table, case: Case) -> Iterator[str]:
     given = case.input
     one, pods = _with_these(job(given["Job"]), given.get("Plugins")), pods_of(given["JobInfo"])
     phase = ((given.get("PodGroup") or {}).get("status") or {}).get("phase", "")
-    after = _carry_out(one, pods, Course(Call.SYNC), phase)
+    after = _carry_out(one, pods, ActionPlan(ControllerCall.SYNC), phase)
     yield from compare("pods", len(after.pods), given.get("TotalNumPods", case.want.get("TotalNumPods")))
     shown = case.observed.get("podsInAPI")
     if shown is not None:
@@ -183,8 +190,8 @@ def check_kill(table: Table, case: Case) -> Iterator[str]:
     one, pods = _with_these(job(given["Job"]), given.get("Plugins")), pods_of(given["JobInfo"])
     retain = frozenset(PodPhase(phase) for phase in given.get("PodRetainPhase") or ())
     target = _target(given.get("Target"))
-    call = Call.KILL if target is None else Call.KILL_TARGET
-    after = _carry_out(one, pods, Course(call, retain, target))
+    call = ControllerCall.KILL if target is None else ControllerCall.KILL_TARGET
+    after = _carry_out(one, pods, ActionPlan(call, retain, target))
     left = {p.name for p in after.pods}
     for name, there in (case.want.get("ExpectedPods") or {}).items():
         yield from compare(f"pod {name} is there", name in left, there)
@@ -348,7 +355,7 @@ def check_pod_plugins(table: Table, case: Case) -> Iterator[str]:
 def check_group_event(table: Table, case: Case) -> Iterator[str]:
     one = job(table.fixtures["job1"])
     group = replace(_group(table.fixtures["pg1"]), conditions=_group_conditions(case.input.get("pgConditions") or ()))
-    told = told_of_group(one, group)
+    told = group_message(one, group)
     yield from compare("event", f"Warning PodGroupPending {told}" if told else "", case.want["ExpectEvent"])
 
 
@@ -416,7 +423,9 @@ def check_pod_killed(table: Table, case: Case) -> Iterator[str]:
     one = job(case.input["Job"])
     pods = [pod(document, name, "task1") for name, document in case.input["Pods"].items()]
     name = case.input["DeletePod"]["metadata"]["name"]
-    after = _carry_out(one, pods, Course(Call.KILL_TARGET, target=Target(TargetType.POD, "task1", name)))
+    after = _carry_out(
+        one, pods, ActionPlan(ControllerCall.KILL_TARGET, target=PodTarget(TargetType.POD, "task1", name))
+    )
     yield from compare("pods", [p.name for p in after.pods], [p.name for p in pods if p.name != name])
 
 
@@ -469,7 +478,7 @@ def check_claims(table: Table, case: Case) -> Iterator[str]:
     try:
         with_claims(job(case.input["Job"]), lambda key: False, lambda number: f"claim-{number}")
         told = None
-    except ClaimMissing as problem:
+    except VolumeClaimMissing as problem:
         told = str(problem)
     yield from compare("error", told, wanted.get("$error"))
 

@@ -12,14 +12,14 @@ from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo, NodeUsage
 from gpuconsole.scheduling.volcano.api.spans import span_of
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.plugins.buckets import TaskTopology, topology_of
 from gpuconsole.scheduling.volcano.plugins.cdp import cooldown
 from gpuconsole.scheduling.volcano.plugins.nodeorder import WEIGHTS, NodeorderPlugin
 from gpuconsole.scheduling.volcano.plugins.resource_strategy_fit import (
+    ResourceScoringStrategy,
     ResourceStrategyFitPlugin,
-    Share,
-    Strategy,
+    SpareShare,
     fit_score,
     least_requested,
     most_requested,
@@ -27,7 +27,7 @@ from gpuconsole.scheduling.volcano.plugins.resource_strategy_fit import (
     unproportional,
 )
 from gpuconsole.scheduling.volcano.plugins.tdm import hours
-from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import common, objects
 
@@ -37,7 +37,7 @@ NEARLY = 1e-8
 """By how much less than this scores may be off."""
 
 
-def session_of(case: Case, now: Time = NOON) -> Session:
+def session_of(case: Case, now: Time = NOON) -> VolcanoSession:
     """The session of a case; zones of the first minute of a day are closed at its time, those of the whole day open."""
     said = case.document["session"]
     said = said[-1] if isinstance(said, list) else said
@@ -45,7 +45,7 @@ def session_of(case: Case, now: Time = NOON) -> Session:
     made.now = now
     made.quotas = _quotas(case.input.get("ResourceQuotas") or ())
     made.budgets = [_budget(document) for document in case.input.get("pdbs") or ()]
-    session = Session(common.configuration(_plain(said)), made, plugins=common.known_plugins(said))
+    session = VolcanoSession(common.configuration(_plain(said)), made, plugins=common.known_plugins(said))
     for name, listed in (case.input.get("nodesUsageMap") or {}).items():
         if name in session.nodes:
             session.nodes[name].usage = NodeUsage(
@@ -89,7 +89,7 @@ def _budget(document: Document) -> OpenBudget:
     )
 
 
-def _tasks(session: Session) -> dict[str, TaskInfo]:
+def _tasks(session: VolcanoSession) -> dict[str, TaskInfo]:
     return {task.key: task for job in session.jobs.values() for task in job.tasks.values()}
 
 
@@ -232,12 +232,12 @@ def _disruption(table: Table, case: Case) -> Sequence[str]:
 # resource-strategy-fit: its parts.
 
 
-def _strategies(listed: Document | None) -> dict[str, Strategy]:
-    return {name: Strategy(one["type"], one["weight"]) for name, one in (listed or {}).items()}
+def _strategies(listed: Document | None) -> dict[str, ResourceScoringStrategy]:
+    return {name: ResourceScoringStrategy(one["type"], one["weight"]) for name, one in (listed or {}).items()}
 
 
 def _weights(table: Table, case: Case) -> Sequence[str]:
-    plugin = ResourceStrategyFitPlugin(Arguments(_plain(case.input["args"].get("args") or {})))
+    plugin = ResourceStrategyFitPlugin(VolcanoArguments(_plain(case.input["args"].get("args") or {})))
     wanted = case.want["want"]
     got = (plugin.weight, plugin.strategies)
     return [*compare("weights", got, (wanted["resourceStrategyFitWeight"], _strategies(wanted.get("resources"))))]
@@ -247,7 +247,7 @@ def _prefix(table: Table, case: Case) -> Sequence[str]:
     asked = case.input["args"]
     got = strategy_of(asked["resourceName"], _strategies(asked.get("resources")))
     listed = case.want["wantConfig"]
-    wanted = Strategy(listed["type"], listed["weight"]) if case.want["wantFound"] else None
+    wanted = ResourceScoringStrategy(listed["type"], listed["weight"]) if case.want["wantFound"] else None
     return [*compare("strategy", got, wanted)]
 
 
@@ -280,7 +280,8 @@ def _node(document: Document) -> NodeInfo:
 def _proportional(table: Table, case: Case) -> Sequence[str]:
     asked = case.input["args"]
     shares = {
-        name: Share(one.get("CPU", 0), one.get("Memory", 0)) for name, one in (asked.get("proportional") or {}).items()
+        name: SpareShare(one.get("CPU", 0), one.get("Memory", 0))
+        for name, one in (asked.get("proportional") or {}).items()
     }
     got = unproportional(objects.task(asked["task"]), _node(asked["node"]), shares)
     return [*compare("code", (_code(got), got is not None), (case.want["want"], case.want["wantErr"]))]
@@ -288,7 +289,7 @@ def _proportional(table: Table, case: Case) -> Sequence[str]:
 
 def _opens(table: Table, case: Case) -> Sequence[str]:
     """Without any argument the plugin scores by its defaults and filters nothing."""
-    session = Session(
+    session = VolcanoSession(
         common.configuration({"tiers": [{"plugins": [{"name": ResourceStrategyFitPlugin.name}]}]}),
         common.cluster({}),
         plugins={ResourceStrategyFitPlugin.name: ResourceStrategyFitPlugin},
@@ -306,7 +307,7 @@ def _scores_in_force(table: Table, case: Case) -> Sequence[str]:
     for key, weight in given.items():
         short = key.removesuffix("Weight")
         weights[keys.get(short, short.lower())] = weight
-    plugin = NodeorderPlugin(Arguments({f"{name}.weight": weight for name, weight in weights.items()}))
+    plugin = NodeorderPlugin(VolcanoArguments({f"{name}.weight": weight for name, weight in weights.items()}))
     wanted = {*case.want["expectNodeOrderKeys"], *case.want["expectScorePlugins"]}
     return [*compare("scores", set(plugin.weights), wanted)]
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
-from gpuconsole.scheduling.volcano.domains import TOP, Domains
-from gpuconsole.scheduling.volcano.plugins.closeness import tasks_within
+from gpuconsole.scheduling.volcano.domains import TOP, HyperNodeDomains
+from gpuconsole.scheduling.volcano.plugins.network_distance import tasks_within
 from gpuconsole.scheduling.volcano.search import Sampling, best_of, by_score
-from gpuconsole.scheduling.volcano.session import Cluster, Session, Sharding
+from gpuconsole.scheduling.volcano.session import ClusterInfo, Sharding, VolcanoSession
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import common, objects
 
@@ -51,11 +51,11 @@ def _enough(table: Table, case: Case) -> Sequence[str]:
     return [*compare("nodes", got, case.want["wantNumNodes"])]
 
 
-def _domains(case: Case) -> Domains:
+def _domains(case: Case) -> HyperNodeDomains:
     inside = {name: _named(nodes) for name, nodes in (case.input.get("hyperNodes") or {}).items()}
     tiers = {int(tier): names for tier, names in (case.input.get("hyperNodesSetByTier") or {}).items()}
     infos = {name: HyperNodeInfo(name, tier) for tier, names in tiers.items() for name in names}
-    return Domains(infos, inside, by_tier=tiers)
+    return HyperNodeDomains(infos, inside, by_tier=tiers)
 
 
 def _domain_of(table: Table, case: Case) -> Sequence[str]:
@@ -76,13 +76,13 @@ def _inside(table: Table, case: Case) -> Sequence[str]:
 def _lists(table: Table, case: Case) -> Sequence[str]:
     """The nodes of each domain, as a session has them."""
     nodes = {name: _node(name) for name in case.input.get("allNodes") or {}}
-    session = Session(common.configuration({}), Cluster(nodes=nodes, domains=_domains(case)), plugins={})
+    session = VolcanoSession(common.configuration({}), ClusterInfo(nodes=nodes, domains=_domains(case)), plugins={})
     got = {name: [node.name for node in listed] for name, listed in session.real_node_list.items() if name != TOP}
     return [*compare("nodes", got, case.want["expected"])]
 
 
 def _shards(table: Table, case: Case) -> Sequence[str]:
-    session = Session(common.configuration({}), Cluster(), plugins={})
+    session = VolcanoSession(common.configuration({}), ClusterInfo(), plugins={})
     mode = case.input["shardingMode"]
     # Without a word about the shard's nodes there is nothing to split by.
     if case.input.get("nodesInShard") is not None and mode != "none":

@@ -9,22 +9,22 @@ from gpuconsole.model.devices import ResourceClaim
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.quantity import amount
 from gpuconsole.model.volcano import VolcanoQueue
-from gpuconsole.scheduling.volcano.api.dra import DeviceRequest
+from gpuconsole.scheduling.volcano.api.dra import DraResource
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
-from gpuconsole.scheduling.volcano.claims import ClaimMissing, claimed, total
+from gpuconsole.scheduling.volcano.claims import ResourceClaimMissing, claimed, total
 from gpuconsole.scheduling.volcano.conf import Flag
-from gpuconsole.scheduling.volcano.functions import Eviction, EvictionContext
+from gpuconsole.scheduling.volcano.functions import EvictionContext, VictimRequester
 from gpuconsole.scheduling.volcano.plugins.capacity import CapacityPlugin
-from gpuconsole.scheduling.volcano.plugins.capacity_tree import CapacityBook
+from gpuconsole.scheduling.volcano.plugins.capacity_tree import CapacityQueueAttributes
 from gpuconsole.scheduling.volcano.plugins.drf import DrfPlugin
+from gpuconsole.scheduling.volcano.plugins.inqueue_resources import reserved
 from gpuconsole.scheduling.volcano.plugins.overcommit import OvercommitPlugin
 from gpuconsole.scheduling.volcano.plugins.proportion import ProportionPlugin
-from gpuconsole.scheduling.volcano.plugins.queue_books import QueueBook
-from gpuconsole.scheduling.volcano.plugins.reserving import reserved
+from gpuconsole.scheduling.volcano.plugins.queue_attributes import QueueAttributes
 from gpuconsole.scheduling.volcano.reading import read_configuration
-from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import common, objects
 
@@ -41,19 +41,19 @@ AMOUNTS = {
 }
 
 
-def plugin_of(session: Session, kind: type[P]) -> P:
+def plugin_of(session: VolcanoSession, kind: type[P]) -> P:
     """The plugin of this kind that the session has."""
     return next(plugin for plugin in session.plugins if isinstance(plugin, kind))
 
 
-def books_of(session: Session) -> Mapping[str, QueueBook]:
+def books_of(session: VolcanoSession) -> Mapping[str, QueueAttributes]:
     """What the session's proportion or capacity knows of the queues."""
     for plugin in session.plugins:
         match plugin:
             case ProportionPlugin():
-                return plugin.books
+                return plugin.queues
             case CapacityPlugin():
-                return plugin.books.books
+                return plugin.queues.attributes
     return {}
 
 
@@ -66,7 +66,7 @@ def amounts(what: str, got: Resource, want: Document | None) -> Iterator[str]:
             yield f"{what} {name}: got {got.get(name)}, want {wanted.get(name)}"
 
 
-def queues(session: Session, wanted: Mapping[str, Document], fields: Sequence[str]) -> Iterator[str]:
+def queues(session: VolcanoSession, wanted: Mapping[str, Document], fields: Sequence[str]) -> Iterator[str]:
     """Differences between what is known of queues and what a table says of them."""
     books = books_of(session)
     for name, want in wanted.items():
@@ -95,7 +95,7 @@ def generated(table: Table, case: Case) -> Sequence[str]:
     return differences
 
 
-def _jobs(session: Session, wanted: Mapping[str, Document]) -> Iterator[str]:
+def _jobs(session: VolcanoSession, wanted: Mapping[str, Document]) -> Iterator[str]:
     for uid, want in wanted.items():
         job = session.jobs[uid]
         yield from compare(f"queue of {uid}", job.queue, want["queue"])
@@ -131,7 +131,7 @@ def _hdrf(table: Table, case: Case) -> Sequence[str]:
 
 def _capacity_share(table: Table, case: Case) -> Sequence[str]:
     queue = QueueInfo(VolcanoQueue(name="test-queue"))
-    book = CapacityBook(queue, devices=False, by_amount=False)
+    book = CapacityQueueAttributes(queue, devices=False, by_amount=False)
     book.deserved = objects.resource(case.input.get("deserved"))
     book.allocated = objects.resource(case.input.get("allocated"))
     book.request = objects.resource(case.input.get("request"))
@@ -166,7 +166,10 @@ def _gang_victims(table: Table, case: Case) -> Sequence[str]:
     job = JobInfo(case.variables["reclaimJob"]["UID"])
     job.priority = case.variables["reclaimJob"]["Priority"]
     differences: list[str] = []
-    for kind, name in ((Eviction.GANG_RECLAIM, "reclaimResult"), (Eviction.GANG_PREEMPT, "preemptResult")):
+    for kind, name in (
+        (VictimRequester.GANG_RECLAIM, "reclaimResult"),
+        (VictimRequester.GANG_PREEMPT, "preemptResult"),
+    ):
         got = session.unified_evictable(EvictionContext(kind, job), candidates) or []
         wanted = [one["$task"] for one in case.variables.get(name) or ()]
         differences += compare(name, [task.key for task in got], wanted)
@@ -196,10 +199,10 @@ def _claimed(table: Table, case: Case) -> Sequence[str]:
     claims = {f"{one.namespace}/{one.name}": one for one in map(_claim, documents)}
     try:
         found = total(claimed(objects.pod(case.input["pod"]), claims))
-    except ClaimMissing:
+    except ResourceClaimMissing:
         return list(compare("is missing", True, case.want["expectErr"]))
     wanted = {
-        name: DeviceRequest(
+        name: DraResource(
             one.get("Count", 0), {key: amount(key, value) for key, value in (one.get("Capacity") or {}).items()}
         )
         for name, one in (case.want.get("expectedResreq") or {}).items()

@@ -20,7 +20,7 @@ from gpuconsole.model.labels import NodeTerm, Requirement, Taint, Toleration
 from gpuconsole.model.pod_template import PodClaim, PodTemplate
 from gpuconsole.scheduling.devices import claims
 from gpuconsole.scheduling.devices.claims import Grant
-from gpuconsole.scheduling.devices.stock import Stock
+from gpuconsole.scheduling.devices.dra_inventory import Stock
 
 GI = 1024**3
 N1, N2 = Node(name="n1"), Node(name="n2", labels={"rack": "r2"})

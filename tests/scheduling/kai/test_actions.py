@@ -12,21 +12,21 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.pod_template import PodAffinity, PodTemplate, PodTerm
 from gpuconsole.scheduling.kai.api.pod_sets import TopologyConstraint
-from gpuconsole.scheduling.kai.api.statuses import Status
-from gpuconsole.scheduling.kai.api.topologies import Topology
+from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
+from gpuconsole.scheduling.kai.api.topologies import TopologyInfo
 from gpuconsole.scheduling.kai.conf import (
     DEFAULT_TIERS,
     BadArgument,
-    Configuration,
+    KaiConfiguration,
+    KaiPluginOption,
     Parameters,
-    PluginOption,
     Tier,
     read,
 )
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.session import KaiSession
 from tests.scheduling.kai.worlds import NOW, after, job, node, queue, session
 
-Made = Callable[[], Session]
+Made = Callable[[], KaiSession]
 Decided = list[tuple[str, str, str]]
 
 
@@ -102,7 +102,7 @@ CASES = {
         RACKS,
         [A],
         [of("busy", 1, "n1"), of("gang", 2, "", "")],
-        topologies=[Topology("racks", ("rack",))],
+        topologies=[TopologyInfo("racks", ("rack",))],
     ),
     "reclaim takes what is beyond the other's fair share, the youngest first": case(
         "reclaim",
@@ -170,7 +170,7 @@ CASES = {
         RACKS,
         [queue("a", 8)],
         [of("busy", 2, "n2"), of("gang", 2, "n1", "", least=1)],
-        topologies=[Topology("racks", ("rack",))],
+        topologies=[TopologyInfo("racks", ("rack",))],
     ),
     "an elastic victim loses as many tasks as are needed": case(
         "reclaim",
@@ -271,10 +271,10 @@ def test_a_victim_of_reclaim_is_told_what_both_queues_hold_and_may_hold() -> Non
 
 
 def test_spreading_takes_the_emptiest_node_and_whole_gpus() -> None:
-    spread = PluginOption(name="nodeplacement", arguments={"gpu": "spread"})
-    tiers = (Tier((PluginOption(name="gpuspread"), spread)),)
+    spread = KaiPluginOption(name="nodeplacement", arguments={"gpu": "spread"})
+    tiers = (Tier((KaiPluginOption(name="gpuspread"), spread)),)
     jobs = [job("other", 0.5, ["n1"], groups=["g"]), job("half", 0.5, [""])]
-    made = session([node("n1", 2), node("n2", 2)], [A], jobs, configuration=Configuration(tiers=tiers))
+    made = session([node("n1", 2), node("n2", 2)], [A], jobs, configuration=KaiConfiguration(tiers=tiers))
     assert after(made, "allocate") == [("bind", "half-0", "n2")]
 
 
@@ -289,9 +289,9 @@ def test_a_configuration_is_read_as_kai_writes_it() -> None:
         queueDepthPerAction: {reclaim: 10}
         """
     )
-    assert conf == Configuration(
+    assert conf == KaiConfiguration(
         actions=("allocate", "reclaim"),
-        tiers=(Tier((PluginOption(name="proportion", arguments={"kValue": "0.5"}),)),),
+        tiers=(Tier((KaiPluginOption(name="proportion", arguments={"kValue": "0.5"}),)),),
         queue_depth={"reclaim": 10},
     )
 
@@ -300,7 +300,7 @@ def test_a_gang_waits_whole_when_a_part_of_it_has_to_wait() -> None:
     leaving = job("leaving", 1, ["n1"], queue="b")
     made = session([node("n1", 2)], [A, B], [leaving, job("gang", 1, ["", ""])])
     task = next(leaving.tasks())
-    leaving.update(task, Status.RELEASING)
+    leaving.update(task, KaiPodStatus.RELEASING)
     made.nodes["n1"].update(task)
     assert sorted(after(made, "allocate")) == [("wait", "gang-0", "n1"), ("wait", "gang-1", "n1")]
     assert made.jobs["gang"].started is None
@@ -313,8 +313,8 @@ def test_of_shared_gpus_packing_takes_the_fullest_and_spreading_the_emptiest(plu
         job("full", 0.5, ["n1"], groups=["full"]),
         job("new", 0.25, [""]),
     ]
-    tiers = (Tier((PluginOption(name=plugin),)),)
-    made = session([node("n1", 2)], [A], jobs, configuration=Configuration(tiers=tiers))
+    tiers = (Tier((KaiPluginOption(name=plugin),)),)
+    made = session([node("n1", 2)], [A], jobs, configuration=KaiConfiguration(tiers=tiers))
     after(made, "allocate")
     assert next(made.jobs["new"].tasks()).groups == (want,)
 
@@ -328,9 +328,9 @@ def test_liked_neighbours_count_where_the_plugin_is_used(plugins: tuple[str, ...
     client = job("client", 1, [""])
     for task in client.tasks():
         task.spec = replace(task.spec, pod=Pod(name="client", template=PodTemplate(pod_affinity=near)))
-    tier = Tier((*DEFAULT_TIERS[0].plugins, *(PluginOption(name=name) for name in plugins)))
+    tier = Tier((*DEFAULT_TIERS[0].plugins, *(KaiPluginOption(name=name) for name in plugins)))
     nodes = [node(name, 2, {"host": name}) for name in ("n1", "n2")]
-    made = session(nodes, [queue("a", 4)], [cache, client], configuration=Configuration(tiers=(tier,)))
+    made = session(nodes, [queue("a", 4)], [cache, client], configuration=KaiConfiguration(tiers=(tier,)))
     assert after(made, "allocate") == [("bind", "client-0", want)]
 
 

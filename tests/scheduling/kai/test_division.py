@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from gpuconsole.scheduling.kai.fair_share.division import divide_resource
 from gpuconsole.scheduling.kai.fair_share.quantities import GPU
-from gpuconsole.scheduling.kai.fair_share.shares import QueueShares, Share
+from gpuconsole.scheduling.kai.fair_share.shares import QueueShares, ResourceShares
 from gpuconsole.scheduling.kai.fair_share.tree import divide_tree
 
 
@@ -24,7 +24,7 @@ def queue(
     parent: str = "",
     children: tuple[str, ...] = (),
 ) -> QueueShares:
-    share = Share(deserved=quota, weight=weight, limit=limit, requested=asks, usage=usage)
+    share = ResourceShares(deserved=quota, weight=weight, limit=limit, requested=asks, usage=usage)
     return QueueShares(name, priority=priority, created=created, parent=parent, children=children, gpu=share)
 
 

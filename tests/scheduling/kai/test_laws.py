@@ -10,14 +10,14 @@ from gpuconsole.model.cluster import PodPhase
 from gpuconsole.model.decisions import Bind, EvictPod, PlacementDecision
 from gpuconsole.model.objects import Object
 from gpuconsole.scheduling.kai.actions import ACTIONS
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, Status
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, KaiPodStatus
 from gpuconsole.scheduling.kai.engine import KaiPlacement
 from gpuconsole.scheduling.kai.fair_share.division import divide_resource
 from gpuconsole.scheduling.kai.fair_share.quantities import GPU
-from gpuconsole.scheduling.kai.fair_share.shares import QueueShares, Share
+from gpuconsole.scheduling.kai.fair_share.shares import QueueShares, ResourceShares
 from gpuconsole.scheduling.kai.fair_share.tree import divide_tree
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.session import KaiSession
 from tests.scheduling.kai.test_engine import engine, node, pod, queue
 from tests.scheduling.kai.worlds import after, job, session
 from tests.scheduling.kai.worlds import node as session_node
@@ -25,7 +25,7 @@ from tests.scheduling.kai.worlds import queue as session_queue
 
 NODES = ("n1", "n2", "n3")
 ALL = tuple(ACTIONS)
-HOLDING = ALLOCATED | {Status.RELEASING}
+HOLDING = ALLOCATED | {KaiPodStatus.RELEASING}
 """What is on a node now; what is pipelined waits for the latter."""
 JOBS = st.lists(
     st.tuples(
@@ -40,10 +40,10 @@ JOBS = st.lists(
 Drawn = Sequence[tuple[float, list[str], str, int, int]]
 
 
-def world(drawn: Drawn) -> Session:
+def world(drawn: Drawn) -> KaiSession:
     """A cluster in which what runs already fits, and every gang that runs is whole."""
     free = dict.fromkeys(NODES, 4.0)
-    jobs: list[Job] = []
+    jobs: list[PodGroupInfo] = []
     for number, (gpus, seats, name, least, priority) in enumerate(drawn):
         taken: list[str] = []
         for seat in seats:
@@ -120,7 +120,7 @@ def shares(drawn: Sequence[tuple[int, int, int, int]], parent: str = "") -> dict
             f"{parent}q{number}",
             parent=parent,
             created=number,
-            gpu=Share(deserved=quota, weight=weight, requested=asked, limit=limit),
+            gpu=ResourceShares(deserved=quota, weight=weight, requested=asked, limit=limit),
         )
         for number, (quota, weight, asked, limit) in enumerate(drawn)
     }
@@ -196,7 +196,7 @@ def test_no_gpu_is_promised_beyond_the_whole(drawn: list[tuple[str, int, str]]) 
     live(made, 3)
     parts: dict[tuple[str, int], float] = {}
     for n, (_, gpus, part) in enumerate(drawn):
-        where = made._store.books.home(f"default/p{n}")
+        where = made._store.gpu_owners.home(f"default/p{n}")
         for gpu in made.gpus_of(f"default/p{n}"):
             parts[(where, gpu)] = parts.get((where, gpu), 0) + (float(part) if part else min(gpus, 1))
     assert all(held <= 1 + 1e-9 for held in parts.values())

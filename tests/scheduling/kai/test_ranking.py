@@ -5,34 +5,34 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.tasks import Spec, Task
-from gpuconsole.scheduling.kai.conf import Configuration, PluginOption, Tier
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.tasks import PodInfo, Spec
+from gpuconsole.scheduling.kai.conf import KaiConfiguration, KaiPluginOption, Tier
 from gpuconsole.scheduling.kai.plugins.predicates import lets_in
 from gpuconsole.scheduling.kai.ranking import span
-from gpuconsole.scheduling.kai.session import Session
-from gpuconsole.scheduling.kai.statement import Statement
+from gpuconsole.scheduling.kai.session import KaiSession
+from gpuconsole.scheduling.kai.statement import KaiStatement
 from tests.scheduling.kai.worlds import job, node, queue, request, session
 
-SPREAD = Configuration(
+SPREAD = KaiConfiguration(
     tiers=(
         Tier(
             (
-                *(PluginOption(name=name) for name in ("predicates", "nodeavailability", "gpusharingorder")),
-                PluginOption(name="nodeplacement", arguments={"cpu": "binpack", "gpu": "spread"}),
+                *(KaiPluginOption(name=name) for name in ("predicates", "nodeavailability", "gpusharingorder")),
+                KaiPluginOption(name="nodeplacement", arguments={"cpu": "binpack", "gpu": "spread"}),
             )
         ),
     )
 )
 
 
-def afresh(made: Session, task: Task) -> list[str]:
+def afresh(made: KaiSession, task: PodInfo) -> list[str]:
     """Every node scored for this task alone: what KAI does."""
     functions = made.functions
     values = [[m.measure(task, found) for found in made.all_nodes] for m in functions.measures]
     spans = [span([value for value in column if value is not None]) for column in values]
 
-    def total(found: NodeState) -> float:
+    def total(found: KaiNodeInfo) -> float:
         relative = sum(
             m.weigh(m.measure(task, found), *reach) for m, reach in zip(functions.measures, spans, strict=True)
         )
@@ -42,11 +42,11 @@ def afresh(made: Session, task: Task) -> list[str]:
     return [found.name for found in sorted(open_to, key=lambda found: (-total(found), found.name))]
 
 
-def ranked(made: Session, task: Task) -> list[str]:
+def ranked(made: KaiSession, task: PodInfo) -> list[str]:
     return [found.name for found in made.ranking(task, made.all_nodes).in_order()]
 
 
-def cluster(gpus: list[int], configuration: Configuration) -> Session:
+def cluster(gpus: list[int], configuration: KaiConfiguration) -> KaiSession:
     labels: Mapping[str, str] = {"pool": "fast"}
     nodes = [node(f"n{at}", count, labels if at % 3 else None) for at, count in enumerate(gpus)]
     jobs = [job(f"j{size}", size, [""] * 12, least=1) for size in (0, 0.5, 1, 2)]
@@ -58,8 +58,8 @@ STEPS = st.lists(st.tuples(st.sampled_from(["0", "0.5", "1", "2"]), st.booleans(
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=6), STEPS, st.booleans())
 def test_a_ranking_follows_every_change(gpus: list[int], steps: list[tuple[str, bool]], spread: bool) -> None:
-    made = cluster(gpus, SPREAD if spread else Configuration())
-    statement = Statement(made)
+    made = cluster(gpus, SPREAD if spread else KaiConfiguration())
+    statement = KaiStatement(made)
     for size, undo in steps:
         task = made.jobs[f"j{size}"].pending[0]
         order = ranked(made, task)
@@ -76,9 +76,9 @@ def test_a_ranking_follows_every_change(gpus: list[int], steps: list[tuple[str, 
 
 
 def test_nodes_that_never_take_a_task_are_not_tried_but_named_when_nothing_is_found() -> None:
-    made = cluster([4, 0, 4], Configuration())
+    made = cluster([4, 0, 4], KaiConfiguration())
     need, sort = request(2)
-    choosy = Task("choosy", job="j2", request=need, sort=sort, spec=Spec(node_selector={"pool": "slow"}))
+    choosy = PodInfo("choosy", job="j2", request=need, sort=sort, spec=Spec(node_selector={"pool": "slow"}))
     assert ranked(made, choosy) == []
     made.note_unfit(choosy, made.ranking(choosy, made.all_nodes))
     said = {name: error.reasons for name, error in made.jobs["j2"].task_errors["choosy"].nodes.items()}

@@ -4,19 +4,19 @@ import pytest
 from msgspec import Struct
 
 from gpuconsole.model.clock import HOUR
-from gpuconsole.scheduling.kai.api.amounts import Amounts
-from gpuconsole.scheduling.kai.api.jobs import Job, one_pod_set
-from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
-from gpuconsole.scheduling.kai.api.statuses import Status
+from gpuconsole.scheduling.kai.api.amounts import ResourceAmounts
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, one_pod_set
+from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup
+from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
 from gpuconsole.scheduling.kai.choosing import tasks_to_evict
 from gpuconsole.scheduling.kai.fair_share.capacity import over_limit, over_quota
 from gpuconsole.scheduling.kai.fair_share.quantities import quantities
 from gpuconsole.scheduling.kai.fair_share.queue_order import Contender, compare
 from gpuconsole.scheduling.kai.fair_share.reclaimable import Reclaimer, may_reclaim, may_take_from
-from gpuconsole.scheduling.kai.fair_share.shares import QueueShares, Share
+from gpuconsole.scheduling.kai.fair_share.shares import QueueShares, ResourceShares
 from gpuconsole.scheduling.kai.fair_share.victims import losses_of
-from gpuconsole.scheduling.kai.functions import Victim
-from gpuconsole.scheduling.kai.usage import UsageBook
+from gpuconsole.scheduling.kai.functions import VictimJob
+from gpuconsole.scheduling.kai.usage import UsageHistory
 from tests.scheduling.kai.worlds import job
 
 
@@ -33,10 +33,16 @@ def queue(
     created: int = 0,
 ) -> QueueShares:
     """A queue of GPUs alone; `kept` is what of it nobody can take back."""
-    gpu = Share(deserved=quota, fair=fair, limit=limit, allocated=held, non_preemptible=kept)
+    gpu = ResourceShares(deserved=quota, fair=fair, limit=limit, allocated=held, non_preemptible=kept)
     free = {"deserved": -1.0, "limit": -1.0}
     return QueueShares(
-        name, parent=parent, priority=priority, created=created, gpu=gpu, cpu=Share(**free), memory=Share(**free)
+        name,
+        parent=parent,
+        priority=priority,
+        created=created,
+        gpu=gpu,
+        cpu=ResourceShares(**free),
+        memory=ResourceShares(**free),
     )
 
 
@@ -73,32 +79,33 @@ TAKES = {
 @pytest.mark.parametrize("name", TAKES)
 def test_may_these_victims_be_taken(name: str) -> None:
     case = TAKES[name]
-    reclaimer = Reclaimer("a", Amounts(gpus=case.needed), True)
-    losses = {"b": [Amounts(gpus=gpus) for gpus in case.taken]}
+    reclaimer = Reclaimer("a", ResourceAmounts(gpus=case.needed), True)
+    losses = {"b": [ResourceAmounts(gpus=gpus) for gpus in case.taken]}
     assert may_take_from({"a": case.mine, "b": case.theirs}, reclaimer, losses) is case.want
 
 
 def test_a_job_may_reclaim_within_its_fair_share_and_one_for_good_within_its_quota() -> None:
     queues = {"a": queue("a", held=2, quota=2, fair=4, kept=2)}
     asked = [
-        Reclaimer("a", Amounts(gpus=gpus), preemptible) for gpus, preemptible in ((2, True), (3, True), (1, False))
+        Reclaimer("a", ResourceAmounts(gpus=gpus), preemptible)
+        for gpus, preemptible in ((2, True), (3, True), (1, False))
     ]
     assert [may_reclaim(queues, reclaimer) for reclaimer in asked] == [True, False, False]
 
 
 def test_a_limit_may_be_reached_but_not_exceeded_on_any_level() -> None:
     queues = {"a": queue("a", held=2, limit=4, parent="top"), "top": queue("top", held=5, limit=7)}
-    found = [over_limit(queues, Job("j", queue="a"), quantities(gpu=gpus)) for gpus in (2, 3)]
+    found = [over_limit(queues, PodGroupInfo("j", queue="a"), quantities(gpu=gpus)) for gpus in (2, 3)]
     assert [over and over.queue for over in found] == [None, "a"]
     queues["top"].of["GPU"].allocated = 6
-    over = over_limit(queues, Job("j", queue="a"), quantities(gpu=2))
+    over = over_limit(queues, PodGroupInfo("j", queue="a"), quantities(gpu=2))
     assert over is not None
     assert (over.queue, over.reason) == ("top", "OverLimit")
 
 
 def test_what_cannot_be_taken_back_is_held_against_the_quota_alone() -> None:
     queues = {"a": queue("a", held=9, quota=2, kept=1)}
-    build = Job("build", queue="a", preemptible=False)
+    build = PodGroupInfo("build", queue="a", preemptible=False)
     assert over_quota(queues, build, quantities(gpu=1)) is None
     over = over_quota(queues, build, quantities(gpu=2))
     assert over is not None
@@ -106,7 +113,7 @@ def test_what_cannot_be_taken_back_is_held_against_the_quota_alone() -> None:
         "Non-preemptible workload is over quota. Workload requested 2 GPUs, but a quota is 2 GPUs, while 1 GPUs are"
         " already allocated for non-preemptible pods. Use a preemptible workload to go over quota."
     )
-    assert over_quota(queues, Job("train", queue="a"), quantities(gpu=9)) is None
+    assert over_quota(queues, PodGroupInfo("train", queue="a"), quantities(gpu=9)) is None
 
 
 ORDERS = {
@@ -139,9 +146,9 @@ def test_elastic_tasks_are_lost_one_by_one_and_a_gang_at_once() -> None:
     for task in victim.tasks():
         task.accepted = task.request
     tasks = list(victim.tasks())
-    assert [loss.gpus for loss in losses_of(Victim(victim, tasks), ignore_placed=False)] == [1, 1, 1]
-    gang = Job("gang", root=one_pod_set(3), tasks=tasks)
-    assert [loss.gpus for loss in losses_of(Victim(gang, tasks), ignore_placed=False)] == [3]
+    assert [loss.gpus for loss in losses_of(VictimJob(victim, tasks), ignore_placed=False)] == [1, 1, 1]
+    gang = PodGroupInfo("gang", root=one_pod_set(3), tasks=tasks)
+    assert [loss.gpus for loss in losses_of(VictimJob(gang, tasks), ignore_placed=False)] == [3]
 
 
 def test_what_found_another_place_is_not_lost() -> None:
@@ -149,32 +156,32 @@ def test_what_found_another_place_is_not_lost() -> None:
     tasks = list(victim.tasks())
     for task in tasks:
         task.accepted = task.request
-    victim.update(tasks[0], Status.RELEASING)
-    victim.update(tasks[1], Status.PIPELINED)
-    assert [loss.gpus for loss in losses_of(Victim(victim, tasks), ignore_placed=True)] == [1]
+    victim.update(tasks[0], KaiPodStatus.RELEASING)
+    victim.update(tasks[1], KaiPodStatus.PIPELINED)
+    assert [loss.gpus for loss in losses_of(VictimJob(victim, tasks), ignore_placed=True)] == [1]
 
 
 def test_a_sub_group_with_more_than_its_minimum_gives_one_before_any_gang_goes() -> None:
     root = SubGroup()
-    root.add(PodSet("leader", 1))
-    root.add(PodSet("worker", 1))
+    root.add(PodSetInfo("leader", 1))
+    root.add(PodSetInfo("worker", 1))
     tasks = [*job("j", 1, ["n1"]).tasks(), *job("k", 1, ["n1", "n2"]).tasks()]
     for task, name in zip(tasks, ("leader", "worker", "worker"), strict=True):
         task.pod_set = name
-    found = Job("job", root=root, tasks=tasks)
+    found = PodGroupInfo("job", root=root, tasks=tasks)
     orders = (lambda one, other: one.name > other.name, lambda one, other: one.uid < other.uid)
     assert [task.uid for task in tasks_to_evict(found, *orders)[0]] == ["j-0"]
-    found.update(tasks[2], Status.SUCCEEDED)
+    found.update(tasks[2], KaiPodStatus.SUCCEEDED)
     assert [task.uid for task in tasks_to_evict(found, *orders)[0]] == ["j-0", "k-0"]
 
 
 def test_past_use_is_a_part_of_what_there_was_and_fades() -> None:
-    book = UsageBook(4 * HOUR, 0)
+    book = UsageHistory(4 * HOUR, 0)
     book.note(0, {"a": {"GPU": 4}}, {"GPU": 8})
     book.note(HOUR, {"a": {"GPU": 0}}, {"GPU": 8})
     assert book.usage(2 * HOUR)["a"]["GPU"] == pytest.approx(0.25)
     assert book.usage(4 * HOUR + HOUR // 2)["a"]["GPU"] == pytest.approx(0.0625)
-    fading = UsageBook(4 * HOUR, HOUR)
+    fading = UsageHistory(4 * HOUR, HOUR)
     fading.note(0, {"a": {"GPU": 4}}, {"GPU": 8})
     fading.note(HOUR, {"a": {"GPU": 0}}, {"GPU": 8})
     # The hour of use lies an hour further back than the hour without: it counts half as much.

@@ -5,14 +5,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuconsole.scheduling.kai.api.statuses import Status
-from gpuconsole.scheduling.kai.session import Evicted, Session
+from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
+from gpuconsole.scheduling.kai.session import EvictedTask, KaiSession
 from gpuconsole.scheduling.kai.sharing_gpus import place_on_shared
-from gpuconsole.scheduling.kai.statement import Statement
+from gpuconsole.scheduling.kai.statement import KaiStatement
 from tests.scheduling.kai.worlds import job, node, queue, session
 
 
-def cluster() -> Session:
+def cluster() -> KaiSession:
     jobs = [
         job("half", 0.5, ["n1", "n1", ""], groups=["g", "g", "g"], least=1),
         job("whole", 1, ["n1", "n2", ""], queue="b", least=1),
@@ -21,7 +21,7 @@ def cluster() -> Session:
     return session([node("n1", 3), node("n2", 2)], [queue("a", 2), queue("b", 2)], jobs)
 
 
-def picture(found: Session) -> Any:
+def picture(found: KaiSession) -> Any:
     """Everything that decisions look at."""
     nodes = {
         name: (
@@ -42,19 +42,21 @@ def picture(found: Session) -> Any:
     return nodes, tasks, held, uses
 
 
-def change(found: Session, statement: Statement, kind: str, number: int, where: str) -> None:
+def change(found: KaiSession, statement: KaiStatement, kind: str, number: int, where: str) -> None:
     """One thing that an action might do; nothing if it cannot be done now."""
     tasks = [task for _, j in sorted(found.jobs.items()) for task in j.tasks()]
     task = tasks[number % len(tasks)]
     target = found.nodes[where]
     if kind == "evict":
-        if task.status is Status.RUNNING:
-            statement.evict(Evicted(task=task, message="", action="test"))
+        if task.status is KaiPodStatus.RUNNING:
+            statement.evict(EvictedTask(task=task, message="", action="test"))
     elif task.to_allocate(False) and target.fits(task):
         if task.shares:
             # What was evicted is only ever placed to see it wait.
-            place_on_shared(found, statement, task, target, waiting=kind == "wait" or task.status is not Status.PENDING)
-        elif kind == "place" and task.status is Status.PENDING and target.fits_idle(task):
+            place_on_shared(
+                found, statement, task, target, waiting=kind == "wait" or task.status is not KaiPodStatus.PENDING
+            )
+        elif kind == "place" and task.status is KaiPodStatus.PENDING and target.fits_idle(task):
             statement.allocate(task, where)
         else:
             statement.pipeline(task, where, False)
@@ -68,7 +70,7 @@ STEPS = st.lists(
 @given(STEPS)
 def test_whatever_was_tried_and_is_discarded_leaves_no_trace(steps: list[tuple[str, int, str]]) -> None:
     found = cluster()
-    before, statement = picture(found), Statement(found)
+    before, statement = picture(found), KaiStatement(found)
     # As every action does it: victims go first.
     for kind, number, where in sorted(steps, key=lambda step: step[0] != "evict"):
         change(found, statement, kind, number, where)
@@ -79,9 +81,9 @@ def test_whatever_was_tried_and_is_discarded_leaves_no_trace(steps: list[tuple[s
 
 def test_a_victim_that_stays_where_it_was_is_no_victim() -> None:
     found = cluster()
-    before, statement = picture(found), Statement(found)
+    before, statement = picture(found), KaiStatement(found)
     task = next(task for task in found.jobs["whole"].tasks() if task.node == "n1")
-    statement.evict(Evicted(task=task, message="", action="test"))
+    statement.evict(EvictedTask(task=task, message="", action="test"))
     statement.pipeline(task, "n1", False)
     assert picture(found) == before
     statement.commit()
@@ -90,7 +92,7 @@ def test_a_victim_that_stays_where_it_was_is_no_victim() -> None:
 
 def test_a_rollback_undoes_what_came_after_the_checkpoint_alone() -> None:
     found = cluster()
-    statement = Statement(found)
+    statement = KaiStatement(found)
     first, second = found.jobs["whole"].pending[0], found.jobs["half"].pending[0]
     statement.allocate(first, "n2")
     kept, checkpoint = picture(found), statement.checkpoint()
@@ -102,10 +104,10 @@ def test_a_rollback_undoes_what_came_after_the_checkpoint_alone() -> None:
 
 def test_evictions_that_are_discarded_bring_everybody_back() -> None:
     found = cluster()
-    before, statement = picture(found), Statement(found)
+    before, statement = picture(found), KaiStatement(found)
     running = [task for j in found.jobs.values() for task in j.tasks() if task.node]
     for task in running:
-        statement.evict(Evicted(task=task, message="", action="test"))
+        statement.evict(EvictedTask(task=task, message="", action="test"))
     assert found.nodes["n1"].releasing.gpus == 2
     statement.discard()
     assert picture(found) == before

@@ -5,35 +5,37 @@ from collections.abc import Mapping, Sequence
 from gpuconsole.model.clock import MINUTE, Time
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kai.actions import ACTIONS
-from gpuconsole.scheduling.kai.api.amounts import PODS, Amounts
-from gpuconsole.scheduling.kai.api.jobs import Job, one_pod_set
-from gpuconsole.scheduling.kai.api.nodes import GPU_MEMORY_LABEL, NodeState
-from gpuconsole.scheduling.kai.api.queues import QueueState, Quota
-from gpuconsole.scheduling.kai.api.requests import Request
-from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, ALLOCATED, Status
-from gpuconsole.scheduling.kai.api.tasks import Sort, Task
-from gpuconsole.scheduling.kai.conf import Configuration, Parameters
+from gpuconsole.scheduling.kai.api.amounts import PODS, ResourceAmounts
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, one_pod_set
+from gpuconsole.scheduling.kai.api.nodes import GPU_MEMORY_LABEL, KaiNodeInfo
+from gpuconsole.scheduling.kai.api.queues import KaiQueueQuota, QueueState
+from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
+from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, ALLOCATED, KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import PodInfo, Sort
+from gpuconsole.scheduling.kai.conf import KaiConfiguration, Parameters
 from gpuconsole.scheduling.kai.opening import open_session
-from gpuconsole.scheduling.kai.session import Bound, Evicted, Pipelined, Session
+from gpuconsole.scheduling.kai.session import BoundTask, EvictedTask, KaiSession, Pipelined
 
 NOW: Time = 1000 * MINUTE
-FREE = Quota(quota=-1, over_quota_weight=1, limit=-1)
+FREE = KaiQueueQuota(quota=-1, over_quota_weight=1, limit=-1)
 
 
-def node(name: str, gpus: int, labels: Mapping[str, str] | None = None) -> NodeState:
+def node(name: str, gpus: int, labels: Mapping[str, str] | None = None) -> KaiNodeInfo:
     described = Node(name=name, labels={GPU_MEMORY_LABEL: "100", **(labels or {})})
-    return NodeState(described, Amounts(64_000, 512e9, gpus, {PODS: 110}))
+    return KaiNodeInfo(described, ResourceAmounts(64_000, 512e9, gpus, {PODS: 110}))
 
 
 def queue(name: str, quota: float = 0, *, weight: float = 1, limit: float = -1, **rest: object) -> QueueState:
-    gpu = Quota(quota=quota, over_quota_weight=weight, limit=limit)
+    gpu = KaiQueueQuota(quota=quota, over_quota_weight=weight, limit=limit)
     return QueueState(uid=name, name=name, parent="root", gpu=gpu, cpu=FREE, memory=FREE, **rest)  # type: ignore[arg-type]
 
 
-def request(gpus: float) -> tuple[Request, Sort]:
+def request(gpus: float) -> tuple[ResourceRequirements, Sort]:
     if 0 < gpus < 1:
-        return Request(cpu=1000, memory=1e9, scalars={PODS: 1}, count=1, portion=gpus), Sort.FRACTION
-    return Request(cpu=1000, memory=1e9, scalars={PODS: 1}, count=int(gpus), portion=min(gpus, 1)), Sort.REGULAR
+        return ResourceRequirements(cpu=1000, memory=1e9, scalars={PODS: 1}, count=1, portion=gpus), Sort.FRACTION
+    return ResourceRequirements(
+        cpu=1000, memory=1e9, scalars={PODS: 1}, count=int(gpus), portion=min(gpus, 1)
+    ), Sort.REGULAR
 
 
 def job(
@@ -48,22 +50,22 @@ def job(
     priority: int = 50,
     started: Time | None = NOW - MINUTE,
     stale_since: Time | None = None,
-) -> Job:
+) -> PodGroupInfo:
     """A job with one task a seat; an empty seat is a task that waits. All of them are needed, unless `least` says."""
     need, sort = request(gpus)
     tasks = [
-        Task(
+        PodInfo(
             f"{name}-{index}",
             job=name,
             request=need,
             sort=sort,
-            status=Status.RUNNING if seat else Status.PENDING,
+            status=KaiPodStatus.RUNNING if seat else KaiPodStatus.PENDING,
             node=seat,
             groups=(groups[index],) if seat and groups else (),
         )
         for index, seat in enumerate(seats)
     ]
-    return Job(
+    return PodGroupInfo(
         name,
         queue=queue,
         priority=priority,
@@ -77,14 +79,14 @@ def job(
 
 
 def session(
-    nodes: Sequence[NodeState],
+    nodes: Sequence[KaiNodeInfo],
     queues: Sequence[QueueState],
-    jobs: Sequence[Job],
+    jobs: Sequence[PodGroupInfo],
     *,
     parameters: Parameters = Parameters(max_consolidation_victims=-1),  # noqa: B008
-    configuration: Configuration = Configuration(),  # noqa: B008
+    configuration: KaiConfiguration = KaiConfiguration(),  # noqa: B008
     **rest: object,
-) -> Session:
+) -> KaiSession:
     """A session with its plugins opened; the queues are below one that has no bounds."""
     root = QueueState(
         uid="root",
@@ -99,7 +101,7 @@ def session(
         for task in found.tasks():
             if task.status in ACTIVE_USED:
                 by_name[task.node].add(task)
-    made = Session(
+    made = KaiSession(
         jobs=jobs,
         nodes=nodes,
         queues=[root, *queues],
@@ -112,12 +114,12 @@ def session(
     return made
 
 
-def after(made: Session, *actions: str) -> list[tuple[str, str, str]]:
+def after(made: KaiSession, *actions: str) -> list[tuple[str, str, str]]:
     """Take the actions; what was decided, in order: what, which task, and its node where it has one from now on."""
     for action in actions:
         ACTIONS[action](made)
-    words = {Bound: "bind", Evicted: "evict", Pipelined: "wait"}
+    words = {BoundTask: "bind", EvictedTask: "evict", Pipelined: "wait"}
     return [
-        (words[type(decision)], decision.task.uid, "" if isinstance(decision, Evicted) else decision.task.node)
+        (words[type(decision)], decision.task.uid, "" if isinstance(decision, EvictedTask) else decision.task.node)
         for decision in made.decided
     ]

@@ -12,11 +12,11 @@ from gpuconsole.scheduling.volcano.api.labels import GROUP_NAME, TASK_SPEC
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.conf import Configuration, PluginOption
-from gpuconsole.scheduling.volcano.domains import Domains
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
+from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration, VolcanoPluginOption
+from gpuconsole.scheduling.volcano.domains import HyperNodeDomains
 from gpuconsole.scheduling.volcano.plugins.registry import PLUGINS
-from gpuconsole.scheduling.volcano.session import Cluster, Session
+from gpuconsole.scheduling.volcano.session import ClusterInfo, VolcanoSession
 
 GIB = 1024**3
 NOON: Time = 12 * HOUR
@@ -77,14 +77,14 @@ def queue(name: str = "team", **facts: object) -> QueueInfo:
 
 def cluster(
     nodes: Iterable[Node], jobs: Iterable[JobInfo] = (), *, queues: Iterable[QueueInfo] = (), now: Time = NOON
-) -> Cluster:
+) -> ClusterInfo:
     """A cluster whose nodes hold the tasks that say so."""
     infos = {one.name: NodeInfo(one) for one in nodes}
     listed = list(jobs)
     for one in (member for owner in listed for member in owner.tasks.values()):
         if one.node_name in infos:
             assert infos[one.node_name].add_task(one) == ""
-    return Cluster(
+    return ClusterInfo(
         jobs={one.uid: one for one in listed},
         nodes=infos,
         queues={one.uid: one for one in (*queues, queue())},
@@ -99,12 +99,12 @@ def session(
     *,
     arguments: Mapping[str, object] | None = None,
     queues: Iterable[QueueInfo] = (),
-    domains: Domains | None = None,
+    domains: HyperNodeDomains | None = None,
     now: Time = NOON,
-) -> Session:
+) -> VolcanoSession:
     """A session with one plugin that does all it can."""
     made = cluster(nodes, jobs, queues=queues, now=now)
     if domains is not None:
         made.domains = domains
-    option = PluginOption(name=plugin, arguments=Arguments(arguments))
-    return Session(Configuration(tiers=((option,),)), made, plugins=PLUGINS)
+    option = VolcanoPluginOption(name=plugin, arguments=VolcanoArguments(arguments))
+    return VolcanoSession(VolcanoConfiguration(tiers=((option,),)), made, plugins=PLUGINS)

@@ -7,21 +7,21 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.quantity import CPU, GPU, PODS
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.job import JobInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.conf import DEFAULTS, Configuration, Flag, PluginOption, Tier, tier
-from gpuconsole.scheduling.volcano.session import Session
-from gpuconsole.scheduling.volcano.statement import Statement
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
+from gpuconsole.scheduling.volcano.conf import DEFAULTS, Flag, Tier, VolcanoConfiguration, VolcanoPluginOption, tier
+from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.statement import VolcanoStatement
 from tests.scheduling.volcano.making import cluster, job, queue, task
 
 PLUGINS: tuple[Tier, ...] = (
-    (PluginOption(name="priority"), PluginOption(name="gang"), PluginOption(name="conformance")),
+    (VolcanoPluginOption(name="priority"), VolcanoPluginOption(name="gang"), VolcanoPluginOption(name="conformance")),
     tier("predicates", "proportion", "nodeorder"),
 )
 AS_HELM: tuple[Tier, ...] = (
-    (PluginOption(name="priority"), PluginOption(name="gang", enabled=DEFAULTS - {Flag.PREEMPTABLE})),
+    (VolcanoPluginOption(name="priority"), VolcanoPluginOption(name="gang", enabled=DEFAULTS - {Flag.PREEMPTABLE})),
     tier("predicates", "proportion", "nodeorder"),
 )
-TOPOLOGY_AWARE = {"preempt": Arguments({"enableTopologyAwarePreemption": True})}
+TOPOLOGY_AWARE = {"preempt": VolcanoArguments({"enableTopologyAwarePreemption": True})}
 
 
 def machine(name: str, gpus: int) -> Node:
@@ -34,12 +34,12 @@ def acted(
     *actions: str,
     gpus: Mapping[str, int],
     tiers: tuple[Tier, ...] = PLUGINS,
-    arguments: Mapping[str, Arguments] | None = None,
+    arguments: Mapping[str, VolcanoArguments] | None = None,
     queues: tuple[str, ...] = ("team", "other"),
-) -> Session:
+) -> VolcanoSession:
     nodes = [machine(name, count) for name, count in gpus.items()]
     made = cluster(nodes, jobs, queues=[queue(name, state="Open") for name in queues])
-    session = Session(Configuration(actions=actions, tiers=tiers, arguments=arguments or {}), made)
+    session = VolcanoSession(VolcanoConfiguration(actions=actions, tiers=tiers, arguments=arguments or {}), made)
     for action in actions:
         ACTIONS[action](session)
     return session
@@ -55,15 +55,15 @@ def work(
     return made
 
 
-def bound(session: Session) -> dict[str, str]:
+def bound(session: VolcanoSession) -> dict[str, str]:
     return {one.name: one.node_name for one in session.binds}
 
 
-def gone(session: Session) -> list[str]:
+def gone(session: VolcanoSession) -> list[str]:
     return [one.task.name for one in session.evictions]
 
 
-def books(session: Session) -> list[list[float]]:
+def books(session: VolcanoSession) -> list[list[float]]:
     """How many GPUs of each node are idle, used, being released, spoken for."""
     nodes = session.node_list
     return [[amount.get(GPU) for amount in (one.idle, one.used, one.releasing, one.pipelined)] for one in nodes]
@@ -78,7 +78,7 @@ def test_a_discarded_statement_leaves_jobs_and_nodes_as_they_were() -> None:
     jobs = [work("low", running=2), work("waiting", 1, least=1)]
     session = acted(jobs, gpus={"n1": 4})
     before = books(session)
-    statement = Statement(session)
+    statement = VolcanoStatement(session)
     victim = session.jobs["default/low"].tasks["low-r0"].clone()
     statement.evict(victim, "test")
     statement.pipeline(session.jobs["default/waiting"].tasks["waiting-w0"], "n1", eviction_occurred=True)
@@ -133,7 +133,7 @@ def test_reclaim_takes_across_queues_only_what_the_other_has_too_much() -> None:
 def test_a_queue_that_is_not_reclaimable_keeps_what_it_borrowed() -> None:
     jobs = [work("abroad", running=4, queue="other"), work("mine", 1)]
     made = cluster([machine("n1", 4)], jobs, queues=[queue("other", state="Open", reclaimable=False)])
-    session = Session(Configuration(tiers=PLUGINS), made)
+    session = VolcanoSession(VolcanoConfiguration(tiers=PLUGINS), made)
     ACTIONS["reclaim"](session)
     assert gone(session) == []
 

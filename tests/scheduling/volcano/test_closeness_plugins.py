@@ -7,10 +7,10 @@ from gpuconsole.model.volcano import NetworkTopology
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.domains import TOP, Domains
+from gpuconsole.scheduling.volcano.domains import TOP, HyperNodeDomains
 from gpuconsole.scheduling.volcano.functions import Purpose
 from gpuconsole.scheduling.volcano.plugins.buckets import TaskTopology, topology_of
-from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.scheduling.volcano.making import job, node, session, task
 
 NETWORK = "network-topology-aware"
@@ -23,7 +23,7 @@ NODES = {
 }
 
 
-def racks() -> Domains:
+def racks() -> HyperNodeDomains:
     """Two racks below one spine, one below another; a node x is in none."""
     infos = {
         "spine-1": HyperNodeInfo("spine-1", 2, children={"rack-a", "rack-b"}),
@@ -32,10 +32,10 @@ def racks() -> Domains:
         "rack-b": HyperNodeInfo("rack-b", 1, parent="spine-1"),
         "rack-c": HyperNodeInfo("rack-c", 1, parent="spine-2"),
     }
-    return Domains(infos, NODES, by_tier={1: ["rack-a", "rack-b", "rack-c"], 2: ["spine-1", "spine-2"]})
+    return HyperNodeDomains(infos, NODES, by_tier={1: ["rack-a", "rack-b", "rack-c"], 2: ["spine-1", "spine-2"]})
 
 
-def opened(*jobs: JobInfo, arguments: dict[str, object] | None = None) -> Session:
+def opened(*jobs: JobInfo, arguments: dict[str, object] | None = None) -> VolcanoSession:
     names = ("a1", "a2", "b1", "b2", "c1", "x")
     return session(NETWORK, [node(name) for name in names], jobs, arguments=arguments, domains=racks())
 
@@ -48,7 +48,7 @@ def rounded(scores: dict[str, float]) -> dict[str, float]:
     return {name: round(score, 3) for name, score in scores.items()}
 
 
-def node_scores(on: Session, one: TaskInfo) -> dict[str, float]:
+def node_scores(on: VolcanoSession, one: TaskInfo) -> dict[str, float]:
     return rounded(on.functions.batch_node_order[NETWORK](one, on.node_list))
 
 

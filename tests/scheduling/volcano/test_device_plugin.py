@@ -9,14 +9,14 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, PODS
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.conf import Configuration, PluginOption
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
+from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration, VolcanoPluginOption
 from gpuconsole.scheduling.volcano.plugins.deviceshare import exclusive_rules
 from gpuconsole.scheduling.volcano.plugins.mig_groups import read_groups
 from gpuconsole.scheduling.volcano.plugins.shared_gpus import (
     Card,
-    Part,
-    Wish,
+    CardRequest,
+    CardShare,
     assigned,
     choose,
     gpu_indices,
@@ -24,7 +24,7 @@ from gpuconsole.scheduling.volcano.plugins.shared_gpus import (
     vgpu_cards,
     vgpu_wishes,
 )
-from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.scheduling.volcano.making import cluster, job, pod, session
 
 MEMORY, NUMBER = "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
@@ -52,11 +52,11 @@ def virtual(name: str = "n", cards: int = 2) -> Node:
     )
 
 
-def opened(nodes: list[Node], *pods: Pod, arguments: Mapping[str, object]) -> Session:
+def opened(nodes: list[Node], *pods: Pod, arguments: Mapping[str, object]) -> VolcanoSession:
     return session("deviceshare", nodes, [job([TaskInfo(one) for one in pods])], arguments=arguments)
 
 
-def refusals(on: Session, one: Pod) -> dict[str, list[str]]:
+def refusals(on: VolcanoSession, one: Pod) -> dict[str, list[str]]:
     errors = {name: on.predicate(TaskInfo(one), info) for name, info in on.nodes.items()}
     return {name: error.reasons for name, error in errors.items() if error is not None}
 
@@ -98,11 +98,11 @@ def test_a_register_lists_the_cards_of_a_node() -> None:
     assert (vgpu_cards(bare), vgpu_cards(broken)) == ([], [])
 
 
-WISHES: dict[str, tuple[Mapping[str, int], list[Wish]]] = {
-    "cards without a word about memory": ({VNUMBER: 2}, [Wish(2, 0, 100)]),
-    "cards, memory and cores": ({VNUMBER: 2, VMEMORY: 500, VCORES: 30}, [Wish(2, 500, None, 30)]),
-    "memory alone": ({VMEMORY: 500}, [Wish(1, 500)]),
-    "a part of the memory": ({VNUMBER: 1, PERCENTAGE: 40, VMEMORY: 500}, [Wish(1, 500, 40)]),
+WISHES: dict[str, tuple[Mapping[str, int], list[CardRequest]]] = {
+    "cards without a word about memory": ({VNUMBER: 2}, [CardRequest(2, 0, 100)]),
+    "cards, memory and cores": ({VNUMBER: 2, VMEMORY: 500, VCORES: 30}, [CardRequest(2, 500, None, 30)]),
+    "memory alone": ({VMEMORY: 500}, [CardRequest(1, 500)]),
+    "a part of the memory": ({VNUMBER: 1, PERCENTAGE: 40, VMEMORY: 500}, [CardRequest(1, 500, 40)]),
     "nothing": ({CPU: 1}, []),
 }
 
@@ -117,20 +117,20 @@ def holding(*used: tuple[int, int, int]) -> list[Card]:
     """Two cards of 1000; each of `used` is a pod: its card, its memory, its cores."""
     cards = vgpu_cards(virtual())
     for number, (index, memory, cores) in enumerate(used):
-        cards[index].pods[f"default/h{number}/0"] = (pod(f"h{number}"), Part(index, memory, cores))
+        cards[index].pods[f"default/h{number}/0"] = (pod(f"h{number}"), CardShare(index, memory, cores))
     return cards
 
 
-CHOSEN: dict[str, tuple[list[Card], Mapping[str, int], str, list[Part] | None]] = {
-    "the last card": (holding(), {VMEMORY: 100}, "", [Part(1, 100)]),
-    "the fullest": (holding((0, 300, 0)), {VMEMORY: 100}, "binpack", [Part(0, 100)]),
-    "the emptiest": (holding((1, 300, 0)), {VMEMORY: 100}, "spread", [Part(0, 100)]),
-    "two cards": (holding(), {VNUMBER: 2, PERCENTAGE: 50}, "binpack", [Part(0, 500), Part(1, 500)]),
+CHOSEN: dict[str, tuple[list[Card], Mapping[str, int], str, list[CardShare] | None]] = {
+    "the last card": (holding(), {VMEMORY: 100}, "", [CardShare(1, 100)]),
+    "the fullest": (holding((0, 300, 0)), {VMEMORY: 100}, "binpack", [CardShare(0, 100)]),
+    "the emptiest": (holding((1, 300, 0)), {VMEMORY: 100}, "spread", [CardShare(0, 100)]),
+    "two cards": (holding(), {VNUMBER: 2, PERCENTAGE: 50}, "binpack", [CardShare(0, 500), CardShare(1, 500)]),
     "three are too many": (holding(), {VNUMBER: 3}, "", None),
     "too little memory": (holding((0, 600, 0), (1, 501, 0)), {VMEMORY: 500}, "", None),
-    "too few cores": (holding((0, 0, 60), (1, 0, 90)), {VMEMORY: 1, VCORES: 40}, "", [Part(0, 1, 40)]),
-    "all cores are a card alone": (holding((1, 1, 0)), {VMEMORY: 1, VCORES: 100}, "", [Part(0, 1, 100)]),
-    "a card without cores left": (holding((1, 1, 100)), {VMEMORY: 1}, "", [Part(0, 1)]),
+    "too few cores": (holding((0, 0, 60), (1, 0, 90)), {VMEMORY: 1, VCORES: 40}, "", [CardShare(0, 1, 40)]),
+    "all cores are a card alone": (holding((1, 1, 0)), {VMEMORY: 1, VCORES: 100}, "", [CardShare(0, 1, 100)]),
+    "a card without cores left": (holding((1, 1, 100)), {VMEMORY: 1}, "", [CardShare(0, 1)]),
 }
 
 
@@ -154,16 +154,16 @@ def test_a_pod_may_choose_the_type_of_its_cards() -> None:
 def test_pods_of_one_gang_can_want_cards_of_their_own() -> None:
     apart = {"volcano.sh/vgpu-podgroup-policy": "spread"}
     cards = vgpu_cards(virtual())
-    cards[1].pods["default/h/0"] = (pod("h"), Part(1, 1))
+    cards[1].pods["default/h/0"] = (pod("h"), CardShare(1, 1))
     first = choose(wanting("p", {VMEMORY: 1}, annotations=apart), cards, "binpack")
     assert first is not None
-    assert first[0] == [Part(0, 1)]
+    assert first[0] == [CardShare(0, 1)]
 
 
 def test_the_annotation_says_what_a_pod_was_given() -> None:
     text = "GPU-1,NVIDIA,300,20:;GPU-9,NVIDIA,1,1:GPU-0,NVIDIA,x,1:"
     one = pod("p", annotations={"volcano.sh/vgpu-ids-new": text})
-    assert assigned(one, vgpu_cards(virtual())) == [Part(1, 300, 20)]
+    assert assigned(one, vgpu_cards(virtual())) == [CardShare(1, 300, 20)]
 
 
 def test_pods_that_are_there_hold_their_cards() -> None:
@@ -239,17 +239,17 @@ def divided(*used: tuple[str, int]) -> list[Card]:
         group = next(one for one in cards[0].groups if one.name == instance[0])
         size = group.size_at(instance[1])
         assert size is not None
-        cards[0].pods[f"default/h{number}/0"] = (pod(f"h{number}"), Part(0, size.memory, 0, instance))
+        cards[0].pods[f"default/h{number}/0"] = (pod(f"h{number}"), CardShare(0, size.memory, 0, instance))
     return cards
 
 
-INSTANCES: dict[str, tuple[list[Card], int, Part | None]] = {
-    "the smallest of the first group that is large enough": (divided(), 8000, Part(0, 10240, 0, ("group1", 0))),
-    "a group with larger ones": (divided(), 15000, Part(0, 20480, 0, ("group2", 0))),
+INSTANCES: dict[str, tuple[list[Card], int, CardShare | None]] = {
+    "the smallest of the first group that is large enough": (divided(), 8000, CardShare(0, 10240, 0, ("group1", 0))),
+    "a group with larger ones": (divided(), 15000, CardShare(0, 20480, 0, ("group2", 0))),
     "the first one free of the group in use": (
         divided(("group1", 0), ("group1", 2)),
         8000,
-        Part(0, 10240, 0, ("group1", 1)),
+        CardShare(0, 10240, 0, ("group1", 1)),
     ),
     "nothing of another group while one is in use": (divided(("group1", 0)), 15000, None),
     "nothing of a size that nobody has while the group is in use": (
@@ -257,7 +257,7 @@ INSTANCES: dict[str, tuple[list[Card], int, Part | None]] = {
         8000,
         None,
     ),
-    "a larger one where no small one is in use": (divided(("group2", 0)), 8000, Part(0, 20480, 0, ("group2", 1))),
+    "a larger one where no small one is in use": (divided(("group2", 0)), 8000, CardShare(0, 20480, 0, ("group2", 1))),
     "nothing as large as that": (divided(), 50000, None),
 }
 
@@ -271,7 +271,7 @@ def test_a_card_is_divided_into_instances_that_go_together(name: str) -> None:
 
 def test_an_annotation_names_the_instance_of_a_pod() -> None:
     given = wanting("p", {VMEMORY: 1}, annotations={"volcano.sh/vgpu-ids-new": "GPU-0[group2-3],NVIDIA,8000,0:"})
-    assert assigned(given, divided()) == [Part(0, 10240, 0, ("group2", 3))]
+    assert assigned(given, divided()) == [CardShare(0, 10240, 0, ("group2", 3))]
 
 
 def test_a_model_of_which_nobody_says_how_it_is_divided_is_shared_in_software() -> None:
@@ -292,8 +292,8 @@ def test_pods_that_want_another_mode_than_a_node_has_go_elsewhere() -> None:
     node, one = replace(virtual(cards=1), annotations=register), job([TaskInfo(wanting("w", {VMEMORY: 1}))])
     made = cluster([node], [one])
     made.mig_models = read_groups(DEVICES.replace("10240", "512"))
-    option = PluginOption(name="deviceshare", arguments=Arguments(VIRTUAL))
-    on = Session(Configuration(tiers=((option,),)), made)
+    option = VolcanoPluginOption(name="deviceshare", arguments=VolcanoArguments(VIRTUAL))
+    on = VolcanoSession(VolcanoConfiguration(tiers=((option,),)), made)
     modes = {
         mode: refusals(on, wanting("p", {VMEMORY: 400}, annotations={"volcano.sh/vgpu-mode": mode} if mode else {}))
         for mode in ("", "mig", "hami-core")

@@ -5,13 +5,13 @@ from gpuconsole.model.devices import Device, DeviceClass, DeviceRequest, Resourc
 from gpuconsole.model.labels import NodeTerm, Requirement
 from gpuconsole.model.pod_template import Container, HostPort, PodClaim, PodTemplate, PodVolume
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from gpuconsole.scheduling.devices.stock import Stock
+from gpuconsole.scheduling.devices.dra_inventory import Stock
 from gpuconsole.scheduling.kube.storage import Storage
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.conf import Configuration, PluginOption, tier
-from gpuconsole.scheduling.volcano.session import Cluster, Session
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
+from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration, VolcanoPluginOption, tier
+from gpuconsole.scheduling.volcano.session import ClusterInfo, VolcanoSession
 from tests.scheduling.volcano.making import cluster, job, node, task
 
 GI = 1024**3
@@ -28,9 +28,9 @@ def template(*volumes: str, ports: tuple[HostPort, ...] = (), claims: tuple[str,
     )
 
 
-def opened(made: Cluster, arguments: dict[str, object] | None = None) -> Session:
-    option = PluginOption(name="predicates", arguments=Arguments(arguments))
-    return Session(Configuration(actions=("allocate",), tiers=(tier("gang"), (option,))), made)
+def opened(made: ClusterInfo, arguments: dict[str, object] | None = None) -> VolcanoSession:
+    option = VolcanoPluginOption(name="predicates", arguments=VolcanoArguments(arguments))
+    return VolcanoSession(VolcanoConfiguration(actions=("allocate",), tiers=(tier("gang"), (option,))), made)
 
 
 def storage(*volumes: PersistentVolume) -> Storage:
@@ -42,7 +42,7 @@ def volume(name: str, size: int, where: tuple[NodeTerm, ...] | None = None) -> P
     return PersistentVolume(name=name, storage=size * GI, storage_class="local", node_affinity=where)
 
 
-def reasons(session: Session, waiting: TaskInfo, where: Node) -> list[str]:
+def reasons(session: VolcanoSession, waiting: TaskInfo, where: Node) -> list[str]:
     error = session.predicate(waiting, session.nodes[where.name])
     return [] if error is None else error.reasons
 

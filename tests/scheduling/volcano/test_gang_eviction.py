@@ -6,14 +6,14 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.quantity import CPU, GPU, PODS
 from gpuconsole.model.volcano import HyperNode, HyperNodeMember, NetworkTopology
 from gpuconsole.scheduling.volcano.actions import ACTIONS
-from gpuconsole.scheduling.volcano.actions.bundles import bundles_of, in_order, only_allowed
+from gpuconsole.scheduling.volcano.actions.gang_victims import bundles_of, in_order, only_allowed
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodes
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
-from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.conf import Configuration, tier
-from gpuconsole.scheduling.volcano.domains import TOP, Domains
-from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
+from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration, tier
+from gpuconsole.scheduling.volcano.domains import TOP, HyperNodeDomains
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.scheduling.volcano.making import cluster, job, queue, task
 
 PLUGINS = (tier("priority", "gang", "conformance"), tier("predicates", "network-topology-aware"))
@@ -34,7 +34,7 @@ def waiting(name: str, count: int, *, least: int = 0, priority: int = 10, **fact
     return made
 
 
-def acted(jobs: list[JobInfo], action: str, *, nodes: int = 2, allow_whole: bool = True) -> Session:
+def acted(jobs: list[JobInfo], action: str, *, nodes: int = 2, allow_whole: bool = True) -> VolcanoSession:
     """Nodes n1, n2 … of four GPUs, each in a rack of its own."""
     amounts = {CPU: 64_000, GPU: 4, PODS: 20}
     machines = [Node(name=f"n{number}", allocatable=amounts, capacity=amounts) for number in range(1, nodes + 1)]
@@ -43,14 +43,14 @@ def acted(jobs: list[JobInfo], action: str, *, nodes: int = 2, allow_whole: bool
         racks.set_node(one)
         racks.apply(HyperNode(name=f"rack-{one.name}", tier=1, members=(HyperNodeMember("Node", one.name),)))
     made = cluster(machines, jobs, queues=[queue("team", state="Open"), queue("other", state="Open")])
-    made.domains = Domains(racks.tree, racks.real_nodes, by_tier=racks.by_tier)
-    arguments = {action: Arguments({"allowWholeBundle": allow_whole})}
-    session = Session(Configuration(actions=(action,), tiers=PLUGINS, arguments=arguments), made)
+    made.domains = HyperNodeDomains(racks.tree, racks.real_nodes, by_tier=racks.by_tier)
+    arguments = {action: VolcanoArguments({"allowWholeBundle": allow_whole})}
+    session = VolcanoSession(VolcanoConfiguration(actions=(action,), tiers=PLUGINS, arguments=arguments), made)
     ACTIONS[action](session)
     return session
 
 
-def gone(session: Session) -> list[str]:
+def gone(session: VolcanoSession) -> list[str]:
     return sorted(evicted.task.name for evicted in session.evictions)
 
 

@@ -5,7 +5,7 @@ import pytest
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.quantity import CPU, GPU, PODS
 from gpuconsole.model.volcano import NetworkTopology, SubGroupPolicy
-from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError, FitErrors
+from gpuconsole.scheduling.volcano.api.fit_errors import FitError, FitErrors, PredicateCode
 from gpuconsole.scheduling.volcano.api.job import DisruptionBudget, JobInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
@@ -200,8 +200,8 @@ def test_a_job_says_why_it_waits() -> None:
         one.remember()
         one.status = S.PENDING
     errors = FitErrors()
-    errors.put("n1", FitError.saying(Code.UNSCHEDULABLE, "Insufficient cpu"))
-    errors.put("n2", FitError.saying(Code.UNRESOLVABLE, "node(s) were unschedulable", "Insufficient cpu"))
+    errors.put("n1", FitError.saying(PredicateCode.UNSCHEDULABLE, "Insufficient cpu"))
+    errors.put("n2", FitError.saying(PredicateCode.UNRESOLVABLE, "node(s) were unschedulable", "Insufficient cpu"))
     gang.node_fit_errors[failed.uid] = errors
     text = "0/2 nodes are unavailable: 1 node(s) were unschedulable, 2 Insufficient cpu."
     assert errors.unresolvable_nodes() == {"n2"}

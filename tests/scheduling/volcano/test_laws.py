@@ -17,12 +17,12 @@ from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.labels import GROUP_NAME
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
-from gpuconsole.scheduling.volcano.conf import Configuration, tier
+from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration, tier
 from gpuconsole.scheduling.volcano.engine import VolcanoPlacement
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
-from gpuconsole.scheduling.volcano.session import Session
-from gpuconsole.scheduling.volcano.statement import CannotPlace, Statement
-from gpuconsole.scheduling.volcano.store import Store
+from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.statement import CannotPlace, VolcanoStatement
+from gpuconsole.scheduling.volcano.store import VolcanoStore
 
 CONF = """\
 actions: "enqueue, allocate, preempt, reclaim, backfill"
@@ -81,7 +81,7 @@ def objects(gangs: Sequence[Gang], machines: Sequence[int]) -> list[Any]:
     return found
 
 
-def picture(session: Session) -> dict[str, Any]:
+def picture(session: VolcanoSession) -> dict[str, Any]:
     """All that a session knows of nodes and tasks, and what its plugins say about queues and jobs."""
     return {
         "nodes": {
@@ -99,11 +99,11 @@ def picture(session: Session) -> dict[str, Any]:
     }
 
 
-def opened(gangs: Sequence[Gang], machines: Sequence[int]) -> Session:
-    store = Store("a")
+def opened(gangs: Sequence[Gang], machines: Sequence[int]) -> VolcanoSession:
+    store = VolcanoStore("a")
     for thing in objects(gangs, machines):
         store.apply(thing)
-    return Session(Configuration(tiers=TIERS), store.cluster(0))
+    return VolcanoSession(VolcanoConfiguration(tiers=TIERS), store.cluster(0))
 
 
 @law
@@ -117,7 +117,7 @@ def test_what_a_statement_does_is_undone_when_it_is_discarded(
         for task in list(job.of_status(TaskStatus.BINDING).values()):
             session.move(task, TaskStatus.RUNNING)
     before = picture(session)
-    statement = Statement(session)
+    statement = VolcanoStatement(session)
     tasks = sorted((task for job in session.jobs.values() for task in job.tasks.values()), key=lambda task: task.key)
     for task in data.draw(st.permutations(tasks)):
         node = data.draw(st.sampled_from(session.node_list))

@@ -8,22 +8,24 @@ from gpuconsole.model.quantity import CPU, GPU
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.conf import Configuration, PluginOption, tier
-from gpuconsole.scheduling.volcano.memo import Memo
-from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
+from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration, VolcanoPluginOption, tier
+from gpuconsole.scheduling.volcano.predicate_cache import PredicateCache
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.scheduling.volcano.making import cluster, job, node, pod, task
 
-PACKING = PluginOption(name="binpack", arguments=Arguments({"binpack.resources": GPU}))
+PACKING = VolcanoPluginOption(name="binpack", arguments=VolcanoArguments({"binpack.resources": GPU}))
 TIERS = (tier("priority", "gang"), (*tier("drf", "predicates", "proportion", "nodeorder"), PACKING))
 
 
-def made(sizes: list[int], gpus: list[int], least: int) -> Session:
+def made(sizes: list[int], gpus: list[int], least: int) -> VolcanoSession:
     tasks = [
         TaskInfo(pod(f"p-{number}", role="w", requests={CPU: 500, GPU: size})) for number, size in enumerate(sizes)
     ]
     nodes = [node(f"n{number}", amounts={GPU: count}) for number, count in enumerate(gpus)]
-    return Session(Configuration(actions=("allocate",), tiers=TIERS), cluster(nodes, [job(tasks, min_member=least)]))
+    return VolcanoSession(
+        VolcanoConfiguration(actions=("allocate",), tiers=TIERS), cluster(nodes, [job(tasks, min_member=least)])
+    )
 
 
 @given(
@@ -42,7 +44,7 @@ def test_decisions_are_those_of_a_session_that_looks_at_each_task_anew(
 
 def test_pods_of_one_task_are_of_one_kind_though_they_are_numbered() -> None:
     session = made([1, 1], [8], 1)
-    memo = Memo(session)
+    memo = PredicateCache(session)
     numbered = [TaskInfo(pod(f"j-w-{n}", role="w", labels={"volcano.sh/task-index": str(n)})) for n in range(2)]
     assert memo.kind(numbered[0]) == memo.kind(numbered[1]) is not None
     assert memo.kind(TaskInfo(pod("j-w-2", role="w", labels={"zone": "a"}))) != memo.kind(numbered[0])
@@ -52,13 +54,13 @@ def test_pods_of_one_task_are_of_one_kind_though_they_are_numbered() -> None:
 def test_pods_that_mind_others_are_judged_each_time() -> None:
     far = PodAffinity(required=(PodTerm(topology_key="zone"),))
     picky = TaskInfo(pod("p", template=PodTemplate(containers=(Container(requests={GPU: 1}),), pod_anti_affinity=far)))
-    assert Memo(made([1], [8], 1)).kind(picky) is None
+    assert PredicateCache(made([1], [8], 1)).kind(picky) is None
 
 
 def test_a_plugin_that_says_nothing_of_it_is_asked_each_time() -> None:
     session = made([1], [8], 1)
     session.functions.predicates["own"] = lambda task, node: None
-    assert Memo(session).kind(task("p")) is None
+    assert PredicateCache(session).kind(task("p")) is None
 
 
 def test_a_node_changes_when_a_task_comes_or_goes() -> None:

@@ -9,7 +9,7 @@ from gpuconsole.model.volcano import CpuPlace, Numatopology
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.plugins.numa_cpus import assign, hints, take
 from gpuconsole.scheduling.volcano.plugins.numa_hints import Hint, decide
-from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.scheduling.volcano.making import GIB, job, node, session, task
 
 # Two sockets that are a NUMA node each, with two cores of two threads.
@@ -103,7 +103,7 @@ def test_a_policy_decides_by_hints(name: str) -> None:
     assert decide(policy, (0, 1), [{CPU: listed}]) == wanted
 
 
-def opened(*tasks: TaskInfo, **machines: Numatopology) -> Session:
+def opened(*tasks: TaskInfo, **machines: Numatopology) -> VolcanoSession:
     on = session("numa-aware", [node(name) for name in ("a", "b")], [job(tasks)])
     on.numa.update(machines)
     plugin = on.plugins[0]
@@ -116,7 +116,7 @@ def guaranteed(name: str, milli: int, policy: str = "") -> TaskInfo:
     return task(name, annotations=annotations, template=PodTemplate(containers=(wants(milli),)))
 
 
-def refusals(on: Session, one: TaskInfo) -> dict[str, list[str]]:
+def refusals(on: VolcanoSession, one: TaskInfo) -> dict[str, list[str]]:
     errors = {name: on.predicate(one, info) for name, info in on.nodes.items()}
     return {name: error.reasons for name, error in errors.items() if error is not None}
 

@@ -2,21 +2,21 @@
 
 import pytest
 
-from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.conf import DEFAULTS, Configuration, Flag, PluginOption, tier
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
+from gpuconsole.scheduling.volcano.conf import DEFAULTS, Flag, VolcanoConfiguration, VolcanoPluginOption, tier
 from gpuconsole.scheduling.volcano.policy import HELM_CONF
 from gpuconsole.scheduling.volcano.reading import read_configuration
 
-HELM = Configuration(
+HELM = VolcanoConfiguration(
     tiers=(
         (
-            PluginOption(name="priority"),
-            PluginOption(name="gang", enabled=DEFAULTS - {Flag.PREEMPTABLE}),
-            PluginOption(name="conformance"),
+            VolcanoPluginOption(name="priority"),
+            VolcanoPluginOption(name="gang", enabled=DEFAULTS - {Flag.PREEMPTABLE}),
+            VolcanoPluginOption(name="conformance"),
         ),
         (
-            PluginOption(name="overcommit"),
-            PluginOption(name="drf", enabled=DEFAULTS - {Flag.PREEMPTABLE}),
+            VolcanoPluginOption(name="overcommit"),
+            VolcanoPluginOption(name="drf", enabled=DEFAULTS - {Flag.PREEMPTABLE}),
             *tier("predicates", "proportion", "nodeorder", "binpack"),
         ),
     ),
@@ -43,15 +43,17 @@ def said(text: str) -> list[str]:
 
 
 def test_everything_is_read() -> None:
-    assert read_configuration(WHOLE).configuration == Configuration(
+    assert read_configuration(WHOLE).configuration == VolcanoConfiguration(
         actions=("enqueue", "reclaim", "allocate"),
         tiers=(
             (
-                PluginOption(name="gang", enabled=DEFAULTS - {Flag.PREEMPTABLE, Flag.VICTIM}),
-                PluginOption(name="drf", enabled=DEFAULTS | {Flag.HIERARCHY}, arguments=Arguments({"some": 1})),
+                VolcanoPluginOption(name="gang", enabled=DEFAULTS - {Flag.PREEMPTABLE, Flag.VICTIM}),
+                VolcanoPluginOption(
+                    name="drf", enabled=DEFAULTS | {Flag.HIERARCHY}, arguments=VolcanoArguments({"some": 1})
+                ),
             ),
         ),
-        arguments={"allocate": Arguments({"predicateErrorCacheEnable": False})},
+        arguments={"allocate": VolcanoArguments({"predicateErrorCacheEnable": False})},
     )
 
 

@@ -9,19 +9,19 @@ from gpuconsole.model.quantity import CPU, GPU
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.actions import ACTIONS
-from gpuconsole.scheduling.volcano.actions.bundles import bundles_of
-from gpuconsole.scheduling.volcano.api.dra import DeviceRequest as Devices
+from gpuconsole.scheduling.volcano.actions.gang_victims import bundles_of
+from gpuconsole.scheduling.volcano.api.dra import DraResource as Devices
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.labels import PREEMPTABLE
-from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.claims import ClaimMissing, claimed, total
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
+from gpuconsole.scheduling.volcano.claims import ResourceClaimMissing, claimed, total
 from gpuconsole.scheduling.volcano.closing import close
-from gpuconsole.scheduling.volcano.conf import Configuration, tier
+from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration, tier
 from gpuconsole.scheduling.volcano.plugins.capacity import CapacityPlugin
+from gpuconsole.scheduling.volcano.plugins.inqueue_resources import reserved
 from gpuconsole.scheduling.volcano.plugins.proportion import ProportionPlugin
-from gpuconsole.scheduling.volcano.plugins.reserving import reserved
 from gpuconsole.scheduling.volcano.search import Finder, Sampling
-from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.scheduling.volcano.making import cluster, job, pod, queue, task
 from tests.scheduling.volcano.test_actions import PLUGINS, acted, gone, machine, work
 from tests.scheduling.volcano.test_gang_eviction import acted as gang_acted
@@ -73,7 +73,7 @@ def test_a_queue_that_deserves_nothing_comes_after_those_that_still_have_less() 
 
 
 def test_a_queue_may_use_its_own_guarantee_but_not_those_of_others() -> None:
-    books = plugin_of(opened("capacity", [], TREE), CapacityPlugin).books.books
+    books = plugin_of(opened("capacity", [], TREE), CapacityPlugin).queues.attributes
     assert (books["lab"].real_capability.get(GPU), books["app"].real_capability.get(GPU)) == (6000, 5000)
 
 
@@ -106,8 +106,8 @@ def test_proportion_takes_back_no_more_than_what_is_beyond_the_due() -> None:
 def test_less_than_the_whole_cluster_is_never_promised() -> None:
     jobs = [work(name, phase="Pending", min_resources={GPU: 4}) for name in ("a",)]
     made = cluster([machine("n1", 4)], jobs, queues=[queue("team", state="Open")])
-    option = replace(tier("overcommit")[0], arguments=Arguments({"overcommit-factor": 0.5}))
-    session = Session(Configuration(tiers=((option,),)), made)
+    option = replace(tier("overcommit")[0], arguments=VolcanoArguments({"overcommit-factor": 0.5}))
+    session = VolcanoSession(VolcanoConfiguration(tiers=((option,),)), made)
     ACTIONS["enqueue"](session)
     assert session.jobs["default/a"].phase == "Inqueue"
 
@@ -135,7 +135,7 @@ def test_a_running_job_keeps_the_rest_of_its_minresources_reserved() -> None:
     owner = work("a", running=2, phase="Running", min_resources={GPU: 4})
     assert reserved(owner).get(GPU) == 2000
     session = opened("proportion", [owner], [opens("team")])
-    assert plugin_of(session, ProportionPlugin).books["team"].inqueue.get(GPU) == 2000
+    assert plugin_of(session, ProportionPlugin).queues["team"].inqueue.get(GPU) == 2000
     jobs = [owner, work("b", phase="Pending", min_resources={GPU: 3})]
     assert acted(jobs, "enqueue", gpus={"n1": 5}, tiers=(tier("overcommit"),)).jobs["default/b"].phase == "Pending"
     jobs[0] = work("a", running=2, phase="Running", min_resources={GPU: 2})
@@ -144,7 +144,7 @@ def test_a_running_job_keeps_the_rest_of_its_minresources_reserved() -> None:
 
 def test_topology_aware_preemption_compares_nodes_by_what_their_victims_are_worth() -> None:
     dear, cheap = work("dear", running=2, priority=5, on="n1"), work("cheap", running=2, priority=1, on="n2")
-    arguments = {"preempt": Arguments({"enableTopologyAwarePreemption": True, "minCandidateNodesAbsolute": 2})}
+    arguments = {"preempt": VolcanoArguments({"enableTopologyAwarePreemption": True, "minCandidateNodesAbsolute": 2})}
     high = work("high", 1, priority=10)
     session = acted([dear, cheap, high], "preempt", gpus={"n1": 2, "n2": 2}, arguments=arguments)
     assert gone(session) == ["cheap-r0"]
@@ -191,7 +191,9 @@ def test_a_role_at_its_minimum_is_not_spared_though_the_job_has_more_than_it_nee
 
 def test_a_search_ends_when_enough_nodes_fit_and_the_next_begins_there() -> None:
     made = cluster([machine(f"n{number:03}", 4) for number in range(200)], [work("a", 1)])
-    session = Session(Configuration(tiers=PLUGINS), made, sampling=Sampling(minimum_nodes=50, percentage=25))
+    session = VolcanoSession(
+        VolcanoConfiguration(tiers=PLUGINS), made, sampling=Sampling(minimum_nodes=50, percentage=25)
+    )
     finder = Finder(session)
     first, _ = finder.fitting(session.jobs["default/a"].tasks["a-w0"], session.node_list, lambda *_: None)
     second, _ = finder.fitting(session.jobs["default/a"].tasks["a-w0"], session.node_list, lambda *_: None)
@@ -218,5 +220,5 @@ def test_claims_count_once_and_amounts_for_each_device() -> None:
     named = PodTemplate(resource_claims=(PodClaim("x", claim="a"), PodClaim("y", claim="b"), PodClaim("z", claim="a")))
     found = claimed(pod("p", template=named), claims)
     assert total(found) == {"gpu": Devices(4, {"memory": 32})}
-    with pytest.raises(ClaimMissing, match="default/a"):
+    with pytest.raises(ResourceClaimMissing, match="default/a"):
         claimed(pod("p", template=named), {})

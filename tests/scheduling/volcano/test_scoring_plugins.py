@@ -11,17 +11,17 @@ from gpuconsole.model.quantity import CPU, GPU, MEMORY, PODS
 from gpuconsole.model.volcano import GroupAffinity
 from gpuconsole.scheduling.volcano.api.node import NodeUsage
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.conf import Configuration, PluginOption
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
+from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration, VolcanoPluginOption
 from gpuconsole.scheduling.volcano.plugins.registry import PLUGINS
-from gpuconsole.scheduling.volcano.session import Session
-from gpuconsole.scheduling.volcano.statement import Statement
+from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.statement import VolcanoStatement
 from tests.scheduling.volcano.making import GIB, NOON, cluster, job, node, pod, queue, session, task
 
 MINUTE = 60_000_000
 
 
-def refusals(opened: Session, one: TaskInfo) -> dict[str, str]:
+def refusals(opened: VolcanoSession, one: TaskInfo) -> dict[str, str]:
     """Why the task does not fit, by node; the code is behind the reason."""
     found = {}
     for name, info in opened.nodes.items():
@@ -31,7 +31,7 @@ def refusals(opened: Session, one: TaskInfo) -> dict[str, str]:
     return found
 
 
-def scores(opened: Session, one: TaskInfo) -> dict[str, float]:
+def scores(opened: VolcanoSession, one: TaskInfo) -> dict[str, float]:
     return {name: round(score, 6) for name, score in opened.node_scores(one, opened.node_list).items()}
 
 
@@ -211,13 +211,13 @@ def test_nodeorder_balances_gpus_only_for_tasks_that_want_some() -> None:
 def test_nodeorder_counts_what_predicates_saw_placed_and_taken_back() -> None:
     first, second = (task(name, requests={CPU: 8000, MEMORY: 8 * GIB}) for name in ("p", "q"))
     options = (
-        PluginOption(name="predicates"),
-        PluginOption(name="nodeorder", arguments=Arguments(alone("leastrequested"))),
+        VolcanoPluginOption(name="predicates"),
+        VolcanoPluginOption(name="nodeorder", arguments=VolcanoArguments(alone("leastrequested"))),
     )
     made = cluster([node("a"), node("b")], [job([first, second])])
-    opened = Session(Configuration(tiers=(options,)), made, plugins=PLUGINS)
+    opened = VolcanoSession(VolcanoConfiguration(tiers=(options,)), made, plugins=PLUGINS)
     before = scores(opened, second)
-    statement = Statement(opened)
+    statement = VolcanoStatement(opened)
     statement.allocate(first, opened.nodes["a"])
     placed = scores(opened, second)
     assert placed["a"] < before["a"]

@@ -9,12 +9,12 @@ from gpuconsole.model.quantity import CPU, GPU
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.labels import HIERARCHY, HIERARCHY_WEIGHTS
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.conf import DEFAULTS, Configuration, Flag, PluginOption
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
+from gpuconsole.scheduling.volcano.conf import DEFAULTS, Flag, VolcanoConfiguration, VolcanoPluginOption
 from gpuconsole.scheduling.volcano.plugins.capacity import CapacityPlugin
 from gpuconsole.scheduling.volcano.plugins.drf import DrfPlugin
 from gpuconsole.scheduling.volcano.plugins.proportion import ProportionPlugin
-from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.scheduling.volcano.making import cluster, job, node, queue, task
 
 P = TypeVar("P")
@@ -23,13 +23,15 @@ GPUS = 8
 
 def opened(
     plugin: str, jobs: list[JobInfo], queues: list[QueueInfo], *, arguments: Mapping[str, object] | None = None
-) -> Session:
+) -> VolcanoSession:
     """A session of one node of eight GPUs; the plugin may arrange queues in a tree."""
-    option = PluginOption(name=plugin, enabled=DEFAULTS | {Flag.HIERARCHY}, arguments=Arguments(arguments))
-    return Session(Configuration(tiers=((option,),)), cluster([node("n1")], jobs, queues=queues))
+    option = VolcanoPluginOption(
+        name=plugin, enabled=DEFAULTS | {Flag.HIERARCHY}, arguments=VolcanoArguments(arguments)
+    )
+    return VolcanoSession(VolcanoConfiguration(tiers=((option,),)), cluster([node("n1")], jobs, queues=queues))
 
 
-def plugin_of(session: Session, kind: type[P]) -> P:
+def plugin_of(session: VolcanoSession, kind: type[P]) -> P:
     return next(plugin for plugin in session.plugins if isinstance(plugin, kind))
 
 
@@ -63,7 +65,7 @@ def test_proportion_divides(name: str) -> None:
     asked, want = DIVIDED[name]
     queues = [opens(queue_name, **facts) for queue_name, (_, facts) in asked.items()]
     jobs = [wants(queue_name, waiting) for queue_name, (waiting, _) in asked.items()]
-    books = plugin_of(opened("proportion", jobs, queues), ProportionPlugin).books
+    books = plugin_of(opened("proportion", jobs, queues), ProportionPlugin).queues
     assert {name: round(book.deserved.get(GPU)) / 1000 for name, book in books.items()} == want
 
 
@@ -91,7 +93,7 @@ TREE = [
 
 def test_parents_count_what_their_children_have_and_children_inherit_limits() -> None:
     session = opened("capacity", [wants("lab", 1, 3), wants("app", 1, 2), wants("else", 0, 1)], TREE)
-    books = plugin_of(session, CapacityPlugin).books.books
+    books = plugin_of(session, CapacityPlugin).queues.attributes
     got = {name: (book.allocated.get(GPU) / 1000, book.deserved.get(GPU) / 1000) for name, book in books.items()}
     assert got["root"] == (6, 8)
     assert (got["org"], got["lab"], got["app"], got["else"]) == ((5, 6), (3, 2), (2, 4), (1, 2))

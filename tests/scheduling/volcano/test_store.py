@@ -7,7 +7,7 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.groups import grouped
-from gpuconsole.scheduling.volcano.store import Store
+from gpuconsole.scheduling.volcano.store import VolcanoStore
 
 QUEUE = "scheduling.volcano.sh/queue-name"
 
@@ -19,13 +19,13 @@ def pod(name: str, *, gang: str = "", queue: str = "", phase: PodPhase = PodPhas
     return grouped(Pod(name=name, template=template, gang=gang, annotations=notes, phase=phase, node=node))
 
 
-def jobs(store: Store) -> dict[str, list[str]]:
+def jobs(store: VolcanoStore) -> dict[str, list[str]]:
     """The jobs of a session with their tasks."""
     return {uid: sorted(task.name for task in job.tasks.values()) for uid, job in sorted(store.cluster(0).jobs.items())}
 
 
-def stocked(*pods: Pod) -> Store:
-    store = Store("default")
+def stocked(*pods: Pod) -> VolcanoStore:
+    store = VolcanoStore("default")
     store.apply(Node(name="n", allocatable={GPU: 8}))
     for one in pods:
         store.apply(one)

@@ -12,12 +12,12 @@ from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeUsage
 from gpuconsole.scheduling.volcano.api.qos import Qos, qos_of
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.conf import Configuration, PluginOption
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
+from gpuconsole.scheduling.volcano.conf import VolcanoConfiguration, VolcanoPluginOption
 from gpuconsole.scheduling.volcano.functions import ABSTAIN, PERMIT, REJECT
 from gpuconsole.scheduling.volcano.plugins.registry import PLUGINS
 from gpuconsole.scheduling.volcano.plugins.tdm import hours, most_victims
-from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.scheduling.volcano.making import GIB, NOON, cluster, job, node, pod, session, task
 
 HOUR = 60 * MINUTE
@@ -239,8 +239,8 @@ def test_busy_nodes_give_tasks_away_now_and_then() -> None:
         given = {"interval": "5m", "strategies": [strategy, {"name": "other"}]}
         made = cluster([node("busy"), node("idle"), node("off", unschedulable=True)], [there], now=NOON + later)
         made.kept.update(kept)
-        option = PluginOption(name="rescheduling", arguments=Arguments(given))
-        on = Session(Configuration(tiers=((option,),)), made, plugins=PLUGINS)
+        option = VolcanoPluginOption(name="rescheduling", arguments=VolcanoArguments(given))
+        on = VolcanoSession(VolcanoConfiguration(tiers=((option,),)), made, plugins=PLUGINS)
         for name, measured in usage.items():
             on.nodes[name].usage = measured
         victims = on.victim_tasks([*there.tasks.values()])
@@ -278,7 +278,7 @@ def test_how_firmly_a_pod_holds_what_it_uses(requests: dict[str, int], limits: d
 
 
 def test_arguments_of_another_type_count_as_missing() -> None:
-    given = Arguments({"i": 3, "f": 1.5, "s": "x", "b": True, "t": "true", "n": None})
+    given = VolcanoArguments({"i": 3, "f": 1.5, "s": "x", "b": True, "t": "true", "n": None})
     assert [given.integer(key, 7) for key in ("i", "f", "s", "b", "none")] == [3, 7, 7, 7, 7]
     assert [given.number(key, 7) for key in ("i", "f", "s", "b", "none")] == [3, 1.5, 7, 7, 7]
     assert [given.flag(key, False) for key in ("b", "t", "i", "s", "none")] == [True, True, False, False, False]

@@ -5,16 +5,16 @@ from typing import Any, assert_never
 
 from gpuconsole.scheduling.devices.cel.functions import apply
 from gpuconsole.scheduling.devices.cel.tree import (
-    Bind,
-    Call,
-    Choice,
+    BindMacro,
     Either,
     Element,
+    FieldAccess,
+    FunctionCall,
     Listed,
     Literal,
     Mapped,
-    Member,
     Name,
+    Ternary,
     Tree,
 )
 from gpuconsole.scheduling.devices.cel.values import EvaluationError
@@ -27,21 +27,21 @@ def evaluate(tree: Tree, names: Mapping[str, Any]) -> Any:
             return value
         case Name(name):
             return names[name]
-        case Member():
+        case FieldAccess():
             return _member(tree, names)
         case Element(of, key):
             return _element(evaluate(of, names), evaluate(key, names))
-        case Call(name, arguments):
+        case FunctionCall(name, arguments):
             return apply(name, [evaluate(argument, names) for argument in arguments])
         case Either():
             return _either(tree, names)
-        case Choice(test, then, otherwise):
+        case Ternary(test, then, otherwise):
             return evaluate(then if _truth(evaluate(test, names)) else otherwise, names)
         case Listed(items):
             return [evaluate(item, names) for item in items]
         case Mapped(items):
             return {_key(evaluate(key, names)): evaluate(value, names) for key, value in items}
-        case Bind(name, value, body):
+        case BindMacro(name, value, body):
             return evaluate(body, {**names, name: evaluate(value, names)})
         case _:
             assert_never(tree)
@@ -59,7 +59,7 @@ def _key(value: Any) -> str | int | bool:
     return value
 
 
-def _member(tree: Member, names: Mapping[str, Any]) -> Any:
+def _member(tree: FieldAccess, names: Mapping[str, Any]) -> Any:
     owner = evaluate(tree.of, names)
     if not isinstance(owner, Mapping):
         raise EvaluationError(f"no such key: {tree.field}")

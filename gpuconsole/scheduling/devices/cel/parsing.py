@@ -4,17 +4,17 @@ from collections.abc import Callable, Container, Mapping
 
 from gpuconsole.scheduling.devices.cel.tokens import SyntaxProblem, Token, tokens, unquote
 from gpuconsole.scheduling.devices.cel.tree import (
-    Bind,
-    Call,
-    Choice,
+    BindMacro,
     Constant,
     Either,
     Element,
+    FieldAccess,
+    FunctionCall,
     Listed,
     Literal,
     Mapped,
-    Member,
     Name,
+    Ternary,
     Tree,
     height,
 )
@@ -84,7 +84,7 @@ class _Parser:
         if self._accept("?"):
             then = self._either()
             self._expect(":")
-            tree = Choice(tree, then, self._expression())
+            tree = Ternary(tree, then, self._expression())
         self._depth -= 1
         return tree
 
@@ -108,7 +108,7 @@ class _Parser:
     def _chain(self, signs: tuple[str, ...], operand: Callable[[], Tree]) -> Tree:
         tree = operand()
         while sign := self._accept(*signs):
-            tree = Call(sign, (tree, operand()))
+            tree = FunctionCall(sign, (tree, operand()))
         return tree
 
     def _unary(self) -> Tree:
@@ -117,7 +117,7 @@ class _Parser:
             signs.append(sign)
         tree = self._member()
         for sign in reversed(signs):
-            tree = Call(f"{sign}x", (tree,))
+            tree = FunctionCall(f"{sign}x", (tree,))
         return tree
 
     def _member(self) -> Tree:
@@ -129,7 +129,7 @@ class _Parser:
     def _dotted(self, tree: Tree) -> Tree:
         name = self._name()
         if not self._accept("("):
-            return Member(tree, name.value)
+            return FieldAccess(tree, name.value)
         if tree == Name("cel") and name.value == "bind":
             return self._bind()
         return self._call(name, (tree,))
@@ -153,17 +153,17 @@ class _Parser:
         body = self._expression()
         self._bound.pop()
         self._expect(")")
-        return Bind(name, value, body)
+        return BindMacro(name, value, body)
 
     def _call(self, name: Token, receiver: tuple[Tree, ...]) -> Tree:
         arguments = self._until(")")
         if name.value == "has" and not receiver:
-            if len(arguments) == 1 and isinstance(arguments[0], Member):
-                return Member(arguments[0].of, arguments[0].field, test=True)
+            if len(arguments) == 1 and isinstance(arguments[0], FieldAccess):
+                return FieldAccess(arguments[0].of, arguments[0].field, test=True)
             raise SyntaxProblem(name.column, "invalid argument to has() macro")
         if name.value not in self._functions:
             raise SyntaxProblem(name.column, f"undeclared reference to '{name.value}' (in container '')")
-        return Call(name.value, (*receiver, *arguments), method=bool(receiver))
+        return FunctionCall(name.value, (*receiver, *arguments), method=bool(receiver))
 
     def _until(self, closing: str) -> list[Tree]:
         items: list[Tree] = []

@@ -15,7 +15,7 @@ class Name(Struct, frozen=True):
     name: str
 
 
-class Member(Struct, frozen=True):
+class FieldAccess(Struct, frozen=True):
     """`of.field`; with `test` it is has(of.field)."""
 
     of: "Tree"
@@ -30,7 +30,7 @@ class Element(Struct, frozen=True):
     key: "Tree"
 
 
-class Call(Struct, frozen=True):
+class FunctionCall(Struct, frozen=True):
     """A function, a method (its receiver is the first argument) or an operator, by its sign."""
 
     name: str
@@ -46,7 +46,7 @@ class Either(Struct, frozen=True):
     """The value that decides alone: true of `||`, false of `&&`."""
 
 
-class Choice(Struct, frozen=True):
+class Ternary(Struct, frozen=True):
     """`test ? then : otherwise`."""
 
     test: "Tree"
@@ -62,7 +62,7 @@ class Mapped(Struct, frozen=True):
     items: tuple[tuple["Tree", "Tree"], ...]
 
 
-class Bind(Struct, frozen=True):
+class BindMacro(Struct, frozen=True):
     """`cel.bind(name, value, body)`."""
 
     name: str
@@ -70,7 +70,7 @@ class Bind(Struct, frozen=True):
     body: "Tree"
 
 
-Tree = Literal | Name | Member | Element | Call | Either | Choice | Listed | Mapped | Bind
+Tree = Literal | Name | FieldAccess | Element | FunctionCall | Either | Ternary | Listed | Mapped | BindMacro
 
 
 def height(tree: Tree) -> int:
@@ -84,15 +84,15 @@ def height(tree: Tree) -> int:
 
 def _children(tree: Tree) -> Iterator[Tree]:
     match tree:
-        case Member(of):
+        case FieldAccess(of):
             yield of
         case Element(of, key):
             yield from (of, key)
-        case Call(arguments=items) | Either(items) | Listed(items):
+        case FunctionCall(arguments=items) | Either(items) | Listed(items):
             yield from items
-        case Choice(test, then, otherwise):
+        case Ternary(test, then, otherwise):
             yield from (test, then, otherwise)
         case Mapped(items):
             yield from (part for pair in items for part in pair)
-        case Bind(_, value, body):
+        case BindMacro(_, value, body):
             yield from (value, body)

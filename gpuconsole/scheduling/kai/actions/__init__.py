@@ -7,9 +7,9 @@ from gpuconsole.scheduling.kai.actions.consolidation import consolidate
 from gpuconsole.scheduling.kai.actions.preempt import preempt
 from gpuconsole.scheduling.kai.actions.reclaim import reclaim
 from gpuconsole.scheduling.kai.actions.stale_gangs import evict_stale_gangs
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.session import KaiSession
 
-ACTIONS: Mapping[str, Callable[[Session], None]] = {
+ACTIONS: Mapping[str, Callable[[KaiSession], None]] = {
     "allocate": allocate,
     "consolidation": consolidate,
     "reclaim": reclaim,

@@ -2,34 +2,34 @@
 
 from collections.abc import Iterator
 
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.statuses import Status
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
 from gpuconsole.scheduling.kai.choosing import gpus_of
-from gpuconsole.scheduling.kai.functions import Scenario
+from gpuconsole.scheduling.kai.functions import SolverScenario
 from gpuconsole.scheduling.kai.matching import ready
 from gpuconsole.scheduling.kai.order import JobsByQueue, pending_jobs
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.session import KaiSession
 from gpuconsole.scheduling.kai.solving.feasible import feasible_nodes
-from gpuconsole.scheduling.kai.solving.likeness import Failures
+from gpuconsole.scheduling.kai.solving.minimal_job_comparison import FailedJobs
 from gpuconsole.scheduling.kai.solving.solver import Solver
 from gpuconsole.scheduling.kai.solving.victims import victim_queue
 
 
-def consolidate(session: Session) -> None:
+def consolidate(session: KaiSession) -> None:
     """Try every preemptible pending job for which there are GPUs enough, were they not scattered."""
     if session.parameters.max_consolidation_victims == 0:
         return
     jobs = pending_jobs(session, "consolidation", preemptible=True)
-    failures = Failures(session.parameters.signatures)
+    failures = FailedJobs(session.parameters.signatures)
     while jobs:
         job = jobs.pop()
-        if failures.tells(job):
+        if failures.would_fail(job):
             continue
         if not _enough(session, job) or not _solve(session, job):
             failures.add(job)
 
 
-def _solve(session: Session, job: Job) -> bool:
+def _solve(session: KaiSession, job: PodGroupInfo) -> bool:
     solver = Solver(
         session,
         action="consolidation",
@@ -40,15 +40,15 @@ def _solve(session: Session, job: Job) -> bool:
     return solver.carry_out(job)
 
 
-def all_placed_again(scenario: Scenario) -> bool:
-    return all(task.status is not Status.RELEASING for v in scenario.victims().values() for task in v.tasks)
+def all_placed_again(scenario: SolverScenario) -> bool:
+    return all(task.status is not KaiPodStatus.RELEASING for v in scenario.victims().values() for task in v.tasks)
 
 
-def _victims(session: Session, job: Job) -> JobsByQueue:
+def _victims(session: KaiSession, job: PodGroupInfo) -> JobsByQueue:
     return victim_queue(session, _movable(session, job))
 
 
-def _movable(session: Session, job: Job) -> Iterator[Job]:
+def _movable(session: KaiSession, job: PodGroupInfo) -> Iterator[PodGroupInfo]:
     """Preemptible jobs that run, as many as the scheduler looks at, and one more."""
     most, found = session.parameters.max_consolidation_victims, 0
     for other in session.jobs.values():
@@ -59,7 +59,7 @@ def _movable(session: Session, job: Job) -> Iterator[Job]:
             yield other
 
 
-def _enough(session: Session, job: Job) -> bool:
+def _enough(session: KaiSession, job: PodGroupInfo) -> bool:
     """True if all nodes together have the GPUs that the job asks for."""
     gpus, memory = gpus_of(session.choose(job, False))
     nodes = [node for node in session.nodes.values() if ready(node.node)]

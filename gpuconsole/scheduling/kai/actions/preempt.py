@@ -1,28 +1,28 @@
 """Make room inside a queue for a job of higher priority (KAI 0.13 actions/preempt)."""
 
-from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.order import JobsByQueue, pending_jobs
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.session import KaiSession
 from gpuconsole.scheduling.kai.solving.feasible import feasible_nodes
-from gpuconsole.scheduling.kai.solving.likeness import Failures
+from gpuconsole.scheduling.kai.solving.minimal_job_comparison import FailedJobs
 from gpuconsole.scheduling.kai.solving.solver import Solver
 from gpuconsole.scheduling.kai.solving.victims import victim_queue
 
 
-def preempt(session: Session) -> None:
+def preempt(session: KaiSession) -> None:
     """Try every pending job; one that nobody can preempt stays within its queue's quota."""
     jobs = pending_jobs(session, "preempt")
-    failures: dict[str, Failures] = {}
+    failures: dict[str, FailedJobs] = {}
     while jobs:
         job = jobs.pop()
-        known = failures.setdefault(job.queue, Failures(session.parameters.signatures))
-        if known.tells(job):
+        known = failures.setdefault(job.queue, FailedJobs(session.parameters.signatures))
+        if known.would_fail(job):
             continue
         if session.over_quota(job, session.choose(job, False)) is not None or not _solve(session, job):
             known.add(job)
 
 
-def _solve(session: Session, job: Job) -> bool:
+def _solve(session: KaiSession, job: PodGroupInfo) -> bool:
     solver = Solver(
         session,
         action="preempt",
@@ -33,7 +33,7 @@ def _solve(session: Session, job: Job) -> bool:
     return solver.carry_out(job)
 
 
-def _victims(session: Session, job: Job) -> JobsByQueue:
+def _victims(session: KaiSession, job: PodGroupInfo) -> JobsByQueue:
     """Running preemptible jobs of the same queue and of lower priority."""
     return victim_queue(
         session,

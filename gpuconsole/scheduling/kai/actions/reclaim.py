@@ -2,24 +2,24 @@
 
 from functools import partial
 
-from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.order import JobsByQueue, Wanted, pending_jobs
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.session import KaiSession
 from gpuconsole.scheduling.kai.solving.feasible import feasible_nodes
-from gpuconsole.scheduling.kai.solving.likeness import Failures
+from gpuconsole.scheduling.kai.solving.minimal_job_comparison import FailedJobs
 from gpuconsole.scheduling.kai.solving.solver import Solver
 
 
-def reclaim(session: Session) -> None:
+def reclaim(session: KaiSession) -> None:
     """Try every pending job whose queue stays within its fair share with it."""
     jobs = pending_jobs(session, "reclaim")
-    failures: dict[str, Failures] = {}
+    failures: dict[str, FailedJobs] = {}
     while jobs:
         job = jobs.pop()
         if not session.may_reclaim(job):
             continue
-        known = failures.setdefault(job.queue, Failures(session.parameters.signatures))
-        if known.tells(job):
+        known = failures.setdefault(job.queue, FailedJobs(session.parameters.signatures))
+        if known.would_fail(job):
             continue
         session.solution_starts()
         solver = Solver(
@@ -33,7 +33,7 @@ def reclaim(session: Session) -> None:
             known.add(job)
 
 
-def _victims(session: Session, job: Job) -> JobsByQueue:
+def _victims(session: KaiSession, job: PodGroupInfo) -> JobsByQueue:
     """Running preemptible jobs of other queues."""
     others = (o for o in session.jobs.values() if o.queue != job.queue and session.reclaim_victim(job, o))
     return JobsByQueue(session, Wanted(preemptible=True, active=True, victims=True), others)

@@ -1,13 +1,13 @@
 """Evict gangs that run with fewer tasks than their minimum for too long (KAI 0.13 actions/stalegangeviction)."""
 
 from gpuconsole.scheduling.kai import messages
-from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.api.statuses import ACTIVE_ALLOCATED
-from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Task
-from gpuconsole.scheduling.kai.session import Evicted, Session
+from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, PodInfo
+from gpuconsole.scheduling.kai.session import EvictedTask, KaiSession
 
 
-def evict_stale_gangs(session: Session) -> None:
+def evict_stale_gangs(session: KaiSession) -> None:
     """Note since when gangs are stale; those beyond the grace period go."""
     for job in session.jobs.values():
         if job.stale:
@@ -16,7 +16,7 @@ def evict_stale_gangs(session: Session) -> None:
             job.stale_since = None
 
 
-def _expire(session: Session, job: Job) -> None:
+def _expire(session: KaiSession, job: PodGroupInfo) -> None:
     if job.stale_since is None:
         job.stale_since = session.now
     grace = session.parameters.staleness_grace
@@ -24,10 +24,10 @@ def _expire(session: Session, job: Job) -> None:
         return
     going = [task for task in job.tasks() if task.status in ACTIVE_ALLOCATED]
     for task in going:
-        session.evict(Evicted(task=task, message=_reason(job, task), action="stalegangeviction", gang=len(going)))
+        session.evict(EvictedTask(task=task, message=_reason(job, task), action="stalegangeviction", gang=len(going)))
 
 
-def _reason(job: Job, task: Task) -> str:
+def _reason(job: PodGroupInfo, task: PodInfo) -> str:
     pod = f"{task.namespace}/{task.name}"
     if list(job.pod_sets) == [DEFAULT_POD_SET]:
         return messages.gang_evicted(pod, job.pod_sets[DEFAULT_POD_SET].minimum)

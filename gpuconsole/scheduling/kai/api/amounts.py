@@ -3,7 +3,7 @@
 import re
 from collections.abc import Hashable
 
-from gpuconsole.scheduling.kai.api.requests import Request
+from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
 
 PODS = "pods"
 GPU = "nvidia.com/gpu"
@@ -26,7 +26,7 @@ def mig_slices(amounts: dict[str, int]) -> float:
     return float(sum(profile[0] * n for name, n in amounts.items() if (profile := mig_profile(name))))
 
 
-class Amounts:
+class ResourceAmounts:
     """CPU in milli, memory in bytes, GPUs as a number, and everything else by name. Mutates."""
 
     __slots__ = ("cpu", "gpus", "memory", "scalars")
@@ -37,8 +37,8 @@ class Amounts:
         self.cpu, self.memory, self.gpus = cpu, memory, gpus
         self.scalars: dict[str, int] = {} if scalars is None else scalars
 
-    def clone(self) -> "Amounts":
-        return Amounts(self.cpu, self.memory, self.gpus, self.scalars.copy())
+    def clone(self) -> "ResourceAmounts":
+        return ResourceAmounts(self.cpu, self.memory, self.gpus, self.scalars.copy())
 
     @property
     def key(self) -> Hashable:
@@ -48,13 +48,13 @@ class Amounts:
     def nothing(self) -> bool:
         return not (self.cpu or self.memory or self.gpus or self.scalars)
 
-    def add(self, other: "Amounts") -> None:
+    def add(self, other: "ResourceAmounts") -> None:
         self._shift(other, 1)
 
-    def subtract(self, other: "Amounts") -> None:
+    def subtract(self, other: "ResourceAmounts") -> None:
         self._shift(other, -1)
 
-    def _shift(self, other: "Amounts", sign: int) -> None:
+    def _shift(self, other: "ResourceAmounts", sign: int) -> None:
         self.cpu += sign * other.cpu
         self.memory += sign * other.memory
         self.gpus += sign * other.gpus
@@ -65,9 +65,11 @@ class Amounts:
             else:
                 self.scalars.pop(name, None)
 
-    def add_request(self, request: Request, sign: int = 1) -> None:
+    def add_request(self, request: ResourceRequirements, sign: int = 1) -> None:
         """Add what a task asks for: MIG instances by name, devices of claims as GPUs."""
-        self._shift(Amounts(request.cpu, request.memory, request.gpus + request.claimed, dict(request.scalars)), sign)
+        self._shift(
+            ResourceAmounts(request.cpu, request.memory, request.gpus + request.claimed, dict(request.scalars)), sign
+        )
         for name, count in request.mig.items():
             self.scalars[name] = self.scalars.get(name, 0) + sign * count
 
@@ -81,7 +83,7 @@ class Amounts:
                 return self.gpus
         return float(self.scalars.get(name, 0))
 
-    def within(self, other: "Amounts") -> bool:
+    def within(self, other: "ResourceAmounts") -> bool:
         """True if no resource is above the other's."""
         return (
             self.gpus <= other.gpus
@@ -90,7 +92,7 @@ class Amounts:
             and all(name in other.scalars and n <= other.scalars[name] for name, n in self.scalars.items())
         )
 
-    def raise_to(self, other: "Amounts") -> None:
+    def raise_to(self, other: "ResourceAmounts") -> None:
         """Become the larger of both, resource by resource."""
         self.cpu, self.memory = max(self.cpu, other.cpu), max(self.memory, other.memory)
         self.gpus = max(self.gpus, other.gpus)
@@ -107,7 +109,7 @@ class Amounts:
         return {name: n for name, n in self.scalars.items() if name.startswith(MIG_PREFIX)}
 
 
-def accommodates(free: Amounts, request: Request) -> bool:
+def accommodates(free: ResourceAmounts, request: ResourceRequirements) -> bool:
     """True if a request for whole GPUs, MIG instances or no GPU at all fits what is free."""
     return (
         plain_part_fits(free, request)
@@ -116,7 +118,7 @@ def accommodates(free: Amounts, request: Request) -> bool:
     )
 
 
-def plain_part_fits(free: Amounts, request: Request) -> bool:
+def plain_part_fits(free: ResourceAmounts, request: ResourceRequirements) -> bool:
     """True if CPU, memory and other resources fit; GPUs are looked at elsewhere."""
     return (
         request.cpu <= free.cpu

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 
-class Device(Struct, frozen=True):
+class OfferedDevice(Struct, frozen=True):
     """A device that a node offers, by the pool and driver that it belongs to."""
 
     node: str
@@ -15,22 +15,22 @@ class Device(Struct, frozen=True):
     name: str
 
 
-class DeviceRequest(Struct, frozen=True):
+class ClaimDeviceRequest(Struct, frozen=True):
     """So many devices of a class."""
 
     device_class: str
     count: int = 1
 
 
-class Claim(Struct, frozen=True, kw_only=True):
+class ClaimInfo(Struct, frozen=True, kw_only=True):
     """A claim: what it asks for, the pods that may use it, and the devices that it got."""
 
     namespace: str = ""
     name: str
     labels: Mapping[str, str] = {}
-    requests: tuple[DeviceRequest, ...] = ()
+    requests: tuple[ClaimDeviceRequest, ...] = ()
     reserved: tuple[str, ...] = ()
-    devices: tuple[Device, ...] | None = None
+    devices: tuple[OfferedDevice, ...] | None = None
     """None: nothing is allocated."""
 
     @property
@@ -48,17 +48,17 @@ def gpu_class(name: str) -> bool:
     return "gpu" in name.lower()
 
 
-class ClaimBook:
+class ClaimIndex:
     """Claims by `namespace/name`, and the devices of the nodes."""
 
     def __init__(
-        self, claims: Sequence[Claim] = (), devices: Sequence[Device] = (), classes: Sequence[str] = ()
+        self, claims: Sequence[ClaimInfo] = (), devices: Sequence[OfferedDevice] = (), classes: Sequence[str] = ()
     ) -> None:
         self.claims = {claim.key: claim for claim in claims}
         self.devices = tuple(devices)
         self.classes = frozenset(classes)
 
-    def find(self, claim: Claim, node: str) -> tuple[Device, ...] | None:
+    def find(self, claim: ClaimInfo, node: str) -> tuple[OfferedDevice, ...] | None:
         """Free devices of the node for all that the claim asks for; None if they do not do."""
         if any(request.device_class not in self.classes for request in claim.requests):
             return None
@@ -67,7 +67,7 @@ class ClaimBook:
         needed = sum(request.count for request in claim.requests)
         return tuple(free[:needed]) if len(free) >= needed else None
 
-    def reserve(self, key: str, pod: str, devices: tuple[Device, ...]) -> None:
+    def reserve(self, key: str, pod: str, devices: tuple[OfferedDevice, ...]) -> None:
         """Let a pod use the claim, which holds these devices from now on."""
         claim = self.claims[key]
         reserved = claim.reserved if pod in claim.reserved else (*claim.reserved, pod)

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpuconsole.model.clock import Time
-from gpuconsole.scheduling.kai.api.amounts import Amounts
+from gpuconsole.scheduling.kai.api.amounts import ResourceAmounts
 from gpuconsole.scheduling.kai.api.errors import JobError, TaskErrors
-from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
-from gpuconsole.scheduling.kai.api.statuses import ACTIVE_ALLOCATED, ACTIVE_USED, ALIVE, ALLOCATED, Status
-from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Task
+from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup
+from gpuconsole.scheduling.kai.api.statuses import ACTIVE_ALLOCATED, ACTIVE_USED, ALIVE, ALLOCATED, KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, PodInfo
 
 
-class Job:
+class PodGroupInfo:
     """Tasks that are scheduled as one: they start once every pod set has its minimum. Mutates."""
 
     def __init__(
@@ -26,7 +26,7 @@ class Job:
         started: Time | None = None,
         stale_since: Time | None = None,
         root: SubGroup | None = None,
-        tasks: Iterable[Task] = (),
+        tasks: Iterable[PodInfo] = (),
     ) -> None:
         self.uid, self.name, self.namespace, self.queue = uid, name or uid, namespace, queue
         self.priority, self.preemptible, self.created = priority, preemptible, created
@@ -35,17 +35,17 @@ class Job:
         self.stale_since = stale_since
         self.root = root if root is not None else one_pod_set(1)
         self.pod_sets = self.root.all_pod_sets()
-        self.by_status: dict[Status, dict[str, Task]] = {}
-        self.allocated = Amounts()
+        self.by_status: dict[KaiPodStatus, dict[str, PodInfo]] = {}
+        self.allocated = ResourceAmounts()
         self.errors: list[JobError] = []
         self.task_errors: dict[str, TaskErrors] = {}
-        self.chosen: list[Task] | None = None
+        self.chosen: list[PodInfo] | None = None
         """The tasks to allocate next, until a status changes."""
-        self.chosen_sum: Amounts | None = None
+        self.chosen_sum: ResourceAmounts | None = None
         for task in tasks:
             self.take_in(task)
 
-    def take_in(self, task: Task) -> None:
+    def take_in(self, task: PodInfo) -> None:
         """Index a task by its status; tasks of a pod set that is not there are ignored."""
         pod_set = self.pod_sets.get(task.set_name)
         if pod_set is None:
@@ -56,7 +56,7 @@ class Job:
         if task.status in ALLOCATED:
             self.allocated.add_request(task.request)
 
-    def update(self, task: Task, status: Status) -> None:
+    def update(self, task: PodInfo, status: KaiPodStatus) -> None:
         """Give a task another status."""
         if task.status in ALLOCATED:
             self.allocated.add_request(task.request, -1)
@@ -70,13 +70,13 @@ class Job:
     def _forget_choice(self) -> None:
         self.chosen = self.chosen_sum = None
 
-    def tasks(self) -> Iterator[Task]:
+    def tasks(self) -> Iterator[PodInfo]:
         for pod_set in self.pod_sets.values():
             yield from pod_set.tasks.values()
 
-    def part(self, tasks: Sequence[Task]) -> "Job":
+    def part(self, tasks: Sequence[PodInfo]) -> "PodGroupInfo":
         """A job of the same name and sub-groups that has only these tasks. It never started."""
-        return Job(
+        return PodGroupInfo(
             self.uid,
             name=self.name,
             namespace=self.namespace,
@@ -88,7 +88,7 @@ class Job:
             tasks=tasks,
         )
 
-    def count(self, statuses: frozenset[Status]) -> int:
+    def count(self, statuses: frozenset[KaiPodStatus]) -> int:
         return sum(len(tasks) for status, tasks in self.by_status.items() if status in statuses)
 
     @property
@@ -104,8 +104,8 @@ class Job:
         return self.count(ALIVE)
 
     @property
-    def pending(self) -> list[Task]:
-        return [task for task in self.tasks() if task.status is Status.PENDING]
+    def pending(self) -> list[PodInfo]:
+        return [task for task in self.tasks() if task.status is KaiPodStatus.PENDING]
 
     @property
     def ready(self) -> bool:
@@ -123,22 +123,22 @@ class Job:
     @property
     def stale(self) -> bool:
         """True if it runs with fewer tasks than its minimum and none of it has succeeded."""
-        return Status.SUCCEEDED not in self.by_status and self.active_used > 0 and not self.satisfied
+        return KaiPodStatus.SUCCEEDED not in self.by_status and self.active_used > 0 and not self.satisfied
 
     @property
     def must_pipeline(self) -> bool:
         """True if a pod set reaches its minimum only with tasks that still wait for resources."""
         return any(
-            any(task.status is Status.PIPELINED for task in pod_set.tasks.values())
+            any(task.status is KaiPodStatus.PIPELINED for task in pod_set.tasks.values())
             and sum(
-                task.status in ACTIVE_ALLOCATED and task.status is not Status.PIPELINED
+                task.status in ACTIVE_ALLOCATED and task.status is not KaiPodStatus.PIPELINED
                 for task in pod_set.tasks.values()
             )
             < pod_set.minimum
             for pod_set in self.pod_sets.values()
         )
 
-    def note(self, task: Task, errors: TaskErrors) -> None:
+    def note(self, task: PodInfo, errors: TaskErrors) -> None:
         """Remember why nodes do not take a task."""
         known = self.task_errors.get(task.uid)
         if known is None:
@@ -150,5 +150,5 @@ class Job:
 def one_pod_set(minimum: int) -> SubGroup:
     """A job's tree when it has no sub-groups."""
     root = SubGroup()
-    root.add(PodSet(DEFAULT_POD_SET, minimum))
+    root.add(PodSetInfo(DEFAULT_POD_SET, minimum))
     return root

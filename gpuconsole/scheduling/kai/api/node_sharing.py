@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuconsole.scheduling.kai.api.requests import Request
-from gpuconsole.scheduling.kai.api.statuses import Status
-from gpuconsole.scheduling.kai.api.tasks import Sort, Task
+from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
+from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import PodInfo, Sort
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.kai.api.nodes import NodeState
+    from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 
 
-def add(node: NodeState, task: Task) -> None:
+def add(node: KaiNodeInfo, task: PodInfo) -> None:
     """Take a task's part of each of its shared GPUs; the first user of a GPU takes it from the idle ones."""
     if task.received is not Sort.FRACTION:
         return
@@ -21,11 +21,11 @@ def add(node: NodeState, task: Task) -> None:
         _add(node, task.status, group, memory)
 
 
-def _add(node: NodeState, status: Status, group: str, memory: int) -> None:
+def _add(node: KaiNodeInfo, status: KaiPodStatus, group: str, memory: int) -> None:
     shared = node.shared
     shared.shift(shared.used, group, memory)
     match status:
-        case Status.RELEASING:
+        case KaiPodStatus.RELEASING:
             shared.shift(shared.releasing, group, memory)
             shared.shift(shared.allocated, group, memory)
             if shared.used[group] == shared.releasing[group]:
@@ -34,7 +34,7 @@ def _add(node: NodeState, status: Status, group: str, memory: int) -> None:
                     shared.marked.add(group)
                 if _overbooked(node):
                     node.idle.gpus -= 1
-        case Status.PIPELINED:
+        case KaiPodStatus.PIPELINED:
             shared.shift(shared.releasing, group, -memory)
             if shared.used[group] - memory == shared.releasing[group] + memory:
                 node.releasing.gpus -= 1
@@ -47,7 +47,7 @@ def _add(node: NodeState, status: Status, group: str, memory: int) -> None:
                 shared.marked.discard(group)
 
 
-def remove(node: NodeState, task: Task) -> None:
+def remove(node: KaiNodeInfo, task: PodInfo) -> None:
     """Give back a task's part of each of its shared GPUs; the last user of a GPU leaves it idle."""
     if task.received is not Sort.FRACTION:
         return
@@ -56,11 +56,11 @@ def remove(node: NodeState, task: Task) -> None:
         _remove(node, task.status, group, memory)
 
 
-def _remove(node: NodeState, status: Status, group: str, memory: int) -> None:
+def _remove(node: KaiNodeInfo, status: KaiPodStatus, group: str, memory: int) -> None:
     shared = node.shared
     shared.shift(shared.used, group, -memory)
     match status:
-        case Status.RELEASING:
+        case KaiPodStatus.RELEASING:
             shared.shift(shared.releasing, group, -memory)
             shared.shift(shared.allocated, group, -memory)
             if shared.used[group] <= 0:
@@ -69,7 +69,7 @@ def _remove(node: NodeState, status: Status, group: str, memory: int) -> None:
                 if group in shared.marked:
                     node.releasing.gpus -= 1
                     shared.marked.discard(group)
-        case Status.PIPELINED:
+        case KaiPodStatus.PIPELINED:
             shared.shift(shared.releasing, group, memory)
             if _waited_for_whole(node, group, memory):
                 node.releasing.gpus += 1
@@ -82,23 +82,23 @@ def _remove(node: NodeState, status: Status, group: str, memory: int) -> None:
                 shared.marked.add(group)
 
 
-def _waited_for_whole(node: NodeState, group: str, memory: int) -> bool:
+def _waited_for_whole(node: KaiNodeInfo, group: str, memory: int) -> bool:
     """True if the task that waited had the whole GPU's release to itself."""
     used, releasing = node.shared.used[group], node.shared.releasing[group]
     return used + memory == releasing - memory or (used == 0 and releasing == 0)
 
 
-def _overbooked(node: NodeState) -> bool:
+def _overbooked(node: KaiNodeInfo) -> bool:
     """True if idle and used GPUs are more than the machine has."""
     return node.gpu_count < int(node.idle.gpus) + int(node.used.gpus) + node.shared.count
 
 
-def fitting_shared(node: NodeState, request: Request) -> int:
+def fitting_shared(node: KaiNodeInfo, request: ResourceRequirements) -> int:
     """How many shared GPUs take the request, no more than it needs."""
     return min(sum(takes(node, request, group) for group in node.shared.used), request.count)
 
 
-def takes(node: NodeState, request: Request, group: str) -> bool:
+def takes(node: KaiNodeInfo, request: ResourceRequirements, group: str) -> bool:
     """True if the shared GPU is in use, stays so, and has enough left once all that leave are gone."""
     shared = node.shared
     allocated, releasing = shared.allocated.get(group, 0), shared.releasing.get(group, 0)
@@ -109,28 +109,28 @@ def takes(node: NodeState, request: Request, group: str) -> bool:
     )
 
 
-def takes_now(node: NodeState, request: Request, group: str) -> bool:
+def takes_now(node: KaiNodeInfo, request: ResourceRequirements, group: str) -> bool:
     """True if the shared GPU has enough left without anybody leaving."""
     allocated = node.shared.allocated.get(group)
     return allocated is not None and node.gpu_memory - allocated - node.memory_of(request) >= 0
 
 
-def rest_of_shared(node: NodeState) -> float:
+def rest_of_shared(node: KaiNodeInfo) -> float:
     return sum(1 - node.fraction(memory) for memory in node.shared.allocated.values() if memory > 0)
 
 
-def rest_memory_of_shared(node: NodeState) -> int:
+def rest_memory_of_shared(node: KaiNodeInfo) -> int:
     return sum(node.gpu_memory - memory for memory in node.shared.allocated.values() if memory > 0)
 
 
-def releasing_of_shared(node: NodeState) -> float:
+def releasing_of_shared(node: KaiNodeInfo) -> float:
     return sum(node.fraction(memory) for memory in _leaving(node))
 
 
-def releasing_memory_of_shared(node: NodeState) -> int:
+def releasing_memory_of_shared(node: KaiNodeInfo) -> int:
     return sum(_leaving(node))
 
 
-def _leaving(node: NodeState) -> list[int]:
+def _leaving(node: KaiNodeInfo) -> list[int]:
     shared = node.shared
     return [memory for group, memory in shared.releasing.items() if memory > 0 and not shared.leaves(group)]

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kai.api import node_sharing
-from gpuconsole.scheduling.kai.api.amounts import MIG_PREFIX, Amounts, accommodates, mig_slices, plain_part_fits
-from gpuconsole.scheduling.kai.api.requests import Request, asking
+from gpuconsole.scheduling.kai.api.amounts import MIG_PREFIX, ResourceAmounts, accommodates, mig_slices, plain_part_fits
+from gpuconsole.scheduling.kai.api.requests import ResourceRequirements, asking
 from gpuconsole.scheduling.kai.api.sharing import SharedGpus
-from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, Status
-from gpuconsole.scheduling.kai.api.tasks import Sort, Task
+from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED, KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import PodInfo, Sort
 
 DEFAULT_GPU_MEMORY = 100
 GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"
@@ -23,17 +23,17 @@ RESERVATION = "kai-resource-reservation"
 _TIB_IN_MIB = 1024 * 1024
 
 
-class NodeState:
+class KaiNodeInfo:
     """Idle, releasing and used resources, the tasks by uid, and the GPUs that are shared. Mutates."""
 
-    def __init__(self, node: Node, allocatable: Amounts, *, gpu_memory: int | None = None) -> None:
+    def __init__(self, node: Node, allocatable: ResourceAmounts, *, gpu_memory: int | None = None) -> None:
         self.node = node
         self.name = node.name
         self.allocatable = allocatable
         self.idle = allocatable.clone()
-        self.releasing = Amounts()
-        self.used = Amounts()
-        self.tasks: dict[str, Task] = {}
+        self.releasing = ResourceAmounts()
+        self.used = ResourceAmounts()
+        self.tasks: dict[str, PodInfo] = {}
         read = gpu_memory_of(node.labels) if gpu_memory is None else gpu_memory
         self.gpu_memory_known = read is not None
         self.gpu_memory = DEFAULT_GPU_MEMORY if read is None else read
@@ -72,7 +72,7 @@ class NodeState:
 
     # What is free
 
-    def free(self) -> Amounts:
+    def free(self) -> ResourceAmounts:
         """What is idle or will be."""
         amounts = self.idle.clone()
         amounts.add(self.releasing)
@@ -96,22 +96,22 @@ class NodeState:
         whole = self.releasing.gpus + mig_slices(self.releasing.scalars)
         return node_sharing.releasing_memory_of_shared(self) + int(whole) * self.gpu_memory
 
-    def fits_idle(self, task: Task) -> bool:
+    def fits_idle(self, task: PodInfo) -> bool:
         """True if the task could start now; one that asks for nothing always can."""
         if task.request.empty and task.sort is not Sort.MEMORY:
             return True
         return self._fits(task, self.idle)
 
-    def fits(self, task: Task) -> bool:
+    def fits(self, task: PodInfo) -> bool:
         """True if the task fits what is idle or being released."""
         return self._fits(task, self.idle if self.releasing.nothing else self.free())
 
-    def _fits(self, task: Task, free: Amounts) -> bool:
+    def _fits(self, task: PodInfo, free: ResourceAmounts) -> bool:
         if task.shares:
             return self.fits_by_devices(task.request, free)
         return self.valid_portion(task.request) and accommodates(free, task.request)
 
-    def fits_by_devices(self, request: Request, free: Amounts) -> bool:
+    def fits_by_devices(self, request: ResourceRequirements, free: ResourceAmounts) -> bool:
         """True if enough devices, whole or shared, have room for the request's portion each."""
         if not self.valid_portion(request) or not plain_part_fits(free, request):
             return False
@@ -119,7 +119,7 @@ class NodeState:
 
     # Sizes of GPUs
 
-    def memory_of(self, request: Request) -> int:
+    def memory_of(self, request: ResourceRequirements) -> int:
         """MiB that the request takes of each of its GPUs here."""
         return request.gpu_memory if request.gpu_memory > 0 else int(request.portion * self.gpu_memory)
 
@@ -127,14 +127,14 @@ class NodeState:
         """The part of a GPU here that so many MiB are, rounded up to hundredths."""
         return math.ceil(memory / self.gpu_memory * 100) / 100
 
-    def portion_of(self, request: Request) -> float:
+    def portion_of(self, request: ResourceRequirements) -> float:
         return self.fraction(request.gpu_memory) if request.gpu_memory > 0 else request.portion
 
-    def valid_portion(self, request: Request) -> bool:
+    def valid_portion(self, request: ResourceRequirements) -> bool:
         portion = self.portion_of(request)
         return portion <= 1 or portion == int(portion)
 
-    def quota_of(self, request: Request) -> float:
+    def quota_of(self, request: ResourceRequirements) -> float:
         """GPUs of quota that the task would take if placed here: of whole GPUs KAI counts one."""
         return request_quota(request) if request.mig else self.fraction(self.memory_of(request))
 
@@ -164,7 +164,7 @@ class NodeState:
 
     # Tasks come and go
 
-    def add(self, task: Task, *, elsewhere: bool = False) -> None:
+    def add(self, task: PodInfo, *, elsewhere: bool = False) -> None:
         """Seat a task; `elsewhere`: it may sit here already on another GPU, and keeps holding that one too."""
         self._accept(task)
         if task.uid in self.tasks and not (elsewhere and task.received is Sort.FRACTION):
@@ -182,25 +182,25 @@ class NodeState:
         self._account(task, -1)
         node_sharing.remove(self, task)
 
-    def update(self, task: Task) -> None:
+    def update(self, task: PodInfo) -> None:
         self.remove(task.uid)
         self.add(task)
 
-    def _account(self, task: Task, sign: int) -> None:
+    def _account(self, task: PodInfo, sign: int) -> None:
         self.changes.append(self.name)
         self._kind = None
         held = _whole_part(task)
         _shift(self.used, held, sign)
         match task.status:
-            case Status.RELEASING:
+            case KaiPodStatus.RELEASING:
                 _shift(self.releasing, held, sign)
                 _shift(self.idle, held, -sign)
-            case Status.PIPELINED:
+            case KaiPodStatus.PIPELINED:
                 _shift(self.releasing, held, -sign)
             case _:
                 _shift(self.idle, held, -sign)
 
-    def _accept(self, task: Task) -> None:
+    def _accept(self, task: PodInfo) -> None:
         """Settle what the node accounts for the task."""
         if task.status not in ACTIVE_USED:
             return
@@ -222,20 +222,20 @@ class AlreadySeated(ValueError):
     """The task sits on the node already."""
 
 
-def request_quota(request: Request) -> float:
+def request_quota(request: ResourceRequirements) -> float:
     """GPUs of quota that a request takes: MIG slices, devices of claims and GPUs."""
     return mig_slices(dict(request.mig)) + request.claimed + request.gpus
 
 
-def _whole_part(task: Task) -> Amounts:
+def _whole_part(task: PodInfo) -> ResourceAmounts:
     """What of the accepted request is no part of a shared GPU."""
     accepted = task.accepted
     holds_none = task.received is Sort.FRACTION or task.spec.labels.get("app") == RESERVATION
     gpus = 0.0 if holds_none else accepted.gpus + accepted.claimed
-    return Amounts(accepted.cpu, accepted.memory, gpus, {**accepted.mig, **accepted.scalars})
+    return ResourceAmounts(accepted.cpu, accepted.memory, gpus, {**accepted.mig, **accepted.scalars})
 
 
-def _shift(amounts: Amounts, by: Amounts, sign: int) -> None:
+def _shift(amounts: ResourceAmounts, by: ResourceAmounts, sign: int) -> None:
     if sign > 0:
         amounts.add(by)
     else:

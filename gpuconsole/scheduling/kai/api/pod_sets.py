@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from gpuconsole.scheduling.kai.api.statuses import ACTIVE_ALLOCATED, ACTIVE_USED, ALIVE, Status
-from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.api.statuses import ACTIVE_ALLOCATED, ACTIVE_USED, ALIVE, KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
 
 
 class TopologyConstraint(Struct, frozen=True, kw_only=True):
@@ -16,16 +16,16 @@ class TopologyConstraint(Struct, frozen=True, kw_only=True):
     preferred: str = ""
 
 
-class PodSet:
+class PodSetInfo:
     """Tasks of which at least `minimum` run together. Mutates."""
 
     def __init__(self, name: str, minimum: int, constraint: TopologyConstraint | None = None) -> None:
         self.name, self.minimum, self.constraint = name, minimum, constraint
         self.parent: SubGroup | None = None
-        self.tasks: dict[str, Task] = {}
-        self._counted: dict[str, Status] = {}
+        self.tasks: dict[str, PodInfo] = {}
+        self._counted: dict[str, KaiPodStatus] = {}
 
-    def assign(self, task: Task) -> None:
+    def assign(self, task: PodInfo) -> None:
         """Take in a task, or its new status."""
         self.tasks[task.uid] = task
         self._counted[task.uid] = task.status
@@ -44,7 +44,7 @@ class PodSet:
 
     @property
     def gated(self) -> int:
-        return sum(status is Status.GATED for status in self._counted.values())
+        return sum(status is KaiPodStatus.GATED for status in self._counted.values())
 
     @property
     def ready(self) -> bool:
@@ -67,20 +67,20 @@ class SubGroup:
         self.name, self.constraint = name, constraint
         self.parent: SubGroup | None = None
         self.groups: list[SubGroup] = []
-        self.pod_sets: list[PodSet] = []
+        self.pod_sets: list[PodSetInfo] = []
 
-    def add(self, child: "SubGroup | PodSet") -> None:
+    def add(self, child: "SubGroup | PodSetInfo") -> None:
         child.parent = self
-        if isinstance(child, PodSet):
+        if isinstance(child, PodSetInfo):
             self.pod_sets.append(child)
         else:
             self.groups.append(child)
 
-    def all_pod_sets(self) -> dict[str, PodSet]:
+    def all_pod_sets(self) -> dict[str, PodSetInfo]:
         """The pod sets below, by name, in the order of their names."""
         return dict(sorted((pod_set.name, pod_set) for pod_set in self._walk()))
 
-    def _walk(self) -> Iterator[PodSet]:
+    def _walk(self) -> Iterator[PodSetInfo]:
         yield from self.pod_sets
         for group in self.groups:
             yield from group._walk()
@@ -91,5 +91,5 @@ class SubGroup:
         for group in self.groups:
             twin.add(group.bare())
         for pod_set in self.pod_sets:
-            twin.add(PodSet(pod_set.name, pod_set.minimum, pod_set.constraint))
+            twin.add(PodSetInfo(pod_set.name, pod_set.minimum, pod_set.constraint))
         return twin

@@ -10,7 +10,7 @@ UNLIMITED = -1.0
 DEFAULT_PRIORITY = 100
 
 
-class Quota(Struct, frozen=True, kw_only=True):
+class KaiQueueQuota(Struct, frozen=True, kw_only=True):
     """One resource of a queue; -1 is without bound. CPU in milli, memory in megabytes, GPUs."""
 
     quota: float = 0
@@ -18,7 +18,7 @@ class Quota(Struct, frozen=True, kw_only=True):
     limit: float = 0
 
 
-NO_QUOTA = Quota()
+NO_QUOTA = KaiQueueQuota()
 
 
 class QueueState(Struct, frozen=True, kw_only=True):
@@ -28,9 +28,9 @@ class QueueState(Struct, frozen=True, kw_only=True):
     name: str = ""
     parent: str = ""
     children: tuple[str, ...] = ()
-    gpu: Quota = NO_QUOTA
-    cpu: Quota = NO_QUOTA
-    memory: Quota = NO_QUOTA
+    gpu: KaiQueueQuota = NO_QUOTA
+    cpu: KaiQueueQuota = NO_QUOTA
+    memory: KaiQueueQuota = NO_QUOTA
     usage: Mapping[str, float] = {}
     """Past use by resource, as a part of the cluster's capacity."""
     priority: int = DEFAULT_PRIORITY

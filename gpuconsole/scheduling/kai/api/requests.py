@@ -14,7 +14,7 @@ def gpu_sum(portion: float, count: int) -> float:
     return math.floor(portion * 100 + 0.5) * count / 100
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class ResourceRequirements(Struct, frozen=True, kw_only=True):
     """CPU in milli, memory in bytes; `count` devices of `portion` GPU each, or of `gpu_memory` MiB each."""
 
     cpu: float = 0
@@ -52,7 +52,7 @@ class Request(Struct, frozen=True, kw_only=True):
             and not any(n >= _MIN_SCALAR for n in self.scalars.values())
         )
 
-    def within(self, other: "Request") -> bool:
+    def within(self, other: "ResourceRequirements") -> bool:
         """True if no part is larger than the other's; GPU portions may differ by less than a hundredth."""
         return (
             self.cpu <= other.cpu
@@ -72,12 +72,12 @@ class PortionsDiffer(ValueError):
     """Requests for different fractions of a GPU have no common maximum."""
 
 
-def largest_request(one: Request, other: Request) -> Request:
+def largest_request(one: ResourceRequirements, other: ResourceRequirements) -> ResourceRequirements:
     """The larger of both, part by part. Raises PortionsDiffer."""
     if one.portion and other.portion and one.portion != other.portion:
         raise PortionsDiffer(f"{one.portion} and {other.portion} of a GPU")
     wider = other if other.gpus > one.gpus else one
-    return Request(
+    return ResourceRequirements(
         cpu=max(one.cpu, other.cpu),
         memory=max(one.memory, other.memory),
         scalars=_largest(one.scalars, other.scalars),
@@ -95,9 +95,9 @@ def _largest(counts: Mapping[str, int], others: Mapping[str, int]) -> dict[str, 
     }
 
 
-def asking(gpus: float, *, cpu: float = 0, memory: float = 0, gpu_memory: int = 0) -> Request:
+def asking(gpus: float, *, cpu: float = 0, memory: float = 0, gpu_memory: int = 0) -> ResourceRequirements:
     """A request for this many GPUs: whole ones as devices, less than one as a portion of one device."""
     if gpus >= 1:
-        return Request(cpu=cpu, memory=memory, count=int(gpus), portion=1, gpu_memory=gpu_memory)
+        return ResourceRequirements(cpu=cpu, memory=memory, count=int(gpus), portion=1, gpu_memory=gpu_memory)
     count = 1 if gpus > 0 or gpu_memory > 0 else 0
-    return Request(cpu=cpu, memory=memory, count=count, portion=gpus, gpu_memory=gpu_memory)
+    return ResourceRequirements(cpu=cpu, memory=memory, count=count, portion=gpus, gpu_memory=gpu_memory)

@@ -3,7 +3,7 @@
 from enum import IntEnum
 
 
-class Status(IntEnum):
+class KaiPodStatus(IntEnum):
     PENDING = 1
     GATED = 2
     ALLOCATED = 3
@@ -20,10 +20,10 @@ class Status(IntEnum):
     DELETED = 12
 
 
-ALLOCATED = frozenset({Status.ALLOCATED, Status.BOUND, Status.BINDING, Status.RUNNING})
+ALLOCATED = frozenset({KaiPodStatus.ALLOCATED, KaiPodStatus.BOUND, KaiPodStatus.BINDING, KaiPodStatus.RUNNING})
 """Counted as the queue's allocation."""
-ACTIVE_ALLOCATED = ALLOCATED | {Status.PIPELINED}
+ACTIVE_ALLOCATED = ALLOCATED | {KaiPodStatus.PIPELINED}
 """Counted towards the gang's minimum."""
-ACTIVE_USED = ACTIVE_ALLOCATED | {Status.RELEASING}
+ACTIVE_USED = ACTIVE_ALLOCATED | {KaiPodStatus.RELEASING}
 """Holding resources of a node."""
-ALIVE = ACTIVE_ALLOCATED | {Status.PENDING, Status.GATED}
+ALIVE = ACTIVE_ALLOCATED | {KaiPodStatus.PENDING, KaiPodStatus.GATED}

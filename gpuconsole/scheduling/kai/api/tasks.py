@@ -9,12 +9,12 @@ from msgspec import Struct
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.labels import NodeTerm, Toleration
-from gpuconsole.scheduling.kai.api.claims import Device
-from gpuconsole.scheduling.kai.api.requests import Request
-from gpuconsole.scheduling.kai.api.statuses import Status
+from gpuconsole.scheduling.kai.api.claims import OfferedDevice
+from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
+from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
 
 DEFAULT_POD_SET = "default"
-NOBODY = Pod(name="")
+NO_OWNERS = Pod(name="")
 
 
 class Sort(StrEnum):
@@ -37,7 +37,7 @@ class ClaimRef(Struct, frozen=True):
 class Spec(Struct, frozen=True, kw_only=True):
     """What of a pod never changes in a session."""
 
-    pod: Pod = NOBODY
+    pod: Pod = NO_OWNERS
     """As it came, for the rules of kube-scheduler that KAI goes by: neighbours, volumes, ports."""
     labels: Mapping[str, str] = {}
     node_selector: Mapping[str, str] = {}
@@ -51,11 +51,11 @@ class Spec(Struct, frozen=True, kw_only=True):
     created: Time = 0
 
 
-NOTHING = Request()
+NOTHING = ResourceRequirements()
 PLAIN = Spec()
 
 
-class Task:
+class PodInfo:
     """One pod: what it asks for, where it is, and what it got. Mutates."""
 
     def __init__(
@@ -66,9 +66,9 @@ class Task:
         name: str = "",
         namespace: str = "",
         pod_set: str = "",
-        request: Request = NOTHING,
+        request: ResourceRequirements = NOTHING,
         sort: Sort = Sort.REGULAR,
-        status: Status = Status.PENDING,
+        status: KaiPodStatus = KaiPodStatus.PENDING,
         node: str = "",
         groups: tuple[str, ...] = (),
         legacy_mig: bool = False,
@@ -86,11 +86,11 @@ class Task:
         self.legacy_mig = legacy_mig
         self.virtual = False
         """True while only a statement put it where it is."""
-        self.devices: Mapping[str, tuple[Device, ...]] = {}
+        self.devices: Mapping[str, tuple[OfferedDevice, ...]] = {}
         """Devices of its claims: reference name → devices."""
 
-    def clone(self) -> "Task":
-        twin = Task.__new__(Task)
+    def clone(self) -> "PodInfo":
+        twin = PodInfo.__new__(PodInfo)
         twin.__dict__.update(self.__dict__)
         return twin
 
@@ -124,7 +124,9 @@ class Task:
 
     def to_allocate(self, really: bool) -> bool:
         """True if a place is to be found: it waits, or a trial evicted it and may place it anew."""
-        return self.status is Status.PENDING or (not really and self.status is Status.RELEASING and self.virtual)
+        return self.status is KaiPodStatus.PENDING or (
+            not really and self.status is KaiPodStatus.RELEASING and self.virtual
+        )
 
 
 def _items(of: Mapping[str, int] | Mapping[str, str]) -> tuple[tuple[str, int | str], ...]:

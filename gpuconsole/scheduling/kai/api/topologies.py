@@ -3,6 +3,6 @@
 from msgspec import Struct
 
 
-class Topology(Struct, frozen=True):
+class TopologyInfo(Struct, frozen=True):
     name: str
     levels: tuple[str, ...] = ()

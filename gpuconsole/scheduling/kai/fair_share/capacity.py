@@ -6,10 +6,10 @@ from msgspec import Struct
 
 from gpuconsole.scheduling.kai import messages
 from gpuconsole.scheduling.kai.api.errors import OVER_LIMIT, OVER_QUOTA
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 from gpuconsole.scheduling.kai.api.queues import UNLIMITED
-from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
 from gpuconsole.scheduling.kai.fair_share.quantities import RESOURCES, Quantities, of_request, plus, quantities
 from gpuconsole.scheduling.kai.fair_share.reclaimable import ancestry
 from gpuconsole.scheduling.kai.fair_share.shares import QueueShares
@@ -27,10 +27,10 @@ class OverCapacity(Struct, frozen=True, kw_only=True):
     preemptible: bool
 
 
-Policy = Callable[[Queues, Job, Quantities], OverCapacity | None]
+Policy = Callable[[Queues, PodGroupInfo, Quantities], OverCapacity | None]
 
 
-def over_limit(queues: Queues, job: Job, requested: Quantities) -> OverCapacity | None:
+def over_limit(queues: Queues, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:
     """The first queue upwards whose limit the request would exceed."""
     for queue in ancestry(queues, job.queue):
         name = exceeds_limit(queue, requested)
@@ -42,7 +42,7 @@ def over_limit(queues: Queues, job: Job, requested: Quantities) -> OverCapacity 
     return None
 
 
-def over_quota(queues: Queues, job: Job, requested: Quantities) -> OverCapacity | None:
+def over_quota(queues: Queues, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:
     """The first queue upwards whose quota a job that nobody can preempt would exceed."""
     if job.preemptible:
         return None
@@ -55,7 +55,7 @@ def over_quota(queues: Queues, job: Job, requested: Quantities) -> OverCapacity 
     return None
 
 
-def over_capacity(queues: Queues, job: Job, requested: Quantities) -> OverCapacity | None:
+def over_capacity(queues: Queues, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:
     return over_limit(queues, job, requested) or over_quota(queues, job, requested)
 
 
@@ -77,7 +77,7 @@ def exceeds_quota(queue: QueueShares, requested: Mapping[str, float]) -> str:
     return ""
 
 
-def requested_by(tasks: Iterable[Task]) -> Quantities:
+def requested_by(tasks: Iterable[PodInfo]) -> Quantities:
     """What tasks ask for, wherever they go: GPU memory is not counted, as its part of a GPU is not known."""
     total = quantities()
     for task in tasks:
@@ -85,10 +85,10 @@ def requested_by(tasks: Iterable[Task]) -> Quantities:
     return total
 
 
-def requested_on(task: Task, node: NodeState) -> Quantities:
+def requested_on(task: PodInfo, node: KaiNodeInfo) -> Quantities:
     """What a task asks for on a node."""
     return quantities(task.request.cpu, task.request.memory, node.quota_of(task.request))
 
 
-def _refuse(reason: str, text: str, queue: QueueShares, job: Job, requested: Quantities) -> OverCapacity:
+def _refuse(reason: str, text: str, queue: QueueShares, job: PodGroupInfo, requested: Quantities) -> OverCapacity:
     return OverCapacity(reason=reason, message=text, queue=queue.uid, requested=requested, preemptible=job.preemptible)

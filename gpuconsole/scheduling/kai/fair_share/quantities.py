@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from gpuconsole.scheduling.kai.api.amounts import Amounts
+from gpuconsole.scheduling.kai.api.amounts import ResourceAmounts
 from gpuconsole.scheduling.kai.api.nodes import request_quota
 from gpuconsole.scheduling.kai.api.queues import UNLIMITED
-from gpuconsole.scheduling.kai.api.requests import Request
+from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
 
 CPU, MEMORY, GPU = "CPU", "Memory", "GPU"
 RESOURCES = (CPU, MEMORY, GPU)
@@ -16,11 +16,11 @@ def quantities(cpu: float = 0, memory: float = 0, gpu: float = 0) -> Quantities:
     return {CPU: cpu, MEMORY: memory, GPU: gpu}
 
 
-def of_amounts(amounts: Amounts) -> Quantities:
+def of_amounts(amounts: ResourceAmounts) -> Quantities:
     return quantities(amounts.cpu, amounts.memory, amounts.gpu_quota)
 
 
-def of_request(request: Request) -> Quantities:
+def of_request(request: ResourceRequirements) -> Quantities:
     return quantities(request.cpu, request.memory, request_quota(request))
 
 

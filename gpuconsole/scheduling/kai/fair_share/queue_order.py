@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.fair_share.quantities import RESOURCES, Quantities, less, minus, of_amounts, plus, within
 from gpuconsole.scheduling.kai.fair_share.shares import QueueShares
 
@@ -14,7 +14,7 @@ class Contender(Struct, frozen=True):
 
     queue: QueueShares
     needed: Quantities
-    victims: Sequence[Job] = ()
+    victims: Sequence[PodGroupInfo] = ()
 
     @property
     def with_job(self) -> Quantities:

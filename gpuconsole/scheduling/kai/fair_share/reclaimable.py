@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.scheduling.kai.api.amounts import Amounts
+from gpuconsole.scheduling.kai.api.amounts import ResourceAmounts
 from gpuconsole.scheduling.kai.api.queues import UNLIMITED
 from gpuconsole.scheduling.kai.fair_share.quantities import (
     CPU,
@@ -27,7 +27,7 @@ class Reclaimer(Struct, frozen=True):
     """The job that wants resources back: its queue, what it needs, and whether it can be preempted itself."""
 
     queue: str
-    needed: Amounts
+    needed: ResourceAmounts
     preemptible: bool
 
 
@@ -40,7 +40,7 @@ def may_reclaim(queues: Queues, reclaimer: Reclaimer) -> bool:
 
 
 def may_take_from(
-    queues: Queues, reclaimer: Reclaimer, victims: Mapping[str, Sequence[Amounts]], multiplier: float = 1.0
+    queues: Queues, reclaimer: Reclaimer, victims: Mapping[str, Sequence[ResourceAmounts]], multiplier: float = 1.0
 ) -> bool:
     """True if every victim, in turn, may be taken, and the queues above the reclaimer stay in bounds afterwards."""
     left: dict[str, Quantities] = {}
@@ -116,7 +116,7 @@ def level_queues(queues: Queues, one: str, other: str) -> tuple[QueueShares, Que
     return next((pair for pair in pairs if pair[0].uid != pair[1].uid), pairs[-1])
 
 
-def resources_in(amounts: Iterable[Amounts]) -> set[str]:
+def resources_in(amounts: Iterable[ResourceAmounts]) -> set[str]:
     """Which of the shared resources are above zero in one of the amounts. MIG slices do not count as GPUs here."""
     return {
         name

@@ -9,7 +9,7 @@ from gpuconsole.scheduling.kai.fair_share.quantities import CPU, GPU, MEMORY, RE
 _NO_SHARE_PENALTY = 1000
 
 
-class Share:
+class ResourceShares:
     """One resource of a queue. Mutates."""
 
     __slots__ = ("allocated", "deserved", "fair", "limit", "non_preemptible", "requested", "usage", "weight")
@@ -32,8 +32,8 @@ class Share:
         self.non_preemptible = non_preemptible
         """What of `allocated` nobody can take back."""
 
-    def clone(self) -> "Share":
-        return Share(**{name: getattr(self, name) for name in self.__slots__})
+    def clone(self) -> "ResourceShares":
+        return ResourceShares(**{name: getattr(self, name) for name in self.__slots__})
 
     @property
     def requestable(self) -> float:
@@ -65,13 +65,17 @@ class QueueShares:
         children: tuple[str, ...] = (),
         created: Time = 0,
         priority: int = 0,
-        cpu: Share | None = None,
-        memory: Share | None = None,
-        gpu: Share | None = None,
+        cpu: ResourceShares | None = None,
+        memory: ResourceShares | None = None,
+        gpu: ResourceShares | None = None,
     ) -> None:
         self.uid, self.name, self.parent, self.children = uid, name or uid, parent, children
         self.created, self.priority = created, priority
-        self.of: dict[str, Share] = {CPU: cpu or Share(), MEMORY: memory or Share(), GPU: gpu or Share()}
+        self.of: dict[str, ResourceShares] = {
+            CPU: cpu or ResourceShares(),
+            MEMORY: memory or ResourceShares(),
+            GPU: gpu or ResourceShares(),
+        }
 
     def clone(self) -> "QueueShares":
         return QueueShares(
@@ -86,7 +90,7 @@ class QueueShares:
             gpu=self.of[GPU].clone(),
         )
 
-    def _each(self, read: Callable[[Share], float]) -> Quantities:
+    def _each(self, read: Callable[[ResourceShares], float]) -> Quantities:
         return {name: read(self.of[name]) for name in RESOURCES}
 
     @property

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
-from gpuconsole.scheduling.kai.api.nodes import RESERVATION, NodeState
-from gpuconsole.scheduling.kai.api.queues import UNLIMITED, QueueState, Quota
+from gpuconsole.scheduling.kai.api.nodes import RESERVATION, KaiNodeInfo
+from gpuconsole.scheduling.kai.api.queues import UNLIMITED, KaiQueueQuota, QueueState
 from gpuconsole.scheduling.kai.api.statuses import ACTIVE_USED
-from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
 from gpuconsole.scheduling.kai.conf import Parameters
 from gpuconsole.scheduling.kai.fair_share.division import divide
 from gpuconsole.scheduling.kai.fair_share.quantities import (
@@ -18,14 +18,14 @@ from gpuconsole.scheduling.kai.fair_share.quantities import (
     of_request,
     quantities,
 )
-from gpuconsole.scheduling.kai.fair_share.shares import QueueShares, Share
+from gpuconsole.scheduling.kai.fair_share.shares import QueueShares, ResourceShares
 from gpuconsole.scheduling.kai.matching import ready
 
 _MEGABYTE = 1_000_000
 GPU_WORKER_LABEL = "node-role.kubernetes.io/gpu-worker"
 
 
-def total_of(nodes: Iterable[NodeState], parameters: Parameters) -> Quantities:
+def total_of(nodes: Iterable[KaiNodeInfo], parameters: Parameters) -> Quantities:
     """What all nodes have for the queues."""
     total = quantities()
     for node in nodes:
@@ -34,7 +34,7 @@ def total_of(nodes: Iterable[NodeState], parameters: Parameters) -> Quantities:
     return total
 
 
-def offered(node: NodeState, parameters: Parameters) -> Quantities:
+def offered(node: KaiNodeInfo, parameters: Parameters) -> Quantities:
     """What a sound node has, less what pods of other schedulers hold of it."""
     if not ready(node.node):
         return quantities()
@@ -47,7 +47,7 @@ def offered(node: NodeState, parameters: Parameters) -> Quantities:
     return amounts
 
 
-def _utility(task: Task) -> bool:
+def _utility(task: PodInfo) -> bool:
     """True for a pod by which KAI itself reserves a GPU or asks for nodes."""
     return task.spec.labels.get("app") in (RESERVATION, "scaling-pod")
 
@@ -67,11 +67,11 @@ def shares_of(queue: QueueState) -> QueueShares:
     )
 
 
-def _share(quota: Quota, usage: float, unit: int = 1) -> Share:
+def _share(quota: KaiQueueQuota, usage: float, unit: int = 1) -> ResourceShares:
     deserved, limit = quota.quota, quota.limit
     if unit > 1:
         deserved, limit = max(UNLIMITED, deserved * unit), max(UNLIMITED, limit * unit)
-    return Share(deserved=deserved, limit=limit, weight=quota.over_quota_weight, usage=usage)
+    return ResourceShares(deserved=deserved, limit=limit, weight=quota.over_quota_weight, usage=usage)
 
 
 def divide_tree(total: Mapping[str, float], k: float, queues: Mapping[str, QueueShares]) -> None:

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterable, Iterator
 
-from gpuconsole.scheduling.kai.api.amounts import Amounts
+from gpuconsole.scheduling.kai.api.amounts import ResourceAmounts
 from gpuconsole.scheduling.kai.api.statuses import ACTIVE_ALLOCATED
-from gpuconsole.scheduling.kai.api.tasks import Task
-from gpuconsole.scheduling.kai.functions import Victim
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.functions import VictimJob
 
 
-def losses_by_queue(victims: Iterable[Victim], *, ignore_placed: bool) -> dict[str, list[Amounts]]:
+def losses_by_queue(victims: Iterable[VictimJob], *, ignore_placed: bool) -> dict[str, list[ResourceAmounts]]:
     """Losses of each queue in turn; `ignore_placed`: what found another place is not lost."""
-    losses: dict[str, list[Amounts]] = {}
+    losses: dict[str, list[ResourceAmounts]] = {}
     for victim in victims:
         found = list(losses_of(victim, ignore_placed=ignore_placed))
         if found:
@@ -18,11 +18,11 @@ def losses_by_queue(victims: Iterable[Victim], *, ignore_placed: bool) -> dict[s
     return losses
 
 
-def losses_of(victim: Victim, *, ignore_placed: bool) -> Iterator[Amounts]:
-    by_set: dict[str, list[Task]] = {}
+def losses_of(victim: VictimJob, *, ignore_placed: bool) -> Iterator[ResourceAmounts]:
+    by_set: dict[str, list[PodInfo]] = {}
     for task in victim.tasks:
         by_set.setdefault(task.set_name, []).append(task)
-    core: list[Task] = []
+    core: list[PodInfo] = []
     for name, tasks in by_set.items():
         minimum = victim.job.pod_sets[name].minimum
         core += tasks[:minimum]
@@ -31,10 +31,10 @@ def losses_of(victim: Victim, *, ignore_placed: bool) -> Iterator[Amounts]:
     yield from _sum(core, ignore_placed)
 
 
-def _sum(tasks: list[Task], ignore_placed: bool) -> Iterator[Amounts]:
+def _sum(tasks: list[PodInfo], ignore_placed: bool) -> Iterator[ResourceAmounts]:
     lost = [task for task in tasks if not (ignore_placed and task.status in ACTIVE_ALLOCATED)]
     if lost:
-        total = Amounts()
+        total = ResourceAmounts()
         for task in lost:
             total.add_request(task.accepted)
         yield total

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
-from gpuconsole.scheduling.kai.conf import Arguments
-from gpuconsole.scheduling.kai.plugin import Plugin
-from gpuconsole.scheduling.kai.plugins.dynamicresources import DynamicResources
+from gpuconsole.scheduling.kai.conf import KaiPluginArguments
+from gpuconsole.scheduling.kai.plugin import KaiPlugin
+from gpuconsole.scheduling.kai.plugins.dynamicresources import DynamicResourcesPlugin
 from gpuconsole.scheduling.kai.plugins.elastic import Elastic
 from gpuconsole.scheduling.kai.plugins.gpu_placement import GpuPack, GpuSpread
 from gpuconsole.scheduling.kai.plugins.gpusharingorder import GpuSharingOrder
@@ -12,7 +12,7 @@ from gpuconsole.scheduling.kai.plugins.minruntime import MinRuntime
 from gpuconsole.scheduling.kai.plugins.nodeavailability import NodeAvailability
 from gpuconsole.scheduling.kai.plugins.nodeplacement import NodePlacement
 from gpuconsole.scheduling.kai.plugins.nominatednode import NominatedNode
-from gpuconsole.scheduling.kai.plugins.podaffinity import PodAffinity
+from gpuconsole.scheduling.kai.plugins.podaffinity import PodAffinityPlugin
 from gpuconsole.scheduling.kai.plugins.predicates import Predicates
 from gpuconsole.scheduling.kai.plugins.priority import Priority
 from gpuconsole.scheduling.kai.plugins.proportion import Proportion
@@ -22,8 +22,8 @@ from gpuconsole.scheduling.kai.plugins.subgrouporder import SubGroupOrder
 from gpuconsole.scheduling.kai.plugins.taskorder import TaskOrder
 from gpuconsole.scheduling.kai.plugins.topology import TopologyAware
 
-PLUGINS: Mapping[str, Callable[[Arguments], Plugin]] = {
-    "dynamicresources": DynamicResources,
+PLUGINS: Mapping[str, Callable[[KaiPluginArguments], KaiPlugin]] = {
+    "dynamicresources": DynamicResourcesPlugin,
     "elastic": Elastic,
     "gpupack": GpuPack,
     "gpusharingorder": GpuSharingOrder,
@@ -33,7 +33,7 @@ PLUGINS: Mapping[str, Callable[[Arguments], Plugin]] = {
     "nodeavailability": NodeAvailability,
     "nodeplacement": NodePlacement,
     "nominatednode": NominatedNode,
-    "podaffinity": PodAffinity,
+    "podaffinity": PodAffinityPlugin,
     "predicates": Predicates,
     "priority": Priority,
     "proportion": Proportion,

@@ -1,16 +1,16 @@
 """What resource claims say about a task: reasons against it, nodes that have the devices (KAI 0.13, DRA)."""
 
-from gpuconsole.scheduling.kai.api.claims import Claim
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.tasks import ClaimRef, Task
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.api.claims import ClaimInfo
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.tasks import ClaimRef, PodInfo
+from gpuconsole.scheduling.kai.session import KaiSession
 
 
-def claim_of(session: Session, task: Task, reference: ClaimRef) -> Claim | None:
+def claim_of(session: KaiSession, task: PodInfo, reference: ClaimRef) -> ClaimInfo | None:
     return session.claims.claims.get(f"{task.namespace}/{reference.claim}")
 
 
-def trouble(session: Session, task: Task) -> str:
+def trouble(session: KaiSession, task: PodInfo) -> str:
     """Why the pod has to wait for its claims, whatever the node; empty if it has not."""
     for reference in task.spec.claims:
         if claim_of(session, task, reference) is None:
@@ -18,7 +18,7 @@ def trouble(session: Session, task: Task) -> str:
     return ""
 
 
-def fit(session: Session, task: Task, node: NodeState) -> bool:
+def fit(session: KaiSession, task: PodInfo, node: KaiNodeInfo) -> bool:
     """True if the node has the devices of every claim, or those that a claim holds already are there."""
     held = session.claims
     for reference in task.spec.claims:

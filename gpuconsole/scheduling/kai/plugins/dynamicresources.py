@@ -1,25 +1,25 @@
 """dynamicresources: claims get their devices as tasks are placed, and lose them as they go (KAI 0.13)."""
 
-from gpuconsole.scheduling.devices.stock import MOST_USERS
-from gpuconsole.scheduling.kai.api.claims import Claim
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.tasks import ClaimRef, Task
-from gpuconsole.scheduling.kai.conf import Arguments
+from gpuconsole.scheduling.devices.dra_inventory import MOST_USERS
+from gpuconsole.scheduling.kai.api.claims import ClaimInfo
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.tasks import ClaimRef, PodInfo
+from gpuconsole.scheduling.kai.conf import KaiPluginArguments
 from gpuconsole.scheduling.kai.plugins.claims import claim_of
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.session import KaiSession
 
 
-class DynamicResources:
-    def __init__(self, arguments: Arguments) -> None:
+class DynamicResourcesPlugin:
+    def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
 
-    def open(self, session: Session) -> None:
+    def open(self, session: KaiSession) -> None:
         session.functions.pre_predicates.append(lambda task, job: refuse(session, task, job))
         session.functions.allocated.append(lambda task: _allocate(session, task))
         session.functions.deallocated.append(lambda task: _deallocate(session, task))
 
 
-def refuse(session: Session, task: Task, job: Job) -> str | None:
+def refuse(session: KaiSession, task: PodInfo, job: PodGroupInfo) -> str | None:
     """Why a claim of the task is out of the question."""
     for reference in task.spec.claims:
         if not reference.claim:
@@ -37,7 +37,7 @@ def refuse(session: Session, task: Task, job: Job) -> str | None:
     return None
 
 
-def _wrong_queue(claim: Claim, reference: ClaimRef, job: Job, label: str) -> str:
+def _wrong_queue(claim: ClaimInfo, reference: ClaimRef, job: PodGroupInfo, label: str) -> str:
     """A claim for GPUs that pods share must name the queue of the job."""
     if reference.template or not claim.gpu:
         return ""
@@ -52,7 +52,7 @@ def _wrong_queue(claim: Claim, reference: ClaimRef, job: Job, label: str) -> str
     return ""
 
 
-def _allocate(session: Session, task: Task) -> None:
+def _allocate(session: KaiSession, task: PodInfo) -> None:
     """Give the task's claims devices of its node: those that it had before, else the first free ones."""
     for reference in task.spec.claims:
         claim = claim_of(session, task, reference)
@@ -67,7 +67,7 @@ def _allocate(session: Session, task: Task) -> None:
         task.devices = {**task.devices, reference.name: devices}
 
 
-def _deallocate(session: Session, task: Task) -> None:
+def _deallocate(session: KaiSession, task: PodInfo) -> None:
     for reference in task.spec.claims:
         claim = claim_of(session, task, reference)
         if claim is not None:

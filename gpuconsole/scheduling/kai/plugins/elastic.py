@@ -2,9 +2,9 @@
 
 from enum import IntEnum
 
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.conf import Arguments
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.conf import KaiPluginArguments
+from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class Size(IntEnum):
@@ -14,18 +14,18 @@ class Size(IntEnum):
 
 
 class Elastic:
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
 
-    def open(self, session: Session) -> None:
+    def open(self, session: KaiSession) -> None:
         session.functions.job_order.append(compare)
 
 
-def compare(one: Job, other: Job) -> int:
+def compare(one: PodGroupInfo, other: PodGroupInfo) -> int:
     return size(one) - size(other)
 
 
-def size(job: Job) -> Size:
+def size(job: PodGroupInfo) -> Size:
     """Where the job is against its minimum; below it if one of its pod sets is."""
     placed = [(pod_set.active_allocated, pod_set.minimum) for pod_set in job.pod_sets.values()]
     if any(count < minimum for count, minimum in placed):

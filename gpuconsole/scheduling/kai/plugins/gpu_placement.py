@@ -1,36 +1,36 @@
 """gpupack and gpuspread: fill shared GPUs up, or take the emptiest, whole ones first (KAI 0.13)."""
 
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.tasks import Task
-from gpuconsole.scheduling.kai.conf import Arguments
-from gpuconsole.scheduling.kai.session import WHOLE_GPU, Session
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.conf import KaiPluginArguments
+from gpuconsole.scheduling.kai.session import WHOLE_GPU, KaiSession
 
 
 class GpuPack:
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
 
-    def open(self, session: Session) -> None:
+    def open(self, session: KaiSession) -> None:
         session.functions.gpu_order.append(pack)
 
 
 class GpuSpread:
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
 
-    def open(self, session: Session) -> None:
+    def open(self, session: KaiSession) -> None:
         session.functions.gpu_order.append(spread)
 
 
-def pack(task: Task, node: NodeState, group: str) -> float:
+def pack(task: PodInfo, node: KaiNodeInfo, group: str) -> float:
     return 0 if group == WHOLE_GPU else used_part(node, group)
 
 
-def spread(task: Task, node: NodeState, group: str) -> float:
+def spread(task: PodInfo, node: KaiNodeInfo, group: str) -> float:
     return 1 if group == WHOLE_GPU else 1 - used_part(node, group)
 
 
-def used_part(node: NodeState, group: str) -> float:
+def used_part(node: KaiNodeInfo, group: str) -> float:
     """How much of a GPU's memory is used. Raises ValueError where the memory is not known."""
     if node.gpu_memory < 100:
         raise ValueError(f"node <{node.name}> has invalid GPU memory")

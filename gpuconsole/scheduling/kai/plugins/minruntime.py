@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from gpuconsole.model.clock import Span
-from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.api.queues import QueueState
-from gpuconsole.scheduling.kai.conf import Arguments
-from gpuconsole.scheduling.kai.functions import Scenario, Victim
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.conf import KaiPluginArguments
+from gpuconsole.scheduling.kai.functions import SolverScenario, VictimJob
+from gpuconsole.scheduling.kai.session import KaiSession
 
 LCA, QUEUE = "lca", "queue"
 
@@ -16,13 +16,13 @@ LCA, QUEUE = "lca", "queue"
 class MinRuntime:
     """Elastic jobs may lose tasks above their minimum at any time."""
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: KaiPluginArguments) -> None:
         self.reclaim = arguments.span("defaultReclaimMinRuntime")
         self.preempt = arguments.span("defaultPreemptMinRuntime")
         method = arguments.text("reclaimResolveMethod", LCA)
         self.method = method if method in (LCA, QUEUE) else LCA
 
-    def open(self, session: Session) -> None:
+    def open(self, session: KaiSession) -> None:
         self._session = session
         functions = session.functions
         functions.reclaim_victims.append(lambda job, victim: victim.elastic or not self._from_reclaim(job, victim))
@@ -32,7 +32,7 @@ class MinRuntime:
         )
         functions.preempt_scenarios.append(lambda scenario: self._allows(scenario, self._from_preempt))
 
-    def _from_reclaim(self, job: Job, victim: Job) -> bool:
+    def _from_reclaim(self, job: PodGroupInfo, victim: PodGroupInfo) -> bool:
         """True if the victim is still protected against reclaim."""
         queues = self._session.queues
         mine, theirs = queues.get(job.queue), queues.get(victim.queue)
@@ -41,15 +41,15 @@ class MinRuntime:
             span = reclaim_min_runtime(queues, mine, theirs, self.method, self.reclaim)
         return self._protected(victim, span)
 
-    def _from_preempt(self, victim: Job) -> bool:
+    def _from_preempt(self, victim: PodGroupInfo) -> bool:
         queue = self._session.queues.get(victim.queue)
         span = self.preempt if queue is None else preempt_min_runtime(self._session.queues, queue, self.preempt)
         return self._protected(victim, span)
 
-    def _protected(self, victim: Job, span: Span) -> bool:
+    def _protected(self, victim: PodGroupInfo, span: Span) -> bool:
         return victim.started is not None and self._session.now < victim.started + span
 
-    def _allows(self, scenario: Scenario, protected: Callable[[Job], bool]) -> bool:
+    def _allows(self, scenario: SolverScenario, protected: Callable[[PodGroupInfo], bool]) -> bool:
         return all(
             keeps_minimum(victim)
             for victim in scenario.victims().values()
@@ -57,7 +57,7 @@ class MinRuntime:
         )
 
 
-def keeps_minimum(victim: Victim) -> bool:
+def keeps_minimum(victim: VictimJob) -> bool:
     """True if every pod set that loses tasks keeps its minimum."""
     losses = Counter(task.set_name for task in victim.tasks)
     sets = victim.job.pod_sets

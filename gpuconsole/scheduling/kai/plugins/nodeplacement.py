@@ -1,12 +1,12 @@
 """nodeplacement: fill nodes up, or spread over them, by GPUs or, for tasks without GPUs, by CPU (KAI 0.13)."""
 
 from gpuconsole.scheduling.kai.api.amounts import CPU, GPU
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.tasks import Task
-from gpuconsole.scheduling.kai.conf import Arguments
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.conf import KaiPluginArguments
 from gpuconsole.scheduling.kai.functions import Scorer
 from gpuconsole.scheduling.kai.plugins.scores import DENSITY
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.session import KaiSession
 
 SPREAD = "spread"
 
@@ -16,19 +16,19 @@ class NodePlacement:
 
     plugin, band = "nodeplacement", DENSITY
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: KaiPluginArguments) -> None:
         self._strategies = {CPU: arguments.text("cpu", "binpack"), GPU: arguments.text("gpu", "binpack")}
 
-    def open(self, session: Session) -> None:
+    def open(self, session: KaiSession) -> None:
         if SPREAD in self._strategies.values():
             session.functions.node_order.append(Scorer("nodeplacement", 1, self._spread))
         session.functions.measures.append(self)
 
-    def _spread(self, task: Task, node: NodeState) -> float:
+    def _spread(self, task: PodInfo, node: KaiNodeInfo) -> float:
         name = resource_of(task)
         return spread(node, name) if self._strategies[name] == SPREAD else 0
 
-    def measure(self, task: Task, node: NodeState) -> float | None:
+    def measure(self, task: PodInfo, node: KaiNodeInfo) -> float | None:
         """What is free of the resource that the task is packed by."""
         name = resource_of(task)
         if self._strategies[name] == SPREAD or not node.allocatable.get(name):
@@ -39,7 +39,7 @@ class NodePlacement:
         return 0 if value is None else pack(value, least, most)
 
 
-def resource_of(task: Task) -> str:
+def resource_of(task: PodInfo) -> str:
     return GPU if task.needs_gpu else CPU
 
 
@@ -52,7 +52,7 @@ def pack(free: float, least: float, most: float) -> float:
     return DENSITY * (1 - (free - least) / (most - least))
 
 
-def spread(node: NodeState, name: str) -> float:
+def spread(node: KaiNodeInfo, name: str) -> float:
     """The part of the node's resource that is free."""
     has = node.gpu_count if name == GPU else node.allocatable.get(name)
     return node.free_of(name) / has if has else 0

@@ -1,8 +1,8 @@
 """Required pod affinity and anti-affinity: kube-scheduler's InterPodAffinity over the tasks of a session."""
 
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.tasks import Task
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.session import KaiSession
 from gpuconsole.scheduling.kube import inter_pod_affinity
 from gpuconsole.scheduling.kube.inter_pod_affinity import InterPodAffinityState, StaticPodLister, nearness
 
@@ -10,17 +10,17 @@ from gpuconsole.scheduling.kube.inter_pod_affinity import InterPodAffinityState,
 class Neighbours:
     """What a task meets around it, counted anew once the books of any node change. Mutates."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: KaiSession) -> None:
         self._session = session
         self._found: tuple[str, int, InterPodAffinityState] | None = None
 
-    def trouble(self, task: Task, node: NodeState) -> str:
+    def trouble(self, task: PodInfo, node: KaiNodeInfo) -> str:
         """Why the pods around the node keep the task away; empty if they do not."""
         if not self._session.affine:
             return ""
         return inter_pod_affinity.refusal(task.spec.pod, node.node, self._near(task))
 
-    def _near(self, task: Task) -> InterPodAffinityState:
+    def _near(self, task: PodInfo) -> InterPodAffinityState:
         known, now = self._found, len(self._session.changes)
         if known is None or known[:2] != (task.uid, now):
             found = nearness(task.spec.pod, surroundings(self._session, task))
@@ -28,7 +28,7 @@ class Neighbours:
         return known[2]
 
 
-def surroundings(session: Session, task: Task) -> StaticPodLister:
+def surroundings(session: KaiSession, task: PodInfo) -> StaticPodLister:
     """The nodes, and the pods on each but the task's own."""
     seats = session.nodes
     return StaticPodLister(

@@ -3,13 +3,13 @@
 KAI's binder binds claims after the session; here no other task of the session gets what one was promised.
 """
 
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.tasks import Task
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.session import KaiSession
 from gpuconsole.scheduling.kube import volumes
 
 
-def refusal(session: Session, task: Task, node: NodeState) -> tuple[str, ...]:
+def refusal(session: KaiSession, task: PodInfo, node: KaiNodeInfo) -> tuple[str, ...]:
     """Why the task's claims get no volumes on the node, or those that they have are not reached from there."""
     pod = task.spec.pod
     if not pod.template.volumes:
@@ -18,7 +18,7 @@ def refusal(session: Session, task: Task, node: NodeState) -> tuple[str, ...]:
     return (lacking,) if lacking else volumes.plan(pod, node.node, session.storage).reasons
 
 
-def hold(session: Session, task: Task) -> None:
+def hold(session: KaiSession, task: PodInfo) -> None:
     """Keep the volumes for a task that got a node."""
     pod, seat = task.spec.pod, session.nodes.get(task.node)
     if not pod.template.volumes or seat is None or volumes.trouble(pod, session.storage):
@@ -29,7 +29,7 @@ def hold(session: Session, task: Task) -> None:
         session.storage.hold(plan)
 
 
-def release(session: Session, task: Task) -> None:
+def release(session: KaiSession, task: PodInfo) -> None:
     """The task lost its node: others may have the volumes."""
     plan = session.promised.pop(task.uid, None)
     if plan is not None:

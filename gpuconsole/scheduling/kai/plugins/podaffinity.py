@@ -6,34 +6,34 @@ plugins; a required affinity of a pod that is there counts as one that is liked.
 
 from collections.abc import Hashable, Mapping
 
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.tasks import Task
-from gpuconsole.scheduling.kai.conf import Arguments
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.conf import KaiPluginArguments
 from gpuconsole.scheduling.kai.functions import Scorer
 from gpuconsole.scheduling.kai.plugins.pod_affinity import surroundings
 from gpuconsole.scheduling.kai.plugins.scores import POD_AFFINITY
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.session import KaiSession
 from gpuconsole.scheduling.kube.inter_pod_affinity import Domain, has_pod_affinity, preferred_weights
 
 
-class PodAffinity:
+class PodAffinityPlugin:
     """Counts per domain are kept until a node's books change. Mutates."""
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: KaiPluginArguments) -> None:
         self._counted: tuple[str, int] = ("", -1)
         self._counts: Mapping[Domain, int] = {}
 
-    def open(self, session: Session) -> None:
+    def open(self, session: KaiSession) -> None:
         self._session = session
         seated = (task for node in session.nodes.values() for task in node.tasks.values())
         if session.affine or any(has_pod_affinity(task.spec.pod) for task in seated):
             session.functions.node_order.append(Scorer("podaffinity", POD_AFFINITY, self._score))
             session.functions.standing.append(self._standing)
 
-    def _standing(self, task: Task) -> Hashable:
+    def _standing(self, task: PodInfo) -> Hashable:
         return task.uid, len(self._session.changes)
 
-    def _score(self, task: Task, node: NodeState) -> float:
+    def _score(self, task: PodInfo, node: KaiNodeInfo) -> float:
         now = task.uid, len(self._session.changes)
         if self._counted != now:
             self._counted = now

@@ -2,18 +2,18 @@
 
 from collections.abc import Iterator
 
-from gpuconsole.scheduling.kai.api.amounts import PODS, Amounts
+from gpuconsole.scheduling.kai.api.amounts import PODS, ResourceAmounts
 from gpuconsole.scheduling.kai.api.errors import NodeError
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.nodes import NodeState, request_quota
-from gpuconsole.scheduling.kai.api.requests import Request
-from gpuconsole.scheduling.kai.api.tasks import Sort, Task
-from gpuconsole.scheduling.kai.conf import Arguments
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo, request_quota
+from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
+from gpuconsole.scheduling.kai.api.tasks import PodInfo, Sort
+from gpuconsole.scheduling.kai.conf import KaiPluginArguments
 from gpuconsole.scheduling.kai.matching import conditions, node_matches, untolerated
 from gpuconsole.scheduling.kai.messages import digits, number
 from gpuconsole.scheduling.kai.plugins import claims, pod_volumes
 from gpuconsole.scheduling.kai.plugins.pod_affinity import Neighbours
-from gpuconsole.scheduling.kai.session import WHOLE_GPU, Session
+from gpuconsole.scheduling.kai.session import WHOLE_GPU, KaiSession
 from gpuconsole.scheduling.kai.sharing_gpus import choose_gpus
 from gpuconsole.scheduling.kube import ports, volumes
 
@@ -30,11 +30,11 @@ CPU_WORKER_LABEL = "node-role.kubernetes.io/cpu-worker"
 class Predicates:
     """Capacity of queues on the node, sorts of GPUs, pods, conditions, affinities, taints and claims."""
 
-    def __init__(self, arguments: Arguments) -> None:
-        self._largest = Amounts()
+    def __init__(self, arguments: KaiPluginArguments) -> None:
+        self._largest = ResourceAmounts()
 
-    def open(self, session: Session) -> None:
-        self._largest = Amounts()
+    def open(self, session: KaiSession) -> None:
+        self._largest = ResourceAmounts()
         for node in session.nodes.values():
             self._largest.raise_to(node.allocatable)
         self._neighbours = Neighbours(session)
@@ -45,7 +45,7 @@ class Predicates:
         session.functions.allocated.append(lambda task: pod_volumes.hold(session, task))
         session.functions.deallocated.append(lambda task: pod_volumes.release(session, task))
 
-    def _refuse(self, session: Session, task: Task) -> str | None:
+    def _refuse(self, session: KaiSession, task: PodInfo) -> str | None:
         """Why no node whatever takes the task."""
         lines = [
             f"{name}: {reason}.\n"
@@ -60,10 +60,12 @@ class Predicates:
             return None
         return f"Scheduling conditions were not met for pod {task.namespace}/{task.name}:\n{''.join(lines)}"
 
-    def _check(self, session: Session, task: Task, job: Job, node: NodeState) -> NodeError | None:
+    def _check(self, session: KaiSession, task: PodInfo, job: PodGroupInfo, node: KaiNodeInfo) -> NodeError | None:
         return next((error for _, error in self._all(session, task, job, node)), None)
 
-    def _all(self, session: Session, task: Task, job: Job, node: NodeState) -> Iterator[tuple[str, NodeError]]:
+    def _all(
+        self, session: KaiSession, task: PodInfo, job: PodGroupInfo, node: KaiNodeInfo
+    ) -> Iterator[tuple[str, NodeError]]:
         """Everything against the node, what counts first."""
         over = session.over_capacity_on(task, job, node)
         if over is not None:
@@ -94,14 +96,14 @@ class Predicates:
             yield "RestrictNodes", NodeError((text,))
 
 
-def lets_in(task: Task, node: NodeState) -> bool:
+def lets_in(task: PodInfo, node: KaiNodeInfo) -> bool:
     """True if neither the node's condition nor its labels and taints keep the task away."""
     if conditions(node.node) or untolerated(task.spec, node.node) is not None:
         return False
     return node_matches(task.spec, node.node)
 
 
-def wrong_sort(task: Task, node: NodeState) -> str:
+def wrong_sort(task: PodInfo, node: KaiNodeInfo) -> str:
     """Why the node's sort of GPUs is wrong for the task; empty if it is not (PredicateByNodeResourcesType)."""
     if task.legacy_mig:
         return f"Legacy MIG jobs cannot be scheduled on node {node.name}"
@@ -121,14 +123,14 @@ def wrong_sort(task: Task, node: NodeState) -> str:
     return ""
 
 
-def _memory_unknown(task: Task, node: NodeState) -> str:
+def _memory_unknown(task: PodInfo, node: KaiNodeInfo) -> str:
     return (
         "node is not a gpu node or the gpu memory count on the node was not synced yet,"
         f" task: <{task.namespace}/{task.name}>, node: <{node.name}>"
     )
 
 
-def _pods_left(session: Session, task: Task, node: NodeState) -> bool:
+def _pods_left(session: KaiSession, task: PodInfo, node: KaiNodeInfo) -> bool:
     """True if the node has a pod left; a GPU that begins to be shared needs one more, to reserve it."""
     left = node.free_of(PODS)
     if not task.shares:
@@ -136,7 +138,7 @@ def _pods_left(session: Session, task: Task, node: NodeState) -> bool:
     return left >= 2 or not _begins_to_share(session, task, node)
 
 
-def _begins_to_share(session: Session, task: Task, node: NodeState) -> bool:
+def _begins_to_share(session: KaiSession, task: PodInfo, node: KaiNodeInfo) -> bool:
     fitting = session.gpus_for(task, node)
     now = choose_gpus(fitting, node, task, lambda: WHOLE_GPU, waiting=False)
     chosen = now if now is not None and not now.releasing else None
@@ -145,14 +147,14 @@ def _begins_to_share(session: Session, task: Task, node: NodeState) -> bool:
     return chosen is None or WHOLE_GPU in chosen.groups or not all(g.isdigit() for g in chosen.groups)
 
 
-def _wrong_worker(task: Task, node: NodeState) -> str:
+def _wrong_worker(task: PodInfo, node: KaiNodeInfo) -> str:
     where = f"task: <{task.namespace}/{task.name}> can't run on non"
     if task.needs_gpu:
         return "" if GPU_WORKER_LABEL in node.node.labels else f"gpu {where} gpu nodes, node: <{node.name}>"
     return "" if CPU_WORKER_LABEL in node.node.labels else f"cpu {where} cpu nodes, node: <{node.name}>"
 
 
-def too_large(task: Task, largest: Amounts, pool: str) -> str:
+def too_large(task: PodInfo, largest: ResourceAmounts, pool: str) -> str:
     """Why no node of the pool is large enough for the task; empty if one is (MaxNodePoolResources)."""
     request = task.request
     gpus = request.gpus + request.claimed
@@ -170,7 +172,7 @@ def too_large(task: Task, largest: Amounts, pool: str) -> str:
     return ""
 
 
-def _too_large(task: Task, name: str, most: float, unit: str, pool: str) -> str:
+def _too_large(task: PodInfo, name: str, most: float, unit: str, pool: str) -> str:
     needs = f"The pod {task.namespace}/{task.name} requires {describe(task.request)}. "
     where = f"{pool or 'default'} node-pool"
     if most == 0:
@@ -179,7 +181,7 @@ def _too_large(task: Task, name: str, most: float, unit: str, pool: str) -> str:
     return f"{text} {unit}" if unit else text
 
 
-def describe(request: Request) -> str:
+def describe(request: ResourceRequirements) -> str:
     """A request as KAI prints it in full."""
     parts = [
         f"GPU: {number(request_quota(request))}, CPU: {number(request.cpu, 1000)} (cores),"

@@ -1,12 +1,12 @@
 """priority: jobs of higher priority come first (KAI 0.13 plugins/priority)."""
 
-from gpuconsole.scheduling.kai.conf import Arguments
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.conf import KaiPluginArguments
+from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class Priority:
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
 
-    def open(self, session: Session) -> None:
+    def open(self, session: KaiSession) -> None:
         session.functions.job_order.append(lambda one, other: other.priority - one.priority)

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from gpuconsole.scheduling.kai import messages
-from gpuconsole.scheduling.kai.api.jobs import Job
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.api.queues import QueueState
-from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, Status
-from gpuconsole.scheduling.kai.api.tasks import Sort, Task
-from gpuconsole.scheduling.kai.conf import Arguments, BadArgument
+from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import PodInfo, Sort
+from gpuconsole.scheduling.kai.conf import BadArgument, KaiPluginArguments
 from gpuconsole.scheduling.kai.fair_share.capacity import over_capacity, over_quota, requested_by, requested_on
 from gpuconsole.scheduling.kai.fair_share.quantities import GPU, Quantities, of_amounts, of_request
 from gpuconsole.scheduling.kai.fair_share.queue_order import Contender, compare
@@ -15,14 +15,14 @@ from gpuconsole.scheduling.kai.fair_share.reclaimable import Reclaimer, ancestry
 from gpuconsole.scheduling.kai.fair_share.shares import QueueShares
 from gpuconsole.scheduling.kai.fair_share.tree import divide_tree, shares_of, total_of
 from gpuconsole.scheduling.kai.fair_share.victims import losses_by_queue
-from gpuconsole.scheduling.kai.functions import Scenario
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.functions import SolverScenario
+from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class Proportion:
     """Keeps what every queue holds, as tasks come and go. Mutates."""
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: KaiPluginArguments) -> None:
         self.k = max(0.0, _number(arguments, "kValue"))
         """How much past use weighs against the over-quota weight."""
         self.multiplier = max(1.0, _number(arguments, "relcaimerSaturationMultiplier"))
@@ -30,7 +30,7 @@ class Proportion:
         self.total: Quantities = {}
         self._trial: dict[str, QueueShares] = {}
 
-    def open(self, session: Session) -> None:
+    def open(self, session: KaiSession) -> None:
         self._session = session
         self.total = total_of(session.nodes.values(), session.parameters)
         self.shares = {uid: shares_of(queue) for uid, queue in session.queues.items()}
@@ -51,7 +51,7 @@ class Proportion:
         functions.deallocated.append(lambda task: self._shift(task, -1))
         functions.queue_use.append(self._use)
 
-    def _count(self, job: Job) -> None:
+    def _count(self, job: PodGroupInfo) -> None:
         """Count what the job holds and asks for, for its queue and those above."""
         for status, tasks in job.by_status.items():
             for task in tasks.values():
@@ -60,21 +60,21 @@ class Proportion:
                     self._ask(job, held)
                     for queue in ancestry(self.shares, job.queue):
                         queue.take(held, preemptible=job.preemptible)
-                elif status is Status.PENDING:
+                elif status is KaiPodStatus.PENDING:
                     self._ask(job, self._asked(task))
 
-    def _asked(self, task: Task) -> Quantities:
+    def _asked(self, task: PodInfo) -> Quantities:
         asked = of_request(task.request)
         if task.sort is Sort.MEMORY:
             asked[GPU] += task.request.count * (task.request.gpu_memory / self._session.least_gpu_memory)
         return asked
 
-    def _ask(self, job: Job, asked: Quantities) -> None:
+    def _ask(self, job: PodGroupInfo, asked: Quantities) -> None:
         for queue in ancestry(self.shares, job.queue):
             for name, amount in asked.items():
                 queue.of[name].requested += amount
 
-    def _shift(self, task: Task, sign: int) -> None:
+    def _shift(self, task: PodInfo, sign: int) -> None:
         job = self._session.jobs[task.job]
         held = of_request(task.accepted)
         for queue in ancestry(self.shares, job.queue):
@@ -84,10 +84,10 @@ class Proportion:
         """Remember what queues hold before the trials for a job."""
         self._trial = {uid: shares.clone() for uid, shares in self.shares.items()}
 
-    def _reclaimer(self, job: Job) -> Reclaimer:
+    def _reclaimer(self, job: PodGroupInfo) -> Reclaimer:
         return Reclaimer(job.queue, self._session.needs(job), job.preemptible)
 
-    def _allows(self, scenario: Scenario) -> bool:
+    def _allows(self, scenario: SolverScenario) -> bool:
         losses = losses_by_queue(
             scenario.victims().values(), ignore_placed=self._session.parameters.consolidating_reclaim
         )
@@ -97,10 +97,10 @@ class Proportion:
         self,
         one: QueueState,
         other: QueueState,
-        job: Job | None,
-        other_job: Job | None,
-        victims: Sequence[Job],
-        other_victims: Sequence[Job],
+        job: PodGroupInfo | None,
+        other_job: PodGroupInfo | None,
+        victims: Sequence[PodGroupInfo],
+        other_victims: Sequence[PodGroupInfo],
     ) -> int:
         left, right = self.shares.get(one.uid), self.shares.get(other.uid)
         if left is None or right is None:
@@ -117,7 +117,7 @@ class Proportion:
         return messages.queue_use(queue.name, shares.allocated, shares.deserved, shares.fair, queue.priority)
 
 
-def _number(arguments: Arguments, name: str) -> float:
+def _number(arguments: KaiPluginArguments, name: str) -> float:
     try:
         return arguments.number(name, 1.0)
     except BadArgument:

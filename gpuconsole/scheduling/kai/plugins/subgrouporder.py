@@ -1,19 +1,19 @@
 """subgrouporder: pod sets below their minimum come first, then those with the lowest part of it (KAI 0.13)."""
 
-from gpuconsole.scheduling.kai.api.pod_sets import PodSet
-from gpuconsole.scheduling.kai.conf import Arguments
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo
+from gpuconsole.scheduling.kai.conf import KaiPluginArguments
+from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class SubGroupOrder:
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
 
-    def open(self, session: Session) -> None:
+    def open(self, session: KaiSession) -> None:
         session.functions.pod_set_order.append(compare)
 
 
-def compare(one: PodSet, other: PodSet) -> int:
+def compare(one: PodSetInfo, other: PodSetInfo) -> int:
     mine, theirs = one.active_allocated >= one.minimum, other.active_allocated >= other.minimum
     if not mine or not theirs:
         return mine - theirs
@@ -21,5 +21,5 @@ def compare(one: PodSet, other: PodSet) -> int:
     return (ratio > other_ratio) - (ratio < other_ratio)
 
 
-def _ratio(pod_set: PodSet) -> float:
+def _ratio(pod_set: PodSetInfo) -> float:
     return pod_set.active_allocated / pod_set.minimum if pod_set.minimum else float("inf")

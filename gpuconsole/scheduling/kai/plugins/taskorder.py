@@ -1,21 +1,21 @@
 """taskorder: tasks by the number that a label gives them, highest first (KAI 0.13)."""
 
-from gpuconsole.scheduling.kai.api.tasks import Task
-from gpuconsole.scheduling.kai.conf import Arguments
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.conf import KaiPluginArguments
+from gpuconsole.scheduling.kai.session import KaiSession
 
 LABEL = "kai.scheduler/task-priority"
 
 
 class TaskOrder:
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
 
-    def open(self, session: Session) -> None:
+    def open(self, session: KaiSession) -> None:
         session.functions.task_order.append(compare)
 
 
-def compare(one: Task, other: Task) -> int:
+def compare(one: PodInfo, other: PodInfo) -> int:
     """Those with the label come first; a label that is no number comes last among them."""
     mine, theirs = one.spec.labels.get(LABEL), other.spec.labels.get(LABEL)
     if mine is None or theirs is None:

@@ -4,41 +4,41 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 
 from gpuconsole.scheduling.kai.api.errors import POD_ERRORS, JobError
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup, TopologyConstraint
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup, TopologyConstraint
 from gpuconsole.scheduling.kai.api.requests import PortionsDiffer
 from gpuconsole.scheduling.kai.api.statuses import ACTIVE_ALLOCATED
-from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Task
-from gpuconsole.scheduling.kai.api.topologies import Topology
-from gpuconsole.scheduling.kai.conf import Arguments
+from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, PodInfo
+from gpuconsole.scheduling.kai.api.topologies import TopologyInfo
+from gpuconsole.scheduling.kai.conf import KaiPluginArguments
 from gpuconsole.scheduling.kai.functions import NodeSet, NoNodes, NoScore, Scorer
 from gpuconsole.scheduling.kai.plugins import scores
 from gpuconsole.scheduling.kai.plugins.topology_fit import Counting, countable, misfit, total_of
 from gpuconsole.scheduling.kai.plugins.topology_tree import (
     ROOT,
-    Domain,
-    Tree,
+    TopologyDomainInfo,
+    TopologyTree,
     common_domain,
     narrow_first,
     of_level,
     sort_tree,
 )
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class TopologyAware:
     """Keeps the trees of a session, and the scores of nodes for sub-groups with a preferred level. Mutates."""
 
-    def __init__(self, arguments: Arguments) -> None:
-        self.trees: dict[str, Tree] = {}
+    def __init__(self, arguments: KaiPluginArguments) -> None:
+        self.trees: dict[str, TopologyTree] = {}
         self._scores: dict[str, dict[str, float]] = {}
         self._scored = 0
         """How often scores were made: those of a group hold until they are made anew."""
 
-    def open(self, session: Session) -> None:
+    def open(self, session: KaiSession) -> None:
         self._session = session
-        self.trees = {topology.name: Tree(topology, session.nodes.values()) for topology in session.topologies}
+        self.trees = {topology.name: TopologyTree(topology, session.nodes.values()) for topology in session.topologies}
         session.functions.subsets.append(self.subsets)
         session.functions.node_order.append(Scorer("topology", 10 * scores.TOPOLOGY, self._score))
         session.functions.standing.append(self._standing)
@@ -46,10 +46,10 @@ class TopologyAware:
 
     def subsets(
         self,
-        job: Job,
-        group: SubGroup | PodSet,
-        pod_sets: Mapping[str, PodSet],
-        tasks: Sequence[Task],
+        job: PodGroupInfo,
+        group: SubGroup | PodSetInfo,
+        pod_sets: Mapping[str, PodSetInfo],
+        tasks: Sequence[PodInfo],
         nodes: NodeSet,
     ) -> list[NodeSet]:
         """The nodes of every domain that takes the group, the narrowest and fullest first. Raises NoNodes."""
@@ -70,14 +70,14 @@ class TopologyAware:
 
     def _split(
         self,
-        job: Job,
-        group: SubGroup | PodSet,
+        job: PodGroupInfo,
+        group: SubGroup | PodSetInfo,
         constraint: TopologyConstraint,
-        pod_sets: Mapping[str, PodSet],
-        tasks: Sequence[Task],
-        tree: Tree,
-        domain: Domain,
-        valid: Mapping[str, NodeState],
+        pod_sets: Mapping[str, PodSetInfo],
+        tasks: Sequence[PodInfo],
+        tree: TopologyTree,
+        domain: TopologyDomainInfo,
+        valid: Mapping[str, KaiNodeInfo],
     ) -> list[NodeSet]:
         tree.forget()
         domain.sum_up()
@@ -101,13 +101,13 @@ class TopologyAware:
 
     def _domains(
         self,
-        job: Job,
-        group: SubGroup | PodSet,
+        job: PodGroupInfo,
+        group: SubGroup | PodSetInfo,
         constraint: TopologyConstraint,
-        pod_sets: Mapping[str, PodSet],
-        tasks: Sequence[Task],
-        tree: Tree,
-    ) -> list[Domain]:
+        pod_sets: Mapping[str, PodSetInfo],
+        tasks: Sequence[PodInfo],
+        tree: TopologyTree,
+    ) -> list[TopologyDomainInfo]:
         """The domains of the levels in question that take the tasks; why none does is noted on the job."""
         levels = levels_in_question(constraint, group.name, tree.topology)
         candidates = tree.levels
@@ -127,14 +127,14 @@ class TopologyAware:
             _note(job, no_match(job, group, constraint))
         return found
 
-    def _standing(self, task: Task) -> Hashable:
+    def _standing(self, task: PodInfo) -> Hashable:
         return (self._scored, task.job, task.set_name) if self._scores else None
 
-    def _score(self, task: Task, node: NodeState) -> float:
+    def _score(self, task: PodInfo, node: KaiNodeInfo) -> float:
         if not self._scores:
             return 0
         pod_set = self._session.jobs[task.job].pod_sets.get(task.set_name)
-        group: PodSet | SubGroup | None = pod_set
+        group: PodSetInfo | SubGroup | None = pod_set
         while group is not None:
             if group.name in self._scores:
                 known = self._scores[group.name]
@@ -145,7 +145,7 @@ class TopologyAware:
         return 0
 
 
-def levels_in_question(constraint: TopologyConstraint, group: str, topology: Topology) -> list[str]:
+def levels_in_question(constraint: TopologyConstraint, group: str, topology: TopologyInfo) -> list[str]:
     """Levels from the preferred one up to the required one, or to the whole. Raises NoNodes for unknown ones."""
     if not constraint.required and not constraint.preferred:
         name = topology.name
@@ -163,7 +163,7 @@ def levels_in_question(constraint: TopologyConstraint, group: str, topology: Top
     return levels[levels.index(constraint.preferred) :]
 
 
-def _unknown(group: str, topology: Topology, kind: str, level: str) -> str:
+def _unknown(group: str, topology: TopologyInfo, kind: str, level: str) -> str:
     who = "workload" if group == DEFAULT_POD_SET else f"sub-group {group}"
     return (
         f"topology constraint error: {who} specified '{level}' as the {kind} topology constraint level, but the"
@@ -171,10 +171,12 @@ def _unknown(group: str, topology: Topology, kind: str, level: str) -> str:
     )
 
 
-def with_pods(tree: Tree, required: str, pod_sets: Mapping[str, PodSet]) -> dict[str, dict[str, Domain]]:
+def with_pods(
+    tree: TopologyTree, required: str, pod_sets: Mapping[str, PodSetInfo]
+) -> dict[str, dict[str, TopologyDomainInfo]]:
     """The domains of the required level, and those below, where tasks of the group are placed already."""
     seats = {task.node for p in pod_sets.values() for task in p.tasks.values() if task.status in ACTIVE_ALLOCATED}
-    found: dict[str, dict[str, Domain]] = {}
+    found: dict[str, dict[str, TopologyDomainInfo]] = {}
     for domain in tree.levels.get(required, {}).values():
         if seats & domain.nodes.keys():
             for below in narrow_first(domain):
@@ -182,7 +184,7 @@ def with_pods(tree: Tree, required: str, pod_sets: Mapping[str, PodSet]) -> dict
     return found
 
 
-def node_scores(domain: Domain, level: str) -> dict[str, float]:
+def node_scores(domain: TopologyDomainInfo, level: str) -> dict[str, float]:
     """Scores of the nodes by their domains of the level, which are in rising order."""
     domains = list(of_level(domain, level))
     return {
@@ -192,12 +194,12 @@ def node_scores(domain: Domain, level: str) -> dict[str, float]:
     }
 
 
-def no_match(job: Job, group: SubGroup | PodSet, constraint: TopologyConstraint, why: str = "") -> str:
+def no_match(job: PodGroupInfo, group: SubGroup | PodSetInfo, constraint: TopologyConstraint, why: str = "") -> str:
     whose = f"job <{job.namespace}/{job.name}>"
     if group.name not in ("", DEFAULT_POD_SET):
         whose += f", subgroup {group.name}"
     return f"topology {constraint.topology}, requirement {constraint.required} couldn't be satisfied for {whose}{why}"
 
 
-def _note(job: Job, text: str) -> None:
+def _note(job: PodGroupInfo, text: str) -> None:
     job.errors.append(JobError(reason=POD_ERRORS, messages=(text,), sub_group=DEFAULT_POD_SET))

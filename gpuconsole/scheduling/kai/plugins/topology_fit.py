@@ -3,25 +3,25 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from gpuconsole.scheduling.kai.api.amounts import PODS, Amounts
+from gpuconsole.scheduling.kai.api.amounts import PODS, ResourceAmounts
 from gpuconsole.scheduling.kai.api.errors import TOO_FEW, JobError
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.requests import Request, largest_request
-from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.requests import ResourceRequirements, largest_request
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
 from gpuconsole.scheduling.kai.messages import digits
-from gpuconsole.scheduling.kai.plugins.topology_tree import Domain, ratio
+from gpuconsole.scheduling.kai.plugins.topology_tree import TopologyDomainInfo, ratio
 
-_ONE_POD = Request(scalars={PODS: 1})
+_ONE_POD = ResourceRequirements(scalars={PODS: 1})
 
 
-def total_of(tasks: Sequence[Task]) -> Amounts:
-    total = Amounts()
+def total_of(tasks: Sequence[PodInfo]) -> ResourceAmounts:
+    total = ResourceAmounts()
     for task in tasks:
         total.add_request(task.request)
     return total
 
 
-def countable(tasks: Sequence[Task]) -> bool:
+def countable(tasks: Sequence[PodInfo]) -> bool:
     """True if the tasks are alike enough to be counted by the largest of them."""
     with_gpus = sum(task.request.gpus > 0 for task in tasks)
     if with_gpus not in (0, len(tasks)):
@@ -33,23 +33,23 @@ def countable(tasks: Sequence[Task]) -> bool:
 class Counting:
     """Counts how many pods of the largest request fit nodes; requests of 1, 2, … pods are kept. Mutates."""
 
-    def __init__(self, tasks: Sequence[Task]) -> None:
+    def __init__(self, tasks: Sequence[PodInfo]) -> None:
         """Raises PortionsDiffer."""
         self._tasks = len(tasks)
-        largest = Request()
+        largest = ResourceRequirements()
         for task in tasks:
             largest = largest_request(largest, task.request)
         self._largest = largest
         self._of = [largest]
 
-    def count(self, domain: Domain) -> int:
+    def count(self, domain: TopologyDomainInfo) -> int:
         """Count the pods that fit each domain below, and this one."""
         domain.pods = (
             sum(map(self.count, domain.children)) if domain.children else sum(map(self.on_node, domain.nodes.values()))
         )
         return domain.pods
 
-    def on_node(self, node: NodeState) -> int:
+    def on_node(self, node: KaiNodeInfo) -> int:
         if self._largest.within(_ONE_POD):
             return self._tasks
         free, pods = node.free(), 0
@@ -57,26 +57,28 @@ class Counting:
             pods += 1
         return pods
 
-    def _request(self, more: int) -> Request:
+    def _request(self, more: int) -> ResourceRequirements:
         while len(self._of) <= more:
             self._of.append(_together(self._of[-1], self._largest))
         return self._of[more]
 
 
-def _together(some: Request, one: Request) -> Request:
+def _together(some: ResourceRequirements, one: ResourceRequirements) -> ResourceRequirements:
     """What one pod more asks for, on top of some."""
     scalars = {name: some.scalars.get(name, 0) + n for name, n in one.scalars.items()}
     cpu, memory = some.cpu + one.cpu, some.memory + one.memory
     if some.mig:
         mig = {name: some.mig.get(name, 0) + n for name, n in one.mig.items()}
-        return Request(cpu=cpu, memory=memory, scalars=scalars, count=some.count, portion=some.portion, mig=mig)
+        return ResourceRequirements(
+            cpu=cpu, memory=memory, scalars=scalars, count=some.count, portion=some.portion, mig=mig
+        )
     count = some.count + one.count
-    return Request(
+    return ResourceRequirements(
         cpu=cpu, memory=memory, scalars=scalars, count=count, portion=some.portion, gpu_memory=some.gpu_memory
     )
 
 
-def misfit(domain: Domain, needs: Amounts, tasks: int, group: str) -> JobError | None:
+def misfit(domain: TopologyDomainInfo, needs: ResourceAmounts, tasks: int, group: str) -> JobError | None:
     """Why the tasks do not fit the domain; None if they do, as far as can be seen."""
     if domain.pods is None:
         return None if ratio(needs, domain) <= 1 else _too_little(domain, needs, group)
@@ -86,7 +88,7 @@ def misfit(domain: Domain, needs: Amounts, tasks: int, group: str) -> JobError |
     return JobError(reason=TOO_FEW, messages=(text,), sub_group=group, domain=domain.key)
 
 
-def _too_little(domain: Domain, needs: Amounts, group: str) -> JobError:
+def _too_little(domain: TopologyDomainInfo, needs: ResourceAmounts, group: str) -> JobError:
     short, full = [], []
     where, free = domain.key, domain.free
     if needs.mig:

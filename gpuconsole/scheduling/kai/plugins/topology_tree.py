@@ -5,34 +5,34 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gpuconsole.scheduling.kai.api.amounts import PODS, Amounts
-from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.amounts import PODS, ResourceAmounts
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 from gpuconsole.scheduling.kai.api.pod_sets import TopologyConstraint
-from gpuconsole.scheduling.kai.api.topologies import Topology
+from gpuconsole.scheduling.kai.api.topologies import TopologyInfo
 
 ROOT = "root"
 _NOT_THERE = 1000.0
 
 
-class Domain:
+class TopologyDomainInfo:
     """A rack, a block, the whole: its nodes, the domains below, and what fits it. Mutates."""
 
     def __init__(self, key: str, level: str) -> None:
         self.key, self.level = key, level
-        self.children: list[Domain] = []
-        self.nodes: dict[str, NodeState] = {}
+        self.children: list[TopologyDomainInfo] = []
+        self.nodes: dict[str, KaiNodeInfo] = {}
         self.pods: int | None = None
         """How many of the tasks fit; None where that was not counted."""
-        self.free = Amounts()
+        self.free = ResourceAmounts()
 
-    def add_child(self, child: Domain) -> None:
+    def add_child(self, child: TopologyDomainInfo) -> None:
         if all(known.key != child.key for known in self.children):
             self.children.append(child)
 
     def forget(self) -> None:
-        self.pods, self.free = None, Amounts()
+        self.pods, self.free = None, ResourceAmounts()
 
-    def sum_up(self) -> Amounts:
+    def sum_up(self) -> ResourceAmounts:
         """Add up what is free in the domain and in those below."""
         if self.children:
             for child in self.children:
@@ -44,24 +44,24 @@ class Domain:
         return self.free
 
 
-class Tree:
+class TopologyTree:
     """A topology's domains by level and by key: the labels' values from the widest level down, joined by dots."""
 
-    def __init__(self, topology: Topology, nodes: Iterable[NodeState]) -> None:
+    def __init__(self, topology: TopologyInfo, nodes: Iterable[KaiNodeInfo]) -> None:
         self.topology = topology
-        self.root = Domain(ROOT, ROOT)
-        self.levels: dict[str, dict[str, Domain]] = {ROOT: {ROOT: self.root}}
+        self.root = TopologyDomainInfo(ROOT, ROOT)
+        self.levels: dict[str, dict[str, TopologyDomainInfo]] = {ROOT: {ROOT: self.root}}
         for node in nodes:
             if labelled(node.node.labels, topology.levels):
                 self._add(node)
 
-    def _add(self, node: NodeState) -> None:
+    def _add(self, node: KaiNodeInfo) -> None:
         values = [node.node.labels[level] for level in self.topology.levels]
         parent = self.root
         parent.nodes[node.name] = node
         for depth, level in enumerate(self.topology.levels, start=1):
             key = ".".join(values[:depth])
-            domain = self.levels.setdefault(level, {}).setdefault(key, Domain(key, level))
+            domain = self.levels.setdefault(level, {}).setdefault(key, TopologyDomainInfo(key, level))
             domain.nodes[node.name] = node
             parent.add_child(domain)
             parent = domain
@@ -78,8 +78,8 @@ def labelled(labels: Mapping[str, str], levels: Sequence[str]) -> bool:
 
 
 def common_domain(
-    nodes: Sequence[NodeState], levels: Sequence[str], constraint: TopologyConstraint
-) -> tuple[str, str, dict[str, NodeState]]:
+    nodes: Sequence[KaiNodeInfo], levels: Sequence[str], constraint: TopologyConstraint
+) -> tuple[str, str, dict[str, KaiNodeInfo]]:
     """Key and level of the narrowest domain of all nodes, no narrower than preferred, and the nodes that count."""
     valid = {node.name: node for node in nodes if labelled(node.node.labels, levels)}
     parts: list[str] = []
@@ -95,7 +95,7 @@ def common_domain(
     return ".".join(parts), levels[len(parts) - 1], valid
 
 
-def sort_tree(needs: Amounts, domain: Domain, deepest: str) -> None:
+def sort_tree(needs: ResourceAmounts, domain: TopologyDomainInfo, deepest: str) -> None:
     """Put the fullest domains first, down to a level."""
     if not deepest:
         return
@@ -105,9 +105,9 @@ def sort_tree(needs: Amounts, domain: Domain, deepest: str) -> None:
             sort_tree(needs, child, deepest)
 
 
-def ratio(needs: Amounts, domain: Domain) -> float:
+def ratio(needs: ResourceAmounts, domain: TopologyDomainInfo) -> float:
     """The largest part that the needs are of what is free; a thousand for a resource of which nothing is free."""
-    if needs.within(Amounts()):
+    if needs.within(ResourceAmounts()):
         return 0.0
     free = domain.free
     most = 0.0
@@ -126,7 +126,7 @@ def _part(asked: int, free: int) -> float:
     return asked / free if free else _NOT_THERE
 
 
-def narrow_first(root: Domain) -> list[Domain]:
+def narrow_first(root: TopologyDomainInfo) -> list[TopologyDomainInfo]:
     """All domains, level by level from the narrowest up, in the order of the tree."""
     levels = [[root]]
     while below := [child for domain in levels[-1] for child in domain.children]:
@@ -134,7 +134,7 @@ def narrow_first(root: Domain) -> list[Domain]:
     return [domain for level in reversed(levels) for domain in level]
 
 
-def of_level(domain: Domain, level: str) -> Iterator[Domain]:
+def of_level(domain: TopologyDomainInfo, level: str) -> Iterator[TopologyDomainInfo]:
     """The domains of a level below, in the order of the tree."""
     if domain.level == level:
         yield domain

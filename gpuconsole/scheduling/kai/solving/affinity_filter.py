@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
 from gpuconsole.scheduling.kai.matching import node_matches
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.session import KaiSession
 from gpuconsole.scheduling.kai.solving.scenario import GrowingScenario
 
 
 class AffinityFilter:
     """The nodes that were feasible, and those that victims sit on. Mutates."""
 
-    def __init__(self, nodes: Mapping[str, Node], feasible: Mapping[str, NodeState]) -> None:
+    def __init__(self, nodes: Mapping[str, Node], feasible: Mapping[str, KaiNodeInfo]) -> None:
         self._all = nodes
         self._open = {name: node.node for name, node in feasible.items()}
 
     @classmethod
     def of(
-        cls, scenario: GrowingScenario, session: Session, feasible: Mapping[str, NodeState]
+        cls, scenario: GrowingScenario, session: KaiSession, feasible: Mapping[str, KaiNodeInfo]
     ) -> AffinityFilter | None:
         """The filter for a job; None if it does not mind where it runs."""
         if not any(_choosy(task) for task in scenario.pending):
@@ -38,7 +38,7 @@ class AffinityFilter:
             if _choosy(task)
         )
 
-    def _in_question(self, task: Task) -> Iterable[Node]:
+    def _in_question(self, task: PodInfo) -> Iterable[Node]:
         """The open nodes; for a task that names its nodes by their names, those, open or not (as PreFilter has it)."""
         named = _named_nodes(task)
         if named is None:
@@ -46,11 +46,11 @@ class AffinityFilter:
         return [self._all[name] for name in sorted(named) if name in self._all]
 
 
-def _choosy(task: Task) -> bool:
+def _choosy(task: PodInfo) -> bool:
     return bool(task.spec.node_selector) or task.spec.affinity is not None
 
 
-def _named_nodes(task: Task) -> set[str] | None:
+def _named_nodes(task: PodInfo) -> set[str] | None:
     """The nodes that every term of the affinity picks by metadata.name; None if one picks by labels alone."""
     names: set[str] = set()
     for term in task.spec.affinity or ():

@@ -1,10 +1,10 @@
 """Nodes that are worth looking at (KAI 0.13 actions/common feasible_nodes)."""
 
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 
 
-def feasible_nodes(nodes: list[NodeState], job: Job) -> list[NodeState]:
+def feasible_nodes(nodes: list[KaiNodeInfo], job: PodGroupInfo) -> list[KaiNodeInfo]:
     """All nodes, or those with GPUs idle or being released if every task of the job needs some."""
     if any(not task.needs_gpu for task in job.tasks()):
         return nodes

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 from gpuconsole.scheduling.kai.api.pod_sets import SubGroup
-from gpuconsole.scheduling.kai.api.tasks import Task
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.session import KaiSession
 from gpuconsole.scheduling.kai.solving.scenario import GrowingScenario
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ Domain = tuple[str, str, str]
 """Topology, level, and the value of the level's label."""
 
 
-def free_gpus(node: NodeState) -> float:
+def free_gpus(node: KaiNodeInfo) -> float:
     return node.idle_gpus() + node.releasing_gpus()
 
 
@@ -41,7 +41,7 @@ def match_greedily(needs: Sequence[float], holders: Sequence[T], capacity: Calla
     return True
 
 
-def _freed(task: Task) -> float:
+def _freed(task: PodInfo) -> float:
     return task.accepted.gpus + task.accepted.claimed
 
 
@@ -61,7 +61,7 @@ class IdleGpus:
         self.potential: set[str] = set()
 
     @classmethod
-    def of(cls, scenario: GrowingScenario, session: Session) -> IdleGpus:
+    def of(cls, scenario: GrowingScenario, session: KaiSession) -> IdleGpus:
         """The filter for a scenario's job."""
         free = {name: free_gpus(node) for name, node in session.nodes.items()}
         found = cls(free, (task.uid for task in scenario.pending), len(scenario.pending))
@@ -96,7 +96,7 @@ class IdleGpus:
                 f" of potential victims. Only {hits} out {known} tasks are the contained in the current scenario"
             )
 
-    def _take(self, victims: Iterable[Task], seen: set[str]) -> int:
+    def _take(self, victims: Iterable[PodInfo], seen: set[str]) -> int:
         """Free the GPUs of the new victims; how many were seen before."""
         hits = 0
         for task in victims:
@@ -121,7 +121,7 @@ class IdleGpus:
 class DomainGpus:
     """Enough GPUs free in single domains for every sub-group that must stay in one? Mutates."""
 
-    def __init__(self, session: Session, groups: Sequence[SubGroup]) -> None:
+    def __init__(self, session: KaiSession, groups: Sequence[SubGroup]) -> None:
         self._needs: dict[tuple[str, str], list[float]] = {}
         for group in groups:
             if group.constraint is not None:
@@ -139,7 +139,7 @@ class DomainGpus:
         self.seen: set[str] = set()
 
     @classmethod
-    def of(cls, scenario: GrowingScenario, session: Session) -> DomainGpus | None:
+    def of(cls, scenario: GrowingScenario, session: KaiSession) -> DomainGpus | None:
         """The filter for a job; None if no sub-group has to stay in one domain."""
         groups = [g for g in _groups(scenario.preemptor.root) if g.constraint is not None and g.constraint.required]
         return cls(session, groups) if groups else None

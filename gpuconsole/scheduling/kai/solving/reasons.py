@@ -1,12 +1,12 @@
 """What a victim is told (KAI 0.13 actions/utils GetMessageOfEviction)."""
 
 from gpuconsole.scheduling.kai import messages
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.tasks import Task
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.session import KaiSession
 
 
-def eviction_message(session: Session, action: str, victim: Task, preemptor: Job) -> str:
+def eviction_message(session: KaiSession, action: str, victim: PodInfo, preemptor: PodGroupInfo) -> str:
     """The text of the eviction; a reclaim names what both queues hold and may hold."""
     pod, by = f"{victim.namespace}/{victim.name}", f"{preemptor.namespace}/{preemptor.name}"
     match action:
@@ -17,7 +17,7 @@ def eviction_message(session: Session, action: str, victim: Task, preemptor: Job
     return f"{messages.reclaimed(pod, by)}\n{_queues(session, victim, preemptor)}"
 
 
-def _queues(session: Session, victim: Task, preemptor: Job) -> str:
+def _queues(session: KaiSession, victim: PodInfo, preemptor: PodGroupInfo) -> str:
     queues = session.queues
     mine, theirs = queues[preemptor.queue], queues[session.jobs[victim.job].queue]
     if mine.parent != theirs.parent:

@@ -2,29 +2,29 @@
 
 from collections.abc import Mapping, Sequence
 
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.tasks import Task
-from gpuconsole.scheduling.kai.functions import Victim
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.functions import VictimJob
+from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class GrowingScenario:
     """Recorded victims, which an earlier task of the job needed already, and potential ones. Mutates."""
 
-    def __init__(self, session: Session, preemptor: Job, recorded: Sequence[Job]) -> None:
+    def __init__(self, session: KaiSession, preemptor: PodGroupInfo, recorded: Sequence[PodGroupInfo]) -> None:
         self._session = session
         self.preemptor = preemptor
-        self.pending: list[Task] = list(preemptor.tasks())
-        self.potential: list[Task] = []
-        self.recorded: list[Task] = [task for job in recorded for task in job.tasks()]
-        self.groups: dict[str, list[Job]] = {}
+        self.pending: list[PodInfo] = list(preemptor.tasks())
+        self.potential: list[PodInfo] = []
+        self.recorded: list[PodInfo] = [task for job in recorded for task in job.tasks()]
+        self.groups: dict[str, list[PodGroupInfo]] = {}
         """Tasks that were added together, as jobs, by the job that they are of."""
-        self._victims: dict[str, Victim] = {}
+        self._victims: dict[str, VictimJob] = {}
         self._jobs_on: dict[str, list[str]] = {}
         for job in recorded:
             self._take(list(job.tasks()))
 
-    def add(self, tasks: Sequence[Task]) -> None:
+    def add(self, tasks: Sequence[PodInfo]) -> None:
         """Try these tasks, of one job, as victims too."""
         if not tasks:
             return
@@ -35,21 +35,21 @@ class GrowingScenario:
             if task.job not in jobs:
                 jobs.append(task.job)
 
-    def _take(self, tasks: Sequence[Task]) -> None:
+    def _take(self, tasks: Sequence[PodInfo]) -> None:
         job = self._session.jobs[tasks[0].job]
         self.groups.setdefault(job.uid, []).append(job.part(tasks))
         known = self._victims.get(job.uid)
-        self._victims[job.uid] = Victim(job, [*(known.tasks if known else ()), *tasks])
+        self._victims[job.uid] = VictimJob(job, [*(known.tasks if known else ()), *tasks])
 
-    def victims(self) -> Mapping[str, Victim]:
+    def victims(self) -> Mapping[str, VictimJob]:
         return self._victims
 
     @property
-    def latest(self) -> Job | None:
+    def latest(self) -> PodGroupInfo | None:
         """The job whose tasks were added last."""
         return self._session.jobs[self.potential[-1].job] if self.potential else None
 
-    def victims_on(self, node: str) -> list[Task]:
+    def victims_on(self, node: str) -> list[PodInfo]:
         """The victims of every job that has a potential victim on the node, but those recorded."""
         recorded = {task.uid for task in self.recorded}
         return [
@@ -60,6 +60,6 @@ class GrowingScenario:
             if task.uid not in recorded
         ]
 
-    def group_of(self, task: Task) -> Job | None:
+    def group_of(self, task: PodInfo) -> PodGroupInfo | None:
         """The tasks, as a job, that the victim was added with."""
         return next((g for g in self.groups.get(task.job, ()) if any(t.uid == task.uid for t in g.tasks())), None)

@@ -4,26 +4,26 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.statuses import Status
-from gpuconsole.scheduling.kai.api.tasks import Task
-from gpuconsole.scheduling.kai.functions import Scenario
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.functions import SolverScenario
+from gpuconsole.scheduling.kai.job_placement import PlacementAttempt
 from gpuconsole.scheduling.kai.order import JobsByQueue, Wanted
-from gpuconsole.scheduling.kai.placing import Attempt
-from gpuconsole.scheduling.kai.session import Evicted, Session
+from gpuconsole.scheduling.kai.session import EvictedTask, KaiSession
 from gpuconsole.scheduling.kai.solving.reasons import eviction_message
 from gpuconsole.scheduling.kai.solving.scenario import GrowingScenario
 from gpuconsole.scheduling.kai.solving.victims import Scenarios
-from gpuconsole.scheduling.kai.statement import Statement
+from gpuconsole.scheduling.kai.statement import KaiStatement
 
 
 class Solution(Struct, frozen=True):
     """The victims that made room, those with another place among them, and what was done to see it."""
 
-    tasks: Sequence[Task]
-    jobs: Sequence[Job]
-    statement: Statement
+    tasks: Sequence[PodInfo]
+    jobs: Sequence[PodGroupInfo]
+    statement: KaiStatement
 
 
 class Solver:
@@ -31,17 +31,17 @@ class Solver:
 
     def __init__(
         self,
-        session: Session,
+        session: KaiSession,
         *,
         action: str,
-        nodes: Sequence[NodeState],
-        allowed: Callable[[Scenario], bool],
+        nodes: Sequence[KaiNodeInfo],
+        allowed: Callable[[SolverScenario], bool],
         victims: Callable[[], JobsByQueue],
     ) -> None:
         self._session, self._action, self._allowed, self._victims = session, action, allowed, victims
         self._nodes = {node.name: node for node in nodes}
 
-    def carry_out(self, job: Job) -> bool:
+    def carry_out(self, job: PodGroupInfo) -> bool:
         """Decide on evictions and places for the job; False, and nothing is changed, if there are none."""
         before = job.active_used
         solution = self._solve(job)
@@ -53,7 +53,7 @@ class Solver:
         solution.statement.commit()
         return True
 
-    def _solve(self, job: Job) -> Solution | None:
+    def _solve(self, job: PodGroupInfo) -> Solution | None:
         tasks = list(self._session.choose(job, False))
         found: Solution | None = None
         for count in range(1, len(tasks) + 1):
@@ -64,7 +64,7 @@ class Solver:
                 return None
         return found
 
-    def _solve_part(self, job: Job, known: Solution | None) -> Solution | None:
+    def _solve_part(self, job: PodGroupInfo, known: Solution | None) -> Solution | None:
         nodes = dict(self._nodes)
         for task in known.tasks if known else ():
             nodes[task.node] = self._session.nodes[task.node]
@@ -77,9 +77,9 @@ class Solver:
             scenario = scenarios.next()
         return None
 
-    def _try(self, scenario: GrowingScenario, nodes: dict[str, NodeState]) -> Solution | None:
+    def _try(self, scenario: GrowingScenario, nodes: dict[str, KaiNodeInfo]) -> Solution | None:
         """Try the scenario on each node where the latest victim's job is; the first that has room decides."""
-        statement = Statement(self._session)
+        statement = KaiStatement(self._session)
         self._evict(statement, scenario.recorded, scenario.preemptor)
         latest = scenario.latest
         if latest is None:
@@ -102,19 +102,23 @@ class Solver:
         statement.discard()
         return None
 
-    def _evict(self, statement: Statement, tasks: Sequence[Task], preemptor: Job) -> None:
+    def _evict(self, statement: KaiStatement, tasks: Sequence[PodInfo], preemptor: PodGroupInfo) -> None:
         by = f"{preemptor.namespace}/{preemptor.name}"
         texts = [eviction_message(self._session, self._action, task, preemptor) for task in tasks]
         for task, text in zip(tasks, texts, strict=True):
-            statement.evict(Evicted(task=task, message=text, action=self._action, by=by, gang=len(tasks)))
+            statement.evict(EvictedTask(task=task, message=text, action=self._action, by=by, gang=len(tasks)))
 
     def _makes_room(
-        self, scenario: GrowingScenario, statement: Statement, nodes: dict[str, NodeState], victims: Sequence[Task]
+        self,
+        scenario: GrowingScenario,
+        statement: KaiStatement,
+        nodes: dict[str, KaiNodeInfo],
+        victims: Sequence[PodInfo],
     ) -> bool:
         """Place the job and, in the order of queues, those victims that still find a place."""
         session, preemptor = self._session, scenario.preemptor
         losers = {task.job: session.jobs[task.job] for task in victims}
-        trying = {job.uid: job for job in session.jobs.values() if Status.PENDING in job.by_status}
+        trying = {job.uid: job for job in session.jobs.values() if KaiPodStatus.PENDING in job.by_status}
         trying.update(losers)
         trying[preemptor.uid] = preemptor
         queue = JobsByQueue(session, Wanted(), trying.values())
@@ -123,25 +127,25 @@ class Solver:
         while queue:
             job = queue.pop()
             if job.uid == preemptor.uid:
-                placed = Attempt(session, statement, preemptor, waiting=True).run(open_nodes)
+                placed = PlacementAttempt(session, statement, preemptor, waiting=True).run(open_nodes)
                 if not placed:
                     return False
             elif job.uid in losers:
-                Attempt(session, statement, job, waiting=True).run(open_nodes)
+                PlacementAttempt(session, statement, job, waiting=True).run(open_nodes)
         return placed
 
-    def _judge(self, scenario: GrowingScenario, statement: Statement, victims: Sequence[Task]) -> Solution | None:
+    def _judge(self, scenario: GrowingScenario, statement: KaiStatement, victims: Sequence[PodInfo]) -> Solution | None:
         if not self._allowed(scenario):
             statement.discard()
             return None
-        gone = [task for task in victims if task.status is Status.RELEASING]
-        gone += [task for task in victims if task.status is Status.PIPELINED]
+        gone = [task for task in victims if task.status is KaiPodStatus.RELEASING]
+        gone += [task for task in victims if task.status is KaiPodStatus.PIPELINED]
         return Solution(gone, _jobs_of(gone, scenario), statement)
 
 
-def _jobs_of(tasks: Sequence[Task], scenario: GrowingScenario) -> list[Job]:
+def _jobs_of(tasks: Sequence[PodInfo], scenario: GrowingScenario) -> list[PodGroupInfo]:
     """The groups of victims that the tasks were added with, each once."""
-    jobs: list[Job] = []
+    jobs: list[PodGroupInfo] = []
     for task in tasks:
         group = scenario.group_of(task)
         if group is not None and all(group is not known for known in jobs):
@@ -149,7 +153,7 @@ def _jobs_of(tasks: Sequence[Task], scenario: GrowingScenario) -> list[Job]:
     return jobs
 
 
-def _part(job: Job, tasks: Sequence[Task]) -> Job:
+def _part(job: PodGroupInfo, tasks: Sequence[PodInfo]) -> PodGroupInfo:
     """The job with only these tasks, all of which must be placed."""
     part = job.part(tasks)
     for pod_set in part.pod_sets.values():

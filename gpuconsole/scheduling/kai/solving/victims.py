@@ -2,24 +2,24 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.nodes import NodeState
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 from gpuconsole.scheduling.kai.api.statuses import ALIVE
 from gpuconsole.scheduling.kai.choosing import tasks_to_evict
 from gpuconsole.scheduling.kai.order import JobsByQueue, Wanted
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.session import KaiSession
 from gpuconsole.scheduling.kai.solving.affinity_filter import AffinityFilter
 from gpuconsole.scheduling.kai.solving.gpu_filters import DomainGpus, IdleGpus, NotGrown
 from gpuconsole.scheduling.kai.solving.scenario import GrowingScenario
 
 
-def victim_queue(session: Session, jobs: Iterable[Job]) -> JobsByQueue:
+def victim_queue(session: KaiSession, jobs: Iterable[PodGroupInfo]) -> JobsByQueue:
     """The jobs as victims, without those that have no live task on a known node."""
     seated = (job for job in jobs if any(_seated(session, job)))
     return JobsByQueue(session, Wanted(victims=True), seated)
 
 
-def _seated(session: Session, job: Job) -> Iterable[bool]:
+def _seated(session: KaiSession, job: PodGroupInfo) -> Iterable[bool]:
     return (task.status in ALIVE and (not task.node or task.node in session.nodes) for task in job.tasks())
 
 
@@ -28,11 +28,11 @@ class Scenarios:
 
     def __init__(
         self,
-        session: Session,
-        job: Job,
-        recorded: Sequence[Job],
+        session: KaiSession,
+        job: PodGroupInfo,
+        recorded: Sequence[PodGroupInfo],
         victims: JobsByQueue,
-        feasible: Mapping[str, NodeState],
+        feasible: Mapping[str, KaiNodeInfo],
     ) -> None:
         self._session, self._victims = session, victims
         self._recorded = {task.uid for victim in recorded for task in victim.tasks()}

@@ -9,9 +9,9 @@ from gpuconsole.scheduling.volcano.actions.gang_eviction import gangpreempt, gan
 from gpuconsole.scheduling.volcano.actions.preempt import preempt
 from gpuconsole.scheduling.volcano.actions.reclaim import reclaim
 from gpuconsole.scheduling.volcano.actions.shuffle import shuffle
-from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 
-ACTIONS: Mapping[str, Callable[[Session], None]] = {
+ACTIONS: Mapping[str, Callable[[VolcanoSession], None]] = {
     "enqueue": enqueue,
     "allocate": allocate,
     "backfill": backfill,

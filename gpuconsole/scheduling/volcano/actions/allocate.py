@@ -8,18 +8,18 @@ from collections.abc import Iterator
 
 from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.actions.domain_search import DomainSearch
-from gpuconsole.scheduling.volcano.actions.placing import Placing
-from gpuconsole.scheduling.volcano.actions.worksheets import Worksheet, worksheet
+from gpuconsole.scheduling.volcano.actions.pending_sub_jobs import Worksheet, worksheet
+from gpuconsole.scheduling.volcano.actions.task_placement import TaskPlacement
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.domains import TOP
-from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 NAME = "allocate"
 
 
-def allocate(session: Session) -> None:
+def allocate(session: VolcanoSession) -> None:
     """Take the queues by turns, one job of each; a queue that is overused is out."""
     sheets = {job.uid: sheet for job, sheet in _waiting(session)}
     jobs: dict[str, Heap[JobInfo]] = {}
@@ -31,7 +31,7 @@ def allocate(session: Session) -> None:
             queues.push(session.queues[job.queue])
         jobs[job.queue].push(job)
     remembers = session.configuration.arguments_of(NAME).flag("predicateErrorCacheEnable", True)
-    search = DomainSearch(session, Placing(session, remembers=remembers))
+    search = DomainSearch(session, TaskPlacement(session, remembers=remembers))
     while queues:
         queue = queues.pop()
         if session.overused(queue) or not jobs[queue.uid]:
@@ -42,7 +42,7 @@ def allocate(session: Session) -> None:
         queues.push(queue)
 
 
-def _waiting(session: Session) -> Iterator[tuple[JobInfo, Worksheet]]:
+def _waiting(session: VolcanoSession) -> Iterator[tuple[JobInfo, Worksheet]]:
     """Jobs that are looked at, with what is left to be placed of them."""
     for job in session.jobs.values():
         if job.is_pending:
@@ -65,7 +65,7 @@ def _may_be_allocated(task: TaskInfo) -> bool:
     return not task.gated and not task.request.is_empty()
 
 
-def _try(session: Session, search: DomainSearch, job: JobInfo, sheet: Worksheet) -> bool:
+def _try(session: VolcanoSession, search: DomainSearch, job: JobInfo, sheet: Worksheet) -> bool:
     """Try a job; True if it started, or went on, and has tasks left."""
     if job.contains_hard_topology or job.contains_sub_job_policy:
         statement = search.for_job(job, sheet, session.hyper_nodes[TOP])

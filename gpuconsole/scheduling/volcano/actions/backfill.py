@@ -6,15 +6,15 @@ from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.search import Finder, best_node
-from gpuconsole.scheduling.volcano.session import Session
-from gpuconsole.scheduling.volcano.statement import Statement
+from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.statement import VolcanoStatement
 
 NAME = "backfill"
 
 WAITING = (TaskStatus.PENDING, TaskStatus.PIPELINED)
 
 
-def backfill(session: Session) -> None:
+def backfill(session: VolcanoSession) -> None:
     """Place best-effort tasks one by one; those that wait for a node look again."""
     remembers = session.configuration.arguments_of(NAME).flag("predicateErrorCacheEnable", True)
     for task in pending_tasks(session):
@@ -37,7 +37,7 @@ def backfill(session: Session) -> None:
             session.allocate(task, chosen)
 
 
-def pending_tasks(session: Session) -> list[TaskInfo]:
+def pending_tasks(session: VolcanoSession) -> list[TaskInfo]:
     """Best-effort tasks in the order in which they are placed; those that were only reserved a node lose it."""
     queues = Heap(session.queue_first)
     jobs: dict[str, Heap[JobInfo]] = {}
@@ -49,7 +49,7 @@ def pending_tasks(session: Session) -> list[TaskInfo]:
             continue
         waiting = [task for task in _by_uid(job, TaskStatus.PENDING) if task.best_effort and not task.gated]
         for task in [task for task in _by_uid(job, TaskStatus.PIPELINED) if task.best_effort]:
-            Statement(session).take_back(task)
+            VolcanoStatement(session).take_back(task)
             waiting.append(task)
         if not waiting:
             continue

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 
 from gpuconsole.scheduling.volcano.api.job import JobInfo
-from gpuconsole.scheduling.volcano.domains import Domains
+from gpuconsole.scheduling.volcano.domains import HyperNodeDomains
 
 
 class Decisions:
     """What the trials of one action decided (allocate's Recorder). Mutates."""
 
-    def __init__(self, domains: Domains) -> None:
+    def __init__(self, domains: HyperNodeDomains) -> None:
         self._domains = domains
         self._of_job: dict[str, str] = {}
         self._of_sub_job: dict[tuple[str, str], dict[str, str]] = {}

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.actions.decisions import Decisions
-from gpuconsole.scheduling.volcano.actions.placing import Placing
-from gpuconsole.scheduling.volcano.actions.worksheets import Worksheet, drained
+from gpuconsole.scheduling.volcano.actions.pending_sub_jobs import Worksheet, drained
+from gpuconsole.scheduling.volcano.actions.task_placement import TaskPlacement
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
@@ -17,26 +17,26 @@ from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.functions import Purpose
 from gpuconsole.scheduling.volcano.search import best_of
-from gpuconsole.scheduling.volcano.session import Session
-from gpuconsole.scheduling.volcano.statement import CannotPlace, Operation, Statement, saved
+from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.statement import CannotPlace, StatementStep, VolcanoStatement, saved
 
 
 class DomainSearch:
     """Tries domains for the jobs of one action."""
 
-    def __init__(self, session: Session, placing: Placing) -> None:
+    def __init__(self, session: VolcanoSession, placing: TaskPlacement) -> None:
         self._session = session
         self.placing = placing
         self.decisions = Decisions(session.domains)
 
-    def for_job(self, job: JobInfo, sheet: Worksheet, below: HyperNodeInfo) -> Statement | None:
+    def for_job(self, job: JobInfo, sheet: Worksheet, below: HyperNodeInfo) -> VolcanoStatement | None:
         """Place a job in the best domain of the first gradient that takes it; None if there is none."""
         session = self._session
         if not sheet:
             return None
         self.decisions.remember(job, sheet.tasks)
         for gradient in session.job_gradients(job, below, Purpose.ALLOCATE):
-            tries: dict[str, tuple[float, list[Operation], Worksheet]] = {}
+            tries: dict[str, tuple[float, list[StatementStep], Worksheet]] = {}
             for hyper_node in gradient:
                 job.reset_fit_errors()
                 copy = sheet.clone()
@@ -60,7 +60,7 @@ class DomainSearch:
 
     def for_sub_job(
         self, sub_job: SubJobInfo, sheet: Worksheet, below: HyperNodeInfo
-    ) -> tuple[Statement | None, float]:
+    ) -> tuple[VolcanoStatement | None, float]:
         """Place a part of a job likewise, below the domain that is tried for the job; with the domain's score."""
         session, tasks = self._session, sheet.tasks[sub_job.uid]
         if not tasks:
@@ -71,7 +71,7 @@ class DomainSearch:
                 return statement, 0.0
         job = session.jobs[sub_job.job]
         for gradient in session.sub_job_gradients(sub_job, below, Purpose.ALLOCATE):
-            tries: dict[str, tuple[list[Operation], Heap[TaskInfo]]] = {}
+            tries: dict[str, tuple[list[StatementStep], Heap[TaskInfo]]] = {}
             for hyper_node in gradient:
                 job.reset_fit_errors(sub_job.uid)
                 copy = tasks.clone()
@@ -92,7 +92,9 @@ class DomainSearch:
             return statement, scores[best]
         return None, 0.0
 
-    def from_nomination(self, sub_job: SubJobInfo, tasks: Heap[TaskInfo], below: HyperNodeInfo) -> Statement | None:
+    def from_nomination(
+        self, sub_job: SubJobInfo, tasks: Heap[TaskInfo], below: HyperNodeInfo
+    ) -> VolcanoStatement | None:
         """Place tasks where victims made room for them; None if one does not fit there, and all that is forgotten."""
         pinned = sub_job.nominated_hyper_node
         statement = self._redeem(sub_job, tasks)
@@ -122,13 +124,13 @@ class DomainSearch:
             plan.append((task, node))
         return plan
 
-    def _redeem(self, sub_job: SubJobInfo, tasks: Heap[TaskInfo]) -> Statement | None:
+    def _redeem(self, sub_job: SubJobInfo, tasks: Heap[TaskInfo]) -> VolcanoStatement | None:
         pinned = sub_job.nominated_hyper_node
         names = self._session.real_nodes.get(pinned)
         plan = self.nominated_places(sub_job, tasks, names) if names else None
         if plan is None:
             return None
-        statement = Statement(self._session)
+        statement = VolcanoStatement(self._session)
         for task, node in plan:
             if sub_job.network_topology is not None:
                 task.hyper_node = pinned
@@ -137,9 +139,9 @@ class DomainSearch:
                 return None
         return statement
 
-    def _parts(self, job: JobInfo, sheet: Worksheet, hyper_node: HyperNodeInfo) -> tuple[list[Statement], float]:
+    def _parts(self, job: JobInfo, sheet: Worksheet, hyper_node: HyperNodeInfo) -> tuple[list[VolcanoStatement], float]:
         """Place parts in one domain until the job is ready or none is left; with the sum of their scores."""
-        statements: list[Statement] = []
+        statements: list[VolcanoStatement] = []
         total = 0.0
         while sheet.sub_jobs:
             sub_job = sheet.sub_jobs.pop()
@@ -158,8 +160,8 @@ class DomainSearch:
         sub_job.allocated_hyper_node = self._session.domains.common(sub_job.allocated_hyper_node, hyper_node)
         self.decisions.save_sub_job(sub_job.job, below.name, sub_job.uid, sub_job.allocated_hyper_node)
 
-    def _again(self, steps: list[Operation]) -> Statement | None:
-        statement = Statement(self._session)
+    def _again(self, steps: list[StatementStep]) -> VolcanoStatement | None:
+        statement = VolcanoStatement(self._session)
         try:
             statement.recover(steps)
         except CannotPlace:

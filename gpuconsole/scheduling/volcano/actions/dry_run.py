@@ -12,13 +12,13 @@ from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.search import victims_suffice
-from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 LEAST_PRIORITY = 2**31
 """Added to each priority, so that fewer victims of negative priority are less, too."""
 
 
-class Candidates(Struct, frozen=True, kw_only=True):
+class CandidateLimits(Struct, frozen=True, kw_only=True):
     """How many nodes with victims are enough to choose among."""
 
     percentage: int = 10
@@ -29,7 +29,7 @@ class Candidates(Struct, frozen=True, kw_only=True):
         return min(max(nodes * self.percentage // 100, self.least), self.most, nodes)
 
 
-class Candidate(Struct, frozen=True):
+class NodeCandidate(Struct, frozen=True):
     """A node, and who would have to go there, the most important first."""
 
     node: str
@@ -37,21 +37,25 @@ class Candidate(Struct, frozen=True):
 
 
 def best(
-    session: Session, task: TaskInfo, nodes: Sequence[NodeInfo], may_go: Callable[[TaskInfo], bool], among: Candidates
-) -> Candidate | None:
+    session: VolcanoSession,
+    task: TaskInfo,
+    nodes: Sequence[NodeInfo],
+    may_go: Callable[[TaskInfo], bool],
+    among: CandidateLimits,
+) -> NodeCandidate | None:
     """The node whose victims matter least, among the first nodes that have any; None if there is none."""
-    found: list[Candidate] = []
+    found: list[NodeCandidate] = []
     enough = among.enough(len(nodes))
     for node in nodes:
         if len(found) >= enough:
             break
         victims = _victims(session, task, node.clone(), may_go)
         if victims:
-            found.append(Candidate(node.name, tuple(victims)))
+            found.append(NodeCandidate(node.name, tuple(victims)))
     return min(found, key=lambda candidate: _loss(session, candidate), default=None)
 
 
-def _loss(session: Session, candidate: Candidate) -> tuple[int, int, int, int, str]:
+def _loss(session: VolcanoSession, candidate: NodeCandidate) -> tuple[int, int, int, int, str]:
     """The highest priority, their sum, their number, then how long the most important have run; then the name."""
     priorities = [victim.pod.priority for victim in candidate.victims]
     highest = max(priorities)
@@ -61,7 +65,7 @@ def _loss(session: Session, candidate: Candidate) -> tuple[int, int, int, int, s
 
 
 def _victims(
-    session: Session, task: TaskInfo, node: NodeInfo, may_go: Callable[[TaskInfo], bool]
+    session: VolcanoSession, task: TaskInfo, node: NodeInfo, may_go: Callable[[TaskInfo], bool]
 ) -> list[TaskInfo] | None:
     """The fewest victims on the copy of a node; None if it does not take the task all the same."""
     candidates = [other.clone() for _, other in sorted(node.tasks.items()) if may_go(other)]
@@ -75,7 +79,7 @@ def _victims(
         return [victim for victim in reversed(gone) if not _put_back(session, task, node, victim)]
 
 
-def _removed(session: Session, task: TaskInfo, node: NodeInfo, allowed: list[TaskInfo]) -> Iterator[TaskInfo]:
+def _removed(session: VolcanoSession, task: TaskInfo, node: NodeInfo, allowed: list[TaskInfo]) -> Iterator[TaskInfo]:
     """Take victims off, the least important first, until the task fits."""
     order = session.victims_heap(allowed, task)
     while order:
@@ -87,7 +91,7 @@ def _removed(session: Session, task: TaskInfo, node: NodeInfo, allowed: list[Tas
             return
 
 
-def _put_back(session: Session, task: TaskInfo, node: NodeInfo, victim: TaskInfo) -> bool:
+def _put_back(session: VolcanoSession, task: TaskInfo, node: NodeInfo, victim: TaskInfo) -> bool:
     """Put a victim back; False, and it is gone again, if the task does not fit beside it."""
     session.simulate_add(task, victim, node)
     node.add_task(victim)
@@ -98,7 +102,7 @@ def _put_back(session: Session, task: TaskInfo, node: NodeInfo, victim: TaskInfo
     return False
 
 
-def _fits(session: Session, task: TaskInfo, node: NodeInfo) -> bool:
+def _fits(session: VolcanoSession, task: TaskInfo, node: NodeInfo) -> bool:
     queue = session.queues[session.jobs[task.job].queue]
     if not session.simulate_allocatable(queue, task) or not task.init_request.less_equal(node.future_idle(), ZERO):
         return False

@@ -2,10 +2,10 @@
 
 from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.api.job import JobInfo
-from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 
-def enqueue(session: Session) -> None:
+def enqueue(session: VolcanoSession) -> None:
     """Go through the queues by turns, one pending job of each, until none is left."""
     jobs: dict[str, Heap[JobInfo]] = {}
     queues = Heap(session.queue_first)

@@ -8,21 +8,21 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from gpuconsole.scheduling.volcano.actions.bundles import Bundle, bundles_of, in_order, only_allowed, requested
-from gpuconsole.scheduling.volcano.actions.starving import starving_by_queue
-from gpuconsole.scheduling.volcano.actions.trials import plan
-from gpuconsole.scheduling.volcano.actions.worksheets import drained, worksheet
+from gpuconsole.scheduling.volcano.actions.domain_trial import plan
+from gpuconsole.scheduling.volcano.actions.gang_victims import Bundle, bundles_of, in_order, only_allowed, requested
+from gpuconsole.scheduling.volcano.actions.pending_sub_jobs import drained, worksheet
+from gpuconsole.scheduling.volcano.actions.starving_jobs import starving_by_queue
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.labels import PREEMPTABLE
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO, Resource
 from gpuconsole.scheduling.volcano.api.status import PREEMPTABLE_STATUS, TaskStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.domains import TOP
-from gpuconsole.scheduling.volcano.functions import Eviction, EvictionContext, Purpose
-from gpuconsole.scheduling.volcano.session import Session
-from gpuconsole.scheduling.volcano.statement import CannotPlace, Statement
+from gpuconsole.scheduling.volcano.functions import EvictionContext, Purpose, VictimRequester
+from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.statement import CannotPlace, VolcanoStatement
 
 MOST_DOMAINS = 8
 
@@ -36,23 +36,23 @@ class GangOptions(Struct, frozen=True, kw_only=True):
     """Jobs may be ended, not only cut down to what their gangs need."""
 
     @classmethod
-    def of(cls, arguments: Arguments) -> "GangOptions":
+    def of(cls, arguments: VolcanoArguments) -> "GangOptions":
         said = arguments.integer("maxDomains", MOST_DOMAINS)
         return cls(most_domains=said if said > 0 else MOST_DOMAINS, whole=arguments.flag("allowWholeBundle", True))
 
 
-def gangpreempt(session: Session) -> None:
+def gangpreempt(session: VolcanoSession) -> None:
     """Let starving jobs take from jobs of lower priority in their own queue."""
-    _GangEviction(session, "gangpreempt", Eviction.GANG_PREEMPT).run()
+    _GangEviction(session, "gangpreempt", VictimRequester.GANG_PREEMPT).run()
 
 
-def gangreclaim(session: Session) -> None:
+def gangreclaim(session: VolcanoSession) -> None:
     """Let starving jobs take from jobs of other queues."""
-    _GangEviction(session, "gangreclaim", Eviction.GANG_RECLAIM).run()
+    _GangEviction(session, "gangreclaim", VictimRequester.GANG_RECLAIM).run()
 
 
 class _GangEviction:
-    def __init__(self, session: Session, name: str, kind: Eviction) -> None:
+    def __init__(self, session: VolcanoSession, name: str, kind: VictimRequester) -> None:
         self._session = session
         self._name = name
         self._kind = kind
@@ -64,7 +64,7 @@ class _GangEviction:
         queues, starving = starving_by_queue(session)
         while queues:
             queue = queues.pop()
-            if self._kind is Eviction.GANG_RECLAIM and session.overused(queue):
+            if self._kind is VictimRequester.GANG_RECLAIM and session.overused(queue):
                 continue
             jobs = starving.get(queue.uid)
             while jobs:
@@ -73,7 +73,7 @@ class _GangEviction:
     def _try(self, queue: QueueInfo, job: JobInfo) -> None:
         """Make room for a job; nothing happens unless all of it that must start gets a place."""
         session = self._session
-        statement = Statement(session)
+        statement = VolcanoStatement(session)
         places = self._make_room(statement, queue, job)
         if not session.job_pipelined(job):
             statement.discard()
@@ -82,10 +82,10 @@ class _GangEviction:
         for uid, hyper_node in places.items():
             job.sub_jobs[uid].nominated_hyper_node = hyper_node
 
-    def _make_room(self, statement: Statement, queue: QueueInfo, job: JobInfo) -> dict[str, str]:
+    def _make_room(self, statement: VolcanoStatement, queue: QueueInfo, job: JobInfo) -> dict[str, str]:
         session = self._session
         pending = self._pending(job)
-        if not pending or (self._kind is Eviction.GANG_RECLAIM and not session.preemptive(queue, pending)):
+        if not pending or (self._kind is VictimRequester.GANG_RECLAIM and not session.preemptive(queue, pending)):
             return {}
         need = Resource()
         for task in pending:
@@ -149,7 +149,7 @@ class _GangEviction:
         victim = session.jobs.get(task.job)
         if victim is None or not task.preemptable or not _lets_go(victim):
             return False
-        if self._kind is Eviction.GANG_RECLAIM:
+        if self._kind is VictimRequester.GANG_RECLAIM:
             running = task.status is TaskStatus.RUNNING
             return running and victim.queue != job.queue and session.queues[victim.queue].reclaimable
         if task.status not in PREEMPTABLE_STATUS or victim.queue != job.queue:
@@ -173,7 +173,7 @@ class _GangEviction:
             one, other = session.victim_queue_first(ours, theirs, mine), session.victim_queue_first(theirs, ours, mine)
             return 0 if one == other else -1 if one else 1
 
-        return by_queue if self._kind is Eviction.GANG_RECLAIM else by_job
+        return by_queue if self._kind is VictimRequester.GANG_RECLAIM else by_job
 
 
 def _lets_go(job: JobInfo) -> bool:

@@ -11,16 +11,16 @@ from msgspec import Struct
 
 from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.actions import dry_run
-from gpuconsole.scheduling.volcano.api.fit_errors import Code
+from gpuconsole.scheduling.volcano.api.fit_errors import PredicateCode
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.status import PREEMPTABLE_STATUS, TaskStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.search import Finder, by_score, victims_suffice
-from gpuconsole.scheduling.volcano.session import Session
-from gpuconsole.scheduling.volcano.statement import CannotPlace, Statement
+from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.statement import CannotPlace, VolcanoStatement
 
 NAME = "preempt"
 Filter = Callable[[TaskInfo], bool]
@@ -31,14 +31,14 @@ class PreemptOptions(Struct, frozen=True, kw_only=True):
 
     remembers: bool = True
     topology_aware: bool = False
-    candidates: dry_run.Candidates = dry_run.Candidates()
+    candidates: dry_run.CandidateLimits = dry_run.CandidateLimits()
 
     @classmethod
-    def of(cls, arguments: Arguments) -> "PreemptOptions":
+    def of(cls, arguments: VolcanoArguments) -> "PreemptOptions":
         return cls(
             remembers=arguments.flag("predicateErrorCacheEnable", True),
             topology_aware=arguments.flag("enableTopologyAwarePreemption", False),
-            candidates=dry_run.Candidates(
+            candidates=dry_run.CandidateLimits(
                 percentage=arguments.integer("minCandidateNodesPercentage", 10),
                 least=arguments.integer("minCandidateNodesAbsolute", 1),
                 most=arguments.integer("maxCandidateNodesAbsolute", 100),
@@ -46,13 +46,13 @@ class PreemptOptions(Struct, frozen=True, kw_only=True):
         )
 
 
-def preempt(session: Session) -> None:
+def preempt(session: VolcanoSession) -> None:
     """Let the starving jobs of each queue preempt others, then their own tasks each other."""
     _Preemption(session, PreemptOptions.of(session.configuration.arguments_of(NAME))).run()
 
 
 class _Preemption:
-    def __init__(self, session: Session, options: PreemptOptions) -> None:
+    def __init__(self, session: VolcanoSession, options: PreemptOptions) -> None:
         self._session = session
         self._options = options
         self._finder = Finder(session, remembers=options.remembers)
@@ -89,7 +89,7 @@ class _Preemption:
     def _between_jobs(self, job: JobInfo, tasks: Heap[TaskInfo]) -> bool:
         """Take from other jobs until this one starves no more; True if its last task got a place."""
         session = self._session
-        statement = Statement(session)
+        statement = VolcanoStatement(session)
         placed = False
         while session.job_starving(job) and tasks:
             task = tasks.pop()
@@ -105,7 +105,7 @@ class _Preemption:
         tasks = self._pending(job)
         while tasks:
             task = tasks.pop()
-            statement = Statement(self._session)
+            statement = VolcanoStatement(self._session)
             if not self._preempt(statement, task, partial(self._of_same_job, task)):
                 statement.discard()
                 return
@@ -118,7 +118,7 @@ class _Preemption:
     def _of_same_job(self, preemptor: TaskInfo, task: TaskInfo) -> bool:
         return _may_go(preemptor, task) and task.job == preemptor.job
 
-    def _preempt(self, statement: Statement, task: TaskInfo, may_go: Filter) -> bool:
+    def _preempt(self, statement: VolcanoStatement, task: TaskInfo, may_go: Filter) -> bool:
         """Find a node and victims on it for one task; True if it is reserved there."""
         session = self._session
         if not self._eligible(task) or session.pre_predicate(task) is not None:
@@ -127,7 +127,7 @@ class _Preemption:
         attempt = self._topology_aware if self._options.topology_aware else self._by_score
         return any(attempt(statement, task, may_go, candidates) for candidates in session.by_shard(nodes))
 
-    def _by_score(self, statement: Statement, task: TaskInfo, may_go: Filter, nodes: Sequence[NodeInfo]) -> bool:
+    def _by_score(self, statement: VolcanoStatement, task: TaskInfo, may_go: Filter, nodes: Sequence[NodeInfo]) -> bool:
         """Take the best node on which victims make room, the least important first."""
         session = self._session
         queue = session.queues[session.jobs[task.job].queue]
@@ -136,7 +136,7 @@ class _Preemption:
             victims = session.preemptable(task, candidates) or []
             if not victims_suffice(task, node, victims):
                 continue
-            trial = Statement(session)
+            trial = VolcanoStatement(session)
             evicted = False
             order = session.victims_heap(victims, task)
             # A queue that is full needs room of its own, whatever the node has.
@@ -149,13 +149,15 @@ class _Preemption:
             trial.discard()
         return False
 
-    def _topology_aware(self, statement: Statement, task: TaskInfo, may_go: Filter, nodes: Sequence[NodeInfo]) -> bool:
+    def _topology_aware(
+        self, statement: VolcanoStatement, task: TaskInfo, may_go: Filter, nodes: Sequence[NodeInfo]
+    ) -> bool:
         """Take the node whose victims matter least."""
         session = self._session
         chosen = dry_run.best(session, task, nodes, may_go, self._options.candidates)
         if chosen is None:
             return False
-        trial = Statement(session)
+        trial = VolcanoStatement(session)
         for victim in chosen.victims:
             trial.evict(victim, NAME, task.key)
         if not _reserve(trial, task, session.nodes[chosen.node], True):
@@ -175,7 +177,7 @@ class _Preemption:
         error = None if node is None else session.predicate(task, node)
         if node is None or error is None:
             return False
-        if error.has(Code.UNRESOLVABLE):
+        if error.has(PredicateCode.UNRESOLVABLE):
             return True
         others = (other.pod for other in node.tasks.values())
         return not any(
@@ -194,7 +196,7 @@ def _has_room(task: TaskInfo, node: NodeInfo) -> bool:
     return task.init_request.less_equal(node.future_idle(), ZERO)
 
 
-def _reserve(statement: Statement, task: TaskInfo, node: NodeInfo, evicted: bool) -> bool:
+def _reserve(statement: VolcanoStatement, task: TaskInfo, node: NodeInfo, evicted: bool) -> bool:
     try:
         statement.pipeline(task, node.name, eviction_occurred=evicted)
     except CannotPlace:

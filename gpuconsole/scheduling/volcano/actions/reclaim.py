@@ -4,7 +4,7 @@ Volcano 1.15 actions/reclaim. Nodes are tried in order of names; Volcano's is th
 """
 
 from gpuconsole.scheduling.heap import Heap
-from gpuconsole.scheduling.volcano.actions.starving import starving_by_queue
+from gpuconsole.scheduling.volcano.actions.starving_jobs import starving_by_queue
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
@@ -12,13 +12,13 @@ from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.search import Finder, victims_suffice
-from gpuconsole.scheduling.volcano.session import Session
-from gpuconsole.scheduling.volcano.statement import CannotPlace, Statement
+from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.statement import CannotPlace, VolcanoStatement
 
 NAME = "reclaim"
 
 
-def reclaim(session: Session) -> None:
+def reclaim(session: VolcanoSession) -> None:
     """Let each queue that is not overused reclaim for its starving jobs, the first first."""
     queues, starving = starving_by_queue(session)
     while queues:
@@ -30,11 +30,11 @@ def reclaim(session: Session) -> None:
             _reclaim_for_job(session, queue, jobs.pop())
 
 
-def _reclaim_for_job(session: Session, queue: QueueInfo, job: JobInfo) -> None:
+def _reclaim_for_job(session: VolcanoSession, queue: QueueInfo, job: JobInfo) -> None:
     """Reclaim task by task until the job starves no more; all is taken back if that does not get it started."""
     pending = (task for _, task in sorted(job.of_status(TaskStatus.PENDING).items()) if not task.gated)
     tasks = Heap(session.task_first, pending)
-    statement = Statement(session)
+    statement = VolcanoStatement(session)
     finder_remembers = session.configuration.arguments_of(NAME).flag("predicateErrorCacheEnable", True)
     while session.job_starving(job) and tasks:
         task = tasks.pop()
@@ -48,7 +48,9 @@ def _reclaim_for_job(session: Session, queue: QueueInfo, job: JobInfo) -> None:
         statement.discard()
 
 
-def _reclaim_for_task(session: Session, statement: Statement, task: TaskInfo, job: JobInfo, finder: Finder) -> None:
+def _reclaim_for_task(
+    session: VolcanoSession, statement: VolcanoStatement, task: TaskInfo, job: JobInfo, finder: Finder
+) -> None:
     """Reserve the first node on which victims of other queues make room."""
     nodes, _ = finder.fitting(task, session.resolvable_nodes(task), session.predicate_for_preempt)
     own, others = session.by_shard(nodes)
@@ -59,7 +61,7 @@ def _reclaim_for_task(session: Session, statement: Statement, task: TaskInfo, jo
         victims = session.reclaimable(task, candidates) or []
         if not victims_suffice(task, node, victims):
             continue
-        trial = Statement(session)
+        trial = VolcanoStatement(session)
         order = session.victims_heap(victims, task)
         room, evicted = node.future_idle(), False
         while order and not task.init_request.less_equal(room, ZERO):
@@ -78,7 +80,7 @@ def _reclaim_for_task(session: Session, statement: Statement, task: TaskInfo, jo
         trial.discard()
 
 
-def _reclaimees(session: Session, node: NodeInfo, job: JobInfo) -> list[TaskInfo]:
+def _reclaimees(session: VolcanoSession, node: NodeInfo, job: JobInfo) -> list[TaskInfo]:
     """Running tasks of other queues that let themselves be reclaimed."""
     found = []
     for _, task in sorted(node.tasks.items()):

@@ -5,27 +5,27 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 
-class DeviceRequest(Struct):
+class DraResource(Struct):
     """Devices of one class (api.DRAResource). Mutates by `add` and `sub`."""
 
     count: int = 0
     capacity: dict[str, int] = field(default_factory=dict)
     """Amounts by dimension, in base units (bytes for memory)."""
 
-    def clone(self) -> "DeviceRequest":
-        return DeviceRequest(self.count, dict(self.capacity))
+    def clone(self) -> "DraResource":
+        return DraResource(self.count, dict(self.capacity))
 
-    def add(self, other: "DeviceRequest", times: int = 1) -> None:
+    def add(self, other: "DraResource", times: int = 1) -> None:
         self.count += other.count * times
         for name, amount in other.capacity.items():
             self.capacity[name] = self.capacity.get(name, 0) + amount * times
 
-    def sub(self, other: "DeviceRequest") -> None:
+    def sub(self, other: "DraResource") -> None:
         """Subtract, never below zero."""
         self.count = max(self.count - other.count, 0)
         for name in self.capacity.keys() & other.capacity.keys():
             self.capacity[name] = max(self.capacity[name] - other.capacity[name], 0)
 
 
-Devices = Mapping[str, DeviceRequest]
+Devices = Mapping[str, DraResource]
 """What is claimed, by device class."""

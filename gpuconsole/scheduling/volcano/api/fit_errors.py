@@ -14,7 +14,7 @@ SCHEDULABLE_REASON = "Schedulable"
 """Reason of the pod's condition when only its gang keeps it waiting."""
 
 
-class Code(IntEnum):
+class PredicateCode(IntEnum):
     """How a predicate ended."""
 
     SUCCESS = 0
@@ -27,10 +27,10 @@ class Code(IntEnum):
     SKIP = 5
 
 
-class Status(Struct, frozen=True):
+class PredicateStatus(Struct, frozen=True):
     """What one plugin says about a task on a node."""
 
-    code: Code
+    code: PredicateCode
     reason: str = ""
     plugin: str = ""
 
@@ -38,15 +38,15 @@ class Status(Struct, frozen=True):
 class FitError(Struct, frozen=True):
     """Why a task does not fit on one node."""
 
-    statuses: tuple[Status, ...]
+    statuses: tuple[PredicateStatus, ...]
     task: str = ""
     """`namespace/name`."""
     node: str = ""
 
     @classmethod
-    def saying(cls, code: Code, *reasons: str, plugin: str = "") -> "FitError":
+    def saying(cls, code: PredicateCode, *reasons: str, plugin: str = "") -> "FitError":
         """An error of one code, a status for each reason."""
-        return cls(tuple(Status(code, reason, plugin) for reason in reasons))
+        return cls(tuple(PredicateStatus(code, reason, plugin) for reason in reasons))
 
     @property
     def reasons(self) -> list[str]:
@@ -57,14 +57,14 @@ class FitError(Struct, frozen=True):
         """The error in one line, as Volcano writes it."""
         return f"task {self.task} on node {self.node} fit failed: {', '.join(self.reasons)}"
 
-    def has(self, *codes: Code) -> bool:
+    def has(self, *codes: PredicateCode) -> bool:
         """True if any plugin ended with one of the codes."""
         return any(status.code in codes for status in self.statuses)
 
     @property
     def unresolvable(self) -> bool:
         """True if no eviction could help."""
-        return self.has(Code.UNRESOLVABLE)
+        return self.has(PredicateCode.UNRESOLVABLE)
 
 
 class FitErrors:

@@ -209,7 +209,7 @@ class HyperNodes:
         if self._built:
             return
         self._built, self._problem = True, ""
-        self._tree = {name: HyperNodeInfo.of(thing) for name, thing in sorted(self._objects.items())}
+        self._tree = {name: HyperNodeInfo.of(obj) for name, obj in sorted(self._objects.items())}
         self._real = {}
         nodes = tuple(self._nodes.values())
         for info in sorted(self._tree.values(), key=lambda info: (info.tier, info.name)):

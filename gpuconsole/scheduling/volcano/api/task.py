@@ -12,10 +12,10 @@ from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.api.status import TaskStatus, status_of
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.api.dra import DeviceRequest
+    from gpuconsole.scheduling.volcano.api.dra import DraResource
 
-NO_DEVICES: "Mapping[str, DeviceRequest]" = {}
-NO_CLAIMS: "Mapping[str, Mapping[str, DeviceRequest]]" = {}
+NO_DEVICES: "Mapping[str, DraResource]" = {}
+NO_CLAIMS: "Mapping[str, Mapping[str, DraResource]]" = {}
 
 
 class Transaction(Struct, frozen=True):
@@ -72,11 +72,11 @@ class TaskInfo:
         self.role = role_of(pod)
         self.request = request_of(pod, ignored)
         self.init_request = self.request
-        self.dra: Mapping[str, DeviceRequest] = NO_DEVICES
+        self.dra: Mapping[str, DraResource] = NO_DEVICES
         """Devices that it claims, by DeviceClass."""
         self.claim_keys: tuple[str, ...] = ()
         """`namespace/name` of its ResourceClaims."""
-        self.claim_dra: Mapping[str, Mapping[str, DeviceRequest]] = NO_CLAIMS
+        self.claim_dra: Mapping[str, Mapping[str, DraResource]] = NO_CLAIMS
         """Devices of each of its claims: a claim that tasks share counts once."""
         self.best_effort = self.request.is_empty()
         self.preemptable = preemptable(pod.labels, pod.annotations, otherwise=True)

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.job import Job
-from gpuconsole.scheduling.volcano.jobs.tasks import Task, pod_names, tasks_of
+from gpuconsole.scheduling.volcano.jobs.tasks import JobTask, pod_names, tasks_of
 
 
-def may_start(job: Job, task: Task, pods: Mapping[str, Pod]) -> bool:
+def may_start(job: Job, task: JobTask, pods: Mapping[str, Pod]) -> bool:
     """Whether all tasks that this one depends on are up, or one of several where one is enough; `pods` by name."""
     wanted = task.depends_on
     if wanted is None:

@@ -11,13 +11,13 @@ from gpuconsole.model.resources import Resources
 from gpuconsole.model.volcano import PodGroup, SubGroupPolicy
 from gpuconsole.scheduling.volcano.jobs.labels import PARTITION, TASK_SPEC
 from gpuconsole.scheduling.volcano.jobs.quota import needs
-from gpuconsole.scheduling.volcano.jobs.tasks import Task, spec_of, tasks_of
+from gpuconsole.scheduling.volcano.jobs.tasks import JobTask, spec_of, tasks_of
 
 
 class Ranked(Struct, frozen=True):
     """A task and the value of its pods' priority class."""
 
-    task: Task
+    task: JobTask
     priority: int = 0
 
 
@@ -67,7 +67,7 @@ def updated(group: PodGroup, job: Job, priorities: Mapping[str, int]) -> PodGrou
     return group if after == group else after
 
 
-def least_of_task(task: Task) -> int:
+def least_of_task(task: JobTask) -> int:
     """How many pods of a task the gang needs: as it says, or its partitions, or all."""
     if task.spec.min_available is not None:
         return task.spec.min_available
@@ -81,7 +81,7 @@ def sub_groups(job: Job) -> Iterator[SubGroupPolicy]:
     return (sub_group(task) for task in tasks_of(job) if task.partition is not None)
 
 
-def sub_group(task: Task) -> SubGroupPolicy:
+def sub_group(task: JobTask) -> SubGroupPolicy:
     """The partitions of one task."""
     assert task.partition is not None
     return SubGroupPolicy(

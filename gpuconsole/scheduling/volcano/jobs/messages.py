@@ -7,7 +7,7 @@ from gpuconsole.model.volcano_jobs import JobAction
 SCHEDULED = "Scheduled"
 
 
-def told_of_group(job: Job, group: PodGroup) -> str:
+def group_message(job: Job, group: PodGroup) -> str:
     """Why a job's PodGroup does not run, by its latest condition that holds; nothing if it was scheduled since."""
     holding = [condition for condition in group.conditions if condition.status]
     if not holding:
@@ -18,6 +18,6 @@ def told_of_group(job: Job, group: PodGroup) -> str:
     return f"PodGroup {job.namespace}:{job.name} {latest.type.lower()}, reason: {latest.message}"
 
 
-def told_of_action(action: JobAction, delay: str = "") -> str:
+def action_message(action: JobAction, delay: str = "") -> str:
     """What is about to be done with a job."""
     return f"Execute action {action} after {delay}" if delay else f"Start to execute action {action} "

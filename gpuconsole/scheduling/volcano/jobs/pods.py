@@ -9,14 +9,14 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
 from gpuconsole.scheduling.volcano.jobs import labels
 from gpuconsole.scheduling.volcano.jobs.group import group_name
-from gpuconsole.scheduling.volcano.jobs.tasks import Task, pod_name, spec_of
+from gpuconsole.scheduling.volcano.jobs.tasks import JobTask, pod_name, spec_of
 from gpuconsole.scheduling.volcano.jobs.volumes import mounted
 
 _COPIED_NOTES = (labels.PREEMPTABLE, labels.COOLDOWN, labels.REVOCABLE_ZONE)
 _COPIED_LABELS = (labels.PREEMPTABLE, labels.COOLDOWN)
 
 
-def pod_of(job: Job, task: Task, index: int, **own: Any) -> Pod:
+def pod_of(job: Job, task: JobTask, index: int, **own: Any) -> Pod:
     """A pod of a task; `own` is what else is known of it.
 
     Its scheduler and priority class are the job's where its template says none.
@@ -37,7 +37,7 @@ def pod_of(job: Job, task: Task, index: int, **own: Any) -> Pod:
     )
 
 
-def pod_annotations(job: Job, task: Task, index: int) -> dict[str, str]:
+def pod_annotations(job: Job, task: JobTask, index: int) -> dict[str, str]:
     """What Volcano notes on a pod; of the two budgets of disruption the minimum comes first."""
     notes = job.annotations
     own = {
@@ -57,7 +57,7 @@ def pod_annotations(job: Job, task: Task, index: int) -> dict[str, str]:
     return own | _copied(notes, (budget,))
 
 
-def pod_labels(job: Job, task: Task, index: int) -> dict[str, str]:
+def pod_labels(job: Job, task: JobTask, index: int) -> dict[str, str]:
     """A pod's labels, by which services and budgets find it; its partition, if its task has any."""
     own = {
         labels.TASK_INDEX: str(index),

@@ -7,7 +7,7 @@ from msgspec import Struct
 from gpuconsole.model.clock import Span
 from gpuconsole.model.job import Job
 from gpuconsole.model.volcano_jobs import JobAction, JobEvent, LifecyclePolicy
-from gpuconsole.scheduling.volcano.jobs.requests import Request
+from gpuconsole.scheduling.volcano.jobs.requests import JobRequest
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, tasks_of
 
 _INTERNAL = (JobEvent.OUT_OF_SYNC, JobEvent.COMMAND_ISSUED, JobEvent.POD_RUNNING)
@@ -23,7 +23,7 @@ class Reaction(Struct, frozen=True):
 SYNC = Reaction()
 
 
-def react(job: Job, request: Request) -> Reaction:
+def react(job: Job, request: JobRequest) -> Reaction:
     """Say what is to be done: a command's own action, else the task's first policy that fits, else the job's.
 
     What concerns another job of the same name, or pods from before the job was last killed, changes nothing but that
@@ -40,7 +40,7 @@ def react(job: Job, request: Request) -> Reaction:
     return found or _first(spec_of(job).policies, request) or SYNC
 
 
-def _first(policies: Iterable[LifecyclePolicy], request: Request) -> Reaction | None:
+def _first(policies: Iterable[LifecyclePolicy], request: JobRequest) -> Reaction | None:
     """A policy's exit code is asked even if its events do not fit; an event that is missing fits none."""
     for policy in policies:
         by_exit = policy.exit_code is not None and policy.exit_code == request.exit_code

@@ -12,7 +12,7 @@ from gpuconsole.scheduling.volcano.jobs.labels import JOB_NAME, JOB_VERSION, OUT
 from gpuconsole.scheduling.volcano.jobs.tasks import task_replicas
 
 
-class Request(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JobRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something happened to a job (Volcano 1.15 apis.Request)."""
 
     job: str = ""
@@ -41,12 +41,12 @@ def partition_of(pod: Pod) -> str:
     return pod.labels.get(PARTITION, "")
 
 
-def request_of(pod: Pod, job: Job, event: JobEvent, exit_code: int = 0) -> Request | None:
+def request_of(pod: Pod, job: Job, event: JobEvent, exit_code: int = 0) -> JobRequest | None:
     """What is asked of the controller when something happens to a pod; nothing if it is no pod of a job."""
     version = pod.annotations.get(JOB_VERSION, "")
     if not version.isdecimal() or JOB_NAME not in pod.annotations or TASK_SPEC not in pod.annotations:
         return None
-    return Request(
+    return JobRequest(
         job=job.key,
         job_uid=job.uid,
         task=pod.annotations[TASK_SPEC],
@@ -59,26 +59,26 @@ def request_of(pod: Pod, job: Job, event: JobEvent, exit_code: int = 0) -> Reque
     )
 
 
-def request_of_job(job: Job, old: Job | None = None) -> Request | None:
+def request_of_job(job: Job, old: Job | None = None) -> JobRequest | None:
     """A new job, or one whose pods or phase changed, is looked at."""
     same = old is not None and (old.pod_sets, old.volcano, old.volcano_status.phase) == (
         job.pod_sets,
         job.volcano,
         job.volcano_status.phase,
     )
-    return None if same else Request(job=job.key, event=JobEvent.OUT_OF_SYNC)
+    return None if same else JobRequest(job=job.key, event=JobEvent.OUT_OF_SYNC)
 
 
-def request_of_group(job: str, group: PodGroup, old: PodGroup) -> Request | None:
+def request_of_group(job: str, group: PodGroup, old: PodGroup) -> JobRequest | None:
     """A PodGroup of a job (by key) came to another phase; of unknown ones the job's policies may say what to do."""
     if group.phase == old.phase:
         return None
-    return Request(job=job, event=JobEvent.UNKNOWN if group.phase == "Unknown" else None)
+    return JobRequest(job=job, event=JobEvent.UNKNOWN if group.phase == "Unknown" else None)
 
 
-def request_of_command(job: str, action: JobAction) -> Request:
+def request_of_command(job: str, action: JobAction) -> JobRequest:
     """Somebody wants a job (by key) aborted, resumed or the like."""
-    return Request(job=job, event=JobEvent.COMMAND_ISSUED, action=action)
+    return JobRequest(job=job, event=JobEvent.COMMAND_ISSUED, action=action)
 
 
 def event_of_change(old: Pod, new: Pod, job: Job, pods: Collection[Pod]) -> JobEvent:

@@ -15,7 +15,7 @@ from gpuconsole.model.volcano_jobs import JobAction, VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, tasks_of, total_least, total_replicas
 
 
-class Call(StrEnum):
+class ControllerCall(StrEnum):
     """What the controller does."""
 
     SYNC = "syncJob"
@@ -32,7 +32,7 @@ class TargetType(StrEnum):
     PARTITION = "partition"
 
 
-class Target(Struct, frozen=True, omit_defaults=True):
+class PodTarget(Struct, frozen=True, omit_defaults=True):
     """Which pods an action is about."""
 
     type: TargetType
@@ -52,17 +52,17 @@ def unchanged(job: Job, status: VolcanoStatus) -> VolcanoStatus:
     return status
 
 
-class Course(Struct, frozen=True):
+class ActionPlan(Struct, frozen=True):
     """What is done, to which pods, and what becomes of the status."""
 
-    call: Call
+    call: ControllerCall
     retain: frozenset[PodPhase] = NONE
     """Pods in these phases are not deleted when the job is killed."""
-    target: Target | None = None
+    target: PodTarget | None = None
     update: Update = unchanged
 
 
-def course(job: Job, action: JobAction, target: Target | None = None) -> Course:
+def course(job: Job, action: JobAction, target: PodTarget | None = None) -> ActionPlan:
     """What an action comes to in the phase that the job is in."""
     match job.volcano_status.phase:
         case VolcanoPhase.PENDING | VolcanoPhase.NEW:
@@ -91,26 +91,26 @@ _STOPS = {
 }
 
 
-def _active(action: JobAction, target: Target | None, look: Update) -> Course:
+def _active(action: JobAction, target: PodTarget | None, look: Update) -> ActionPlan:
     if action is JobAction.RESTART_JOB:
-        return Course(Call.KILL, NONE, None, _restart)
+        return ActionPlan(ControllerCall.KILL, NONE, None, _restart)
     if action in _RESTARTS:
-        return Course(Call.KILL_TARGET, NONE, target, _restart)
+        return ActionPlan(ControllerCall.KILL_TARGET, NONE, target, _restart)
     if action in _STOPS:
         return _kill(_to(_STOPS[action]))
-    return Course(Call.SYNC, NONE, None, look)
+    return ActionPlan(ControllerCall.SYNC, NONE, None, look)
 
 
-def _restarting(action: JobAction, target: Target | None) -> Course:
+def _restarting(action: JobAction, target: PodTarget | None) -> ActionPlan:
     if action is JobAction.SYNC_JOB:
-        return Course(Call.SYNC, NONE, None, _from_restarting)
+        return ActionPlan(ControllerCall.SYNC, NONE, None, _from_restarting)
     if action in _RESTARTS:
-        return Course(Call.KILL_TARGET, NONE, target, _from_restarting)
-    return Course(Call.KILL, NONE, None, _from_restarting)
+        return ActionPlan(ControllerCall.KILL_TARGET, NONE, target, _from_restarting)
+    return ActionPlan(ControllerCall.KILL, NONE, None, _from_restarting)
 
 
-def _kill(update: Update) -> Course:
-    return Course(Call.KILL, ENDED, None, update)
+def _kill(update: Update) -> ActionPlan:
+    return ActionPlan(ControllerCall.KILL, ENDED, None, update)
 
 
 def _to(phase: VolcanoPhase) -> Update:

@@ -11,7 +11,7 @@ from gpuconsole.scheduling.volcano.jobs.labels import DEFAULT_TASK, TASK_INDEX, 
 NOTHING = VolcanoSpec()
 
 
-class Task(Struct, frozen=True):
+class JobTask(Struct, frozen=True):
     """A task with its pods' template and their number."""
 
     name: str
@@ -42,12 +42,12 @@ def spec_of(job: Job) -> VolcanoSpec:
     return job.volcano or NOTHING
 
 
-def tasks_of(job: Job) -> tuple[Task, ...]:
+def tasks_of(job: Job) -> tuple[JobTask, ...]:
     """The tasks of a job, in their order."""
     rules = spec_of(job).tasks
     known = (*rules, *(TaskSpec() for _ in job.pod_sets[len(rules) :]))
     return tuple(
-        Task(pods.name, pods.count, pods.template, spec) for pods, spec in zip(job.pod_sets, known, strict=True)
+        JobTask(pods.name, pods.count, pods.template, spec) for pods, spec in zip(job.pod_sets, known, strict=True)
     )
 
 

@@ -13,7 +13,7 @@ from gpuconsole.model.storage import PersistentVolumeClaim
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
 
 
-class ClaimMissing(Exception):
+class VolumeClaimMissing(Exception):
     """A claim that the job names is not there: it waits until somebody makes it."""
 
 
@@ -32,7 +32,7 @@ def with_claims(
         if volume.claim:
             if not exists(f"{job.namespace}/{volume.claim}"):
                 text = f"pvc {volume.claim} is not found, the job will be in the Pending state until the PVC is created"
-                raise ClaimMissing(text)
+                raise VolumeClaimMissing(text)
         else:
             volume = replace(volume, claim=name_for(number))
             if volume.makes:

@@ -4,30 +4,30 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.functions import always
-from gpuconsole.scheduling.volcano.plugin import Plugin
-from gpuconsole.scheduling.volcano.plugins.weights import resource_weights
+from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
+from gpuconsole.scheduling.volcano.plugins.resource_weights import resource_weights
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 MAX_SCORE = 100
 
 
-class BinpackPlugin(Plugin):
+class BinpackPlugin(VolcanoPlugin):
     """Volcano 1.15 plugins/binpack."""
 
     name: ClassVar[str] = "binpack"
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         self.weight = arguments.integer("binpack.weight", 1)
         self.weights = resource_weights(arguments, "binpack")
         self._asking: TaskInfo | None = None
         self._asked: list[tuple[str, int, float]] = []
         """What that task requests of the resources that have a weight: name, weight, amount."""
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         if self.weight:
             session.functions.node_order[self.name] = self.score
             session.functions.alone[self.name] = always

@@ -119,7 +119,7 @@ class Buckets:
         role = role_of(task)
         return -self._order.get(role, 0), -self._rank.get(role, 0)
 
-    def liking(self, role: str, roles: Mapping[str, int], *, only_shuns: bool = False) -> int:
+    def affinity(self, role: str, roles: Mapping[str, int], *, only_shuns: bool = False) -> int:
         """How many of these tasks a role likes, less those that it shuns."""
         if not role:
             return 0
@@ -160,10 +160,10 @@ class Buckets:
         """The bucket that the role likes best, of equals the lighter one; None if it likes none."""
         best, most = None, 0
         for bucket in self.buckets:
-            liking = self.liking(role, bucket.roles)
+            affinity = self.affinity(role, bucket.roles)
             lighter = best is None or bucket.weight < best.weight
-            if liking > most or (liking == most and lighter):
-                best, most = bucket, liking
+            if affinity > most or (affinity == most and lighter):
+                best, most = bucket, affinity
         return best
 
 

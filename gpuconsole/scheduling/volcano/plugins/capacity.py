@@ -7,21 +7,21 @@ from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.functions import PERMIT, REJECT, EventHandler
 from gpuconsole.scheduling.volcano.plugins.capacity_devices import least_devices, merge
 from gpuconsole.scheduling.volcano.plugins.capacity_reclaim import Reclaiming, above
 from gpuconsole.scheduling.volcano.plugins.capacity_tree import (
     ROOT,
-    CapacityBook,
-    CapacityBooks,
+    CapacityQueueAttributes,
+    CapacityQueues,
     grow,
     side_by_side,
 )
 from gpuconsole.scheduling.volcano.plugins.overcommit import overused
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 OPEN = "Open"
 
@@ -31,23 +31,23 @@ class CapacityPlugin:
 
     name: ClassVar[str] = "capacity"
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         self._level = max(arguments.integer("ancestorReclaimLevel", 0), 0)
         self._devices = arguments.flag("capacity.DynamicResourceAllocationEnable", True)
         self._by_amount = arguments.flag("capacity.DRAConsumableCapacityEnable", False)
-        self.books = CapacityBooks({}, tree=False)
+        self.queues = CapacityQueues({}, tree=False)
         self.ready = True
         """False if the queues are no tree."""
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         self._session = session
         tree = session.hierarchy_enabled(self.name)
-        books = {uid: self._book(queue) for uid, queue in session.queues.items()}
-        self.books = CapacityBooks(books, tree=tree)
+        attrs = {uid: self._attributes(queue) for uid, queue in session.queues.items()}
+        self.queues = CapacityQueues(attrs, tree=tree)
         arrange = grow if tree else side_by_side
-        self.ready = arrange(books, session.queues, session.jobs.values(), session.total) is not False
+        self.ready = arrange(attrs, session.queues, session.jobs.values(), session.total) is not False
         functions, name = session.functions, self.name
-        reclaiming = Reclaiming(session, self.books, self._level, ready=self.ready)
+        reclaiming = Reclaiming(session, self.queues, self._level, ready=self.ready)
         functions.reclaimable[name] = reclaiming.reclaimable
         functions.unified_evictable[name] = reclaiming.evictable
         functions.preemptive[name] = self._preemptive
@@ -63,25 +63,25 @@ class CapacityPlugin:
                 functions.victim_queue_order[name] = self._victim_order
         functions.handlers.append(EventHandler(allocate=self._gained, deallocate=self._lost))
 
-    def on_session_close(self, session: "Session") -> None:
+    def on_session_close(self, session: "VolcanoSession") -> None:
         pass
 
-    def _book(self, queue: QueueInfo) -> CapacityBook:
+    def _attributes(self, queue: QueueInfo) -> CapacityQueueAttributes:
         said = queue.queue
         counted = self._devices and any(
             "deviceclass/" in name for name in {**said.capability, **said.deserved, **said.guarantee}
         )
-        return CapacityBook(queue, devices=counted, by_amount=self._by_amount)
+        return CapacityQueueAttributes(queue, devices=counted, by_amount=self._by_amount)
 
     def _gained(self, task: TaskInfo) -> None:
         job = self._session.jobs.get(task.job)
-        if job is not None and job.queue in self.books.books:
-            self.books.gain(job.queue, task)
+        if job is not None and job.queue in self.queues.attributes:
+            self.queues.gain(job.queue, task)
 
     def _lost(self, task: TaskInfo) -> None:
         job = self._session.jobs.get(task.job)
-        if job is not None and job.queue in self.books.books:
-            self.books.lose(job.queue, task)
+        if job is not None and job.queue in self.queues.attributes:
+            self.queues.lose(job.queue, task)
 
     # Orders.
 
@@ -89,8 +89,8 @@ class CapacityPlugin:
         """By priority, then leaves first, then by the share of the ancestors just below the common one."""
         if left.queue.priority != right.queue.priority:
             return right.queue.priority - left.queue.priority
-        ours, theirs = self.books.books[left.uid], self.books.books[right.uid]
-        if not self.books.tree:
+        ours, theirs = self.queues.attributes[left.uid], self.queues.attributes[right.uid]
+        if not self.queues.tree:
             return _by_share(ours, theirs)
         if bool(ours.children) != bool(theirs.children):
             return 1 if ours.children else -1
@@ -99,14 +99,14 @@ class CapacityPlugin:
         level = _common_level(ours, theirs)
         return _by_share(self._below(ours, level), self._below(theirs, level))
 
-    def _below(self, book: CapacityBook, level: int) -> CapacityBook:
-        return self.books.books[book.ancestors[level + 1]] if level + 1 < len(book.ancestors) else book
+    def _below(self, attr: CapacityQueueAttributes, level: int) -> CapacityQueueAttributes:
+        return self.queues.attributes[attr.ancestors[level + 1]] if level + 1 < len(attr.ancestors) else attr
 
     def _victim_order(self, left: QueueInfo, right: QueueInfo, preemptor: QueueInfo) -> int:
         """The closer kin of the preemptor gives first."""
-        books = self.books.books
-        mine = books[preemptor.uid]
-        return _common_level(books[right.uid], mine) - _common_level(books[left.uid], mine)
+        attrs = self.queues.attributes
+        mine = attrs[preemptor.uid]
+        return _common_level(attrs[right.uid], mine) - _common_level(attrs[left.uid], mine)
 
     # Votes.
 
@@ -117,38 +117,38 @@ class CapacityPlugin:
         request = Resource()
         for task in tasks:
             request.add(task.request)
-        book = self.books.books[queue.uid]
-        future = book.allocated.clone().add(request)
-        if future.exceeding_where_requested(book.real_capability, request):
+        attr = self.queues.attributes[queue.uid]
+        future = attr.allocated.clone().add(request)
+        if future.exceeding_where_requested(attr.real_capability, request):
             return False
-        line = [book]
-        if self.books.tree:
-            names = [above(book, level) for level in range(1, self._level + 1)]
-            line += [self.books.books[name] for name in names if name and name != ROOT]
+        line = [attr]
+        if self.queues.tree:
+            names = [above(attr, level) for level in range(1, self._level + 1)]
+            line += [self.queues.attributes[name] for name in names if name and name != ROOT]
         return any(one.allocated.clone().add(request).within_where_used(one.deserved, request) for one in line)
 
     def _allocatable(self, queue: QueueInfo, task: TaskInfo) -> bool:
         if queue.queue.state != OPEN or not self.ready:
             return False
-        return self._takes(self.books, queue, task)
+        return self._takes(self.queues, queue, task)
 
-    def _takes(self, books: CapacityBooks, queue: QueueInfo, task: TaskInfo) -> bool:
+    def _takes(self, attrs: CapacityQueues, queue: QueueInfo, task: TaskInfo) -> bool:
         """True if the queue is a leaf, and it and all above it have room for the task."""
-        if books.books[queue.uid].children:
+        if attrs.attributes[queue.uid].children:
             return False
-        return all(_has_room(book, task) for book in books.line(queue.uid))
+        return all(_has_room(attr, task) for attr in attrs.line(queue.uid))
 
     def _enqueueable(self, job: JobInfo) -> int:
         if not self.ready:
             return REJECT
-        book, queue = self.books.books[job.queue], self._session.queues[job.queue]
-        if book.children or queue.queue.state != OPEN:
+        attr, queue = self.queues.attributes[job.queue], self._session.queues[job.queue]
+        if attr.children or queue.queue.state != OPEN:
             return REJECT
-        devices = least_devices(job) if book.devices is not None else {}
+        devices = least_devices(job) if attr.devices is not None else {}
         if (job.pod_group is None or job.pod_group.min_resources is None) and not devices:
             return PERMIT
         least = job.min_resources()
-        for one in self.books.line(job.queue):
+        for one in self.queues.line(job.queue):
             lacking = one.wanting(least).exceeding_where_requested(one.real_capability, least)
             if not lacking and one.devices is not None and not one.devices.has_room(devices, promised=True):
                 lacking = ["dra-resource-exceeded"]
@@ -156,7 +156,7 @@ class CapacityPlugin:
                 message = overused("queue resource quota insufficient", "insufficient", lacking)
                 self._session.events.append((job, message))
                 return REJECT
-        for one in self.books.line(job.queue):
+        for one in self.queues.line(job.queue):
             one.inqueue.add(job.without_gated(least))
             if one.devices is not None:
                 merge(one.devices.inqueue, devices)
@@ -165,11 +165,11 @@ class CapacityPlugin:
     # Preemption that tries on a copy of the node first.
 
     def _keep(self, task: TaskInfo) -> None:
-        self._session.cycle_state(task)[self.name] = self.books.clone()
+        self._session.cycle_state(task)[self.name] = self.queues.clone()
 
-    def _kept(self, task: TaskInfo) -> CapacityBooks | None:
+    def _kept(self, task: TaskInfo) -> CapacityQueues | None:
         kept = self._session.cycle_state(task).get(self.name)
-        return kept if isinstance(kept, CapacityBooks) else None
+        return kept if isinstance(kept, CapacityQueues) else None
 
     def _simulate_allocatable(self, queue: QueueInfo, task: TaskInfo) -> bool:
         kept = self._kept(task)
@@ -186,21 +186,21 @@ class CapacityPlugin:
             kept.lose(job.queue, task)
 
 
-def _has_room(book: CapacityBook, task: TaskInfo) -> bool:
-    if book.devices is not None and task.dra and not book.devices.takes(task):
+def _has_room(attr: CapacityQueueAttributes, task: TaskInfo) -> bool:
+    if attr.devices is not None and task.dra and not attr.devices.takes(task):
         return False
-    future = book.allocated.clone().add(task.request)
-    return not future.exceeding_where_requested(book.real_capability, task.request)
+    future = attr.allocated.clone().add(task.request)
+    return not future.exceeding_where_requested(attr.real_capability, task.request)
 
 
-def _by_share(left: CapacityBook, right: CapacityBook) -> int:
+def _by_share(left: CapacityQueueAttributes, right: CapacityQueueAttributes) -> int:
     """The smaller share first; among equals one that deserves something."""
     if left.share != right.share:
         return -1 if left.share < right.share else 1
     return int(left.deserved.is_empty()) - int(right.deserved.is_empty())
 
 
-def _common_level(left: CapacityBook, right: CapacityBook) -> int:
+def _common_level(left: CapacityQueueAttributes, right: CapacityQueueAttributes) -> int:
     """How far down the tree their ancestors are the same; 0 is the root."""
     level = 0
     for number, (ours, theirs) in enumerate(zip(left.ancestors, right.ancestors, strict=False)):

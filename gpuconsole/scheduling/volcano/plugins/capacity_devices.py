@@ -1,7 +1,7 @@
 """Quotas for claimed devices: what a queue may claim of each device class, and what it has claimed."""
 
 from gpuconsole.model.resources import Resources
-from gpuconsole.scheduling.volcano.api.dra import DeviceRequest, Devices
+from gpuconsole.scheduling.volcano.api.dra import Devices, DraResource
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 
@@ -20,8 +20,8 @@ class DeviceQuota:
         self.capability = read(capability)
         self.by_amount = by_amount
         """Dimensions of devices count, too, not only their number (DRAConsumableCapacity)."""
-        self.allocated: dict[str, DeviceRequest] = {}
-        self.inqueue: dict[str, DeviceRequest] = {}
+        self.allocated: dict[str, DraResource] = {}
+        self.inqueue: dict[str, DraResource] = {}
         """What jobs that were let in will claim."""
         self.references: dict[str, int] = {}
         """How many tasks hold each claim: it counts once."""
@@ -70,7 +70,7 @@ class DeviceQuota:
         """True if there is quota for what the task would claim beyond claims that are held already."""
         if not task.claim_dra:
             return self.has_room(task.dra, promised=False)
-        new: dict[str, DeviceRequest] = {}
+        new: dict[str, DraResource] = {}
         for key in task.claim_keys:
             if not self.references.get(key):
                 merge(new, task.claim_dra.get(key, {}))
@@ -80,10 +80,10 @@ class DeviceQuota:
         """True if no quota is exceeded; what was promised to jobs that were let in counts where jobs are let in."""
         return all(self._fits(name, request, promised) for name, request in claimed.items() if name in self.capability)
 
-    def _fits(self, name: str, request: DeviceRequest, promised: bool) -> bool:
-        limit, used = self.capability[name], self.allocated.get(name, DeviceRequest()).clone()
+    def _fits(self, name: str, request: DraResource, promised: bool) -> bool:
+        limit, used = self.capability[name], self.allocated.get(name, DraResource()).clone()
         if promised:
-            used.add(self.inqueue.get(name, DeviceRequest()))
+            used.add(self.inqueue.get(name, DraResource()))
         used.add(request)
         if 0 < limit.count < used.count:
             return False
@@ -93,28 +93,28 @@ class DeviceQuota:
         )
 
 
-def read(amounts: Resources) -> dict[str, DeviceRequest]:
+def read(amounts: Resources) -> dict[str, DraResource]:
     """Devices that a list of resources names, by class."""
-    found: dict[str, DeviceRequest] = {}
+    found: dict[str, DraResource] = {}
     for name, amount in amounts.items():
         dimension, separator, device_class = name.partition(CAPACITY)
         if separator and dimension:
             if device_class:
-                found.setdefault(device_class, DeviceRequest()).capacity[dimension] = amount
+                found.setdefault(device_class, DraResource()).capacity[dimension] = amount
         elif name.startswith(COUNT) and name != COUNT:
-            found.setdefault(name.removeprefix(COUNT), DeviceRequest()).count = amount
+            found.setdefault(name.removeprefix(COUNT), DraResource()).count = amount
     return found
 
 
-def merge(into: dict[str, DeviceRequest], claimed: Devices, times: int = 1) -> None:
+def merge(into: dict[str, DraResource], claimed: Devices, times: int = 1) -> None:
     """Add claims, so many times."""
     for name, request in claimed.items():
-        into.setdefault(name, DeviceRequest()).add(request, times)
+        into.setdefault(name, DraResource()).add(request, times)
 
 
 def least_devices(job: JobInfo) -> Devices:
     """What a job's gang claims at least: of each role, or of its first tasks by name (GetMinDRAResources)."""
-    found: dict[str, DeviceRequest] = {}
+    found: dict[str, DraResource] = {}
     tasks = sorted(
         (task for task in job.tasks.values() if task.dra), key=lambda task: (task.namespace, task.name, task.uid)
     )

@@ -4,26 +4,26 @@ from typing import TYPE_CHECKING
 
 from gpuconsole.scheduling.volcano.api.resource import ZERO, Resource, counted, shared_names
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.functions import PERMIT, REJECT, Eviction, EvictionContext, Victims
-from gpuconsole.scheduling.volcano.plugins.capacity_tree import ROOT, CapacityBook, CapacityBooks
+from gpuconsole.scheduling.volcano.functions import PERMIT, REJECT, EvictionContext, VictimRequester, Victims
+from gpuconsole.scheduling.volcano.plugins.capacity_tree import ROOT, CapacityQueueAttributes, CapacityQueues
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 
 class Reclaiming:
     """Which tasks of other queues may go."""
 
-    def __init__(self, session: "Session", books: CapacityBooks, level: int, *, ready: bool) -> None:
+    def __init__(self, session: "VolcanoSession", attrs: CapacityQueues, level: int, *, ready: bool) -> None:
         self._session = session
-        self._books = books
-        self._level = level if books.tree else 0
+        self._queues = attrs
+        self._level = level if attrs.tree else 0
         """So many ancestors of a victim's queue have to have more than they deserve, too."""
         self._ready = ready
 
     def reclaimable(self, reclaimer: TaskInfo, candidates: list[TaskInfo]) -> Victims:
         """Victims for one task, in the order in which they go; each leaves its queue with less."""
-        mine = self._book_of(reclaimer)
+        mine = self._attributes_of(reclaimer)
         if not self._ready or mine is None:
             return [], REJECT
         left: dict[str, Resource] = {}
@@ -31,11 +31,11 @@ class Reclaiming:
         order = self._session.victims_heap(candidates, reclaimer)
         while order:
             task = order.pop()
-            book = self._book_of(task)
-            if book is None or not counted(shared_names(task.request, reclaimer.init_request)):
+            attr = self._attributes_of(task)
+            if attr is None or not counted(shared_names(task.request, reclaimer.init_request)):
                 continue
-            chain = self._chain(reclaimer, mine, task, book)
-            if chain is None or not _keeps_guarantee(_left(left, book), task, book):
+            chain = self._chain(reclaimer, mine, task, attr)
+            if chain is None or not _keeps_guarantee(_left(left, attr), task, attr):
                 continue
             if all(_has_too_much(_left(left, one), task, one) for one in chain):
                 for one in chain:
@@ -45,62 +45,62 @@ class Reclaiming:
 
     def evictable(self, context: EvictionContext, candidates: list[TaskInfo]) -> Victims:
         """Victims for a gang of another queue; inside a queue anyone may go."""
-        if context.kind is Eviction.GANG_PREEMPT:
+        if context.kind is VictimRequester.GANG_PREEMPT:
             return candidates, PERMIT
         if not self._ready:
             return [], REJECT
         left: dict[str, Resource] = {}
         victims = []
         for task in candidates:
-            book = self._books.books[self._session.jobs[task.job].queue]
-            allocated = _left(left, book)
-            if _keeps_guarantee(allocated, task, book) and _has_too_much(allocated, task, book):
+            attr = self._queues.attributes[self._session.jobs[task.job].queue]
+            allocated = _left(left, attr)
+            if _keeps_guarantee(allocated, task, attr) and _has_too_much(allocated, task, attr):
                 allocated.sub(task.request)
                 victims.append(task)
         return victims, PERMIT
 
     def _chain(
-        self, reclaimer: TaskInfo, mine: CapacityBook, task: TaskInfo, book: CapacityBook
-    ) -> list[CapacityBook] | None:
+        self, reclaimer: TaskInfo, mine: CapacityQueueAttributes, task: TaskInfo, attr: CapacityQueueAttributes
+    ) -> list[CapacityQueueAttributes] | None:
         """The queues that must have too much for a task to go; None if kin without demands leave it alone."""
-        if self._level and not _relevant(task, book) and not _relevant(reclaimer, mine) and self._kin(mine, book):
+        if self._level and not _relevant(task, attr) and not _relevant(reclaimer, mine) and self._kin(mine, attr):
             return None
-        names = [above(book, level) for level in range(1, self._level + 1)]
+        names = [above(attr, level) for level in range(1, self._level + 1)]
         others = [above(mine, level) for level in range(1, self._level + 1)]
         wanted = [name for name, other in zip(names, others, strict=True) if name not in ("", ROOT, other)]
-        return [book, *(self._books.books[name] for name in wanted)]
+        return [attr, *(self._queues.attributes[name] for name in wanted)]
 
-    def _kin(self, left: CapacityBook, right: CapacityBook) -> bool:
+    def _kin(self, left: CapacityQueueAttributes, right: CapacityQueueAttributes) -> bool:
         """True if they share an ancestor, the root aside, within the level."""
-        ours, theirs = ({above(book, level) for level in range(1, self._level + 1)} for book in (left, right))
+        ours, theirs = ({above(attr, level) for level in range(1, self._level + 1)} for attr in (left, right))
         return bool(ours & theirs - {"", ROOT})
 
-    def _book_of(self, task: TaskInfo) -> CapacityBook | None:
+    def _attributes_of(self, task: TaskInfo) -> CapacityQueueAttributes | None:
         job = self._session.jobs.get(task.job)
-        return None if job is None else self._books.books.get(job.queue)
+        return None if job is None else self._queues.attributes.get(job.queue)
 
 
-def above(book: CapacityBook, level: int) -> str:
+def above(attr: CapacityQueueAttributes, level: int) -> str:
     """The ancestor so many steps above a queue; empty if there is none."""
-    return book.ancestors[-level] if level <= len(book.ancestors) else ""
+    return attr.ancestors[-level] if level <= len(attr.ancestors) else ""
 
 
-def _left(left: dict[str, Resource], book: CapacityBook) -> Resource:
+def _left(left: dict[str, Resource], attr: CapacityQueueAttributes) -> Resource:
     """What a queue would have after the victims so far."""
-    if book.name not in left:
-        left[book.name] = book.allocated.clone()
-    return left[book.name]
+    if attr.name not in left:
+        left[attr.name] = attr.allocated.clone()
+    return left[attr.name]
 
 
-def _keeps_guarantee(allocated: Resource, task: TaskInfo, book: CapacityBook) -> bool:
-    return book.guarantee.less_equal(allocated.clone().sub(task.request), ZERO)
+def _keeps_guarantee(allocated: Resource, task: TaskInfo, attr: CapacityQueueAttributes) -> bool:
+    return attr.guarantee.less_equal(allocated.clone().sub(task.request), ZERO)
 
 
-def _relevant(task: TaskInfo, book: CapacityBook) -> bool:
+def _relevant(task: TaskInfo, attr: CapacityQueueAttributes) -> bool:
     """True if the queue deserves anything of what the task asks for."""
-    return bool(shared_names(task.request, book.deserved))
+    return bool(shared_names(task.request, attr.deserved))
 
 
-def _has_too_much(allocated: Resource, task: TaskInfo, book: CapacityBook) -> bool:
+def _has_too_much(allocated: Resource, task: TaskInfo, attr: CapacityQueueAttributes) -> bool:
     """True if the queue deserves nothing that the task has, or has more than it deserves of some of it."""
-    return not _relevant(task, book) or bool(allocated.greater_where_relevant(book.deserved, task.request))
+    return not _relevant(task, attr) or bool(allocated.greater_where_relevant(attr.deserved, task.request))

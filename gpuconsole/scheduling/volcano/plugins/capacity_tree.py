@@ -9,12 +9,12 @@ from gpuconsole.scheduling.volcano.api.resource import INFINITY, Resource, excee
 from gpuconsole.scheduling.volcano.api.status import ALLOCATED_STATUS
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.plugins.capacity_devices import DeviceQuota, merge
-from gpuconsole.scheduling.volcano.plugins.queue_books import QueueBook, dominant_share, larger
+from gpuconsole.scheduling.volcano.plugins.queue_attributes import QueueAttributes, dominant_share, larger
 
 ROOT = "root"
 
 
-class CapacityBook(QueueBook):
+class CapacityQueueAttributes(QueueAttributes):
     """A queue with its place in the tree. Mutates as tasks come and go."""
 
     __slots__ = ("ancestors", "children", "devices")
@@ -28,8 +28,8 @@ class CapacityBook(QueueBook):
         self.devices = DeviceQuota(queue.queue.capability, by_amount=by_amount) if devices else None
         """None where claims are not counted, or nothing is said about any device class."""
 
-    def clone(self) -> "CapacityBook":
-        twin = CapacityBook.__new__(CapacityBook)
+    def clone(self) -> "CapacityQueueAttributes":
+        twin = CapacityQueueAttributes.__new__(CapacityQueueAttributes)
         self.copy_into(twin)
         twin.ancestors, twin.children = self.ancestors, self.children
         twin.devices = None if self.devices is None else self.devices.clone()
@@ -50,36 +50,36 @@ class CapacityBook(QueueBook):
             self.devices.sub(task)
 
 
-class CapacityBooks:
+class CapacityQueues:
     """All queues by name. Mutates as tasks come and go."""
 
-    def __init__(self, books: dict[str, CapacityBook], *, tree: bool) -> None:
-        self.books = books
+    def __init__(self, attrs: dict[str, CapacityQueueAttributes], *, tree: bool) -> None:
+        self.attributes = attrs
         self.tree = tree
 
-    def clone(self) -> "CapacityBooks":
-        return CapacityBooks({name: book.clone() for name, book in self.books.items()}, tree=self.tree)
+    def clone(self) -> "CapacityQueues":
+        return CapacityQueues({name: attr.clone() for name, attr in self.attributes.items()}, tree=self.tree)
 
-    def line(self, queue: str) -> list[CapacityBook]:
+    def line(self, queue: str) -> list[CapacityQueueAttributes]:
         """The queue and what is above it, up to the root."""
-        book = self.books[queue]
-        return [book, *(self.books[name] for name in reversed(book.ancestors))]
+        attr = self.attributes[queue]
+        return [attr, *(self.attributes[name] for name in reversed(attr.ancestors))]
 
     def gain(self, queue: str, task: TaskInfo) -> None:
         """A task of the queue got its place."""
-        for book in self.line(queue):
-            book.gain(task)
-        self.books[queue].weigh()
+        for attr in self.line(queue):
+            attr.gain(task)
+        self.attributes[queue].weigh()
 
     def lose(self, queue: str, task: TaskInfo) -> None:
         """A task of the queue lost its place."""
-        for book in self.line(queue):
-            book.lose(task)
-        self.books[queue].weigh()
+        for attr in self.line(queue):
+            attr.lose(task)
+        self.attributes[queue].weigh()
 
 
 def side_by_side(
-    books: dict[str, CapacityBook], queues: Mapping[str, QueueInfo], jobs: Iterable[JobInfo], total: Resource
+    attrs: dict[str, CapacityQueueAttributes], queues: Mapping[str, QueueInfo], jobs: Iterable[JobInfo], total: Resource
 ) -> None:
     """Count queues that have no order among them; queues without jobs are left out."""
     guaranteed = Resource()
@@ -87,31 +87,31 @@ def side_by_side(
         guaranteed.add(Resource.of(queue.queue.guarantee))
     used = set()
     for job in jobs:
-        book = books[job.queue]
+        attr = attrs[job.queue]
         if job.queue not in used:
             used.add(job.queue)
-            book.limit(total, guaranteed, queues[job.queue].queue.capability)
-        _count(book, job)
-    for name in books.keys() - used:
-        del books[name]
-    for book in books.values():
-        book.deserved = larger(book.deserved.set_min(book.real_capability, INFINITY), book.guarantee)
-        book.weigh()
+            attr.limit(total, guaranteed, queues[job.queue].queue.capability)
+        _count(attr, job)
+    for name in attrs.keys() - used:
+        del attrs[name]
+    for attr in attrs.values():
+        attr.deserved = larger(attr.deserved.set_min(attr.real_capability, INFINITY), attr.guarantee)
+        attr.weigh()
 
 
 def grow(
-    books: dict[str, CapacityBook], queues: Mapping[str, QueueInfo], jobs: Iterable[JobInfo], total: Resource
+    attrs: dict[str, CapacityQueueAttributes], queues: Mapping[str, QueueInfo], jobs: Iterable[JobInfo], total: Resource
 ) -> bool:
     """Arrange the queues as a tree and count them; False if they are none: then nothing is scheduled."""
     placed: set[str] = set()
-    if not all(_place(books, queues, name, placed, ()) for name in sorted(queues)):
+    if not all(_place(attrs, queues, name, placed, ()) for name in sorted(queues)):
         return False
     for job in jobs:
-        book = books[job.queue]
-        if book.children:
+        attr = attrs[job.queue]
+        if attr.children:
             return False
-        _count_upwards(books, book, job)
-    root = books.get(ROOT)
+        _count_upwards(attrs, attr, job)
+    root = attrs.get(ROOT)
     if root is None:
         return False
     # Users do not know the root: it limits nothing unless someone says so.
@@ -120,33 +120,33 @@ def grow(
         for name in total.scalars or ():
             root.capability.set_scalar(name, float(MAX))
     root.real_capability = root.capability
-    _inherit(books, root)
-    for book in books.values():
-        book.weigh()
+    _inherit(attrs, root)
+    for attr in attrs.values():
+        attr.weigh()
     return True
 
 
-def _count(book: CapacityBook, job: JobInfo) -> None:
-    book.count(job)
-    if book.devices is not None:
+def _count(attr: CapacityQueueAttributes, job: JobInfo) -> None:
+    attr.count(job)
+    if attr.devices is not None:
         for task in job.tasks.values():
             if task.status in ALLOCATED_STATUS and task.dra:
-                book.devices.add(task)
+                attr.devices.add(task)
 
 
-def _count_upwards(books: dict[str, CapacityBook], book: CapacityBook, job: JobInfo) -> None:
+def _count_upwards(attrs: dict[str, CapacityQueueAttributes], attr: CapacityQueueAttributes, job: JobInfo) -> None:
     """Count a job in its queue, and what that added in all queues above."""
     fields = ("allocated", "request", "inqueue", "elastic")
-    before = {field: getattr(book, field).clone() for field in fields}
-    had = {} if book.devices is None else book.devices.clone().allocated
-    _count(book, job)
-    for name in book.ancestors:
+    before = {field: getattr(attr, field).clone() for field in fields}
+    had = {} if attr.devices is None else attr.devices.clone().allocated
+    _count(attr, job)
+    for name in attr.ancestors:
         for field in fields:
-            getattr(books[name], field).add(getattr(book, field).clone().sub(before[field]))
-        above = books[name].devices
-        if above is None or book.devices is None:
+            getattr(attrs[name], field).add(getattr(attr, field).clone().sub(before[field]))
+        above = attrs[name].devices
+        if above is None or attr.devices is None:
             continue
-        for device_class, now in book.devices.allocated.items():
+        for device_class, now in attr.devices.allocated.items():
             if device_class in above.capability:
                 more = now.clone()
                 if device_class in had:
@@ -155,7 +155,7 @@ def _count_upwards(books: dict[str, CapacityBook], book: CapacityBook, job: JobI
 
 
 def _place(
-    books: dict[str, CapacityBook],
+    attrs: dict[str, CapacityQueueAttributes],
     queues: Mapping[str, QueueInfo],
     name: str,
     placed: set[str],
@@ -168,31 +168,31 @@ def _place(
         return True
     placed.add(name)
     parent = queues[name].queue.parent or ROOT
-    if parent not in queues or parent in (*chain, name) or not _place(books, queues, parent, placed, (*chain, name)):
+    if parent not in queues or parent in (*chain, name) or not _place(attrs, queues, parent, placed, (*chain, name)):
         return False
-    books[parent].children.append(name)
-    books[name].ancestors = (*books[parent].ancestors, parent)
+    attrs[parent].children.append(name)
+    attrs[name].ancestors = (*attrs[parent].ancestors, parent)
     return True
 
 
-def _inherit(books: dict[str, CapacityBook], book: CapacityBook) -> None:
+def _inherit(attrs: dict[str, CapacityQueueAttributes], attr: CapacityQueueAttributes) -> None:
     """Give the children of a queue what they do not say themselves, and their limits."""
-    children = [books[name] for name in sorted(book.children)]
+    children = [attrs[name] for name in sorted(attr.children)]
     guaranteed, deserved = Resource(), Resource()
     for child in children:
         child.deserved = larger(child.deserved, child.guarantee)
         deserved.add(child.deserved)
         guaranteed.add(child.guarantee)
         capability = child.capability
-        capability.cpu = capability.cpu if capability.cpu > 0 else book.capability.cpu
-        capability.memory = capability.memory if capability.memory > 0 else book.capability.memory
-        for name, value in (book.capability.scalars or {}).items():
+        capability.cpu = capability.cpu if capability.cpu > 0 else attr.capability.cpu
+        capability.memory = capability.memory if capability.memory > 0 else attr.capability.memory
+        for name, value in (attr.capability.scalars or {}).items():
             if name not in (capability.scalars or {}):
                 capability.set_scalar(name, value)
-    if book.name == ROOT:
-        book.guarantee, book.deserved = guaranteed, deserved
+    if attr.name == ROOT:
+        attr.guarantee, attr.deserved = guaranteed, deserved
     for child in children:
-        limit = exceeded_part(book.real_capability, guaranteed).add(child.guarantee)
+        limit = exceeded_part(attr.real_capability, guaranteed).add(child.guarantee)
         child.real_capability = limit.set_min(child.capability, INFINITY)
     for child in children:
-        _inherit(books, child)
+        _inherit(attrs, child)

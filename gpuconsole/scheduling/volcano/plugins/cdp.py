@@ -7,20 +7,20 @@ from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.scheduling.volcano.api.spans import span_of
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.functions import PERMIT, Victims
-from gpuconsole.scheduling.volcano.plugin import Plugin
+from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 COOLDOWN_TIME = "volcano.sh/cooldown-time"
 
 
-class CdpPlugin(Plugin):
+class CdpPlugin(VolcanoPlugin):
     """Volcano 1.15 plugins/cdp."""
 
     name: ClassVar[str] = "cdp"
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         def unprotected(_: TaskInfo, candidates: list[TaskInfo]) -> Victims:
             return [task for task in candidates if not _protected(task.pod, session.now)], PERMIT
 

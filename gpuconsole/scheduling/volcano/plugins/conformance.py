@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING, ClassVar
 
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.functions import PERMIT, Victims
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 CRITICAL = frozenset(("system-cluster-critical", "system-node-critical"))
 SYSTEM_NAMESPACE = "kube-system"
@@ -18,15 +18,15 @@ class ConformancePlugin:
 
     name: ClassVar[str] = "conformance"
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         pass
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         functions, name = session.functions, self.name
         functions.preemptable[name] = functions.reclaimable[name] = _dispensable
         functions.unified_evictable[name] = _dispensable
 
-    def on_session_close(self, session: "Session") -> None:
+    def on_session_close(self, session: "VolcanoSession") -> None:
         pass
 
 

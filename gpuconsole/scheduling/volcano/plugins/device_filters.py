@@ -5,28 +5,28 @@ from typing import TYPE_CHECKING
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.devices import claims
 from gpuconsole.scheduling.kube.pod_classes import PodClass
-from gpuconsole.scheduling.volcano.api.fit_errors import Code, Status
+from gpuconsole.scheduling.volcano.api.fit_errors import PredicateCode, PredicateStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.plugins.node_filters import NodeFilter, Prepares, Reserves
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 FILTER_TIMEOUT = 10
 TIMEOUT_ARGUMENT = "dynamicresources.filterTimeoutSeconds"
 
 
-def filter_timeout(arguments: Arguments) -> int:
+def filter_timeout(arguments: VolcanoArguments) -> int:
     """Seconds that the search for devices may take on a node; below zero it is the default. Here it takes no time."""
     given = arguments.integer(TIMEOUT_ARGUMENT, FILTER_TIMEOUT)
     return given if given >= 0 else FILTER_TIMEOUT
 
 
-class DynamicResources(NodeFilter, Prepares, Reserves):
+class DynamicResourcesFilter(NodeFilter, Prepares, Reserves):
     name, far = "DynamicResources", True
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: "VolcanoSession") -> None:
         super().__init__(session)
         self._stock = session.stock
         self._granted = session.granted
@@ -38,14 +38,16 @@ class DynamicResources(NodeFilter, Prepares, Reserves):
     def prepare(self, task: TaskInfo, shape: PodClass) -> str:
         return claims.trouble(task.pod, self._stock)
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
         lacking = claims.trouble(task.pod, self._stock)
         if lacking:
             return self.final(lacking)
         found = claims.grant(task.pod, node, self._stock)
         if not found.reason:
             return None
-        return Status(Code.ERROR, found.reason, self.name) if found.broken else self.final(found.reason)
+        return (
+            PredicateStatus(PredicateCode.ERROR, found.reason, self.name) if found.broken else self.final(found.reason)
+        )
 
     def reserve(self, task: TaskInfo) -> None:
         node = self._nodes.get(task.node_name)

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError
+from gpuconsole.scheduling.volcano.api.fit_errors import FitError, PredicateCode
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.functions import EventHandler, always
-from gpuconsole.scheduling.volcano.plugin import Plugin
+from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
 from gpuconsole.scheduling.volcano.plugins.shared_gpus import (
     GPU_MEMORY,
     GPU_NUMBER,
@@ -19,7 +19,7 @@ from gpuconsole.scheduling.volcano.plugins.shared_gpus import (
     SOFTWARE_MODE,
     VGPU_MODE,
     Card,
-    Part,
+    CardShare,
     assigned,
     choose,
     gpu_indices,
@@ -30,12 +30,12 @@ from gpuconsole.scheduling.volcano.plugins.shared_gpus import (
 )
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 Rule = Mapping[str, str]
 
 
-class DevicesharePlugin(Plugin):
+class DevicesharePlugin(VolcanoPlugin):
     """Volcano 1.15 plugins/deviceshare: GPU sharing, GPU numbers and vGPUs, in software (hami-core) or by MIG.
 
     A pod that holds cards without an annotation that names them is taken to hold those that the scheduler would choose.
@@ -43,7 +43,7 @@ class DevicesharePlugin(Plugin):
 
     name: ClassVar[str] = "deviceshare"
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         self.sharing = arguments.flag("deviceshare.GPUSharingEnable", False)
         self.numbers = arguments.flag("deviceshare.GPUNumberEnable", False)
         self.virtual = arguments.flag("deviceshare.VGPUEnable", False)
@@ -53,7 +53,7 @@ class DevicesharePlugin(Plugin):
         self._plain: dict[str, list[Card]] = {}
         self._virtual: dict[str, list[Card]] = {}
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         self._known = session.mig_models
         for info in session.nodes.values():
             if info.node is not None:
@@ -78,9 +78,9 @@ class DevicesharePlugin(Plugin):
         pod = task.pod
         if self._plain.get(node.name) and self._wants_plain(pod) and not self._plain_parts(pod, node.name):
             kind, what = ("GpuShare", "memory") if self.sharing else ("GpuNumber", "number")
-            return FitError.saying(Code.UNSCHEDULABLE, f"{kind} no enough gpu {what} on node {node.name}")
+            return FitError.saying(PredicateCode.UNSCHEDULABLE, f"{kind} no enough gpu {what} on node {node.name}")
         if self._virtual.get(node.name) and vgpu_wishes(pod) and self._choice(pod, node.name) is None:
-            return FitError.saying(Code.UNSCHEDULABLE, "hami-vgpuDeviceSharing error")
+            return FitError.saying(PredicateCode.UNSCHEDULABLE, "hami-vgpuDeviceSharing error")
         return None
 
     def _score(self, task: TaskInfo, node: NodeInfo) -> float:
@@ -89,7 +89,7 @@ class DevicesharePlugin(Plugin):
         choice = self._choice(task.pod, node.name)
         return math.floor(choice[1] + 0.5) * float(self.weight) if choice is not None else 0.0
 
-    def _choice(self, pod: Pod, node: str) -> tuple[list[Part], float] | None:
+    def _choice(self, pod: Pod, node: str) -> tuple[list[CardShare], float] | None:
         cards = self._virtual[node]
         # The last card that a node registers says how it is divided.
         mode = MIG_MODE if cards[-1].groups else SOFTWARE_MODE
@@ -108,20 +108,20 @@ class DevicesharePlugin(Plugin):
     def _wants_plain(self, pod: Pod) -> bool:
         return (self.sharing and limit_of(pod, GPU_MEMORY) > 0) or (self.numbers and limit_of(pod, GPU_NUMBER) > 0)
 
-    def _plain_parts(self, pod: Pod, node: str) -> list[Part]:
+    def _plain_parts(self, pod: Pod, node: str) -> list[CardShare]:
         """The first card with enough memory, or so many cards that nobody has."""
         cards = self._plain[node]
         if self.sharing:
             wanted = limit_of(pod, GPU_MEMORY)
             fitting = [card for card in cards if card.memory - card.used_memory >= wanted]
-            return [Part(fitting[0].index, wanted)] if fitting else []
+            return [CardShare(fitting[0].index, wanted)] if fitting else []
         count, idle = limit_of(pod, GPU_NUMBER), [card for card in cards if not card.pods]
-        return [Part(card.index) for card in idle[:count]] if len(idle) >= count else []
+        return [CardShare(card.index) for card in idle[:count]] if len(idle) >= count else []
 
     def _allocate(self, task: TaskInfo) -> None:
         pod, node = task.pod, task.node_name
         if self._plain.get(node) and self._wants_plain(pod):
-            named = [Part(index, limit_of(pod, GPU_MEMORY)) for index in gpu_indices(pod)]
+            named = [CardShare(index, limit_of(pod, GPU_MEMORY)) for index in gpu_indices(pod)]
             _hold(self._plain[node], pod, named or self._plain_parts(pod, node))
         if self._virtual.get(node) and vgpu_wishes(pod):
             choice = self._choice(pod, node)
@@ -133,7 +133,7 @@ class DevicesharePlugin(Plugin):
                 card.pods = {key: held for key, held in card.pods.items() if held[0].key != task.key}
 
 
-def _hold(cards: Sequence[Card], pod: Pod, parts: Sequence[Part]) -> None:
+def _hold(cards: Sequence[Card], pod: Pod, parts: Sequence[CardShare]) -> None:
     known = {card.index: card for card in cards}
     for number, part in enumerate(parts):
         if part.index in known:

@@ -7,13 +7,13 @@ from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.api.status import ALLOCATED_STATUS
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.functions import PERMIT, EventHandler, Victims
 from gpuconsole.scheduling.volcano.plugins.drf_tree import DrfTree
-from gpuconsole.scheduling.volcano.plugins.queue_books import dominant_share
+from gpuconsole.scheduling.volcano.plugins.queue_attributes import dominant_share
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 SAME = 0.000001
 """Shares that differ by no more are equal."""
@@ -24,12 +24,12 @@ class DrfPlugin:
 
     name: ClassVar[str] = "drf"
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         self.shares: dict[str, float] = {}
         """By job."""
         self._allocated: dict[str, Resource] = {}
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         self._session = session
         self.tree = DrfTree(session.total) if session.hierarchy_enabled(self.name) else None
         for job in session.jobs.values():
@@ -50,7 +50,7 @@ class DrfPlugin:
             functions.reclaimable[name] = self._reclaimable
         functions.handlers.append(EventHandler(allocate=self._gained, deallocate=self._lost))
 
-    def on_session_close(self, session: "Session") -> None:
+    def on_session_close(self, session: "VolcanoSession") -> None:
         pass
 
     def _weigh(self, job: JobInfo) -> None:

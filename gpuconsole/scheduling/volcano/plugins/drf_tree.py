@@ -3,7 +3,7 @@
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
-from gpuconsole.scheduling.volcano.plugins.queue_books import dominant_share
+from gpuconsole.scheduling.volcano.plugins.queue_attributes import dominant_share
 
 
 class Branch:

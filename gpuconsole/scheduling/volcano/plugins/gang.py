@@ -7,12 +7,12 @@ from gpuconsole.scheduling.volcano.api.gang import Gang
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.status import ALLOCATED_STATUS, TaskStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.functions import PERMIT, REJECT, EvictionContext, Invalid, Victims
-from gpuconsole.scheduling.volcano.plugin import Condition
+from gpuconsole.scheduling.volcano.plugin import PodGroupStatusCondition
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 NOT_ENOUGH_PODS_OF_TASK = "NotEnoughPodsOfTask"
 NOT_ENOUGH_PODS = "NotEnoughTasks"
@@ -24,10 +24,10 @@ class GangPlugin:
 
     name: ClassVar[str] = "gang"
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         pass
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         functions, name = session.functions, self.name
 
         def spared(_: TaskInfo, candidates: list[TaskInfo]) -> Victims:
@@ -43,18 +43,18 @@ class GangPlugin:
         functions.sub_job_pipelined[name] = lambda sub_job: PERMIT if sub_job.is_pipelined() else REJECT
         functions.job_starving[name] = JobInfo.is_starving
 
-    def on_session_close(self, session: "Session") -> None:
+    def on_session_close(self, session: "VolcanoSession") -> None:
         """Say of each job whether its gang is ready."""
         for job in session.jobs.values():
             if not job.tasks:
                 continue
             if job.is_ready():
                 reason = "tasks in gang are ready to be scheduled"
-                session.conditions[job.uid] = Condition("Scheduled", reason, "")
+                session.conditions[job.uid] = PodGroupStatusCondition("Scheduled", reason, "")
                 continue
             lacking = job.min_available - job.ready_task_num - _placed_on_trial(job)
             message = f"{lacking}/{len(job.tasks)} tasks in gang unschedulable: {job.fit_message}"
-            session.conditions[job.uid] = Condition("Unschedulable", NOT_ENOUGH_RESOURCES, message)
+            session.conditions[job.uid] = PodGroupStatusCondition("Unschedulable", NOT_ENOUGH_RESOURCES, message)
 
 
 def _valid(job: JobInfo) -> Invalid | None:
@@ -70,7 +70,7 @@ def _valid(job: JobInfo) -> Invalid | None:
     return None
 
 
-def _spared(session: "Session", candidates: Iterable[TaskInfo]) -> list[TaskInfo]:
+def _spared(session: "VolcanoSession", candidates: Iterable[TaskInfo]) -> list[TaskInfo]:
     """Candidates that their gangs can do without, in order."""
     left: dict[str, int] = {}
     spared = []

@@ -13,18 +13,18 @@ from gpuconsole.model.resources import is_mig
 from gpuconsole.scheduling.devices import slices
 from gpuconsole.scheduling.kube import messages
 from gpuconsole.scheduling.kube.pod_classes import PodClass
-from gpuconsole.scheduling.volcano.api.fit_errors import Status
+from gpuconsole.scheduling.volcano.api.fit_errors import PredicateStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.plugins.node_filters import NodeFilter, Reserves
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 
 class MigInstances(NodeFilter, Reserves):
     name = "MigInstances"
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: "VolcanoSession") -> None:
         super().__init__(session)
         self._given = session.instances
         self._infos = session.nodes
@@ -35,7 +35,7 @@ class MigInstances(NodeFilter, Reserves):
     def concerns(self, task: TaskInfo) -> bool:
         return bool(self._divisions) and any(map(is_mig, task.pod.template.requests))
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
         division = self._divisions.get(node.name)
         if division is None or self._choice(division, task, node.name) is not None:
             return None

@@ -9,15 +9,15 @@ from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO, Resource
 from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.functions import EventHandler, Gradients, Purpose
-from gpuconsole.scheduling.volcano.plugin import Plugin
-from gpuconsole.scheduling.volcano.plugins.closeness import tasks_within
-from gpuconsole.scheduling.volcano.plugins.room import Room
-from gpuconsole.scheduling.volcano.plugins.weights import resource_weights
+from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
+from gpuconsole.scheduling.volcano.plugins.network_distance import tasks_within
+from gpuconsole.scheduling.volcano.plugins.node_set_idle import NodeSetIdle
+from gpuconsole.scheduling.volcano.plugins.resource_weights import resource_weights
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 MAX_SCORE = 100.0
 FADING = 0.8
@@ -25,12 +25,12 @@ EVICTION_DOMAINS = 8
 """How many domains are looked at for victims."""
 
 
-class NetworkTopologyAwarePlugin(Plugin):
+class NetworkTopologyAwarePlugin(VolcanoPlugin):
     """Volcano 1.15 plugins/network-topology-aware."""
 
     name: ClassVar[str] = "network-topology-aware"
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         weight = arguments.integer("weight", 1)
         self.weight = weight if weight >= 0 else 1
         self.weights = resource_weights(arguments, "hypernode.binpack")
@@ -42,14 +42,16 @@ class NetworkTopologyAwarePlugin(Plugin):
         most = arguments.integer("hypernode.gradient.evict.max-hypernodes", EVICTION_DOMAINS)
         self.eviction_domains = most if most > 0 else EVICTION_DOMAINS
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         self._session = session
         self.rooms = {
-            name: Room.of(session.nodes[node] for node in session.real_nodes.get(name, ()) if node in session.nodes)
+            name: NodeSetIdle.of(
+                session.nodes[node] for node in session.real_nodes.get(name, ()) if node in session.nodes
+            )
             for name in session.hyper_nodes
         }
         self._domains: dict[int, dict[str, str]] = {}
-        self._above: dict[str, list[Room]] = {}
+        self._above: dict[str, list[NodeSetIdle]] = {}
         for name, room in self.rooms.items():
             for node in session.real_nodes.get(name, ()):
                 self._above.setdefault(node, []).append(room)

@@ -12,12 +12,12 @@ from gpuconsole.scheduling.kube.filters import CORDONED, NOT_READY, affine, tole
 from gpuconsole.scheduling.kube.inter_pod_affinity import InterPodAffinityState, has_pod_affinity, nearness
 from gpuconsole.scheduling.kube.pod_classes import PodClass
 from gpuconsole.scheduling.kube.pod_topology_spread import TopologySpreadState
-from gpuconsole.scheduling.volcano.api.fit_errors import Code, Status
+from gpuconsole.scheduling.volcano.api.fit_errors import PredicateCode, PredicateStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.placed import Placed
+from gpuconsole.scheduling.volcano.node_pods import NodePods
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 CONFLICT = "pod affinity terms conflict"
 
@@ -31,24 +31,24 @@ class NodeFilter:
     far: ClassVar[bool] = False
     """True if what happens on other nodes counts too, or what the pod has of its own."""
 
-    def __init__(self, session: "Session") -> None:
-        self.placed: Placed = session.placed
+    def __init__(self, session: "VolcanoSession") -> None:
+        self.placed: NodePods = session.placed
 
     def concerns(self, task: TaskInfo) -> bool:
         """False if it has nothing to say about the task on any node."""
         return True
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
         """Why the task cannot be on the node; None if it can."""
         raise NotImplementedError
 
-    def resolvable(self, reason: str) -> Status:
+    def resolvable(self, reason: str) -> PredicateStatus:
         """A refusal that evicting others may take back."""
-        return Status(Code.UNSCHEDULABLE, reason, self.name)
+        return PredicateStatus(PredicateCode.UNSCHEDULABLE, reason, self.name)
 
-    def final(self, reason: str) -> Status:
+    def final(self, reason: str) -> PredicateStatus:
         """A refusal that no eviction changes."""
-        return Status(Code.UNRESOLVABLE, reason, self.name)
+        return PredicateStatus(PredicateCode.UNRESOLVABLE, reason, self.name)
 
 
 class Prepares:
@@ -79,7 +79,7 @@ class Scores:
 class NodeUnschedulable(NodeFilter):
     name, stable = "NodeUnschedulable", True
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
         out = node.unschedulable and not tolerated(CORDONED, shape.tolerations)
         return self.final(messages.UNSCHEDULABLE) if out else None
 
@@ -92,7 +92,7 @@ class NodeAffinity(NodeFilter, Prepares):
         named = [_named(term) for term in shape.affinity or ()]
         return CONFLICT if named and all(names is not None and not names for names in named) else ""
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
         return None if affine(node, shape) else self.final(messages.NO_AFFINITY)
 
 
@@ -108,7 +108,7 @@ def _named(term: NodeTerm) -> set[str] | None:
 class TaintToleration(NodeFilter):
     name, stable = "TaintToleration", True
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
         for taint in node.taints if node.ready else (NOT_READY, *node.taints):
             if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint, shape.tolerations):
                 return self.final(messages.untolerated(taint.key, taint.value))
@@ -121,7 +121,7 @@ class NodePorts(NodeFilter, Prepares):
     def concerns(self, task: TaskInfo) -> bool:
         return bool(ports.wanted(task.pod.template))
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
         reason = ports.refusal(task.pod, self.placed.on(node.name).values())
         return self.resolvable(reason) if reason else None
 
@@ -129,7 +129,7 @@ class NodePorts(NodeFilter, Prepares):
 class InterPodAffinity(NodeFilter, Prepares):
     name, far = "InterPodAffinity", True
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: "VolcanoSession") -> None:
         super().__init__(session)
         self._found: tuple[str, int, InterPodAffinityState] | None = None
 
@@ -140,10 +140,10 @@ class InterPodAffinity(NodeFilter, Prepares):
         self._near(task.pod)
         return ""
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
         return self.judge(inter_pod_affinity.refusal(task.pod, node, self._near(task.pod)))
 
-    def judge(self, reason: str) -> Status | None:
+    def judge(self, reason: str) -> PredicateStatus | None:
         if not reason:
             return None
         return self.final(reason) if reason == inter_pod_affinity.AFFINITY else self.resolvable(reason)
@@ -158,7 +158,7 @@ class InterPodAffinity(NodeFilter, Prepares):
 class PodTopologySpread(NodeFilter, Prepares):
     name, far = "PodTopologySpread", True
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: "VolcanoSession") -> None:
         super().__init__(session)
         self._found: tuple[str, int, tuple[TopologySpreadState, ...]] | None = None
 
@@ -169,7 +169,7 @@ class PodTopologySpread(NodeFilter, Prepares):
         self._spreads(task.pod, shape)
         return ""
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
         reason = pod_topology_spread.refusal(node, self._spreads(task.pod, shape))
         if not reason:
             return None
@@ -182,10 +182,10 @@ class PodTopologySpread(NodeFilter, Prepares):
         return known[2]
 
 
-class Trial(Struct):
+class RemovedPods(Struct):
     """Pods that a trial has taken off their nodes, by key. Mutates."""
 
     gone: set[str] = field(default_factory=set)
 
-    def clone(self) -> "Trial":
-        return Trial(set(self.gone))
+    def clone(self) -> "RemovedPods":
+        return RemovedPods(set(self.gone))

@@ -3,15 +3,15 @@
 from typing import TYPE_CHECKING, ClassVar
 
 from gpuconsole.model.volcano import GroupAffinity
-from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError
+from gpuconsole.scheduling.volcano.api.fit_errors import FitError, PredicateCode
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.functions import always
-from gpuconsole.scheduling.volcano.plugin import Plugin
+from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 GROUP_LABEL = "volcano.sh/nodegroup-name"
 ROOT = "root"
@@ -19,18 +19,18 @@ BASE_SCORE = 100.0
 NOTHING = GroupAffinity()
 
 
-class NodegroupPlugin(Plugin):
+class NodegroupPlugin(VolcanoPlugin):
     """Volcano 1.15 plugins/nodegroup. With a hierarchy a queue without affinity has its nearest ancestor's."""
 
     name: ClassVar[str] = "nodegroup"
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         self.strict = arguments.flag("strict", True)
         """True keeps tasks off nodes of no group, even where their queue names none."""
         self.ordered = arguments.flag("enablePreferredOrder", False)
         """True scores preferred groups by their order, the first highest."""
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         self._session = session
         self._inherits = session.hierarchy_enabled(self.name)
         session.functions.node_order[self.name] = self._score
@@ -50,17 +50,17 @@ class NodegroupPlugin(Plugin):
     def _predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
         job = self._session.jobs.get(task.job)
         if job is None:
-            return FitError.saying(Code.ERROR, f"job {task.job} not found in session")
+            return FitError.saying(PredicateCode.ERROR, f"job {task.job} not found in session")
         affinity = self._affinity(job.queue) or NOTHING
         group = _group(node)
         if group is None:
             if not self.strict and affinity == NOTHING:
                 return None
-            return FitError.saying(Code.UNRESOLVABLE, "node group label not found")
+            return FitError.saying(PredicateCode.UNRESOLVABLE, "node group label not found")
         if affinity == NOTHING:
-            return FitError.saying(Code.UNRESOLVABLE, "node group affinity not specified")
+            return FitError.saying(PredicateCode.UNRESOLVABLE, "node group affinity not specified")
         if not _suits(affinity, group):
-            return FitError.saying(Code.UNRESOLVABLE, "node does not satisfy the node group affinity")
+            return FitError.saying(PredicateCode.UNRESOLVABLE, "node does not satisfy the node group affinity")
         return None
 
     def _score(self, task: TaskInfo, node: NodeInfo) -> float:

@@ -14,12 +14,12 @@ from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.scheduling.kube.scores import MAX_SCORE, dislikes, least_allocated, most_allocated, preference
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.placed import Placed
-from gpuconsole.scheduling.volcano.plugin import Plugin
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
+from gpuconsole.scheduling.volcano.node_pods import NodePods
+from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 WEIGHTS = {
     "NodeResourcesFit_LeastAllocated": ("leastrequested", 1),
@@ -37,20 +37,20 @@ AVOIDED = "PreferNoSchedule"
 Amounts = tuple[int | None, ...]
 
 
-class NodeorderPlugin(Plugin):
+class NodeorderPlugin(VolcanoPlugin):
     """Volcano 1.15 plugins/nodeorder."""
 
     name: ClassVar[str] = "nodeorder"
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         given = {score: arguments.integer(f"{name}.weight", weight) for score, (name, weight) in WEIGHTS.items()}
         self.weights = {score: weight for score, weight in given.items() if weight}
         """The scores that count, with their weights."""
         self._shapes = PodClasses()
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         self._placed, self._around = session.placed, session.placed.without()
-        self._books = Books(session.placed, self._shapes)
+        self._node_requests = NodeRequests(session.placed, self._shapes)
         self._shunned = any(taint.effect == AVOIDED for node in session.placed.nodes.values() for taint in node.taints)
         """Some node has taints that pods would rather avoid."""
         self._disliked: dict[PodClass, dict[str, int]] = {}
@@ -65,7 +65,7 @@ class NodeorderPlugin(Plugin):
         alone = [
             (weight, formula) for score, weight in self.weights.items() if (formula := self._formula(score, shape))
         ]
-        totals = self._books.each(
+        totals = self._node_requests.each(
             described, shape, lambda node: sum(weight * formula(node) for weight, formula in alone)
         )
         level = 0
@@ -94,11 +94,11 @@ class NodeorderPlugin(Plugin):
         """A score for which only the node itself and what is on it count."""
         match score:
             case "NodeResourcesFit_LeastAllocated":
-                return lambda node: self._books.allocation(node, shape, least_allocated)
+                return lambda node: self._node_requests.allocation(node, shape, least_allocated)
             case "NodeResourcesFit_MostAllocated":
-                return lambda node: self._books.allocation(node, shape, most_allocated)
+                return lambda node: self._node_requests.allocation(node, shape, most_allocated)
             case "NodeResourcesBalancedAllocation" if any(shape.requests.get(name) for name in BALANCED):
-                return lambda node: self._books.balance(node, shape)
+                return lambda node: self._node_requests.balance(node, shape)
         return None
 
     def _score(self, score: str, pod: Pod, shape: PodClass, nodes: Sequence[Node]) -> Mapping[str, int] | int:
@@ -135,10 +135,10 @@ def _scaled(scores: Mapping[str, int]) -> dict[str, int]:
     return {name: score * MAX_SCORE // top if top else 0 for name, score in scores.items()}
 
 
-class Books:
+class NodeRequests:
     """What the pods of each node ask for, as kube-scheduler counts it. Remembers sums while the pods stay the same."""
 
-    def __init__(self, placed: Placed, shapes: PodClasses) -> None:
+    def __init__(self, placed: NodePods, shapes: PodClasses) -> None:
         self._placed = placed
         self._shapes = shapes
         self._known: dict[str, tuple[int, dict[str, int], dict[str, int], Amounts]] = {}
@@ -151,16 +151,16 @@ class Books:
         Nodes of which all that a formula looks at is the same are measured once.
         """
         log = self._placed.log
-        seen, known, alike = self._scored.get(shape, (0, {}, {}))
+        seen, known, equal_pods = self._scored.get(shape, (0, {}, {}))
         for number in range(seen, len(log)):
             known.pop(log[number], None)
-        self._scored[shape] = len(log), known, alike
+        self._scored[shape] = len(log), known, equal_pods
         for node in nodes:
             if node.name not in known:
                 amounts = self._sums(node)[3]
-                score = alike.get(amounts)
+                score = equal_pods.get(amounts)
                 if score is None:
-                    score = alike[amounts] = measure(node)
+                    score = equal_pods[amounts] = measure(node)
                 known[node.name] = score
         return {node.name: known[node.name] for node in nodes}
 

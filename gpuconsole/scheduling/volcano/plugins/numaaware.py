@@ -4,25 +4,25 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gpuconsole.model.quantity import CPU
 from gpuconsole.model.volcano import Numatopology
-from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError
+from gpuconsole.scheduling.volcano.api.fit_errors import FitError, PredicateCode
 from gpuconsole.scheduling.volcano.api.labels import NUMA_POLICY
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.qos import Qos, qos_of
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.functions import EventHandler
-from gpuconsole.scheduling.volcano.plugin import Plugin
+from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
 from gpuconsole.scheduling.volcano.plugins.numa_cpus import assign, hints
 from gpuconsole.scheduling.volcano.plugins.numa_hints import decide
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 MAX_SCORE = 100
 NONE = ("", "none")
 
 
-class NumaAwarePlugin(Plugin):
+class NumaAwarePlugin(VolcanoPlugin):
     """Volcano 1.15 plugins/numaaware. What is free is what the node's Numatopology says, less what this session gives.
 
     A pod may name a policy, which has to be that of the node.
@@ -30,12 +30,12 @@ class NumaAwarePlugin(Plugin):
 
     name: ClassVar[str] = "numa-aware"
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         self.weight = arguments.integer("weight", 1)
         self._planned: dict[tuple[str, str], frozenset[int]] = {}
         """CPUs that a task, by uid, would get on a node."""
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         self._numa = session.numa
         self._free = {name: frozenset(topology.cpus.keys() & topology.free) for name, topology in session.numa.items()}
         session.functions.predicates[self.name] = self._predicate
@@ -49,7 +49,7 @@ class NumaAwarePlugin(Plugin):
         asked = task.pod.annotations.get(NUMA_POLICY, "")
         reason = _unfit(asked, topology)
         if asked not in NONE and reason:
-            return FitError.saying(Code.ERROR, reason)
+            return FitError.saying(PredicateCode.ERROR, reason)
         if topology is None or topology.cpu_policy != "static" or topology.topology_policy in NONE:
             return None
         return self._plan(task, node.name, topology)
@@ -63,7 +63,7 @@ class NumaAwarePlugin(Plugin):
             best, admitted = decide(topology.topology_policy, numa, [{} if wishes is None else {CPU: wishes}])
             if not admitted:
                 reason = f"container {container.name} cannot be assigned by numa"
-                return FitError.saying(Code.UNRESOLVABLE, reason, plugin=self.name)
+                return FitError.saying(PredicateCode.UNRESOLVABLE, reason, plugin=self.name)
             taken = assign(container, topology, free, best)
             free, given = free - taken, given | taken
         self._planned[task.uid, node] = given

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.functions import PERMIT, REJECT
-from gpuconsole.scheduling.volcano.plugins.reserving import reserved, runs_with_room
+from gpuconsole.scheduling.volcano.plugins.inqueue_resources import reserved, runs_with_room
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 FACTOR = 1.2
 """How much of the cluster is promised, where the configuration says nothing or less than 1."""
@@ -20,7 +20,7 @@ class OvercommitPlugin:
 
     name: ClassVar[str] = "overcommit"
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         factor = arguments.number("overcommit-factor", FACTOR)
         self.factor = FACTOR if factor < 1.0 else factor
         self.idle = Resource()
@@ -28,7 +28,7 @@ class OvercommitPlugin:
         self.inqueue = Resource()
         """What is promised to jobs that were let in."""
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         used = Resource()
         for node in session.node_list:
             used.add(node.used)
@@ -52,7 +52,7 @@ class OvercommitPlugin:
         session.functions.job_enqueueable[self.name] = enqueueable
         session.functions.job_enqueued[self.name] = self._enqueued
 
-    def on_session_close(self, session: "Session") -> None:
+    def on_session_close(self, session: "VolcanoSession") -> None:
         pass
 
     def _enqueued(self, job: JobInfo) -> None:

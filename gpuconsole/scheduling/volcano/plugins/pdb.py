@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, ClassVar
 from gpuconsole.scheduling.volcano.api.budgets import OpenBudget
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.functions import PERMIT, Victims
-from gpuconsole.scheduling.volcano.plugin import Plugin
+from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 
-class PdbPlugin(Plugin):
+class PdbPlugin(VolcanoPlugin):
     """Volcano 1.15 plugins/pdb. Each question is answered by the budgets as they were when the session opened."""
 
     name: ClassVar[str] = "pdb"
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         def allowed(_: TaskInfo, candidates: list[TaskInfo]) -> Victims:
             return within(session.budgets, candidates), PERMIT
 

@@ -7,13 +7,13 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kube import inter_pod_affinity
 from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity, nearness
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
-from gpuconsole.scheduling.volcano.api.fit_errors import POD_NUMBER_EXCEEDED, Code, FitError, Status
+from gpuconsole.scheduling.volcano.api.fit_errors import POD_NUMBER_EXCEEDED, FitError, PredicateCode, PredicateStatus
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.functions import EventHandler
-from gpuconsole.scheduling.volcano.plugin import Plugin
-from gpuconsole.scheduling.volcano.plugins.device_filters import DynamicResources
+from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
+from gpuconsole.scheduling.volcano.plugins.device_filters import DynamicResourcesFilter
 from gpuconsole.scheduling.volcano.plugins.mig_filter import MigInstances
 from gpuconsole.scheduling.volcano.plugins.node_filters import (
     InterPodAffinity,
@@ -23,10 +23,10 @@ from gpuconsole.scheduling.volcano.plugins.node_filters import (
     NodeUnschedulable,
     PodTopologySpread,
     Prepares,
+    RemovedPods,
     Reserves,
     Scores,
     TaintToleration,
-    Trial,
 )
 from gpuconsole.scheduling.volcano.plugins.volume_filters import (
     NodeVolumeLimits,
@@ -36,9 +36,9 @@ from gpuconsole.scheduling.volcano.plugins.volume_filters import (
 )
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
-SWITCHES: tuple[tuple[str, Callable[["Session"], NodeFilter]], ...] = (
+SWITCHES: tuple[tuple[str, Callable[["VolcanoSession"], NodeFilter]], ...] = (
     ("", NodeUnschedulable),
     ("predicate.NodeAffinityEnable", NodeAffinity),
     ("predicate.NodePortsEnable", NodePorts),
@@ -52,7 +52,7 @@ SWITCHES: tuple[tuple[str, Callable[["Session"], NodeFilter]], ...] = (
 VOLUMES = "predicate.VolumeBindingEnable"
 
 
-class PredicatesPlugin(Plugin):
+class PredicatesPlugin(VolcanoPlugin):
     """Volcano 1.15 plugins/predicates.
 
     What no eviction could change ends the search on a node; a full node is only noted, and the other filters go on.
@@ -60,15 +60,15 @@ class PredicatesPlugin(Plugin):
 
     name: ClassVar[str] = "predicates"
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         self._arguments = arguments
         self._shapes = PodClasses()
         self._active: tuple[str, int, list[NodeFilter]] | None = None
-        self._refused: dict[PodClass, dict[str, Status | None]] = {}
-        self._by_wish: dict[tuple[object, ...], dict[str, Status | None]] = {}
+        self._refused: dict[PodClass, dict[str, PredicateStatus | None]] = {}
+        self._by_wish: dict[tuple[object, ...], dict[str, PredicateStatus | None]] = {}
         self._unprepared: dict[str, str] = {}
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         self._placed = placed = session.placed
         self._refused, self._by_wish = {}, {}
         self.filters = list(self._make(session))
@@ -85,7 +85,7 @@ class PredicatesPlugin(Plugin):
         session.functions.handlers.append(EventHandler(placed.add, placed.remove))
         self._simulate(session)
 
-    def _make(self, session: "Session") -> Iterator[NodeFilter]:
+    def _make(self, session: "VolcanoSession") -> Iterator[NodeFilter]:
         for switch, make in SWITCHES:
             if not switch or self._arguments.flag(switch, True):
                 yield make(session)
@@ -93,10 +93,10 @@ class PredicatesPlugin(Plugin):
             scores = session.gates.get("StorageCapacityScoring", False)
             yield VolumeBinding(session, VolumeBindingArguments.of(self._arguments, scores=scores))
         if session.gates.get("DynamicResourceAllocation", True):
-            yield DynamicResources(session)
+            yield DynamicResourcesFilter(session)
         yield MigInstances(session)
 
-    def _simulate(self, session: "Session") -> None:
+    def _simulate(self, session: "VolcanoSession") -> None:
         """Trials of preemption ask about neighbours only."""
         placed = self._placed
         near = next((one for one in self.filters if isinstance(one, InterPodAffinity)), None)
@@ -128,15 +128,17 @@ class PredicatesPlugin(Plugin):
                 reason = one.prepare(task, shape)
                 if reason:
                     text = f"plugin {one.name} pre-predicates failed {reason}"
-                    return FitError.saying(Code.UNRESOLVABLE, text, plugin=one.name)
+                    return FitError.saying(PredicateCode.UNRESOLVABLE, text, plugin=one.name)
         return None
 
     def _predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
         if node.node is None:
-            return FitError((Status(Code.ERROR, "node info not found", self.name),), task.key, node.name)
+            return FitError(
+                (PredicateStatus(PredicateCode.ERROR, "node info not found", self.name),), task.key, node.name
+            )
         statuses = []
         if node.allocatable.max_tasks <= len(self._placed.on(node.name)):
-            statuses.append(Status(Code.UNSCHEDULABLE, POD_NUMBER_EXCEEDED, self.name))
+            statuses.append(PredicateStatus(PredicateCode.UNSCHEDULABLE, POD_NUMBER_EXCEEDED, self.name))
         shape = self._shapes.of(task.pod.template)
         refused = self._refusal(task, node.node, shape)
         if refused is not None:
@@ -145,13 +147,13 @@ class PredicatesPlugin(Plugin):
             statuses += self._crowded(task, shape, node.node)
         return FitError(tuple(statuses), task.key, node.name) if statuses else None
 
-    def _crowded(self, task: TaskInfo, shape: PodClass, node: Node) -> Iterator[Status]:
+    def _crowded(self, task: TaskInfo, shape: PodClass, node: Node) -> Iterator[PredicateStatus]:
         """What is there already forbids; the first that no eviction changes ends it."""
         for one in self._concerned(task):
             status = one.refuse(task, shape, node)
             if status is not None:
                 yield status
-                if status.code is Code.UNRESOLVABLE:
+                if status.code is PredicateCode.UNRESOLVABLE:
                     return
 
     def _concerned(self, task: TaskInfo) -> list[NodeFilter]:
@@ -161,7 +163,7 @@ class PredicatesPlugin(Plugin):
             known = self._active = task.key, now, [one for one in self.passing if one.concerns(task)]
         return known[2]
 
-    def _refusal(self, task: TaskInfo, node: Node, shape: PodClass) -> Status | None:
+    def _refusal(self, task: TaskInfo, node: Node, shape: PodClass) -> PredicateStatus | None:
         """Why a node is out of the question for pods of a shape. Found once in a session: nodes do not change in it.
 
         Shapes that differ only in what they request share what is found.
@@ -192,7 +194,7 @@ class PredicatesPlugin(Plugin):
             one.release(task)
 
 
-def _trial(session: "Session", task: TaskInfo) -> Trial:
-    kept = session.cycle_state(task).setdefault(PredicatesPlugin.name, Trial())
-    assert isinstance(kept, Trial)
+def _trial(session: "VolcanoSession", task: TaskInfo) -> RemovedPods:
+    kept = session.cycle_state(task).setdefault(PredicatesPlugin.name, RemovedPods())
+    assert isinstance(kept, RemovedPods)
     return kept

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, ClassVar
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.functions import PERMIT, Eviction, EvictionContext, Victims
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
+from gpuconsole.scheduling.volcano.functions import PERMIT, EvictionContext, VictimRequester, Victims
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 
 class PriorityPlugin:
@@ -17,10 +17,10 @@ class PriorityPlugin:
 
     name: ClassVar[str] = "priority"
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         pass
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         functions, name = session.functions, self.name
         functions.task_order[name] = _higher_first
         functions.job_order[name] = _higher_first
@@ -31,7 +31,7 @@ class PriorityPlugin:
             return [task for task in candidates if job and _below(session, task, preemptor, job)], PERMIT
 
         def evictable(context: EvictionContext, candidates: list[TaskInfo]) -> Victims:
-            if context.kind is Eviction.GANG_RECLAIM:
+            if context.kind is VictimRequester.GANG_RECLAIM:
                 # Between queues it is shares that count.
                 return candidates, PERMIT
             ours = context.job.priority
@@ -41,7 +41,7 @@ class PriorityPlugin:
         functions.unified_evictable[name] = evictable
         functions.job_starving[name] = _wants_more
 
-    def on_session_close(self, session: "Session") -> None:
+    def on_session_close(self, session: "VolcanoSession") -> None:
         pass
 
 
@@ -49,7 +49,7 @@ def _higher_first(left: JobInfo | SubJobInfo | TaskInfo, right: JobInfo | SubJob
     return (left.priority < right.priority) - (left.priority > right.priority)
 
 
-def _below(session: "Session", task: TaskInfo, preemptor: TaskInfo, job: JobInfo) -> bool:
+def _below(session: "VolcanoSession", task: TaskInfo, preemptor: TaskInfo, job: JobInfo) -> bool:
     """True if the task's job is less important, or, in one job, the task itself."""
     other = session.jobs.get(task.job)
     if other is None:

@@ -7,38 +7,38 @@ from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import INFINITY, ZERO, Resource, exceeded_part
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.functions import PERMIT, REJECT, EventHandler, Victims
 from gpuconsole.scheduling.volcano.plugins.overcommit import overused
-from gpuconsole.scheduling.volcano.plugins.queue_books import QueueBook, dominant_share, larger
+from gpuconsole.scheduling.volcano.plugins.queue_attributes import QueueAttributes, dominant_share, larger
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 OPEN = "Open"
 
 
-class Books:
+class ProportionQueues:
     """The queues that have jobs, by name. Mutates as tasks come and go."""
 
-    def __init__(self, books: dict[str, QueueBook]) -> None:
-        self.books = books
+    def __init__(self, attrs: dict[str, QueueAttributes]) -> None:
+        self.attributes = attrs
 
-    def clone(self) -> "Books":
+    def clone(self) -> "ProportionQueues":
         twins = {}
-        for name, book in self.books.items():
-            twins[name] = twin = QueueBook.__new__(QueueBook)
-            book.copy_into(twin)
-        return Books(twins)
+        for name, attr in self.attributes.items():
+            twins[name] = twin = QueueAttributes.__new__(QueueAttributes)
+            attr.copy_into(twin)
+        return ProportionQueues(twins)
 
     def move(self, queue: str, request: Resource, *, gains: bool) -> None:
         """A task of the queue gained or lost its place."""
-        book = self.books[queue]
+        attr = self.attributes[queue]
         if gains:
-            book.allocated.add(request)
+            attr.allocated.add(request)
         else:
-            book.allocated.sub(request)
-        book.share = dominant_share(book.allocated, book.deserved)
+            attr.allocated.sub(request)
+        attr.share = dominant_share(attr.allocated, attr.deserved)
 
 
 class ProportionPlugin:
@@ -46,13 +46,13 @@ class ProportionPlugin:
 
     name: ClassVar[str] = "proportion"
 
-    def __init__(self, arguments: Arguments) -> None:
-        self.books: dict[str, QueueBook] = {}
+    def __init__(self, arguments: VolcanoArguments) -> None:
+        self.queues: dict[str, QueueAttributes] = {}
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         self._session = session
         self._count(session)
-        divide(session.total, self.books)
+        divide(session.total, self.queues)
         functions, name = session.functions, self.name
         functions.queue_order[name] = self._order
         functions.reclaimable[name] = self._reclaimable
@@ -64,37 +64,37 @@ class ProportionPlugin:
         functions.simulate_allocatable[name] = self._simulate_allocatable
         functions.simulate_add[name] = self._simulate_add
         functions.simulate_remove[name] = self._simulate_remove
-        books = Books(self.books)
+        attrs = ProportionQueues(self.queues)
         functions.handlers.append(
             EventHandler(
-                allocate=lambda task: self._tell(books, task, gains=True),
-                deallocate=lambda task: self._tell(books, task, gains=False),
+                allocate=lambda task: self._tell(attrs, task, gains=True),
+                deallocate=lambda task: self._tell(attrs, task, gains=False),
             )
         )
 
-    def on_session_close(self, session: "Session") -> None:
+    def on_session_close(self, session: "VolcanoSession") -> None:
         pass
 
-    def _count(self, session: "Session") -> None:
+    def _count(self, session: "VolcanoSession") -> None:
         guaranteed = Resource()
         for queue in session.queues.values():
             guaranteed.add(Resource.of(queue.queue.guarantee))
         for job in session.jobs.values():
             queue = session.queues[job.queue]
-            if queue.uid not in self.books:
-                self.books[queue.uid] = book = QueueBook(queue)
-                book.limit(session.total, guaranteed, queue.queue.capability)
-            self.books[queue.uid].count(job)
+            if queue.uid not in self.queues:
+                self.queues[queue.uid] = attr = QueueAttributes(queue)
+                attr.limit(session.total, guaranteed, queue.queue.capability)
+            self.queues[queue.uid].count(job)
 
-    def _tell(self, books: Books, task: TaskInfo, *, gains: bool) -> None:
+    def _tell(self, attrs: ProportionQueues, task: TaskInfo, *, gains: bool) -> None:
         job = self._session.jobs.get(task.job)
-        if job is not None and job.queue in books.books:
-            books.move(job.queue, task.request, gains=gains)
+        if job is not None and job.queue in attrs.attributes:
+            attrs.move(job.queue, task.request, gains=gains)
 
     def _order(self, left: QueueInfo, right: QueueInfo) -> int:
         if left.queue.priority != right.queue.priority:
             return right.queue.priority - left.queue.priority
-        ours, theirs = self.books[left.uid].share, self.books[right.uid].share
+        ours, theirs = self.queues[left.uid].share, self.queues[right.uid].share
         return (ours > theirs) - (ours < theirs)
 
     def _reclaimable(self, _: TaskInfo, candidates: list[TaskInfo]) -> Victims:
@@ -103,21 +103,21 @@ class ProportionPlugin:
         victims = []
         for task in candidates:
             job = self._session.jobs.get(task.job)
-            book = self.books.get(job.queue) if job is not None else None
-            if book is None:
+            attr = self.queues.get(job.queue) if job is not None else None
+            if attr is None:
                 continue
-            allocated = left.setdefault(book.name, book.allocated.clone())
-            if not allocated.less_equal(book.deserved, ZERO):
+            allocated = left.setdefault(attr.name, attr.allocated.clone())
+            if not allocated.less_equal(attr.deserved, ZERO):
                 allocated.sub(task.request)
                 victims.append(task)
         return victims, PERMIT
 
     def _overused(self, queue: QueueInfo) -> bool:
-        book = self.books[queue.uid]
-        return book.deserved.less_equal(book.allocated, ZERO)
+        attr = self.queues[queue.uid]
+        return attr.deserved.less_equal(attr.allocated, ZERO)
 
     def _may_take(self, queue: QueueInfo, request: Resource) -> bool:
-        return queue.queue.state == OPEN and _within(self.books[queue.uid], request)
+        return queue.queue.state == OPEN and _within(self.queues[queue.uid], request)
 
     def _preemptive(self, queue: QueueInfo, tasks: list[TaskInfo]) -> bool:
         request = Resource()
@@ -126,30 +126,30 @@ class ProportionPlugin:
         return self._may_take(queue, request)
 
     def _enqueueable(self, job: JobInfo) -> int:
-        book, queue = self.books[job.queue], self._session.queues[job.queue]
+        attr, queue = self.queues[job.queue], self._session.queues[job.queue]
         if queue.queue.state != OPEN:
             return REJECT
         if job.pod_group is None or job.pod_group.min_resources is None:
             return PERMIT
         least = job.min_resources()
-        lacking = book.wanting(least).exceeding_where_requested(book.real_capability, least)
+        lacking = attr.wanting(least).exceeding_where_requested(attr.real_capability, least)
         if not lacking:
-            book.inqueue.add(job.without_gated(least))
+            attr.inqueue.add(job.without_gated(least))
             return PERMIT
         message = overused("queue resource quota insufficient", "insufficient", lacking)
         self._session.events.append((job, message))
         return REJECT
 
     def _keep(self, task: TaskInfo) -> None:
-        self._session.cycle_state(task)[self.name] = Books(self.books).clone()
+        self._session.cycle_state(task)[self.name] = ProportionQueues(self.queues).clone()
 
-    def _kept(self, task: TaskInfo) -> Books | None:
+    def _kept(self, task: TaskInfo) -> ProportionQueues | None:
         kept = self._session.cycle_state(task).get(self.name)
-        return kept if isinstance(kept, Books) else None
+        return kept if isinstance(kept, ProportionQueues) else None
 
     def _simulate_allocatable(self, queue: QueueInfo, task: TaskInfo) -> bool:
         kept = self._kept(task)
-        return kept is not None and queue.uid in kept.books and _within(kept.books[queue.uid], task.request)
+        return kept is not None and queue.uid in kept.attributes and _within(kept.attributes[queue.uid], task.request)
 
     def _simulate_add(self, preemptor: TaskInfo, task: TaskInfo, _: NodeInfo) -> None:
         self._simulate(preemptor, task, gains=True)
@@ -163,27 +163,27 @@ class ProportionPlugin:
             self._tell(kept, task, gains=gains)
 
 
-def _within(book: QueueBook, request: Resource) -> bool:
+def _within(attr: QueueAttributes, request: Resource) -> bool:
     """True if the queue has no more than it deserves of what is asked for, with the request."""
-    return not book.allocated.clone().add(request).exceeding_where_requested(book.deserved, request)
+    return not attr.allocated.clone().add(request).exceeding_where_requested(attr.deserved, request)
 
 
-def divide(total: Resource, books: dict[str, QueueBook]) -> None:
+def divide(total: Resource, attrs: dict[str, QueueAttributes]) -> None:
     """Give each queue its part of the total by weight, round after round, until it has what it asks for or can have."""
     remaining = total.clone()
     met: set[str] = set()
-    while weights := sum(book.weight for book in books.values() if book.name not in met):
+    while weights := sum(attr.weight for attr in attrs.values() if attr.name not in met):
         before = remaining.clone()
         given, taken = Resource(), Resource()
-        for book in (book for book in books.values() if book.name not in met):
-            old = book.deserved.clone()
-            book.deserved.add(remaining.clone().multiply(book.weight / weights))
-            book.deserved.set_min(book.real_capability, INFINITY).set_min(book.request, ZERO)
-            book.deserved = larger(book.deserved, book.guarantee)
-            book.share = dominant_share(book.allocated, book.deserved)
-            if book.request.less_equal(book.deserved, ZERO) or book.deserved == old:
-                met.add(book.name)
-            more, less = book.deserved.diff(old, ZERO)
+        for attr in (attr for attr in attrs.values() if attr.name not in met):
+            old = attr.deserved.clone()
+            attr.deserved.add(remaining.clone().multiply(attr.weight / weights))
+            attr.deserved.set_min(attr.real_capability, INFINITY).set_min(attr.request, ZERO)
+            attr.deserved = larger(attr.deserved, attr.guarantee)
+            attr.share = dominant_share(attr.allocated, attr.deserved)
+            if attr.request.less_equal(attr.deserved, ZERO) or attr.deserved == old:
+                met.add(attr.name)
+            more, less = attr.deserved.diff(old, ZERO)
             given.add(more)
             taken.add(less)
         remaining = exceeded_part(remaining.clone().add(taken), given)

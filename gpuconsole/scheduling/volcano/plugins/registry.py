@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from gpuconsole.scheduling.volcano.plugin import Plugin
+from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
 from gpuconsole.scheduling.volcano.plugins.binpack import BinpackPlugin
 from gpuconsole.scheduling.volcano.plugins.capacity import CapacityPlugin
 from gpuconsole.scheduling.volcano.plugins.cdp import CdpPlugin
@@ -27,7 +27,7 @@ from gpuconsole.scheduling.volcano.plugins.task_topology import TaskTopologyPlug
 from gpuconsole.scheduling.volcano.plugins.tdm import TdmPlugin
 from gpuconsole.scheduling.volcano.plugins.usage import UsagePlugin
 
-PLUGINS: Mapping[str, type[Plugin]] = {
+PLUGINS: Mapping[str, type[VolcanoPlugin]] = {
     plugin.name: plugin
     for plugin in (
         BinpackPlugin,

@@ -9,11 +9,11 @@ from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.qos import qos_of
 from gpuconsole.scheduling.volcano.api.spans import span_of
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
-from gpuconsole.scheduling.volcano.plugin import Plugin
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
+from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 INTERVAL = 5 * MINUTE
 PERIOD = "5m"
@@ -21,7 +21,7 @@ STRATEGY = "lowNodeUtilization"
 NAMES = (CPU, MEMORY)
 
 
-class ReschedulingPlugin(Plugin):
+class ReschedulingPlugin(VolcanoPlugin):
     """Volcano 1.15 plugins/rescheduling with its only strategy, lowNodeUtilization; the action shuffle asks it.
 
     Loads are what monitoring says. A node is idle if all its loads are below the thresholds, busy if one is above the
@@ -30,13 +30,13 @@ class ReschedulingPlugin(Plugin):
 
     name: ClassVar[str] = "rescheduling"
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         interval = span_of(arguments.text("interval", ""))
         self.interval = INTERVAL if interval is None else interval
         self.period = arguments.text("metricsPeriod", PERIOD) or PERIOD
         self.strategies = _strategies(arguments.get("strategies"))
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         self._session = session
         last = session.kept.setdefault(self.name, session.now)
         if last + self.interval >= session.now:

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct
 
-from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError
+from gpuconsole.scheduling.volcano.api.fit_errors import FitError, PredicateCode
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.functions import always
-from gpuconsole.scheduling.volcano.plugin import Plugin
+from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 MAX_SCORE = 100
 DEFAULT_WEIGHT = 10
@@ -23,26 +23,26 @@ TYPE_ANNOTATION = "volcano.sh/resource-strategy-scoring-type"
 WEIGHT_ANNOTATION = "volcano.sh/resource-strategy-weight"
 
 
-class Strategy(Struct, frozen=True):
+class ResourceScoringStrategy(Struct, frozen=True):
     """How one resource scores."""
 
     type: str = LEAST
     weight: int = 1
 
 
-class Share(Struct, frozen=True):
+class SpareShare(Struct, frozen=True):
     """What has to stay free for each free unit of a scarce resource: cores, and GB of memory."""
 
     cpu: float = 1.0
     memory: float = 1.0
 
 
-class ResourceStrategyFitPlugin(Plugin):
+class ResourceStrategyFitPlugin(VolcanoPlugin):
     """Volcano 1.15 plugins/resource-strategy-fit."""
 
     name: ClassVar[str] = "resource-strategy-fit"
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         weight = arguments.integer("resourceStrategyFitWeight", DEFAULT_WEIGHT)
         self.weight = weight if weight >= 0 else DEFAULT_WEIGHT
         self.strategies = strategies(arguments.get("resources"))
@@ -52,7 +52,7 @@ class ResourceStrategyFitPlugin(Plugin):
         proportional = _mapping(arguments.get("proportional"))
         self.shares = _shares(proportional) if proportional.get("enable") is True else None
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         if self.shares is not None:
             session.functions.predicates[self.name] = self._predicate
         if self.weight > 0 or self.scarce_weight > 0:
@@ -75,24 +75,24 @@ class ResourceStrategyFitPlugin(Plugin):
         return (1.0 - score / total if total > 0 else score) * (MAX_SCORE * self.scarce_weight)
 
 
-def strategies(given: object) -> dict[str, Strategy]:
+def strategies(given: object) -> dict[str, ResourceScoringStrategy]:
     """The strategy of each resource, or of all that begin alike (`nvidia.com/*`); cpu and memory where none is given.
 
     A pattern has one star, at its end, and more than that; others are left out.
     """
     listed = _mapping(given)
     if not listed:
-        return {"cpu": Strategy(), "memory": Strategy()}
+        return {"cpu": ResourceScoringStrategy(), "memory": ResourceScoringStrategy()}
     result = {}
     for name, value in listed.items():
         if isinstance(name, str) and (name.count("*") == 0 or (len(name) > 1 and name.find("*") == len(name) - 1)):
             asked = _mapping(value)
             weight, kind = _whole(asked.get("weight"), 1), asked.get("type")
-            result[name] = Strategy(MOST if kind == MOST else LEAST, weight if weight > 0 else 1)
+            result[name] = ResourceScoringStrategy(MOST if kind == MOST else LEAST, weight if weight > 0 else 1)
     return result
 
 
-def strategy_of(name: str, listed: Mapping[str, Strategy]) -> Strategy | None:
+def strategy_of(name: str, listed: Mapping[str, ResourceScoringStrategy]) -> ResourceScoringStrategy | None:
     """The strategy of a resource: by its name, else by the longest pattern that it begins with."""
     if name in listed:
         return listed[name]
@@ -117,7 +117,7 @@ def least_requested(requested: float, used: float, capacity: float, weight: int)
 FORMULAS = {MOST: most_requested, LEAST: least_requested}
 
 
-def fit_score(task: TaskInfo, node: NodeInfo, listed: Mapping[str, Strategy], weight: int) -> float:
+def fit_score(task: TaskInfo, node: NodeInfo, listed: Mapping[str, ResourceScoringStrategy], weight: int) -> float:
     """100 · weight · the weighted mean over what is requested; 0 if it does not fit.
 
     A pod's annotations may name one strategy and the weights of its own instead.
@@ -141,7 +141,7 @@ def fit_score(task: TaskInfo, node: NodeInfo, listed: Mapping[str, Strategy], we
     return (total / weights if weights > 0 else total) * (MAX_SCORE * weight)
 
 
-def _own_strategies(task: TaskInfo) -> Mapping[str, Strategy] | None:
+def _own_strategies(task: TaskInfo) -> Mapping[str, ResourceScoringStrategy] | None:
     """What the pod says itself; empty if nothing, None if it cannot be read."""
     kind = task.pod.annotations.get(TYPE_ANNOTATION, "")
     if not kind:
@@ -153,10 +153,12 @@ def _own_strategies(task: TaskInfo) -> Mapping[str, Strategy] | None:
     if not isinstance(weights, dict) or not all(type(value) is int for value in weights.values()):
         return None
     # A pod without any weights has no resource that scores, which is not the same as no word at all.
-    return {name: Strategy(kind, value) for name, value in weights.items()} or {"": Strategy(kind, 0)}
+    return {name: ResourceScoringStrategy(kind, value) for name, value in weights.items()} or {
+        "": ResourceScoringStrategy(kind, 0)
+    }
 
 
-def unproportional(task: TaskInfo, node: NodeInfo, shares: Mapping[str, Share]) -> FitError | None:
+def unproportional(task: TaskInfo, node: NodeInfo, shares: Mapping[str, SpareShare]) -> FitError | None:
     """Why a task that needs no scarce resource leaves too little beside those that are free; None if it does not."""
     if any(task.request.get(name) > 0 for name in shares):
         return None
@@ -167,7 +169,7 @@ def unproportional(task: TaskInfo, node: NodeInfo, shares: Mapping[str, Share]) 
         cpu, memory = free * share.cpu, free * share.memory * 1000 * 1000
         if node.idle.cpu - task.request.cpu < cpu or node.idle.memory - task.request.memory < memory:
             reason = f"proportional of resource {name} check failed"
-            return FitError.saying(Code.UNRESOLVABLE, reason, plugin=ResourceStrategyFitPlugin.name)
+            return FitError.saying(PredicateCode.UNRESOLVABLE, reason, plugin=ResourceStrategyFitPlugin.name)
     return None
 
 
@@ -182,10 +184,11 @@ def _weights(given: Mapping[object, object]) -> dict[str, int]:
     return {name: weight if weight >= 0 else 1 for name, weight in weights.items()}
 
 
-def _shares(given: Mapping[object, object]) -> dict[str, Share]:
+def _shares(given: Mapping[object, object]) -> dict[str, SpareShare]:
     listed = _mapping(given.get("resourceProportion"))
     return {
-        name: Share(_rate(listed.get(f"{name}.cpu")), _rate(listed.get(f"{name}.memory"))) for name in _names(given)
+        name: SpareShare(_rate(listed.get(f"{name}.cpu")), _rate(listed.get(f"{name}.memory")))
+        for name in _names(given)
     }
 
 

@@ -5,23 +5,23 @@ from typing import TYPE_CHECKING, ClassVar
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.resources import Resources, add, exceeding
 from gpuconsole.scheduling.volcano.api.job import JobInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.functions import PERMIT, REJECT
-from gpuconsole.scheduling.volcano.plugin import Plugin
+from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 
-class ResourcequotaPlugin(Plugin):
+class ResourcequotaPlugin(VolcanoPlugin):
     """Volcano 1.15 plugins/resourcequota. What this session let in counts as used."""
 
     name: ClassVar[str] = "resourcequota"
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         self._pending: dict[str, Resources] = {}
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         def enqueueable(job: JobInfo) -> int:
             asked = job.pod_group.min_resources if job.pod_group is not None else None
             if asked is None or job.namespace not in session.quotas:

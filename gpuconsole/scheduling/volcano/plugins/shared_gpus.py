@@ -21,7 +21,7 @@ SOFTWARE_MODE, MIG_MODE = "hami-core", "mig"
 ALL_CORES = 100
 
 
-class Part(Struct, frozen=True):
+class CardShare(Struct, frozen=True):
     """What a pod has of one card."""
 
     index: int
@@ -31,7 +31,7 @@ class Part(Struct, frozen=True):
     """The MIG instance that it is, where the card is divided."""
 
 
-class Wish(Struct, frozen=True):
+class CardRequest(Struct, frozen=True):
     """What one container wants of each of some cards."""
 
     cards: int
@@ -56,7 +56,7 @@ class Card:
         self.index, self.memory, self.most, self.kind, self.uuid = index, memory, most, kind, uuid
         self.groups = groups
         """What MIG instances it may be divided into; none where it is shared in software."""
-        self.pods: dict[str, tuple[Pod, Part]] = {}
+        self.pods: dict[str, tuple[Pod, CardShare]] = {}
         """Pod and what it has of the card, by the pod's key."""
 
     @property
@@ -67,7 +67,7 @@ class Card:
     def used_cores(self) -> int:
         return sum(part.cores for _, part in self.pods.values())
 
-    def takes(self, wish: Wish, pod: Pod) -> Part | None:
+    def takes(self, wish: CardRequest, pod: Pod) -> CardShare | None:
         """What the pod would get of the card; None if it does not fit.
 
         All cores mean the card alone; a card whose cores are all given takes nobody, not even for no cores.
@@ -79,9 +79,9 @@ class Card:
         if alone or full or self.memory - self.used_memory < memory or not _suits(pod, self.kind):
             return None
         if not self.groups:
-            return Part(self.index, memory, wish.cores)
+            return CardShare(self.index, memory, wish.cores)
         found = pick(self.groups, [part.instance for _, part in self.pods.values() if part.instance], memory)
-        return None if found is None else Part(self.index, found[1], wish.cores, found[0])
+        return None if found is None else CardShare(self.index, found[1], wish.cores, found[0])
 
 
 def _suits(pod: Pod, kind: str) -> bool:
@@ -129,7 +129,7 @@ def gpu_indices(pod: Pod) -> tuple[int, ...]:
     return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
 
 
-def vgpu_wishes(pod: Pod) -> list[Wish]:
+def vgpu_wishes(pod: Pod) -> list[CardRequest]:
     """What each container wants of vGPUs; memory alone means one card, no word about memory the whole of it."""
     return [_wish(container) for container in pod.template.containers if _asks(container)]
 
@@ -138,13 +138,13 @@ def _asks(container: Container) -> bool:
     return VGPU_NUMBER in container.limits or VGPU_MEMORY in container.limits
 
 
-def _wish(container: Container) -> Wish:
+def _wish(container: Container) -> CardRequest:
     asked = {**container.requests, **container.limits}
     percentage = asked.get(VGPU_PERCENTAGE)
     if percentage is None and not asked.get(VGPU_MEMORY):
         percentage = 100
     cards = container.limits.get(VGPU_NUMBER, 1)
-    return Wish(cards, asked.get(VGPU_MEMORY, 0), percentage, asked.get(VGPU_CORES, 0))
+    return CardRequest(cards, asked.get(VGPU_MEMORY, 0), percentage, asked.get(VGPU_CORES, 0))
 
 
 def limit_of(pod: Pod, resource: str) -> int:
@@ -153,7 +153,7 @@ def limit_of(pod: Pod, resource: str) -> int:
     return max((running, *(container.limits.get(resource, 0) for container in pod.template.init_containers)))
 
 
-def assigned(pod: Pod, cards: Sequence[Card]) -> list[Part]:
+def assigned(pod: Pod, cards: Sequence[Card]) -> list[CardShare]:
     """What the pod's annotation says that it was given (`uuid,type,memory,cores:` for each container).
 
     A MIG instance is `uuid[group-position]`; it has the memory of its size.
@@ -165,7 +165,7 @@ def assigned(pod: Pod, cards: Sequence[Card]) -> list[Part]:
         uuid, _, rest = fields[0].partition("[")
         if len(fields) == 4 and uuid in known and fields[2].isdecimal() and fields[3].isdecimal():
             instance, memory = _instance(known[uuid], rest.rstrip("]"), int(fields[2]))
-            found.append(Part(known[uuid].index, memory, int(fields[3]), instance))
+            found.append(CardShare(known[uuid].index, memory, int(fields[3]), instance))
     return found
 
 
@@ -179,7 +179,7 @@ def _instance(card: Card, text: str, asked: int) -> tuple[MigInstance | None, in
 
 def choose(
     pod: Pod, cards: Sequence[Card], policy: str, reserved: Collection[int] = ()
-) -> tuple[list[Part], float] | None:
+) -> tuple[list[CardShare], float] | None:
     """Cards for each container in turn, and the score; None if the pod does not fit.
 
     `binpack` takes the fullest cards first, `spread` those of the fewest pods, otherwise the last come first. Cards
@@ -187,7 +187,7 @@ def choose(
     """
     trial = {card.index: _copy(card) for card in cards}
     group = group_of(pod) if pod.annotations.get(VGPU_GROUP_POLICY) == "spread" else ""
-    parts: list[Part] = []
+    parts: list[CardShare] = []
     score = 0.0
     for number, wish in enumerate(vgpu_wishes(pod)):
         left = wish.cards
@@ -223,6 +223,6 @@ def _order(cards: Mapping[int, Card], policy: str) -> Iterable[int]:
     return sorted(cards, reverse=True)
 
 
-def _score(card: Card, part: Part, policy: str) -> float:
+def _score(card: Card, part: CardShare, policy: str) -> float:
     """How full the card is with the pod (binpack), by memory; upstream's spread never scores a card that is taken."""
     return 100 * (card.used_memory + part.memory) / card.memory if policy == "binpack" and card.memory else 0.0

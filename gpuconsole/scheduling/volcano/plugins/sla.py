@@ -6,24 +6,24 @@ from gpuconsole.model.clock import Span, Time
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.labels import SLA_WAITING_TIME
 from gpuconsole.scheduling.volcano.api.spans import span_of
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.functions import ABSTAIN, PERMIT
-from gpuconsole.scheduling.volcano.plugin import Plugin
+from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 
-class SlaPlugin(Plugin):
+class SlaPlugin(VolcanoPlugin):
     """Volcano 1.15 plugins/sla. The waiting time of a job is its PodGroup's, or else that of the arguments."""
 
     name: ClassVar[str] = "sla"
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         span = span_of(arguments.text(SLA_WAITING_TIME, "")) or 0
         self.waiting_time: Span | None = span if span > 0 else None
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         def overdue(job: JobInfo) -> int:
             deadline = self._deadline(job)
             return PERMIT if deadline is not None and session.now >= deadline else ABSTAIN

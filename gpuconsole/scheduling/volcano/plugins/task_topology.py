@@ -6,27 +6,27 @@ from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.functions import EventHandler
-from gpuconsole.scheduling.volcano.plugin import Plugin
+from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
 from gpuconsole.scheduling.volcano.plugins.buckets import Buckets, TaskTopology, role_of, topology_of
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 MAX_SCORE = 100
 
 
-class TaskTopologyPlugin(Plugin):
+class TaskTopologyPlugin(VolcanoPlugin):
     """Volcano 1.15 plugins/task-topology. A job whose annotations are wrong is placed as if it had none."""
 
     name: ClassVar[str] = "task-topology"
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         self.weight = arguments.integer("task-topology.weight", 1)
         self._jobs: dict[str, Buckets] = {}
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         for uid, job in session.jobs.items():
             topology = topology_of(job) if job.of_status(TaskStatus.PENDING) else None
             if isinstance(topology, TaskTopology):
@@ -62,7 +62,7 @@ class TaskTopologyPlugin(Plugin):
         if job is None or bucket is None or room.less_partly(task.request, ZERO):
             return 0.0
         score = bucket.nodes[node.name] + len(bucket.tasks)
-        score += min(0, job.liking(role_of(task), job.on_nodes.get(node.name, {}), only_shuns=True))
+        score += min(0, job.affinity(role_of(task), job.on_nodes.get(node.name, {}), only_shuns=True))
         rest = bucket.request.clone()
         # Of those that do not fit besides, which stay away is left to their order.
         for other in bucket.tasks.values():

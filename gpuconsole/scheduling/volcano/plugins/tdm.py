@@ -5,18 +5,18 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 from gpuconsole.model.clock import MINUTE, Time
-from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError
+from gpuconsole.scheduling.volcano.api.fit_errors import FitError, PredicateCode
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.spans import span_of
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.functions import PERMIT, REJECT, Victims, always
-from gpuconsole.scheduling.volcano.plugin import Plugin
+from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 ZONE_PREFIX = "tdm.revocable-zone."
 EVICT_PERIOD = "tdm.evict.period"
@@ -39,7 +39,7 @@ def hours(text: str) -> tuple[int, int] | None:
     return start, end if end > start else end + DAY
 
 
-class TdmPlugin(Plugin):
+class TdmPlugin(VolcanoPlugin):
     """Volcano 1.15 plugins/tdm, with hours in UTC.
 
     Only tasks of the zone `*` go to such nodes, and only within the zone's hours; after them their preemptable tasks
@@ -48,7 +48,7 @@ class TdmPlugin(Plugin):
 
     name: ClassVar[str] = "tdm"
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         self.zones = {
             key.replace(ZONE_PREFIX, "", 1): value
             for key, value in sorted(arguments.items())
@@ -57,7 +57,7 @@ class TdmPlugin(Plugin):
         period = span_of(arguments.text(EVICT_PERIOD, ""))
         self.evict_period = MINUTE if period is None else period
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         self._session = session
         functions = session.functions
         functions.predicates[self.name] = self._predicate
@@ -88,7 +88,7 @@ class TdmPlugin(Plugin):
         reason = self.closed(node.revocable_zone, self._session.now)
         if not reason and not task.revocable_zone:
             reason = "not allow to dispatch to revocable node"
-        return FitError.saying(Code.UNRESOLVABLE, reason, plugin=self.name) if reason else None
+        return FitError.saying(PredicateCode.UNRESOLVABLE, reason, plugin=self.name) if reason else None
 
     def _score(self, task: TaskInfo, node: NodeInfo) -> float:
         lent = node.revocable_zone and not self.closed(node.revocable_zone, self._session.now)

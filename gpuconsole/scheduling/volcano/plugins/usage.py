@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.scheduling.volcano.api.fit_errors import Code, FitError
+from gpuconsole.scheduling.volcano.api.fit_errors import FitError, PredicateCode
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.functions import always
-from gpuconsole.scheduling.volcano.plugin import Plugin
+from gpuconsole.scheduling.volcano.plugin import VolcanoPlugin
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 PERIOD = "10m"
 """Over which load is averaged (NODE_METRICS_PERIOD)."""
@@ -23,12 +23,12 @@ CPU_EXCEEDED = "the CPU load of the node exceeds the upper limit."
 MEMORY_EXCEEDED = "the memory load of the node exceeds the upper limit."
 
 
-class UsagePlugin(Plugin):
+class UsagePlugin(VolcanoPlugin):
     """Volcano 1.15 plugins/usage."""
 
     name: ClassVar[str] = "usage"
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: VolcanoArguments) -> None:
         self.weight = arguments.integer("usage.weight", 5)
         self.cpu_weight = arguments.integer("cpu.weight", 1)
         self.memory_weight = arguments.integer("memory.weight", 1)
@@ -37,7 +37,7 @@ class UsagePlugin(Plugin):
         self.cpu_most = _percent(thresholds, "cpu")
         self.memory_most = _percent(thresholds, "mem")
 
-    def on_session_open(self, session: "Session") -> None:
+    def on_session_open(self, session: "VolcanoSession") -> None:
         self._session = session
         session.functions.predicates[self.name] = self._predicate
         session.functions.node_order[self.name] = self._score
@@ -50,9 +50,9 @@ class UsagePlugin(Plugin):
         if not self._fresh(node):
             return None
         if node.usage.cpu.get(PERIOD, 0.0) > self.cpu_most:
-            return FitError.saying(Code.UNRESOLVABLE, CPU_EXCEEDED, plugin=self.name)
+            return FitError.saying(PredicateCode.UNRESOLVABLE, CPU_EXCEEDED, plugin=self.name)
         if node.usage.memory.get(PERIOD, 0.0) > self.memory_most:
-            return FitError.saying(Code.UNRESOLVABLE, MEMORY_EXCEEDED, plugin=self.name)
+            return FitError.saying(PredicateCode.UNRESOLVABLE, MEMORY_EXCEEDED, plugin=self.name)
         return None
 
     def _score(self, task: TaskInfo, node: NodeInfo) -> float:

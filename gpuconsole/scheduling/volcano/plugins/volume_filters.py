@@ -11,13 +11,13 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kube import volume_filters, volumes
 from gpuconsole.scheduling.kube.pod_classes import PodClass
 from gpuconsole.scheduling.kube.storage import VolumeBindingPlan
-from gpuconsole.scheduling.volcano.api.fit_errors import Status
+from gpuconsole.scheduling.volcano.api.fit_errors import PredicateStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 from gpuconsole.scheduling.volcano.plugins.node_filters import NodeFilter, Prepares, Reserves, Scores
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 BIND_TIMEOUT = 600
 BIND_TIMEOUT_ARGUMENT = "volumebinding.bindTimeoutSeconds"
@@ -28,7 +28,7 @@ class VolumeFilter(NodeFilter):
 
     far = True
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: "VolcanoSession") -> None:
         super().__init__(session)
         self.storage = session.storage
         self.nodes: Mapping[str, Node] = session.placed.nodes
@@ -40,7 +40,7 @@ class VolumeFilter(NodeFilter):
 class NodeVolumeLimits(VolumeFilter, Prepares):
     name = "NodeVolumeLimits"
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
         others = self.placed.on(node.name).values()
         reason = volume_filters.limit_refusal(task.pod, node, others, self.storage)
         return self.resolvable(reason) if reason else None
@@ -52,7 +52,7 @@ class VolumeZone(VolumeFilter, Prepares):
     def prepare(self, task: TaskInfo, shape: PodClass) -> str:
         return volume_filters.zone_trouble(task.pod, self.storage)
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
         reason = volume_filters.zone_refusal(task.pod, node, self.storage)
         return self.final(reason) if reason else None
 
@@ -68,7 +68,7 @@ class VolumeBindingArguments(Struct, frozen=True):
     """(utilization in percent, score of 0 to 10) where volumes are scored (StorageCapacityScoring)."""
 
     @classmethod
-    def of(cls, arguments: Arguments, *, scores: bool = False) -> "VolumeBindingArguments":
+    def of(cls, arguments: VolcanoArguments, *, scores: bool = False) -> "VolumeBindingArguments":
         """What the arguments say; `scores` is the feature gate StorageCapacityScoring."""
         given = arguments.get("volumebinding.shape")
         points = tuple(_point(one) for one in given) if scores and isinstance(given, list) else ()
@@ -82,7 +82,7 @@ class VolumeBindingArguments(Struct, frozen=True):
 def _point(said: object) -> tuple[int, int]:
     """A point of the shape; its keys are read whatever their case."""
     known = {str(key).lower(): value for key, value in said.items()} if isinstance(said, Mapping) else {}
-    point = Arguments(known)
+    point = VolcanoArguments(known)
     return point.integer("utilization", 0), point.integer("score", 0)
 
 
@@ -102,7 +102,7 @@ class VolumeBinding(VolumeFilter, Prepares, Reserves, Scores):
 
     name = "VolumeBinding"
 
-    def __init__(self, session: "Session", arguments: VolumeBindingArguments) -> None:
+    def __init__(self, session: "VolcanoSession", arguments: VolumeBindingArguments) -> None:
         super().__init__(session)
         self._promised = session.promised
         self.arguments = arguments
@@ -110,7 +110,7 @@ class VolumeBinding(VolumeFilter, Prepares, Reserves, Scores):
     def prepare(self, task: TaskInfo, shape: PodClass) -> str:
         return volumes.trouble(task.pod, self.storage)
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> Status | None:
+    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
         lacking = volumes.trouble(task.pod, self.storage)
         reasons = (lacking,) if lacking else volumes.plan(task.pod, node, self.storage).reasons
         return self.final(", ".join(reasons)) if reasons else None

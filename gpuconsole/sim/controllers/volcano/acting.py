@@ -7,15 +7,15 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import What
 from gpuconsole.model.job import Job
 from gpuconsole.model.volcano_jobs import JobAction, VolcanoPhase, VolcanoStatus
-from gpuconsole.scheduling.volcano.jobs.delays import Delayed, added, outlived, settled, target_of
-from gpuconsole.scheduling.volcano.jobs.killing import kill
+from gpuconsole.scheduling.volcano.jobs.delayed_actions import Delayed, added, outlived, settled, target_of
+from gpuconsole.scheduling.volcano.jobs.kill_pods import kill
 from gpuconsole.scheduling.volcano.jobs.labels import OUT_OF_SYNC
-from gpuconsole.scheduling.volcano.jobs.messages import told_of_action
+from gpuconsole.scheduling.volcano.jobs.messages import action_message
 from gpuconsole.scheduling.volcano.jobs.policies import SYNC, react
-from gpuconsole.scheduling.volcano.jobs.requests import Request, request_of_job
-from gpuconsole.scheduling.volcano.jobs.states import Call, Course, course
+from gpuconsole.scheduling.volcano.jobs.requests import JobRequest, request_of_job
+from gpuconsole.scheduling.volcano.jobs.states import ActionPlan, ControllerCall, course
 from gpuconsole.scheduling.volcano.jobs.syncing import initial, sync
-from gpuconsole.scheduling.volcano.jobs.volumes import ClaimMissing
+from gpuconsole.scheduling.volcano.jobs.volumes import VolumeClaimMissing
 from gpuconsole.sim.controllers import pods, work
 from gpuconsole.sim.controllers.limits import defaulted_sets
 from gpuconsole.sim.controllers.volcano import claims, groups, phases
@@ -33,7 +33,7 @@ _TOLD = (
 """Actions that take pods their places before their time."""
 
 
-def ask(world: World, request: Request | None) -> None:
+def ask(world: World, request: JobRequest | None) -> None:
     """Put a request in the controller's queue."""
     if request is not None:
         world.requests.append(request)
@@ -52,7 +52,7 @@ def start(world: World, job: Job) -> None:
     ask(world, request_of_job(job))
 
 
-def _handle(world: World, request: Request) -> None:
+def _handle(world: World, request: JobRequest) -> None:
     job = world.job(request.job)
     if job is None:
         world.delays.pop(request.job, None)
@@ -86,10 +86,10 @@ def act(world: World, timer: ActLater) -> None:
         execute(world, job, delayed.action, delayed.request)
 
 
-def execute(world: World, job: Job, action: JobAction, request: Request) -> None:
+def execute(world: World, job: Job, action: JobAction, request: JobRequest) -> None:
     """Do what an action means in the job's phase; other actions of its kind that wait are not needed any more."""
     chosen = course(job, action, target_of(action, request))
-    if chosen.call is Call.SYNC:
+    if chosen.call is ControllerCall.SYNC:
         _sync(world, job, chosen)
     else:
         _kill(world, job, chosen, action)
@@ -100,11 +100,11 @@ def execute(world: World, job: Job, action: JobAction, request: Request) -> None
         world.delays.pop(job.key, None)
 
 
-def _sync(world: World, job: Job, chosen: Course) -> None:
+def _sync(world: World, job: Job, chosen: ActionPlan) -> None:
     begun = replace(job, volcano_status=initial(job, world.now))
     try:
         begun = claims.ensure(world, begun)
-    except ClaimMissing as problem:
+    except VolumeClaimMissing as problem:
         if job.volcano_status.phase is VolcanoPhase.NEW:
             text = f"Failed to create PVC, err: {problem}"
             world.tell(What.PENDING, workload=job.key, reason="PVCError", message=text)
@@ -137,10 +137,10 @@ def _retry(world: World, job: Job) -> None:
     elif world.now >= since + _ATTEMPTS:
         text = f"Job failed on action {JobAction.SYNC_JOB} for retry limit reached"
         world.tell(What.PENDING, workload=job.key, reason="ExecuteAction", message=text)
-        execute(world, job, JobAction.TERMINATE_JOB, Request(job=job.key))
+        execute(world, job, JobAction.TERMINATE_JOB, JobRequest(job=job.key))
 
 
-def _kill(world: World, job: Job, chosen: Course, action: JobAction) -> None:
+def _kill(world: World, job: Job, chosen: ActionPlan, action: JobAction) -> None:
     members = pods_of_job(world, job)
     killing = kill(job, members, chosen, world.now)
     if killing is None:
@@ -153,7 +153,7 @@ def _kill(world: World, job: Job, chosen: Course, action: JobAction) -> None:
                 What.EVICTED,
                 workload=job.key,
                 reason=action.value,
-                message=told_of_action(action).strip(),
+                message=action_message(action).strip(),
                 **world.devices.held(marked),
                 lost_gpu_seconds=loss.gpu_seconds,
                 cost=loss.cost,

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gpuconsole.model.job import Job
 from gpuconsole.model.storage import PersistentVolumeClaim
 from gpuconsole.model.volcano_jobs import VolcanoPhase
-from gpuconsole.scheduling.volcano.jobs.requests import Request, request_of_job
+from gpuconsole.scheduling.volcano.jobs.requests import JobRequest, request_of_job
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
 from gpuconsole.scheduling.volcano.jobs.volumes import with_claims
 from gpuconsole.sim.world import World
@@ -39,7 +39,7 @@ def ensure(world: World, job: Job) -> Job:
     return named
 
 
-def tidy(world: World) -> list[Request]:
+def tidy(world: World) -> list[JobRequest]:
     """Claims go with their jobs; jobs that wait for a claim are looked at again when it is there."""
     for claim in list(world.state.table("persistent_volume_claims").all()):
         if claim.job and world.job(claim.job) is None:

@@ -4,7 +4,7 @@ from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.volcano_jobs import JobEvent
 from gpuconsole.scheduling.volcano.jobs.requests import (
-    Request,
+    JobRequest,
     event_of_change,
     is_outdated,
     request_of,
@@ -19,7 +19,7 @@ EXIT_CODE = 1
 _BY_ITSELF = "Error"
 
 
-def request_about(world: World, change: Change) -> Request | None:
+def request_about(world: World, change: Change) -> JobRequest | None:
     """What a change asks of the controller; nothing if it changes nothing for a job."""
     thing = change.new or change.old
     if isinstance(thing, PodGroup):
@@ -44,7 +44,7 @@ def request_about(world: World, change: Change) -> Request | None:
     return request_of(new, job, event, exit_code if event is JobEvent.POD_FAILED else 0)
 
 
-def _about_group(world: World, old: object, new: object) -> Request | None:
+def _about_group(world: World, old: object, new: object) -> JobRequest | None:
     """A PodGroup that the scheduler lets in, or does not know any more."""
     if not isinstance(old, PodGroup) or not isinstance(new, PodGroup):
         return None

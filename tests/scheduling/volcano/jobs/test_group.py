@@ -7,7 +7,7 @@ from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.volcano import GroupCondition, NetworkTopology, SubGroupPolicy
 from gpuconsole.model.volcano_jobs import JobAction, PartitionPolicy, TaskSpec
 from gpuconsole.scheduling.volcano.jobs.group import group_of, min_resources, updated
-from gpuconsole.scheduling.volcano.jobs.messages import told_of_action, told_of_group
+from gpuconsole.scheduling.volcano.jobs.messages import action_message, group_message
 from gpuconsole.scheduling.volcano.jobs.quota import quota_usage
 from tests.scheduling.volcano.jobs.making import GPU, job, template
 
@@ -102,12 +102,12 @@ def test_the_latest_condition_says_why_a_group_waits() -> None:
     one = job(("w", 1))
     refused = GroupCondition("Unschedulable", True, message="no room", since=1)
     group = replace(group_of(one, {}), conditions=(refused,))
-    assert told_of_group(one, group) == "PodGroup red:train unschedulable, reason: no room"
+    assert group_message(one, group) == "PodGroup red:train unschedulable, reason: no room"
     scheduled = replace(group, conditions=(refused, GroupCondition("Scheduled", True, since=2)))
-    assert told_of_group(one, scheduled) == ""
-    assert told_of_group(one, replace(group, conditions=(replace(refused, status=False),))) == ""
+    assert group_message(one, scheduled) == ""
+    assert group_message(one, replace(group, conditions=(replace(refused, status=False),))) == ""
 
 
 def test_actions_are_announced() -> None:
-    assert told_of_action(JobAction.RESTART_JOB) == "Start to execute action RestartJob "
-    assert told_of_action(JobAction.RESTART_JOB, "5m0s") == "Execute action RestartJob after 5m0s"
+    assert action_message(JobAction.RESTART_JOB) == "Start to execute action RestartJob "
+    assert action_message(JobAction.RESTART_JOB, "5m0s") == "Execute action RestartJob after 5m0s"

@@ -11,8 +11,8 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.scheduling.volcano.jobs.plugins import UnknownPlugin, on_pod, resources_of
-from gpuconsole.scheduling.volcano.jobs.plugins.beside import Beside
 from gpuconsole.scheduling.volcano.jobs.plugins.flags import read_flags
+from gpuconsole.scheduling.volcano.jobs.plugins.owned_objects import OwnedObjects
 from gpuconsole.scheduling.volcano.jobs.plugins.ray import NoHead
 from gpuconsole.scheduling.volcano.jobs.plugins.ssh import configuration
 from gpuconsole.scheduling.volcano.jobs.plugins.svc import host_files
@@ -135,11 +135,11 @@ def test_ssh_is_configured_for_every_host() -> None:
 
 
 def test_plugins_make_services_configurations_and_secrets_beside_a_job() -> None:
-    def beside(**plugins: tuple[str, ...]) -> Beside:
+    def beside(**plugins: tuple[str, ...]) -> OwnedObjects:
         return resources_of(job(("w", 1), plugins=plugins))
 
-    assert beside(env=(), mpi=()) == Beside()
-    assert beside(svc=(), ssh=(), ray=()) == Beside(
+    assert beside(env=(), mpi=()) == OwnedObjects()
+    assert beside(svc=(), ssh=(), ray=()) == OwnedObjects(
         services=("train-head-svc", "train"),
         config_maps=("train-svc",),
         secrets=("train-ssh",),

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.volcano_jobs import DependsOn, PartitionPolicy, TaskSpec, VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.counts import with_condition
-from gpuconsole.scheduling.volcano.jobs.killing import kill
+from gpuconsole.scheduling.volcano.jobs.kill_pods import kill
 from gpuconsole.scheduling.volcano.jobs.labels import OUT_OF_SYNC
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
-from gpuconsole.scheduling.volcano.jobs.states import ENDED, NONE, Call, Course, Target, TargetType
+from gpuconsole.scheduling.volcano.jobs.states import ENDED, NONE, ActionPlan, ControllerCall, PodTarget, TargetType
 from gpuconsole.scheduling.volcano.jobs.syncing import sync
 from gpuconsole.scheduling.volcano.jobs.tasks import comes_before, tasks_of
 from tests.scheduling.volcano.jobs.making import NOW, job, names, pods
@@ -77,12 +77,12 @@ def test_a_running_pod_that_is_not_ready_does_not_count() -> None:
     assert names(sync(one, [replace(pod, unready=True)], "Inqueue", NOW).create) == []
 
 
-def killed(target: Target | None = None, retries: int = 0, **phases: str) -> tuple[list[str], VolcanoStatus]:
+def killed(target: PodTarget | None = None, retries: int = 0, **phases: str) -> tuple[list[str], VolcanoStatus]:
     parted = TaskSpec(partition=PartitionPolicy(total=2, size=2))
     status = VolcanoStatus(phase=P.RUNNING, retry_count=retries, version=5, running=9)
     one = job(("w", 4, parted), ("x", 2), status=status)
-    call = Call.KILL if target is None else Call.KILL_TARGET
-    found = kill(one, pods(one, **phases), Course(call, NONE, target), NOW)
+    call = ControllerCall.KILL if target is None else ControllerCall.KILL_TARGET
+    found = kill(one, pods(one, **phases), ActionPlan(call, NONE, target), NOW)
     return ([], status) if found is None else (names(found.delete), found.status)
 
 
@@ -99,7 +99,7 @@ def test_with_the_last_retry_pods_that_ended_stay() -> None:
 
 def test_pods_that_ended_stay_where_the_course_says_so() -> None:
     one = job(("w", 3))
-    found = kill(one, pods(one, w="RFS"), Course(Call.KILL, ENDED), NOW)
+    found = kill(one, pods(one, w="RFS"), ActionPlan(ControllerCall.KILL, ENDED), NOW)
     assert found is not None
     assert names(found.delete) == ["w-0"]
 
@@ -107,16 +107,16 @@ def test_pods_that_ended_stay_where_the_course_says_so() -> None:
 @pytest.mark.parametrize(
     ("target", "deleted"),
     [
-        (Target(TargetType.TASK, "w"), ["w-0", "w-1", "w-2"]),
-        (Target(TargetType.POD, "w", "train-w-1"), ["w-1"]),
-        (Target(TargetType.PARTITION, "w", "train-w-1", "0"), ["w-0", "w-1"]),
-        (Target(TargetType.PARTITION, "w", "train-w-9", "7"), []),
-        (Target(TargetType.PARTITION, "x", "train-x-0", "0"), []),
-        (Target(TargetType.TASK, "gone"), []),
+        (PodTarget(TargetType.TASK, "w"), ["w-0", "w-1", "w-2"]),
+        (PodTarget(TargetType.POD, "w", "train-w-1"), ["w-1"]),
+        (PodTarget(TargetType.PARTITION, "w", "train-w-1", "0"), ["w-0", "w-1"]),
+        (PodTarget(TargetType.PARTITION, "w", "train-w-9", "7"), []),
+        (PodTarget(TargetType.PARTITION, "x", "train-x-0", "0"), []),
+        (PodTarget(TargetType.TASK, "gone"), []),
     ],
     ids=["a task", "a pod", "a partition", "no such partition", "a task without partitions", "no such task"],
 )
-def test_only_the_target_is_deleted_and_the_version_stays(target: Target, deleted: list[str]) -> None:
+def test_only_the_target_is_deleted_and_the_version_stays(target: PodTarget, deleted: list[str]) -> None:
     found, status = killed(target, w="RRF", x="R")
     assert (found, status.version) == (deleted, 5)
 

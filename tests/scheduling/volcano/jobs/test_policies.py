@@ -5,10 +5,10 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.volcano_jobs import JobAction, JobEvent, LifecyclePolicy, TaskSpec, VolcanoPhase, VolcanoStatus
-from gpuconsole.scheduling.volcano.jobs.delays import Delayed, Delays, added, outlived, settled, target_of
+from gpuconsole.scheduling.volcano.jobs.delayed_actions import Delayed, Delays, added, outlived, settled, target_of
 from gpuconsole.scheduling.volcano.jobs.policies import Reaction, react
-from gpuconsole.scheduling.volcano.jobs.requests import Request, event_of_change, request_of
-from gpuconsole.scheduling.volcano.jobs.states import Target, TargetType
+from gpuconsole.scheduling.volcano.jobs.requests import JobRequest, event_of_change, request_of
+from gpuconsole.scheduling.volcano.jobs.states import PodTarget, TargetType
 from tests.scheduling.volcano.jobs.making import job, pods
 
 A, E = JobAction, JobEvent
@@ -34,12 +34,14 @@ JOB = job(
 )
 
 
-def about(event: JobEvent | None, task: str = "other", *, code: int = 0, uid: str = "uid", version: int = 2) -> Request:
-    return Request(job=JOB.key, job_uid=uid, task=task, event=event, exit_code=code, version=version)
+def about(
+    event: JobEvent | None, task: str = "other", *, code: int = 0, uid: str = "uid", version: int = 2
+) -> JobRequest:
+    return JobRequest(job=JOB.key, job_uid=uid, task=task, event=event, exit_code=code, version=version)
 
 
 EVENTS = {
-    "a command's own action": (Request(job=JOB.key, action=A.ABORT_JOB), Reaction(A.ABORT_JOB)),
+    "a command's own action": (JobRequest(job=JOB.key, action=A.ABORT_JOB), Reaction(A.ABORT_JOB)),
     "the task's policy comes before the job's": (
         about(E.POD_FAILED, "w"),
         Reaction(A.RESTART_TASK, 30 * SECOND),
@@ -59,28 +61,28 @@ EVENTS = {
 
 
 @pytest.mark.parametrize(("asked", "wanted"), EVENTS.values(), ids=EVENTS)
-def test_an_event_is_followed_by(asked: Request, wanted: Reaction) -> None:
+def test_an_event_is_followed_by(asked: JobRequest, wanted: Reaction) -> None:
     assert react(JOB, asked) == wanted
 
 
 def test_any_event_fits_the_star_but_a_pending_pod_only_with_a_timeout() -> None:
     star = job(("w", 1), policies=(policy(A.RESTART_JOB, E.ANY),))
     late = job(("w", 1), policies=(policy(A.RESTART_JOB, E.ANY, after=5),))
-    pending = Request(job=star.key, event=E.POD_PENDING)
-    assert react(star, Request(job=star.key, event=E.UNKNOWN)) == Reaction(A.RESTART_JOB)
+    pending = JobRequest(job=star.key, event=E.POD_PENDING)
+    assert react(star, JobRequest(job=star.key, event=E.UNKNOWN)) == Reaction(A.RESTART_JOB)
     assert (react(star, pending), react(late, pending)) == (Reaction(), Reaction(A.RESTART_JOB, 5 * SECOND))
 
 
 def test_an_action_is_about_what_its_event_was_about() -> None:
-    asked = Request(job="j", task="w", pod="p", partition="1")
-    assert target_of(A.RESTART_TASK, asked) == Target(TargetType.TASK, "w")
-    assert target_of(A.RESTART_POD, asked) == Target(TargetType.POD, "w", "p")
-    assert target_of(A.RESTART_PARTITION, asked) == Target(TargetType.PARTITION, "w", "p", "1")
+    asked = JobRequest(job="j", task="w", pod="p", partition="1")
+    assert target_of(A.RESTART_TASK, asked) == PodTarget(TargetType.TASK, "w")
+    assert target_of(A.RESTART_POD, asked) == PodTarget(TargetType.POD, "w", "p")
+    assert target_of(A.RESTART_PARTITION, asked) == PodTarget(TargetType.PARTITION, "w", "p", "1")
     assert target_of(A.RESTART_JOB, asked) is None
 
 
 def waiting(pod: str, action: JobAction, event: JobEvent = E.POD_FAILED, task: str = "w") -> Delayed:
-    return Delayed(request=Request(job="j", task=task, pod=pod, pod_uid="1", event=event), action=action, due=9)
+    return Delayed(request=JobRequest(job="j", task=task, pod=pod, pod_uid="1", event=event), action=action, due=9)
 
 
 def those(*delayed: Delayed) -> Delays:
@@ -88,7 +90,10 @@ def those(*delayed: Delayed) -> Delays:
 
 
 def test_the_same_action_for_a_pod_keeps_its_first_deadline() -> None:
-    first, again = waiting("p", A.RESTART_JOB), Delayed(request=Request(job="j", pod="p"), action=A.RESTART_JOB, due=99)
+    first, again = (
+        waiting("p", A.RESTART_JOB),
+        Delayed(request=JobRequest(job="j", pod="p"), action=A.RESTART_JOB, due=99),
+    )
     assert added(those(first), again) == those(first)
     assert added(those(first), waiting("p", A.ABORT_JOB)) == those(waiting("p", A.ABORT_JOB))
 
@@ -106,13 +111,13 @@ def test_the_same_action_for_a_pod_keeps_its_first_deadline() -> None:
 )
 def test_what_happens_to_a_pod_makes_its_delayed_action_pointless(event: JobEvent, by: JobEvent, left: bool) -> None:
     before = those(waiting("p", A.RESTART_POD, event), waiting("q", A.RESTART_POD, event))
-    after = outlived(before, Request(job="j", pod="p", pod_uid="1", event=by))
+    after = outlived(before, JobRequest(job="j", pod="p", pod_uid="1", event=by))
     assert list(after) == (["p", "q"] if left else ["q"])
 
 
 def test_a_pod_made_anew_does_not_end_the_wait_of_the_old_one() -> None:
     before = those(waiting("p", A.RESTART_POD, E.POD_PENDING))
-    assert outlived(before, Request(job="j", pod="p", pod_uid="2", event=E.POD_FAILED)) == before
+    assert outlived(before, JobRequest(job="j", pod="p", pod_uid="2", event=E.POD_FAILED)) == before
 
 
 @pytest.mark.parametrize(
@@ -131,7 +136,7 @@ def test_one_action_settles_the_others_of_its_kind(done: JobAction, left: list[s
         waiting("task x", A.RESTART_TASK, task="x"),
         waiting("pod a", A.RESTART_POD),
     )
-    assert list(settled(before, done, Request(job="j", task="w", pod="pod a"))) == left
+    assert list(settled(before, done, JobRequest(job="j", task="w", pod="pod a"))) == left
 
 
 def test_a_task_is_completed_when_its_last_pod_succeeds() -> None:
@@ -148,7 +153,7 @@ def test_only_pods_that_say_their_job_and_version_are_looked_at() -> None:
     one = job(("w", 1), status=VolcanoStatus(version=4))
     (pod,) = pods(one, w="R")
     asked = request_of(pod, one, E.POD_FAILED, 7)
-    assert asked == Request(
+    assert asked == JobRequest(
         job=one.key, job_uid="uid", task="w", pod="train-w-0", event=E.POD_FAILED, exit_code=7, version=4
     )
     assert request_of(replace(pod, annotations={}), one, E.POD_FAILED) is None

@@ -6,10 +6,10 @@ import pytest
 
 from gpuconsole.model.cluster import PodPhase
 from gpuconsole.model.volcano_jobs import JobAction, TaskSpec, VolcanoPhase, VolcanoStatus
-from gpuconsole.scheduling.volcano.jobs.states import ENDED, NONE, Call, Target, TargetType, course
+from gpuconsole.scheduling.volcano.jobs.states import ENDED, NONE, ControllerCall, PodTarget, TargetType, course
 from tests.scheduling.volcano.jobs.making import job
 
-SYNC, KILL, PART = Call.SYNC, Call.KILL, Call.KILL_TARGET
+SYNC, KILL, PART = ControllerCall.SYNC, ControllerCall.KILL, ControllerCall.KILL_TARGET
 P, A = VolcanoPhase, JobAction
 SILENT = VolcanoStatus()
 BUSY = VolcanoStatus(running=2)
@@ -46,11 +46,11 @@ TABLE = [
     ids=[f"{row[1]} while {phase or 'new'}" for row in TABLE for phase in row[0]],
 )
 def test_an_action_does_in_each_phase(
-    phase: VolcanoPhase, row: tuple[object, JobAction, Call, frozenset[PodPhase], VolcanoPhase, VolcanoPhase]
+    phase: VolcanoPhase, row: tuple[object, JobAction, ControllerCall, frozenset[PodPhase], VolcanoPhase, VolcanoPhase]
 ) -> None:
     _, action, call, retain, if_gone, if_busy = row
     one = job(("w", 2), status=VolcanoStatus(phase=phase))
-    target = Target(TargetType.TASK, "w")
+    target = PodTarget(TargetType.TASK, "w")
     found = course(one, action, target)
     assert (found.call, found.retain) == (call, retain)
     assert found.target == (target if call is PART else None)

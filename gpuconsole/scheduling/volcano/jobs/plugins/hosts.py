@@ -1,16 +1,16 @@
 """The names under which pods of a job find each other."""
 
 from gpuconsole.model.job import Job
-from gpuconsole.scheduling.volcano.jobs.tasks import Task, pod_name
+from gpuconsole.scheduling.volcano.jobs.tasks import JobTask, pod_name
 
 
-def host(job: Job, task: Task, index: int) -> str:
+def host(job: Job, task: JobTask, index: int) -> str:
     """A pod's address: its name, and the service that has the name of the job."""
     name = task.template.hostname or pod_name(job.name, task.name, index)
     return f"{name}.{task.template.subdomain or job.name}"
 
 
-def hosts(job: Job, task: Task) -> list[str]:
+def hosts(job: Job, task: JobTask) -> list[str]:
     """The addresses of a task's pods; only one where the template names the host."""
     count = min(task.replicas, 1) if task.template.hostname else task.replicas
     return [host(job, task, index) for index in range(count)]

@@ -4,9 +4,9 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
-from gpuconsole.scheduling.volcano.jobs.plugins.beside import Beside
 from gpuconsole.scheduling.volcano.jobs.plugins.flags import Flags, read_flags
 from gpuconsole.scheduling.volcano.jobs.plugins.hosts import host
+from gpuconsole.scheduling.volcano.jobs.plugins.owned_objects import OwnedObjects
 from gpuconsole.scheduling.volcano.jobs.tasks import task_of_pod, tasks_of
 
 _FLAGS: Flags = {
@@ -41,6 +41,6 @@ def on_pod(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     return replace(pod, command=command) if command else pod
 
 
-def beside(job: Job, arguments: tuple[str, ...]) -> Beside:
+def owned_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
     """A service in front of the head."""
-    return Beside(services=(f"{job.name}-head-svc",))
+    return OwnedObjects(services=(f"{job.name}-head-svc",))

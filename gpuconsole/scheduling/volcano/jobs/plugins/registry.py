@@ -7,37 +7,37 @@ from msgspec import Struct
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
 from gpuconsole.scheduling.volcano.jobs.plugins import env, hcclrank, mpi, pytorch, ray, ssh, svc, tensorflow
-from gpuconsole.scheduling.volcano.jobs.plugins.beside import NOTHING, Beside
+from gpuconsole.scheduling.volcano.jobs.plugins.owned_objects import NOTHING, OwnedObjects
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
 
 OnPod = Callable[[Job, Pod, tuple[str, ...]], Pod]
-BesideJob = Callable[[Job, tuple[str, ...]], Beside]
+OwnedObjectsFunction = Callable[[Job, tuple[str, ...]], OwnedObjects]
 
 
 class UnknownPlugin(ValueError):
     """A job names a plugin that does not exist: nothing of it can be made."""
 
 
-def _nothing(job: Job, arguments: tuple[str, ...]) -> Beside:
+def _nothing(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
     return NOTHING
 
 
-class Plugin(Struct, frozen=True):
+class JobPlugin(Struct, frozen=True):
     """What a plugin does to a pod that is made, and what it makes beside the job."""
 
     on_pod: OnPod
-    beside: BesideJob = _nothing
+    owned_objects: OwnedObjectsFunction = _nothing
 
 
-PLUGINS: Mapping[str, Plugin] = {
-    "env": Plugin(env.on_pod),
-    "hcclrank": Plugin(hcclrank.on_pod),
-    "mpi": Plugin(mpi.on_pod),
-    "pytorch": Plugin(pytorch.on_pod),
-    "ray": Plugin(ray.on_pod, ray.beside),
-    "ssh": Plugin(ssh.on_pod, ssh.beside),
-    "svc": Plugin(svc.on_pod, svc.beside),
-    "tensorflow": Plugin(tensorflow.on_pod),
+PLUGINS: Mapping[str, JobPlugin] = {
+    "env": JobPlugin(env.on_pod),
+    "hcclrank": JobPlugin(hcclrank.on_pod),
+    "mpi": JobPlugin(mpi.on_pod),
+    "pytorch": JobPlugin(pytorch.on_pod),
+    "ray": JobPlugin(ray.on_pod, ray.owned_objects),
+    "ssh": JobPlugin(ssh.on_pod, ssh.owned_objects),
+    "svc": JobPlugin(svc.on_pod, svc.owned_objects),
+    "tensorflow": JobPlugin(tensorflow.on_pod),
 }
 
 
@@ -48,15 +48,15 @@ def on_pod(job: Job, pod: Pod) -> Pod:
     return pod
 
 
-def resources_of(job: Job) -> Beside:
+def resources_of(job: Job) -> OwnedObjects:
     """The objects that the job's plugins make beside it. Raises UnknownPlugin."""
     made = NOTHING
     for plugin, arguments in _plugins(job):
-        made = made.and_also(plugin.beside(job, arguments))
+        made = made.and_also(plugin.owned_objects(job, arguments))
     return made
 
 
-def _plugins(job: Job) -> list[tuple[Plugin, tuple[str, ...]]]:
+def _plugins(job: Job) -> list[tuple[JobPlugin, tuple[str, ...]]]:
     found = []
     for name, arguments in sorted(spec_of(job).plugins.items()):
         if name not in PLUGINS:

@@ -2,9 +2,9 @@
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
-from gpuconsole.scheduling.volcano.jobs.plugins.beside import Beside
 from gpuconsole.scheduling.volcano.jobs.plugins.flags import Flags, read_flags
 from gpuconsole.scheduling.volcano.jobs.plugins.hosts import hosts
+from gpuconsole.scheduling.volcano.jobs.plugins.owned_objects import OwnedObjects
 from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
 
 _FLAGS: Flags = {"ssh-key-file-path": "/root/.ssh", "ssh-private-key": "", "ssh-public-key": "", "ssh-port": 22}
@@ -27,6 +27,6 @@ def configuration(job: Job, arguments: tuple[str, ...]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def beside(job: Job, arguments: tuple[str, ...]) -> Beside:
+def owned_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
     """The secret with the key."""
-    return Beside(secrets=(f"{job.name}-ssh",))
+    return OwnedObjects(secrets=(f"{job.name}-ssh",))

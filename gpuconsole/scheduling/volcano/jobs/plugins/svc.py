@@ -4,9 +4,9 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
-from gpuconsole.scheduling.volcano.jobs.plugins.beside import Beside
 from gpuconsole.scheduling.volcano.jobs.plugins.flags import read_flags
 from gpuconsole.scheduling.volcano.jobs.plugins.hosts import hosts
+from gpuconsole.scheduling.volcano.jobs.plugins.owned_objects import OwnedObjects
 from gpuconsole.scheduling.volcano.jobs.tasks import tasks_of
 
 _FLAGS = {"publish-not-ready-addresses": False, "disable-network-policy": False}
@@ -38,10 +38,10 @@ def host_files(job: Job) -> dict[str, str]:
     return {**files, **host_environment(job)}
 
 
-def beside(job: Job, arguments: tuple[str, ...]) -> Beside:
+def owned_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
     """The service, its ConfigMap, and a network policy that lets in the job's own pods only."""
     closed = not read_flags(arguments, _FLAGS)["disable-network-policy"]
-    return Beside(
+    return OwnedObjects(
         services=(job.name,),
         config_maps=(f"{job.name}-svc",),
         network_policies=(job.name,) if closed else (),

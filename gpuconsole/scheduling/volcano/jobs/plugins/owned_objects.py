@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 
-class Beside(Struct, frozen=True, omit_defaults=True):
+class OwnedObjects(Struct, frozen=True, omit_defaults=True):
     """The names of what exists beside a job's pods."""
 
     services: tuple[str, ...] = ()
@@ -11,9 +11,9 @@ class Beside(Struct, frozen=True, omit_defaults=True):
     secrets: tuple[str, ...] = ()
     network_policies: tuple[str, ...] = ()
 
-    def and_also(self, other: "Beside") -> "Beside":
+    def and_also(self, other: "OwnedObjects") -> "OwnedObjects":
         """Both together."""
-        return Beside(
+        return OwnedObjects(
             (*self.services, *other.services),
             (*self.config_maps, *other.config_maps),
             (*self.secrets, *other.secrets),
@@ -21,4 +21,4 @@ class Beside(Struct, frozen=True, omit_defaults=True):
         )
 
 
-NOTHING = Beside()
+NOTHING = OwnedObjects()

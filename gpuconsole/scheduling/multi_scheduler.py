@@ -12,13 +12,13 @@ from gpuconsole.model.decisions import PlacementDecision
 from gpuconsole.model.gpus.mig import Instance
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
-from gpuconsole.scheduling.placement import Deadlock, PlacementEngine
+from gpuconsole.scheduling.placement import PlacementDeadlock, PlacementEngine
 from gpuconsole.scheduling.score_table import ScoreTable
 
 MARK = "beside="
 
 
-class SideBySide:
+class MultiScheduler:
     """The engine for all pods, and the one for those whose schedulerName is `name`."""
 
     def __init__(self, first: PlacementEngine, second: PlacementEngine, name: str) -> None:
@@ -31,18 +31,18 @@ class SideBySide:
         """True if one of them would try a pod."""
         return self._first.has_pending or self._second.has_pending
 
-    def apply(self, thing: Object, now: Time) -> None:
+    def apply(self, obj: Object, now: Time) -> None:
         """An object appeared or changed; a pod that waits is its own scheduler's business alone."""
-        if not isinstance(thing, Pod):
-            self._first.apply(thing, now)
-            self._second.apply(thing, now)
+        if not isinstance(obj, Pod):
+            self._first.apply(obj, now)
+            self._second.apply(obj, now)
             return
-        own, other = self._engines(thing.template)
-        own.apply(thing, now)
-        if thing.node and not thing.done:
-            other.apply(thing, now)
+        own, other = self._engines(obj.template)
+        own.apply(obj, now)
+        if obj.node and not obj.done:
+            other.apply(obj, now)
         else:
-            other.delete("pods", thing.key, now)
+            other.delete("pods", obj.key, now)
 
     def delete(self, table: str, key: str, now: Time) -> None:
         """An object is gone; `table` as in `objects.TABLES`."""
@@ -71,7 +71,7 @@ class SideBySide:
         self._first.stir()
         self._second.stir()
 
-    def deadlock(self) -> Deadlock | None:
+    def deadlock(self) -> PlacementDeadlock | None:
         """The first one's: the second starts gangs whole."""
         return self._first.deadlock()
 
@@ -100,9 +100,9 @@ class SideBySide:
         self._first.prepare()
         self._second.prepare()
 
-    def fork(self) -> "SideBySide":
+    def fork(self) -> "MultiScheduler":
         """Engines that start equal and never touch these."""
-        twin = SideBySide(self._first.fork(), self._second.fork(), self._name)
+        twin = MultiScheduler(self._first.fork(), self._second.fork(), self._name)
         twin._alarms = self._alarms.copy()
         return twin
 

@@ -9,24 +9,24 @@ from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.domains import TOP
-from gpuconsole.scheduling.volcano.memo import Memo
+from gpuconsole.scheduling.volcano.predicate_cache import PredicateCache
 from gpuconsole.scheduling.volcano.search import Finder, choose_node, resource_fit
-from gpuconsole.scheduling.volcano.session import Session
-from gpuconsole.scheduling.volcano.statement import CannotPlace, Statement
+from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.statement import CannotPlace, VolcanoStatement
 
 
-class Placing:
+class TaskPlacement:
     """How tasks get nodes in one session."""
 
-    def __init__(self, session: Session, *, remembers: bool) -> None:
+    def __init__(self, session: VolcanoSession, *, remembers: bool) -> None:
         self.session = session
         self._remembers = remembers
-        self.memo = Memo(session)
+        self.memo = PredicateCache(session)
 
     def finder(self) -> Finder:
         return Finder(self.session, remembers=self._remembers, memo=self.memo)
 
-    def tasks(self, sub_job: SubJobInfo, tasks: Heap[TaskInfo], hyper_node: str) -> Statement | None:
+    def tasks(self, sub_job: SubJobInfo, tasks: Heap[TaskInfo], hyper_node: str) -> VolcanoStatement | None:
         """Place tasks until the sub-job is ready; None, and nothing done, if it is neither ready nor reserved.
 
         Tasks are taken out of the heap as they are tried (allocateResourcesForTasks).
@@ -36,7 +36,7 @@ class Placing:
         if not nodes:
             return None
         job = session.jobs[sub_job.job]
-        statement, finder = Statement(session), self.finder()
+        statement, finder = VolcanoStatement(session), self.finder()
         place = sub_job.allocated_hyper_node
         while tasks:
             task = tasks.pop()
@@ -64,7 +64,7 @@ class Placing:
         statement.discard()
         return None
 
-    def place(self, statement: Statement, task: TaskInfo, node: NodeInfo) -> bool:
+    def place(self, statement: VolcanoStatement, task: TaskInfo, node: NodeInfo) -> bool:
         """Allocate what is idle, or else reserve what is being released; False if the node does not take it."""
         try:
             if task.init_request.less_equal(node.idle, ZERO):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 
-class GpuBooks:
+class KaiGpuOwners:
     """GPUs of every node, and those of every pod that sits on one."""
 
     def __init__(self) -> None:
@@ -52,9 +52,9 @@ class GpuBooks:
     def free(self) -> Mapping[str, tuple[int, ...]]:
         return {node: tuple(self.free_on(node)) for node in self._sizes}
 
-    def fork(self) -> "GpuBooks":
+    def fork(self) -> "KaiGpuOwners":
         """Books that start equal and never touch these."""
-        twin = GpuBooks()
+        twin = KaiGpuOwners()
         twin._sizes, twin._homes, twin._owned = dict(self._sizes), dict(self._homes), dict(self._owned)
         twin._owners = {node: dict(owners) for node, owners in self._owners.items()}
         return twin

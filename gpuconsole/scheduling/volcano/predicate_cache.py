@@ -14,7 +14,7 @@ from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.jobs.labels import PARTITION, TASK_INDEX
 
 if TYPE_CHECKING:
-    from gpuconsole.scheduling.volcano.session import Session
+    from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 OWN = (TASK_INDEX, PARTITION)
 """Marks by which pods of one task differ, and that no plugin looks at when it judges a node."""
@@ -23,10 +23,10 @@ NONE, SOON, NOW = 0, 1, 2
 """Room for a task: none, once what is being released is free, at once."""
 
 
-class Memo:
+class PredicateCache:
     """Verdicts, room and scores by kind of task and node, as long as the node stays the same."""
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: "VolcanoSession") -> None:
         self._session = session
         self._shapes = PodClasses()
         self._kinds: dict[str, Kind | None] = {}

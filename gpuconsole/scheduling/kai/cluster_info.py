@@ -15,13 +15,13 @@ from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.quantity import CPU, MEMORY, PODS
 from gpuconsole.model.resources import GPU_RESOURCES, Resources
-from gpuconsole.scheduling.kai.api.amounts import MIG_PREFIX, Amounts
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup, TopologyConstraint
-from gpuconsole.scheduling.kai.api.requests import Request
-from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, Status
-from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Sort, Spec, Task
+from gpuconsole.scheduling.kai.api.amounts import MIG_PREFIX, ResourceAmounts
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup, TopologyConstraint
+from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
+from gpuconsole.scheduling.kai.api.statuses import ALLOCATED, KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, PodInfo, Sort, Spec
 from gpuconsole.scheduling.kai.conf import POD_GROUP, QUEUE_LABEL
 from gpuconsole.scheduling.kai.dra import claimed_gpus, references
 from gpuconsole.scheduling.kai.trees import root_of
@@ -57,13 +57,13 @@ def group_of(pod: Pod) -> str:
     return f"{pod.namespace}/{pod.job.rpartition('/')[2] or pod.name}"
 
 
-def task_of(pod: Pod, scheduler: str, claims: Mapping[str, ResourceClaim] = NO_CLAIMS) -> Task:
+def task_of(pod: Pod, scheduler: str, claims: Mapping[str, ResourceClaim] = NO_CLAIMS) -> PodInfo:
     """The pod as a task; its GPUs are groups by index where it shares them."""
     request, sort = request_of(pod)
     if pod.template.resource_claims:
         request = replace(request, claims=claimed_gpus(pod, claims))
     template = pod.template
-    return Task(
+    return PodInfo(
         pod.key,
         job=group_of(pod),
         name=pod.name,
@@ -90,20 +90,20 @@ def task_of(pod: Pod, scheduler: str, claims: Mapping[str, ResourceClaim] = NO_C
     )
 
 
-def status_of(pod: Pod) -> Status:
+def status_of(pod: Pod) -> KaiPodStatus:
     match pod.phase:
         case PodPhase.SUCCEEDED:
-            return Status.SUCCEEDED
+            return KaiPodStatus.SUCCEEDED
         case PodPhase.FAILED:
-            return Status.FAILED
+            return KaiPodStatus.FAILED
     if pod.deleted:
-        return Status.RELEASING if pod.node else Status.DELETED
+        return KaiPodStatus.RELEASING if pod.node else KaiPodStatus.DELETED
     if not pod.node:
-        return Status.GATED if pod.gates else Status.PENDING
-    return Status.RUNNING if pod.phase is PodPhase.RUNNING else Status.BOUND
+        return KaiPodStatus.GATED if pod.gates else KaiPodStatus.PENDING
+    return KaiPodStatus.RUNNING if pod.phase is PodPhase.RUNNING else KaiPodStatus.BOUND
 
 
-def request_of(pod: Pod) -> tuple[Request, Sort]:
+def request_of(pod: Pod) -> tuple[ResourceRequirements, Sort]:
     """What the pod asks for, and how it asks for GPUs."""
     needs = pod.template.requests
     base = plain_of(needs)
@@ -121,7 +121,7 @@ def request_of(pod: Pod) -> tuple[Request, Sort]:
         count = _whole(note(pod, DEVICES)) or 1
     if mig:
         count, portion, memory, sort = 0, 0.0, 0, Sort.MIG
-    request = Request(
+    request = ResourceRequirements(
         cpu=base.cpu,
         memory=base.memory,
         scalars={**base.scalars, PODS: 1},
@@ -149,22 +149,22 @@ def _part(text: str) -> float:
     return part if 0 < part <= 1 else 0.0
 
 
-def plain_of(needs: Resources) -> Amounts:
+def plain_of(needs: Resources) -> ResourceAmounts:
     """Everything but GPUs and MIG instances."""
     scalars = {
         name: amount
         for name, amount in needs.items()
         if name not in (CPU, MEMORY, *GPU_RESOURCES) and not name.startswith(MIG_PREFIX)
     }
-    return Amounts(needs.get(CPU, 0), needs.get(MEMORY, 0), 0, scalars)
+    return ResourceAmounts(needs.get(CPU, 0), needs.get(MEMORY, 0), 0, scalars)
 
 
-def node_of(node: Node) -> NodeState:
+def node_of(node: Node) -> KaiNodeInfo:
     """An empty node of the cluster."""
-    return NodeState(node, room_of(node))
+    return KaiNodeInfo(node, room_of(node))
 
 
-def room_of(node: Node) -> Amounts:
+def room_of(node: Node) -> ResourceAmounts:
     """What the node has for pods."""
     amounts = plain_of(node.allocatable)
     amounts.gpus = sum(node.allocatable.get(name, 0) for name in GPU_RESOURCES)
@@ -174,8 +174,8 @@ def room_of(node: Node) -> Amounts:
 
 
 def job_of(
-    key: str, pods: Mapping[str, Pod], tasks: Iterable[Task], queue: str, stale: int | None, label: str = QUEUE_LABEL
-) -> Job:
+    key: str, pods: Mapping[str, Pod], tasks: Iterable[PodInfo], queue: str, stale: int | None, label: str = QUEUE_LABEL
+) -> PodGroupInfo:
     """The pod group that KAI makes of these pods; a gang needs all of its size, others start pod by pod.
 
     Its queue is the one that its first pod names in the label, or `queue`.
@@ -184,10 +184,10 @@ def job_of(
     first = min((pods[task.uid] for task in members), key=lambda pod: (pod.created, pod.key))
     priority = max(pods[task.uid].priority for task in members)
     root = SubGroup("", _constraint(first))
-    root.add(PodSet(DEFAULT_POD_SET, first.gang_size if first.gang else 1))
+    root.add(PodSetInfo(DEFAULT_POD_SET, first.gang_size if first.gang else 1))
     for task in members:
         task.pod_set = ""
-    return Job(
+    return PodGroupInfo(
         key,
         name=key.rpartition("/")[2],
         namespace=first.namespace,
@@ -203,11 +203,11 @@ def job_of(
 
 
 def group_job(
-    group: KaiPodGroup, pods: Mapping[str, Pod], tasks: Iterable[Task], priority: int, stale: int | None
-) -> Job:
+    group: KaiPodGroup, pods: Mapping[str, Pod], tasks: Iterable[PodInfo], priority: int, stale: int | None
+) -> PodGroupInfo:
     """A pod group as it was written; pods of sub-groups that it does not have are left out."""
     members = list(tasks)
-    return Job(
+    return PodGroupInfo(
         group.key,
         name=group.name,
         namespace=group.namespace,
@@ -222,7 +222,7 @@ def group_job(
     )
 
 
-def _started(pods: Mapping[str, Pod], tasks: Iterable[Task]) -> Time | None:
+def _started(pods: Mapping[str, Pod], tasks: Iterable[PodInfo]) -> Time | None:
     return min((pods[task.uid].bound for task in tasks if task.status in ALLOCATED), default=None)
 
 
@@ -246,6 +246,6 @@ def _constraint(pod: Pod) -> TopologyConstraint | None:
     return TopologyConstraint(topology=topology, required=note(pod, REQUIRED), preferred=note(pod, PREFERRED))
 
 
-def template_task(template: PodTemplate, number: int, scheduler: str) -> Task:
+def template_task(template: PodTemplate, number: int, scheduler: str) -> PodInfo:
     """A pod that could be made of a template."""
     return task_of(Pod(name=f"trial-{number}", template=template, priority=template.priority or 0), scheduler)

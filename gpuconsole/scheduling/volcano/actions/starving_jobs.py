@@ -3,10 +3,10 @@
 from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
-from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 
-def starving_by_queue(session: Session) -> tuple[Heap[QueueInfo], dict[str, Heap[JobInfo]]]:
+def starving_by_queue(session: VolcanoSession) -> tuple[Heap[QueueInfo], dict[str, Heap[JobInfo]]]:
     """The queues of all valid jobs that were let in, and by queue the jobs that starve; the first comes first."""
     queues = Heap(session.queue_first)
     starving: dict[str, Heap[JobInfo]] = {}

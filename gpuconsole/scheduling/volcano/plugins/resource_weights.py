@@ -1,10 +1,10 @@
 """Weights of resources in arguments of the form `PREFIX.cpu`, `PREFIX.resources: a, b` and `PREFIX.resources.a`."""
 
 from gpuconsole.model.quantity import CPU, MEMORY
-from gpuconsole.scheduling.volcano.arguments import Arguments
+from gpuconsole.scheduling.volcano.arguments import VolcanoArguments
 
 
-def resource_weights(arguments: Arguments, prefix: str) -> dict[str, int]:
+def resource_weights(arguments: VolcanoArguments, prefix: str) -> dict[str, int]:
     """The weight of each resource that counts: cpu, memory, and those that are listed; 1 where none is given.
 
     A weight below zero is taken as 1.

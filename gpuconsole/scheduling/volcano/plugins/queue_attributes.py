@@ -7,10 +7,10 @@ from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import INFINITY, Resource, exceeded_part
 from gpuconsole.scheduling.volcano.api.status import ALLOCATED_STATUS, TaskStatus
-from gpuconsole.scheduling.volcano.plugins.reserving import reserved, runs_with_room
+from gpuconsole.scheduling.volcano.plugins.inqueue_resources import reserved, runs_with_room
 
 
-class QueueBook:
+class QueueAttributes:
     """The sums of one queue. Mutates as tasks come and go."""
 
     __slots__ = (
@@ -68,7 +68,7 @@ class QueueBook:
         """What the queue would have promised if a job of these minResources were let in."""
         return least.clone().add(self.allocated).add(self.inqueue).sub(self.elastic)
 
-    def copy_into(self, twin: "QueueBook") -> None:
+    def copy_into(self, twin: "QueueAttributes") -> None:
         """Make another book of the queue equal to this one."""
         twin.name, twin.weight, twin.share = self.name, self.weight, self.share
         twin.deserved, twin.allocated, twin.request = self.deserved, self.allocated.clone(), self.request

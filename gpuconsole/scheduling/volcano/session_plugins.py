@@ -17,23 +17,23 @@ from gpuconsole.scheduling.volcano.conf import Flag, Tier
 from gpuconsole.scheduling.volcano.functions import (
     ABSTAIN,
     EvictionContext,
-    Functions,
     Gradients,
     Invalid,
     Purpose,
     Victims,
+    VolcanoFunctions,
 )
 
 F = TypeVar("F")
 Order = Callable[[F, F], int]
 
 
-class Voting:
+class SessionPlugins:
     """What the plugins of a session say together."""
 
     def __init__(self, tiers: Sequence[Tier]) -> None:
         self.tiers = tuple(tiers)
-        self.functions = Functions()
+        self.functions = VolcanoFunctions()
         self._asked: dict[tuple[int, Flag | None], tuple[int, Sequence[Sequence[object]]]] = {}
 
     def hierarchy_enabled(self, plugin: str) -> bool:
@@ -164,12 +164,12 @@ class Voting:
         """True if the job's pods may be looked at."""
         return self._permitted(self.functions.job_enqueueable, Flag.JOB_ENQUEUED, job)
 
-    def _permitted(self, registered: Mapping[str, Callable[[F], int]], flag: Flag, thing: F) -> bool:
+    def _permitted(self, registered: Mapping[str, Callable[[F], int]], flag: Flag, obj: F) -> bool:
         """A rejection decides at once; the first tier with a permit decides; nobody minding permits."""
         for functions in self._tiers(registered, flag):
             permitted = False
             for said in functions:
-                vote = said(thing)
+                vote = said(obj)
                 if vote < ABSTAIN:
                     return False
                 permitted = permitted or vote > ABSTAIN

@@ -1,14 +1,14 @@
 """How many pods like one a node takes now, whatever queues allow."""
 
 from gpuconsole.scheduling.kai.api.amounts import accommodates, plain_part_fits
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
 from gpuconsole.scheduling.kai.matching import node_matches, ready, untolerated
 
 MOST = 1_000_000
 
 
-def room(node: NodeState, task: Task) -> int:
+def count_fitting_pods(node: KaiNodeInfo, task: PodInfo) -> int:
     """Pods that could start now, all at once."""
     if not ready(node.node) or untolerated(task.spec, node.node) or not node_matches(task.spec, node.node):
         return 0
@@ -22,7 +22,7 @@ def room(node: NodeState, task: Task) -> int:
     return count
 
 
-def _by_parts(node: NodeState, task: Task) -> int:
+def _by_parts(node: KaiNodeInfo, task: PodInfo) -> int:
     """Pods for which parts of GPUs are left: on those that are shared already, and on idle ones."""
     each = node.memory_of(task.request)
     rests = [node.gpu_memory - memory for memory in node.shared.allocated.values() if memory > 0]

@@ -12,7 +12,7 @@ from gpuconsole.model.volcano_jobs import VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.counts import counted, in_phase
 from gpuconsole.scheduling.volcano.jobs.labels import TASK_SPEC
 from gpuconsole.scheduling.volcano.jobs.requests import partition_of
-from gpuconsole.scheduling.volcano.jobs.states import ENDED, Call, Course, Target, TargetType
+from gpuconsole.scheduling.volcano.jobs.states import ENDED, ActionPlan, ControllerCall, PodTarget, TargetType
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, tasks_of
 
 
@@ -24,14 +24,14 @@ class Killing(Struct, frozen=True):
     status: VolcanoStatus
 
 
-def kill(job: Job, pods: Sequence[Pod], course: Course, now: Time) -> Killing | None:
+def kill(job: Job, pods: Sequence[Pod], course: ActionPlan, now: Time) -> Killing | None:
     """Delete what a course is about, and count what is left; None if there is nothing that it is about.
 
     The job's version rises only when the whole job is killed. Pods that are retained are not counted: the status
     shows only those that leave.
     """
     status = job.volcano_status
-    if course.call is Call.KILL:
+    if course.call is ControllerCall.KILL:
         status = replace(status, version=status.version + 1)
         chosen = _of_job(job, pods, course)
         leaving = sum(pod.deleted > 0 for pod in pods)
@@ -48,14 +48,14 @@ def kill(job: Job, pods: Sequence[Pod], course: Course, now: Time) -> Killing | 
     return Killing(delete, after if after is left else in_phase(after, now))
 
 
-def _of_job(job: Job, pods: Sequence[Pod], course: Course) -> list[Pod]:
+def _of_job(job: Job, pods: Sequence[Pod], course: ActionPlan) -> list[Pod]:
     """All that are not in a phase to retain; with the last retry those that have ended stay in any case."""
     last = job.volcano_status.retry_count >= spec_of(job).max_retry - 1
     retain = ENDED if last else course.retain
     return [pod for pod in pods if not pod.deleted and pod.phase not in retain]
 
 
-def _of_target(pods: Sequence[Pod], target: Target) -> list[Pod]:
+def _of_target(pods: Sequence[Pod], target: PodTarget) -> list[Pod]:
     mine = [pod for pod in pods if pod.annotations.get(TASK_SPEC) == target.task]
     match target.type:
         case TargetType.TASK:
@@ -66,6 +66,6 @@ def _of_target(pods: Sequence[Pod], target: Target) -> list[Pod]:
             return [pod for pod in mine if partition_of(pod) == target.partition]
 
 
-def _has_partition(job: Job, target: Target, chosen: Sequence[Pod]) -> bool:
+def _has_partition(job: Job, target: PodTarget, chosen: Sequence[Pod]) -> bool:
     parted = any(task.name == target.task and task.partition is not None for task in tasks_of(job))
     return parted and bool(target.partition) and bool(chosen)

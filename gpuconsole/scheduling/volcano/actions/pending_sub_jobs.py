@@ -9,7 +9,7 @@ from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.status import TaskStatus
 from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.session import Session
+from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 
 class Worksheet:
@@ -30,7 +30,7 @@ class Worksheet:
         self.sub_jobs, self.tasks = other.sub_jobs, other.tasks
 
 
-def worksheet(session: Session, job: JobInfo, wanted: Callable[[TaskInfo], bool]) -> Worksheet:
+def worksheet(session: VolcanoSession, job: JobInfo, wanted: Callable[[TaskInfo], bool]) -> Worksheet:
     """What is left of a job: first the smallest set of sub-jobs that it needs to run (organizeJobWorksheet)."""
     required = _required(session, job)
 
@@ -56,7 +56,7 @@ def drained(tasks: Heap[TaskInfo]) -> Iterator[TaskInfo]:
         yield copy.pop()
 
 
-def _required(session: Session, job: JobInfo) -> set[str]:
+def _required(session: VolcanoSession, job: JobInfo) -> set[str]:
     ready: Counter[str] = Counter()
     open_ones = []
     for _, sub_job in sorted(job.sub_jobs.items()):

@@ -3,20 +3,20 @@
 from collections.abc import Mapping, Sequence
 
 from gpuconsole.scheduling.kai.api.errors import POD_ERRORS, JobError, TaskErrors
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
-from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Task
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup
+from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, PodInfo
 from gpuconsole.scheduling.kai.functions import NodeSet, NoNodes
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.session import KaiSession
 from gpuconsole.scheduling.kai.sharing_gpus import place_on_shared
-from gpuconsole.scheduling.kai.statement import Statement
+from gpuconsole.scheduling.kai.statement import KaiStatement
 
 
-class Attempt:
+class PlacementAttempt:
     """One try to place a job; `waiting`: only to see it wait for what is released, as trials do."""
 
-    def __init__(self, session: Session, statement: Statement, job: Job, *, waiting: bool) -> None:
+    def __init__(self, session: KaiSession, statement: KaiStatement, job: PodGroupInfo, *, waiting: bool) -> None:
         self._session, self._statement, self._job, self._waiting = session, statement, job, waiting
 
     def run(self, nodes: NodeSet) -> bool:
@@ -32,11 +32,11 @@ class Attempt:
             return False
         return self._group(nodes, job.root, tasks)
 
-    def _group(self, nodes: NodeSet, group: SubGroup, tasks: Sequence[Task]) -> bool:
+    def _group(self, nodes: NodeSet, group: SubGroup, tasks: Sequence[PodInfo]) -> bool:
         return self._on_subsets(nodes, group, group.all_pod_sets(), tasks)
 
     def _on_subsets(
-        self, nodes: NodeSet, group: SubGroup | PodSet, pod_sets: Mapping[str, PodSet], tasks: Sequence[Task]
+        self, nodes: NodeSet, group: SubGroup | PodSetInfo, pod_sets: Mapping[str, PodSetInfo], tasks: Sequence[PodInfo]
     ) -> bool:
         try:
             subsets = self._session.subsets(self._job, group, pod_sets, tasks, nodes)
@@ -50,7 +50,7 @@ class Attempt:
             self._statement.rollback(checkpoint)
         return False
 
-    def _children(self, nodes: NodeSet, group: SubGroup, tasks: Sequence[Task]) -> bool:
+    def _children(self, nodes: NodeSet, group: SubGroup, tasks: Sequence[PodInfo]) -> bool:
         for child in sorted(group.groups, key=lambda child: child.name):
             below = child.all_pod_sets()
             if not self._group(nodes, child, [task for task in tasks if task.set_name in below]):
@@ -61,21 +61,21 @@ class Attempt:
                 return False
         return True
 
-    def _by_order(self, pod_sets: Sequence[PodSet]) -> list[PodSet]:
-        ordered: list[PodSet] = []
+    def _by_order(self, pod_sets: Sequence[PodSetInfo]) -> list[PodSetInfo]:
+        ordered: list[PodSetInfo] = []
         for pod_set in pod_sets:
             at = next((i for i, o in enumerate(ordered) if self._session.pod_set_before(pod_set, o)), len(ordered))
             ordered.insert(at, pod_set)
         return ordered
 
-    def _tasks(self, nodes: NodeSet, tasks: Sequence[Task]) -> bool:
+    def _tasks(self, nodes: NodeSet, tasks: Sequence[PodInfo]) -> bool:
         for placed, task in enumerate(tasks):
             if not self._task(nodes, task):
                 _note_failure(self._job, task, placed)
                 return False
         return True
 
-    def _task(self, nodes: NodeSet, task: Task) -> bool:
+    def _task(self, nodes: NodeSet, task: PodInfo) -> bool:
         session = self._session
         job = session.jobs[task.job]
         refusal = session.refusal(task, job)
@@ -90,7 +90,7 @@ class Attempt:
             session.note_unfit(task, ranking)
         return False
 
-    def _on(self, task: Task, node: NodeState) -> bool:
+    def _on(self, task: PodInfo, node: KaiNodeInfo) -> bool:
         if task.shares:
             return place_on_shared(self._session, self._statement, task, node, waiting=self._waiting)
         if not self._waiting and node.fits_idle(task):
@@ -100,7 +100,7 @@ class Attempt:
         return True
 
 
-def _note_failure(job: Job, task: Task, placed: int) -> None:
+def _note_failure(job: PodGroupInfo, task: PodInfo, placed: int) -> None:
     """Say on the job why its gang, or one more task of it, found no place."""
     errors = job.task_errors.get(task.uid) or TaskErrors("Unable to schedule pod")
     job.errors.append(
@@ -108,7 +108,7 @@ def _note_failure(job: Job, task: Task, placed: int) -> None:
     )
 
 
-def _failure(job: Job, task: Task, placed: int, why: str) -> str:
+def _failure(job: PodGroupInfo, task: PodInfo, placed: int, why: str) -> str:
     pod_set = job.pod_sets[task.set_name]
     gang = any(other.minimum > 1 for other in job.pod_sets.values())
     if not gang or pod_set.active_used >= pod_set.minimum:

@@ -8,33 +8,33 @@ from collections.abc import Hashable, Sequence
 import msgspec
 
 from gpuconsole.model.pod_template import PodAffinity
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
-from gpuconsole.scheduling.kai.api.requests import Request
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup
+from gpuconsole.scheduling.kai.api.requests import ResourceRequirements
 from gpuconsole.scheduling.kai.api.statuses import ACTIVE_ALLOCATED
-from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
 from gpuconsole.scheduling.kube.ports import wanted
 
 
-class Failures:
+class FailedJobs:
     """The smallest failed job of each kind. Mutates."""
 
     def __init__(self, used: bool) -> None:
         self._used = used
-        self._smallest: dict[Hashable, Job] = {}
+        self._smallest: dict[Hashable, PodGroupInfo] = {}
 
-    def tells(self, job: Job) -> bool:
+    def would_fail(self, job: PodGroupInfo) -> bool:
         """True if the job would fail as a like one did."""
         if not self._used or not self._smallest:
             return False
         failed = self.smallest_like(job)
         return failed is not None and not easier(job, failed)
 
-    def smallest_like(self, job: Job) -> Job | None:
+    def smallest_like(self, job: PodGroupInfo) -> PodGroupInfo | None:
         """The smallest failed job of the job's kind."""
         return self._smallest.get(signature(job))
 
-    def add(self, job: Job) -> None:
+    def add(self, job: PodGroupInfo) -> None:
         """Remember that the job failed."""
         if not self._used:
             return
@@ -44,7 +44,7 @@ class Failures:
             self._smallest[key] = job
 
 
-def easier(job: Job, failed: Job) -> bool:
+def easier(job: PodGroupInfo, failed: PodGroupInfo) -> bool:
     """True if the job has fewer tasks than the failed one, or one that asks for less."""
     tasks, others = job.pending, failed.pending
     if not tasks or not others:
@@ -57,7 +57,7 @@ def easier(job: Job, failed: Job) -> bool:
     return False
 
 
-def smaller(job: Job, failed: Job) -> bool:
+def smaller(job: PodGroupInfo, failed: PodGroupInfo) -> bool:
     """True if the job has no more tasks than the failed one, and none asks for more."""
     tasks, others = job.pending, failed.pending
     if not tasks or not others or len(tasks) > len(others):
@@ -65,21 +65,21 @@ def smaller(job: Job, failed: Job) -> bool:
     return all(mine.within(theirs) for mine, theirs in zip(_rising(tasks), _rising(others), strict=False))
 
 
-def _rising(tasks: Sequence[Task]) -> list[Request]:
+def _rising(tasks: Sequence[PodInfo]) -> list[ResourceRequirements]:
     """Requests from small to large, as far as they can be compared."""
-    rising: list[Request] = []
+    rising: list[ResourceRequirements] = []
     for task in tasks:
         at = next((i for i, other in enumerate(rising) if task.request.within(other)), len(rising))
         rising.insert(at, task.request)
     return rising
 
 
-def signature(job: Job) -> Hashable:
+def signature(job: PodGroupInfo) -> Hashable:
     """What constrains the job's tasks that are not placed: equal for jobs that fit the same nodes."""
     return tuple(sorted(filter(None, (_of_pod_set(pod_set) for pod_set in job.pod_sets.values())), key=repr))
 
 
-def _of_pod_set(pod_set: PodSet) -> tuple[object, ...]:
+def _of_pod_set(pod_set: PodSetInfo) -> tuple[object, ...]:
     tasks = [task for task in pod_set.tasks.values() if task.status not in ACTIVE_ALLOCATED]
     if not tasks:
         return ()
@@ -91,7 +91,7 @@ def _of_pod_set(pod_set: PodSet) -> tuple[object, ...]:
     return (*constraints, *sorted((_of_task(task) for task in tasks), key=repr))
 
 
-def _of_task(task: Task) -> Hashable:
+def _of_task(task: PodInfo) -> Hashable:
     spec, template = task.spec, task.spec.pod.template
     return (
         tuple(sorted(spec.node_selector.items())),

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.scheduling.volcano.actions.worksheets import Worksheet, worksheet
+from gpuconsole.scheduling.volcano.actions.pending_sub_jobs import Worksheet, worksheet
 from gpuconsole.scheduling.volcano.api.fit_errors import FitError
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
@@ -14,19 +14,19 @@ from gpuconsole.scheduling.volcano.api.sub_job import SubJobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.functions import Purpose
 from gpuconsole.scheduling.volcano.search import Finder, choose_node, resource_fit
-from gpuconsole.scheduling.volcano.session import Session
-from gpuconsole.scheduling.volcano.statement import CannotPlace, Operation, Statement, saved
+from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.statement import CannotPlace, StatementStep, VolcanoStatement, saved
 
 
-class Plan(Struct, frozen=True):
+class NominationPlan(Struct, frozen=True):
     """What is to be done, and the hyper node of each part of the job."""
 
-    operations: list[Operation]
+    operations: list[StatementStep]
     places: dict[str, str]
 
 
 def plan(
-    session: Session,
+    session: VolcanoSession,
     queue: QueueInfo,
     job: JobInfo,
     domain: str,
@@ -34,13 +34,13 @@ def plan(
     reason: str,
     *,
     remembers: bool,
-) -> Plan | None:
+) -> NominationPlan | None:
     """How the job gets enough in the domain, or None; the session is left as it was."""
     sheet = worksheet(session, job, lambda task: not task.gated and not task.request.is_empty())
     if not sheet or not session.real_node_list.get(domain):
         return None
     was_ready = session.job_ready(job)
-    chain = [Statement(session)]
+    chain = [VolcanoStatement(session)]
     for victim in victims:
         chain[0].evict(victim, reason)
     places: dict[str, str] = {}
@@ -56,14 +56,14 @@ def plan(
             enough = session.job_pipelined(job)
             if was_ready:
                 break
-        return Plan(saved(chain), places) if enough else None
+        return NominationPlan(saved(chain), places) if enough else None
     finally:
         for statement in reversed(chain):
             statement.discard()
 
 
 def _place(
-    session: Session,
+    session: VolcanoSession,
     queue: QueueInfo,
     job: JobInfo,
     sub_job: SubJobInfo,
@@ -72,10 +72,10 @@ def _place(
     evicted: bool,
     *,
     remembers: bool,
-) -> tuple[Statement, str] | None:
+) -> tuple[VolcanoStatement, str] | None:
     """Reserve nodes for a part of the job in the first hyper node that takes it."""
     for name in _hyper_nodes(session, job, sub_job, domain):
-        trial = Statement(session)
+        trial = VolcanoStatement(session)
         finder = Finder(session, remembers=remembers)
         tasks = sheet.tasks[sub_job.uid].clone()
         placed = True
@@ -88,7 +88,7 @@ def _place(
     return None
 
 
-def _hyper_nodes(session: Session, job: JobInfo, sub_job: SubJobInfo, domain: str) -> Iterator[str]:
+def _hyper_nodes(session: VolcanoSession, job: JobInfo, sub_job: SubJobInfo, domain: str) -> Iterator[str]:
     if not job.contains_hard_topology:
         yield domain
         return
@@ -97,10 +97,10 @@ def _hyper_nodes(session: Session, job: JobInfo, sub_job: SubJobInfo, domain: st
 
 
 def _reserve(
-    session: Session,
+    session: VolcanoSession,
     queue: QueueInfo,
     finder: Finder,
-    trial: Statement,
+    trial: VolcanoStatement,
     task: TaskInfo,
     hyper_node: str,
     evicted: bool,

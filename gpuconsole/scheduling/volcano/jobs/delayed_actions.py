@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.volcano_jobs import JobAction, JobEvent
-from gpuconsole.scheduling.volcano.jobs.requests import Request
-from gpuconsole.scheduling.volcano.jobs.states import Target, TargetType
+from gpuconsole.scheduling.volcano.jobs.requests import JobRequest
+from gpuconsole.scheduling.volcano.jobs.states import PodTarget, TargetType
 
 _POD_EVENTS = (JobEvent.POD_PENDING, JobEvent.POD_RUNNING, JobEvent.POD_FAILED, JobEvent.POD_EVICTED)
 _INTERNAL = (
@@ -27,7 +27,7 @@ _TARGETS = {
 class Delayed(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An action that is due later."""
 
-    request: Request
+    request: JobRequest
     action: JobAction
     due: Time
 
@@ -36,18 +36,18 @@ Delays = Mapping[str, Delayed]
 """By the name of the pod that the event was about; one of the whole job has no name."""
 
 
-def target_of(action: JobAction, request: Request) -> Target | None:
+def target_of(action: JobAction, request: JobRequest) -> PodTarget | None:
     """What an action is about: the whole job, or a part of it."""
     kind = _TARGETS.get(action)
     match kind:
         case None:
             return None
         case TargetType.TASK:
-            return Target(kind, request.task)
+            return PodTarget(kind, request.task)
         case TargetType.POD:
-            return Target(kind, request.task, request.pod)
+            return PodTarget(kind, request.task, request.pod)
         case TargetType.PARTITION:
-            return Target(kind, request.task, request.pod, request.partition)
+            return PodTarget(kind, request.task, request.pod, request.partition)
 
 
 def added(delays: Delays, delayed: Delayed) -> Delays:
@@ -58,7 +58,7 @@ def added(delays: Delays, delayed: Delayed) -> Delays:
     return {**delays, delayed.request.pod: delayed}
 
 
-def outlived(delays: Delays, request: Request) -> Delays:
+def outlived(delays: Delays, request: JobRequest) -> Delays:
     """The actions that still make sense after an event of a pod.
 
     A pod that is not pending any more need not be dealt with for it; one that runs has got over its failure.
@@ -73,14 +73,14 @@ def outlived(delays: Delays, request: Request) -> Delays:
     return delays
 
 
-def settled(delays: Delays, action: JobAction, request: Request) -> Delays:
+def settled(delays: Delays, action: JobAction, request: JobRequest) -> Delays:
     """The actions that are left when one was carried out: others of its kind, about the same part, are not needed."""
     if action in _INTERNAL:
         return delays
     return {pod: delayed for pod, delayed in delays.items() if not _same(delayed, action, request)}
 
 
-def _same(delayed: Delayed, action: JobAction, request: Request) -> bool:
+def _same(delayed: Delayed, action: JobAction, request: JobRequest) -> bool:
     kind = _TARGETS.get(action)
     if _TARGETS.get(delayed.action) is not kind:
         return False

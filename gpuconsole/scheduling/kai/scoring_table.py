@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from gpuconsole.scheduling.kai.api.errors import UNABLE_POD, NodeError, summary
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.nodes import NodeState
-from gpuconsole.scheduling.kai.api.pod_sets import PodSet, SubGroup
-from gpuconsole.scheduling.kai.api.statuses import Status
-from gpuconsole.scheduling.kai.api.tasks import Task
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
+from gpuconsole.scheduling.kai.api.pod_sets import PodSetInfo, SubGroup
+from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import PodInfo
 from gpuconsole.scheduling.kai.functions import NodeSet, NoNodes
 from gpuconsole.scheduling.kai.misfits import misfit
 from gpuconsole.scheduling.kai.plugins.predicates import PREDICATES
 from gpuconsole.scheduling.kai.ranking import span
-from gpuconsole.scheduling.kai.session import Session
+from gpuconsole.scheduling.kai.session import KaiSession
 from gpuconsole.scheduling.score_table import FilterColumn, NodeRow, NodeScore, ScoreColumn, ScoreTable
 
 RESOURCES, TOPOLOGY = "NodeResources", "Topology"
@@ -25,12 +25,12 @@ UNIT = 100
 """Scores are told in hundredths: the density of a node is a fraction of its band."""
 
 
-def score_table(session: Session, task: Task) -> ScoreTable:
+def score_table(session: KaiSession, task: PodInfo) -> ScoreTable:
     """The table for a task of the session, as if it had no place yet."""
     job = session.jobs[task.job]
     if task.node:
         session.nodes[task.node].remove(task.uid)
-        job.update(task, Status.PENDING)
+        job.update(task, KaiPodStatus.PENDING)
         task.node, task.groups = "", ()
     refusal = session.refusal(task, job)
     nodes = _nodes_for(session, job, task)
@@ -55,23 +55,23 @@ def score_table(session: Session, task: Task) -> ScoreTable:
     )
 
 
-def _bands(session: Session) -> dict[str, int]:
+def _bands(session: KaiSession) -> dict[str, int]:
     """Plugins and the most that each of them gives, the heaviest first."""
     bands = {scorer.plugin: scorer.band for scorer in session.functions.node_order}
     bands.update((measure.plugin, measure.band) for measure in session.functions.measures)
     return dict(sorted(bands.items(), key=lambda item: -item[1]))
 
 
-def _spans(session: Session, task: Task, nodes: NodeSet) -> list[tuple[float, float]]:
+def _spans(session: KaiSession, task: PodInfo, nodes: NodeSet) -> list[tuple[float, float]]:
     measured = ([m.measure(task, node) for node in nodes] for m in session.functions.measures)
     return [span([value for value in values if value is not None]) for values in measured]
 
 
-def _nodes_for(session: Session, job: Job, task: Task) -> NodeSet:
+def _nodes_for(session: KaiSession, job: PodGroupInfo, task: PodInfo) -> NodeSet:
     """The nodes of the first domain that takes the task's group; all where no topology is asked for."""
     for prepare in session.functions.before_job:
         prepare(job)
-    groups: list[SubGroup | PodSet] = [job.pod_sets[task.set_name]]
+    groups: list[SubGroup | PodSetInfo] = [job.pod_sets[task.set_name]]
     while (above := groups[-1].parent) is not None:
         groups.append(above)
     nodes = session.all_nodes
@@ -88,7 +88,9 @@ Shares = tuple[Mapping[str, int], Sequence[tuple[float, float]]]
 """Bands by plugin, and the span of each measure."""
 
 
-def _row(session: Session, task: Task, job: Job, node: NodeState, shares: Shares, inside: bool) -> NodeRow:
+def _row(
+    session: KaiSession, task: PodInfo, job: PodGroupInfo, node: KaiNodeInfo, shares: Shares, inside: bool
+) -> NodeRow:
     errors: dict[str, NodeError] = {}
     if not node.fits(task):
         lack = misfit(task, node, False)
@@ -103,7 +105,7 @@ def _row(session: Session, task: Task, job: Job, node: NodeState, shares: Shares
     return NodeRow(node=node.name, verdicts=verdicts, scores=scores, total=sum(score.weighted for score in scores))
 
 
-def _scores(session: Session, task: Task, node: NodeState, shares: Shares) -> tuple[NodeScore, ...]:
+def _scores(session: KaiSession, task: PodInfo, node: KaiNodeInfo, shares: Shares) -> tuple[NodeScore, ...]:
     bands, spans = shares
     given = dict.fromkeys(bands, 0.0)
     for scorer in session.functions.node_order:
@@ -115,7 +117,7 @@ def _scores(session: Session, task: Task, node: NodeState, shares: Shares) -> tu
     )
 
 
-def _message(session: Session, task: Task, job: Job, nodes: NodeSet) -> str:
+def _message(session: KaiSession, task: PodInfo, job: PodGroupInfo, nodes: NodeSet) -> str:
     """What KAI would tell the pod."""
     job.task_errors.pop(task.uid, None)
     for node in nodes:

@@ -13,7 +13,7 @@ from gpuconsole.scheduling.volcano.api.task import TaskInfo
 NONE: Mapping[str, Pod] = {}
 
 
-class Placed:
+class NodePods:
     """Pods by node and key."""
 
     def __init__(self, nodes: Iterable[NodeInfo]) -> None:

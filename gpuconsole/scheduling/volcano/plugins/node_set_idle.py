@@ -6,7 +6,7 @@ from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
 
 
-class Room:
+class NodeSetIdle:
     """Sums over nodes as they are when a session opens. `used` mutates with what the session places."""
 
     __slots__ = ("allocatable", "future_idle", "idle", "used")
@@ -15,7 +15,7 @@ class Room:
         self.allocatable, self.used, self.idle, self.future_idle = Resource(), Resource(), Resource(), Resource()
 
     @classmethod
-    def of(cls, nodes: Iterable[NodeInfo]) -> "Room":
+    def of(cls, nodes: Iterable[NodeInfo]) -> "NodeSetIdle":
         room = cls()
         for node in nodes:
             room.allocatable.add(node.allocatable)

@@ -56,7 +56,7 @@ class Offered(Struct, frozen=True, eq=False):
         return any(term.matches(node.labels, node.name) for term in self.nodes or ())
 
 
-class Pool(Struct):
+class DevicePool(Struct):
     """The slices of a pool's newest generation. Mutates while pools are gathered."""
 
     generation: int
@@ -68,7 +68,7 @@ class Pool(Struct):
         return len(self.parts) == self.expected
 
 
-class Places(Struct, frozen=True):
+class DevicePositions(Struct, frozen=True):
     """Slices of complete pools, numbered in order, by where their devices are."""
 
     here: dict[str, list[tuple[int, ResourceSlice]]]
@@ -87,8 +87,8 @@ class Stock(Struct, kw_only=True):
     """Claim → what it was promised, before anybody wrote it down."""
     users: dict[str, set[str]] = field(default_factory=dict)
     """Claim → pods that were promised its use."""
-    _pools: dict[PoolKey, Pool] | None = None
-    _places: Places | None = None
+    _pools: dict[PoolKey, DevicePool] | None = None
+    _places: DevicePositions | None = None
     _written: dict[PoolKey, set[Place]] | None = None
 
     def hold(self, pod: str, allocations: Mapping[str, Allocation], shared: tuple[str, ...]) -> None:
@@ -139,15 +139,15 @@ class Stock(Struct, kw_only=True):
                         left[key] = left.get(key, 0) - amount
         return left
 
-    def pools(self) -> Mapping[PoolKey, Pool]:
+    def pools(self) -> Mapping[PoolKey, DevicePool]:
         """Pools by (driver, name), in order."""
         if self._pools is None:
-            found: dict[PoolKey, Pool] = {}
+            found: dict[PoolKey, DevicePool] = {}
             for _, part in sorted(self.slices.items()):
                 key = part.driver, part.pool
                 known = found.get(key)
                 if known is None or part.generation > known.generation:
-                    found[key] = Pool(part.generation, part.pool_slices, [part])
+                    found[key] = DevicePool(part.generation, part.pool_slices, [part])
                 elif part.generation == known.generation:
                     known.parts.append(part)
             self._pools = dict(sorted(found.items()))
@@ -162,8 +162,8 @@ class Stock(Struct, kw_only=True):
                 if one.within(node):
                     yield one
 
-    def _by_place(self) -> Places:
-        places = Places({}, [])
+    def _by_place(self) -> DevicePositions:
+        places = DevicePositions({}, [])
         complete = [part for pool in self.pools().values() if pool.complete for part in pool.parts]
         for numbered in enumerate(complete):
             part = numbered[1]

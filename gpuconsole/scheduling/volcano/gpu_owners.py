@@ -12,7 +12,7 @@ from gpuconsole.scheduling.kube.policy import PlacementPolicy
 POLICY = PlacementPolicy()
 
 
-class GpuBooks:
+class VolcanoGpuOwners:
     """Nodes with the owner of each GPU."""
 
     def __init__(self) -> None:
@@ -64,8 +64,8 @@ class GpuBooks:
         """How many pods of a template fit now."""
         return self._board.outlook(self._shapes.of(template), template.priority or 0).slots
 
-    def fork(self) -> "GpuBooks":
+    def fork(self) -> "VolcanoGpuOwners":
         """Books that start equal and never touch these."""
-        twin = GpuBooks()
+        twin = VolcanoGpuOwners()
         twin._board, twin._shapes, twin._homes = self._board.fork(), self._shapes, self._homes.copy()
         return twin

@@ -6,33 +6,33 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import MarkGroup, PlacementDecision, Unschedulable
 from gpuconsole.model.kai import UNSCHEDULABLE_ON_NODE_POOL, KaiPodGroup
 from gpuconsole.scheduling.kai.api.errors import UNABLE, UNABLE_POD, summary
-from gpuconsole.scheduling.kai.api.jobs import Job
-from gpuconsole.scheduling.kai.api.statuses import Status
-from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, Task
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
+from gpuconsole.scheduling.kai.api.statuses import KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import DEFAULT_POD_SET, PodInfo
 
 DEFAULT_NODE_POOL = "default"
 
 
-def words(job: Job, pods: Mapping[str, Pod], group: KaiPodGroup | None, pool: str) -> list[PlacementDecision]:
+def words(job: PodGroupInfo, pods: Mapping[str, Pod], group: KaiPodGroup | None, pool: str) -> list[PlacementDecision]:
     """What is news to its pending pods and to the group itself."""
-    waiting = [task for task in job.tasks() if task.status in (Status.PENDING, Status.GATED)]
+    waiting = [task for task in job.tasks() if task.status in (KaiPodStatus.PENDING, KaiPodStatus.GATED)]
     if not waiting:
         return _mark(group, "", job) if group is not None and job.active_allocated else []
     prefix = f"Node-Pool '{pool or DEFAULT_NODE_POOL}': " if group is not None and group.backoff == 1 else ""
     story = prefix + (group_text(job) if job.ready else not_ready(job))
-    told = group is None or group.mark_unschedulable is not False
+    texts = group is None or group.mark_unschedulable is not False
     said: list[PlacementDecision] = []
     for task in waiting:
         pod = pods[task.uid]
         text = prefix + pod_text(job, task) if job.ready else story
-        if told and task.status is Status.PENDING and pod.message != text:
+        if texts and task.status is KaiPodStatus.PENDING and pod.message != text:
             said.append(Unschedulable(task.uid, text, pod.gang, story))
     if group is not None and job.ready and not job.active_allocated:
         said += _mark(group, story, job)
     return said
 
 
-def pod_text(job: Job, task: Task) -> str:
+def pod_text(job: PodGroupInfo, task: PodInfo) -> str:
     """Why nodes do not take the pod, else why its group was not placed."""
     errors = job.task_errors.get(task.uid)
     if errors is not None:
@@ -40,11 +40,11 @@ def pod_text(job: Job, task: Task) -> str:
     return summary(job.errors) if job.errors else UNABLE_POD
 
 
-def group_text(job: Job) -> str:
+def group_text(job: PodGroupInfo) -> str:
     return summary(job.errors) if job.errors else UNABLE
 
 
-def not_ready(job: Job) -> str:
+def not_ready(job: PodGroupInfo) -> str:
     """Which pods the group still waits for, to be made or to lose their gates."""
     text = "Job is not ready for scheduling."
     for name, pod_set in sorted(job.pod_sets.items()):
@@ -58,7 +58,7 @@ def not_ready(job: Job) -> str:
     return text
 
 
-def _mark(group: KaiPodGroup, text: str, job: Job) -> list[PlacementDecision]:
+def _mark(group: KaiPodGroup, text: str, job: PodGroupInfo) -> list[PlacementDecision]:
     known = next((c.message for c in group.conditions if c.type == UNSCHEDULABLE_ON_NODE_POOL), "")
     if known == text:
         return []
