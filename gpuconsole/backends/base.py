@@ -17,8 +17,8 @@ from gpuconsole.insight.standings import Standings
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event
-from gpuconsole.model.seen import EVERYTHING, Seen
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.visibility import EVERYTHING, Visibility
 from gpuconsole.sim.policy import SimPolicy
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Health(Struct, frozen=True, kw_only=True):
     readable: int = 0
     """Those of them that the user may read wherever it was asked for."""
     missing: tuple[Missing, ...] = ()
-    seen: Seen = EVERYTHING
+    seen: Visibility = EVERYTHING
     """What that leaves unknown, and what was assumed instead of what cannot be read."""
     unread: tuple[str, ...] = ()
     """What could not be read for other reasons, each in a sentence."""
@@ -155,7 +155,7 @@ class Partial(Protocol):
     """What only a backend offers whose events may not tell of everything that there is."""
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> Visibility:
         """What of the cluster they tell; the same value as long as that is the same."""
 
 

@@ -11,7 +11,7 @@ from gpuconsole.backends.base import Backend
 from gpuconsole.errors import ConsoleError, ReadOnlyError
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.text import clean
 
 AUDIT = logging.getLogger("gpuconsole.audit")
@@ -34,9 +34,9 @@ class Outcome(StrEnum):
 
 
 _OUTCOMES = {
-    What.COMMAND_REFUSED: Outcome.REFUSED,
-    What.COMMAND_DONE: Outcome.DONE,
-    What.COMMAND_NEEDLESS: Outcome.SO_ALREADY,
+    HistoryEventKind.COMMAND_REFUSED: Outcome.REFUSED,
+    HistoryEventKind.COMMAND_DONE: Outcome.DONE,
+    HistoryEventKind.COMMAND_NEEDLESS: Outcome.SO_ALREADY,
 }
 
 
@@ -100,7 +100,7 @@ class Guard:
         outcome = Outcome.FAILED if failed else Outcome.DONE
         self._write(Entry(time=now, command=clean(words), outcome=outcome, detail=clean(detail)))
 
-    def came_back(self, happened: Happened) -> None:
+    def came_back(self, happened: HistoryEvent) -> None:
         """Note what became of a command, where an event says it."""
         outcome = _OUTCOMES.get(happened.what)
         if outcome is not None:

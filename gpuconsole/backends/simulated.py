@@ -13,8 +13,8 @@ from gpuconsole.backends.clockwork import Clockwork
 from gpuconsole.backends.surveying import Survey
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
-from gpuconsole.model.events import Applied, Event, Happened
-from gpuconsole.model.seen import Seen
+from gpuconsole.model.events import Applied, Event, HistoryEvent
+from gpuconsole.model.visibility import Visibility
 from gpuconsole.sim.engine import Simulation
 
 BUDGET = 0.018
@@ -47,7 +47,7 @@ class SimulatedBackend(Clockwork):
         self._guard = threading.Lock()
         self._opening: list[Event] = []
         self._digest = 0
-        self.seen: Seen = simulation.snapshot().seen
+        self.seen: Visibility = simulation.snapshot().seen
         """What was known of the cluster that it goes on from."""
 
     @property
@@ -62,7 +62,7 @@ class SimulatedBackend(Clockwork):
     def open(self) -> None:
         """Make the objects that exist already the first events."""
         with self._guard:
-            told = [event for event in self._simulation.drain() if isinstance(event, Happened)]
+            told = [event for event in self._simulation.drain() if isinstance(event, HistoryEvent)]
             snapshot = self._simulation.snapshot()
             self._opening = [Applied(snapshot.time, thing) for thing in snapshot.objects()]
             # A simulation made from objects tells all its past; one made from a snapshot knows the end of it.
@@ -126,6 +126,6 @@ _ENCODER = msgspec.msgpack.Encoder()
 def digest(events: Iterable[Event], previous: int = 0) -> int:
     """Carry a sum over the lines of history on."""
     for event in events:
-        if isinstance(event, Happened):
+        if isinstance(event, HistoryEvent):
             previous = zlib.crc32(_ENCODER.encode(event), previous)
     return previous

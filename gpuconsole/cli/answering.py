@@ -23,10 +23,10 @@ from gpuconsole.garbage import uncollected
 from gpuconsole.insight.standing import Standing, standing_of, standing_on
 from gpuconsole.insight.tables import seconds
 from gpuconsole.model.clock import SECOND, Span, Time, format_span, format_time
-from gpuconsole.model.events import Happened
-from gpuconsole.model.seen import Seen, cut
+from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
+from gpuconsole.model.visibility import Visibility, with_truncated_history
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import Scenario
 from gpuconsole.ui.answers.unseen import NOTHING, left_open
@@ -74,10 +74,10 @@ class Asked(Struct, frozen=True, kw_only=True):
         return standing_on(self.found, self.simulation.policy)
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> Visibility:
         """The parts of the cluster that could be read."""
         snapshot = self.simulation.snapshot()
-        return cut(snapshot.seen, snapshot.recent) if self.mode == "live" else snapshot.seen
+        return with_truncated_history(snapshot.seen, snapshot.recent) if self.mode == "live" else snapshot.seen
 
     @property
     def origin(self) -> Origin:
@@ -191,16 +191,16 @@ def mode_of(request: Request) -> str:
     return "live" if request.live else "saved" if request.snapshot is not None else "simulated"
 
 
-def lines_of(asked: Asked) -> list[Happened]:
+def lines_of(asked: Asked) -> list[HistoryEvent]:
     """Known events of the cluster, oldest first; drains the events of the simulation."""
     if asked.found is not None:
         return list(asked.found.recent)
     return history_of(asked.simulation)
 
 
-def history_of(simulation: Simulation) -> list[Happened]:
+def history_of(simulation: Simulation) -> list[HistoryEvent]:
     """Drained events of a simulation, after the recent ones of its snapshot."""
-    told = [event for event in simulation.drain() if isinstance(event, Happened)]
+    told = [event for event in simulation.drain() if isinstance(event, HistoryEvent)]
     before = told[0].time if told else simulation.now + 1
     return [line for line in simulation.snapshot().recent if line.time < before] + told
 

@@ -92,7 +92,7 @@ def command(
             sight = next(sights)
         if lacking := undecidable(sight.snapshot):
             return say(_origin(request, sight, until), nothing_said("Forecast", lacking), output)
-        foreseen = forecast(sight.snapshot, sight.policy, assumed=sight.snapshot.seen.remarks)
+        foreseen = forecast(sight.snapshot, sight.policy, assumed=sight.snapshot.seen.warnings)
         return say(_origin(request, sight, until), _answer(foreseen, None), output)
     sight, foreseen, said = _checked(request, settings, against, Moments(until, lasting, every))
     answer = replace(_answer(foreseen, said), unknown=undecidable(sight.snapshot))
@@ -104,7 +104,7 @@ def command(
 
 def _origin(request: Request, sight: Sight, until: Span) -> Origin:
     snapshot, mode = sight.snapshot, "simulated" if until else mode_of(request)
-    return Origin(source=sight.source, mode=mode, now=snapshot.time, assumed=snapshot.seen.remarks)
+    return Origin(source=sight.source, mode=mode, now=snapshot.time, assumed=snapshot.seen.warnings)
 
 
 def _answer(foreseen: Forecast | None, said: Differences | None) -> Answer:
@@ -137,7 +137,7 @@ def _checked(
     with _sights(request, settings, against, moments) as sights:
         for sight in sights:
             seen = sight.snapshot.seen
-            foreseen, new = observer.look(sight.snapshot, sight.policy, seen.remarks, seen.undecided)
+            foreseen, new = observer.look(sight.snapshot, sight.policy, seen.warnings, seen.decisive_gaps)
             said += new
     return sight, foreseen, said
 

@@ -25,7 +25,7 @@ def command(asked: Asked) -> Answer:
     snapshot, session, policy = asked.standing()
     if session is None:
         raise UsageError(without_kueue(snapshot))
-    if lacking := asked.seen.lacking(*QUOTA):
+    if lacking := asked.seen.missing_reasons(*QUOTA):
         return nothing_said("Ledger", lacking, VERSION)
     answer = ledger(snapshot, session, policy.prices)
     body = msgspec.to_builtins(answer)

@@ -14,9 +14,9 @@ from gpuconsole.insight.linting import Engines, Facts
 from gpuconsole.insight.linting.facts import placed_by
 from gpuconsole.insight.linting.findings import named
 from gpuconsole.model.commands import Submit
-from gpuconsole.model.documents.sources import Source, read_sources
-from gpuconsole.model.manifests import Finding, Loaded, Severity, load
-from gpuconsole.model.manifests.loaded import Entry
+from gpuconsole.model.documents.sources import SourceText, read_sources
+from gpuconsole.model.manifests import Finding, LoadedManifests, Severity, load
+from gpuconsole.model.manifests.loaded import LoadedObject
 from gpuconsole.model.objects import Object
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.scheduling.volcano.reading import ParsedVolcanoConfiguration, read_configuration
@@ -27,7 +27,7 @@ from gpuconsole.sim.scenario_form import ScenarioError
 CONFIGURATION = "volcano-scheduler.conf"
 OWN = ("cohort-cycle",)
 """Codes of unusable manifests that lint reports itself."""
-Places = Mapping[str, Entry]
+Places = Mapping[str, LoadedObject]
 """Object name in findings → its position."""
 
 
@@ -48,7 +48,7 @@ class Gathered(Struct, frozen=True, kw_only=True):
     clusters: tuple[Cluster, ...]
     unusable: tuple[Finding, ...]
     """Objects that cannot be used as written."""
-    sources: tuple[Source, ...]
+    sources: tuple[SourceText, ...]
 
 
 def gather(files: Sequence[str], request: Request) -> Gathered:
@@ -76,7 +76,7 @@ def gather(files: Sequence[str], request: Request) -> Gathered:
     return Gathered(clusters=tuple(clusters), unusable=tuple(unusable), sources=sources)
 
 
-def _scheduler(source: Source) -> ParsedVolcanoConfiguration | None:
+def _scheduler(source: SourceText) -> ParsedVolcanoConfiguration | None:
     """Read Volcano's scheduler configuration from a file; None for any other file."""
     if "tiers" not in source.text and "actions" not in source.text:
         return None
@@ -86,7 +86,7 @@ def _scheduler(source: Source) -> ParsedVolcanoConfiguration | None:
 
 
 def _of_manifests(
-    loaded: Loaded, schedulers: Mapping[str, ParsedVolcanoConfiguration], request: Request
+    loaded: LoadedManifests, schedulers: Mapping[str, ParsedVolcanoConfiguration], request: Request
 ) -> Iterator[Cluster]:
     """The cluster that manifests define; one for each scheduler configuration."""
     places = _places(loaded.entries, "")
@@ -99,7 +99,7 @@ def _of_manifests(
         yield Cluster(Facts(loaded.objects, Engines(kueue=kueue, volcano=read, volcano_name=name)), places, name)
 
 
-def _scenario(loaded: Loaded, number: int, request: Request) -> Scenario:
+def _scenario(loaded: LoadedManifests, number: int, request: Request) -> Scenario:
     """Raises ScenarioError."""
     document, origin = loaded.scenario[number], loaded.origins[number]
     return load_scenario(
@@ -111,7 +111,7 @@ def _scenario(loaded: Loaded, number: int, request: Request) -> Scenario:
     )
 
 
-def _of_scenario(loaded: Loaded, number: int, request: Request, scenario: Scenario) -> Cluster:
+def _of_scenario(loaded: LoadedManifests, number: int, request: Request, scenario: Scenario) -> Cluster:
     """The cluster of a scenario, with everything that its steps create."""
     origin = loaded.origins[number]
     facts = Facts(_objects(scenario), _engines(scenario.policy, request, origin))
@@ -143,5 +143,5 @@ def _engines(policy: SimPolicy, request: Request, origin: str) -> Engines:
     )
 
 
-def _places(entries: Sequence[Entry], scope: str) -> dict[str, Entry]:
-    return {named(entry.thing): entry for entry in entries if entry.scope == scope}
+def _places(entries: Sequence[LoadedObject], scope: str) -> dict[str, LoadedObject]:
+    return {named(entry.obj): entry for entry in entries if entry.scope == scope}

@@ -14,8 +14,8 @@ from gpuconsole.cli.measuring import measure
 from gpuconsole.cli.options import Request
 from gpuconsole.config import Config
 from gpuconsole.errors import ClusterError
-from gpuconsole.model.seen import only
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.visibility import only_namespaces_text
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.services.status import Mode, Status
 from gpuconsole.sim.policy import SimPolicy
@@ -51,7 +51,7 @@ def open_live(request: Request, settings: Config | None = None) -> LiveCluster:
         backend=backend,
         about=Status(mode=Mode.LIVE, source=place.context),
         context=place.context,
-        notices=(*unchecked, *([only(target.namespaces)] if target.namespaces else ())),
+        notices=(*unchecked, *([only_namespaces_text(target.namespaces)] if target.namespaces else ())),
     )
 
 

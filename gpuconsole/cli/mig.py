@@ -6,10 +6,10 @@ import click
 
 from gpuconsole.cli.answering import Answer, Asked, answering
 from gpuconsole.errors import UsageError
-from gpuconsole.insight.mig_changes import NodeChange, mig_changes
+from gpuconsole.insight.mig_changes import MigNodeChange, mig_changes
 from gpuconsole.insight.tables import table
 from gpuconsole.model.documents.sources import read_file
-from gpuconsole.model.gpus import parted
+from gpuconsole.model.gpus import mig_parted
 from gpuconsole.model.text import clean
 
 
@@ -28,7 +28,7 @@ def command(asked: Asked, name: str, file: Path | None) -> Answer:
     return Answer(kind="MigChanges", body=answer, lines=as_text(answer), status=status)
 
 
-def as_text(answer: tuple[NodeChange, ...]) -> list[str]:
+def as_text(answer: tuple[MigNodeChange, ...]) -> list[str]:
     """Format the answer as a table."""
     rows = [
         (node.node, gpu.gpu, gpu.now, gpu.then, "yes" if gpu.reset else "no", " ".join(gpu.leavers) or "none")
@@ -39,10 +39,10 @@ def as_text(answer: tuple[NodeChange, ...]) -> list[str]:
     return [*lines, *(clean(f"{node.node}: {node.problem}") for node in answer if node.problem)]
 
 
-def _configs(file: Path) -> dict[str, parted.Config]:
+def _configs(file: Path) -> dict[str, mig_parted.Config]:
     """Read the configurations of a file. Raises UsageError with one line per error."""
     source = read_file(file)
-    found, findings = parted.read(source.text, str(file))
+    found, findings = mig_parted.read(source.text, str(file))
     lines = [f"{file}: {trouble.problem}; {trouble.remedy}" for trouble in source.troubles]
     lines += [f"{one.file}:{one.line}: {one.path}: {one.problem}; {one.remedy}" for one in findings]
     if lines:

@@ -12,7 +12,7 @@ from gpuconsole.cli.options import Request
 from gpuconsole.errors import InputError, UsageError
 from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.manifests import Loaded
+from gpuconsole.model.manifests import LoadedManifests
 from gpuconsole.model.objects import Object
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.configuration.loading import load
@@ -62,7 +62,7 @@ def _with_hami(config: KueueConfig, objects: Iterable[Object]) -> KueueConfig:
     return replace(config, transformations=transformations)
 
 
-def with_configurations(loaded: Loaded) -> Loaded:
+def with_configurations(loaded: LoadedManifests) -> LoadedManifests:
     """The loaded manifests, with findings about the Configurations among them."""
     findings = [*loaded.findings]
     for place in loaded.configurations:

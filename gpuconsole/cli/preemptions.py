@@ -18,7 +18,7 @@ from gpuconsole.insight.preemptions import PreemptionRow, rows
 from gpuconsole.insight.stand_ins import pods_of
 from gpuconsole.insight.who import about, chain, who
 from gpuconsole.model.clock import SECOND, format_time
-from gpuconsole.model.events import Happened
+from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.services.status import Mode
@@ -68,10 +68,10 @@ def command(asked: Asked, workload: str) -> Answer:
     --history reads what the console recorded, which outlives the cluster's events.
     """
     seen = asked.seen
-    if all(seen.blind(kind) for kind in (Workload, Happened)):
-        return nothing_said("Preemptions", seen.lacking(Workload, Happened), VERSION)
+    if all(seen.is_unlisted(kind) for kind in (Workload, HistoryEvent)):
+        return nothing_said("Preemptions", seen.missing_reasons(Workload, HistoryEvent), VERSION)
     answer = answer_about(lines_of(asked), workload, asked.simulation.snapshot())
-    return replace(answer, unknown=_others(seen.lacking(Workload, Happened)))
+    return replace(answer, unknown=_others(seen.missing_reasons(Workload, HistoryEvent)))
 
 
 def _others(lacking: Iterable[str]) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ def _others(lacking: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"other preemptions: {text}" for text in lacking)
 
 
-def answer_about(lines: Sequence[Happened], workload: str, snapshot: Snapshot) -> Answer:
+def answer_about(lines: Sequence[HistoryEvent], workload: str, snapshot: Snapshot) -> Answer:
     """The preemptions among these lines (oldest first), optionally of one workload, job or pod only.
 
     Raises UsageError for a name that neither the lines nor the current cluster have.
@@ -96,7 +96,7 @@ def _names_in(found: Iterable[PreemptionRow]) -> Collection[str]:
     return dict.fromkeys(name for row in found for name in (row.victim, row.by))
 
 
-def recorded() -> tuple[Origin, Sequence[Happened], Sequence[str]]:
+def recorded() -> tuple[Origin, Sequence[HistoryEvent], Sequence[str]]:
     """The preemptions of the newest recorded session, oldest line first, and why some may be missing.
 
     Raises UsageError, HistoryError.

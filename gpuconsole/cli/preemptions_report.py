@@ -9,9 +9,9 @@ from gpuconsole.insight.choices import WORDS, shares, whose
 from gpuconsole.insight.losses import at_least
 from gpuconsole.insight.tables import counted, table
 from gpuconsole.insight.who import Circle, Count, Who
-from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import SECOND, format_span
 from gpuconsole.model.device_units import device_cell
+from gpuconsole.model.preemption_trace import PreemptionTrace
 from gpuconsole.ui.names import called
 
 MOST = 20
@@ -54,7 +54,7 @@ class Preemption(Struct, frozen=True, kw_only=True):
     thrash: bool
     chain: tuple[str, ...]
     message: str
-    choice: Choice | None
+    choice: PreemptionTrace | None
     choice_as_of: str | None
     """Time of the state on which our engine reconstructed the choice; null if the scheduler recorded it."""
 
@@ -195,7 +195,7 @@ def _loss(one: Preemption) -> str:
     return f"{one.lost_gpu_hours:.1f} GPU-hours, {cost}"
 
 
-def _considered(choice: Choice, as_of: str) -> list[str]:
+def _considered(choice: PreemptionTrace, as_of: str) -> list[str]:
     if choice.differs:
         return [f"  {whose(choice, as_of)}"]
     title = f"  candidates, in preemption order ({'; '.join(filter(None, (shares(choice), whose(choice, as_of))))}):"

@@ -13,22 +13,22 @@ from gpuconsole.insight.pools import Pool
 from gpuconsole.insight.tables import table
 from gpuconsole.model.clock import SECOND, Span, Time, format_exactly, format_span, format_time
 from gpuconsole.model.device_units import WHOLE_GPU, device_cell, short_amount
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.ui.names import called
 
 _STATES = {
-    What.SUBMITTED: "pending",
-    What.PENDING: "pending",
-    What.RESERVED: "quotaReserved",
-    What.ADMITTED: "admitted",
-    What.STARTED: "running",
-    What.EVICTED: "evicted",
-    What.REQUEUED: "pending",
-    What.FINISHED: "finished",
-    What.FAILED: "failed",
-    What.DELETED: "deleted",
+    HistoryEventKind.SUBMITTED: "pending",
+    HistoryEventKind.PENDING: "pending",
+    HistoryEventKind.RESERVED: "quotaReserved",
+    HistoryEventKind.ADMITTED: "admitted",
+    HistoryEventKind.STARTED: "running",
+    HistoryEventKind.EVICTED: "evicted",
+    HistoryEventKind.REQUEUED: "pending",
+    HistoryEventKind.FINISHED: "finished",
+    HistoryEventKind.FAILED: "failed",
+    HistoryEventKind.DELETED: "deleted",
 }
 
 
@@ -59,17 +59,17 @@ class Detail(Record, frozen=True, kw_only=True, omit_defaults=True):
     message: str | None = None
 
 
-def record(line: Happened) -> Record:
+def record(line: HistoryEvent) -> Record:
     """The short record of an event; a pod without a Workload object counts as its own workload."""
     return Record(**_facts(line))
 
 
-def _detail(line: Happened) -> Detail:
+def _detail(line: HistoryEvent) -> Detail:
     pod = line.pod if line.workload not in ("", line.pod) else ""
     return Detail(**_facts(line), pod=pod or None, message=line.message or None)
 
 
-def _facts(line: Happened) -> dict[str, Any]:
+def _facts(line: HistoryEvent) -> dict[str, Any]:
     return {
         "t": format_time(line.time),
         "type": line.what.value,
@@ -128,7 +128,7 @@ class Report(Struct, frozen=True, kw_only=True):
     events: list[Detail]
 
 
-def report(lines: Sequence[Happened], *, before: Snapshot, after: Snapshot, seed: int) -> Report:
+def report(lines: Sequence[HistoryEvent], *, before: Snapshot, after: Snapshot, seed: int) -> Report:
     """Summarize the events between two snapshots."""
     return Report(
         start=before.time,
@@ -233,22 +233,22 @@ def _since(report: Report, time: Time | None) -> str:
     return sign + format_exactly(time - report.start)
 
 
-def _queues(lines: Iterable[Happened]) -> list[QueueRow]:
+def _queues(lines: Iterable[HistoryEvent]) -> list[QueueRow]:
     rows: dict[str, QueueRow] = {}
     for line in lines:
         if not line.queue:
             continue
         row = rows.setdefault(line.queue, QueueRow(line.queue))
         match line.what:
-            case What.ADMITTED:
+            case HistoryEventKind.ADMITTED:
                 row.admitted += 1
                 row.waited += line.waited
-            case What.PREEMPTED:
+            case HistoryEventKind.PREEMPTED:
                 row.preempted += 1
-            case What.EVICTED:
+            case HistoryEventKind.EVICTED:
                 row.evicted += 1
                 row.lost += lost_by_one(line)
-            case What.FINISHED:
+            case HistoryEventKind.FINISHED:
                 row.finished += 1
     return sorted(rows.values(), key=lambda row: row.queue)
 
@@ -268,13 +268,13 @@ def _at_first(before: Snapshot, workload: Workload) -> WorkloadRow:
     )
 
 
-def _workloads(lines: Iterable[Happened], before: Snapshot, after: Snapshot) -> list[WorkloadRow]:
+def _workloads(lines: Iterable[HistoryEvent], before: Snapshot, after: Snapshot) -> list[WorkloadRow]:
     rows = {workload.key: _at_first(before, workload) for workload in before.workloads.all()}
-    own = {line.workload for line in lines if line.what is What.SUBMITTED}
+    own = {line.workload for line in lines if line.what is HistoryEventKind.SUBMITTED}
     for line in lines:
         name = line.workload or line.pod
         # A pending pod of a job is no state of its workload; the job's own row shows it as pending.
-        of_a_job = line.what is What.PENDING and bool(line.pod) and name not in own
+        of_a_job = line.what is HistoryEventKind.PENDING and bool(line.pod) and name not in own
         if line.what not in _STATES or not name or of_a_job:
             continue
         row = rows.get(name)
@@ -283,12 +283,16 @@ def _workloads(lines: Iterable[Happened], before: Snapshot, after: Snapshot) -> 
         row.state = _STATES[line.what]
         row.queue = line.queue or row.queue
         row.gpus, row.unit = (line.gpus, line.unit) if line.gpus else (row.gpus, row.unit)
-        row.evictions += line.what is What.EVICTED
-        if line.what is What.SUBMITTED:
+        row.evictions += line.what is HistoryEventKind.EVICTED
+        if line.what is HistoryEventKind.SUBMITTED:
             row.submitted = line.time
-        if line.what is What.STARTED and row.started is None:
+        if line.what is HistoryEventKind.STARTED and row.started is None:
             row.started = line.time
-        row.ended = line.time if line.what in (What.FINISHED, What.FAILED, What.DELETED) else None
+        row.ended = (
+            line.time
+            if line.what in (HistoryEventKind.FINISHED, HistoryEventKind.FAILED, HistoryEventKind.DELETED)
+            else None
+        )
     for workload in after.workloads.all():
         if (known := rows.get(workload.key)) is not None:
             known.state = phase_of(after, workload).value

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from gpuconsole.cli.options import Request
 from gpuconsole.errors import SourceError
 from gpuconsole.insight.tables import counted
-from gpuconsole.model.possible import impossible
-from gpuconsole.model.seen import KUEUES
+from gpuconsole.model.sanity_limits import insane_values
 from gpuconsole.model.snapshot import FORMAT, SnapshotFile, decode
 from gpuconsole.model.text import clean
+from gpuconsole.model.visibility import KUEUES
 from gpuconsole.sim.files import policy_in
 from gpuconsole.sim.policy import SimPolicy
 
@@ -32,7 +32,7 @@ def saved_in(file: Path) -> tuple[SnapshotFile, SimPolicy | None]:
     except OSError as error:
         raise SourceError(str(file), error.strerror or str(error)) from error
     saved = _decoded(file, data)
-    wrong = next(impossible(saved.objects), None)
+    wrong = next(insane_values(saved.objects), None)
     if wrong is not None:
         raise SourceError(str(file), wrong)
     try:

@@ -11,7 +11,7 @@ from gpuconsole.cli.findings import as_line
 from gpuconsole.insight.expect_forms import ExpectError
 from gpuconsole.insight.expectations import read_expectation
 from gpuconsole.model.documents.findings import Path as FieldPath
-from gpuconsole.model.manifests import Finding, Loaded, Severity
+from gpuconsole.model.manifests import Finding, LoadedManifests, Severity
 from gpuconsole.sim.scenario import Scenario, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError
 
@@ -23,7 +23,7 @@ _KEY = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 FILES = "files"
 
 
-def with_scenarios(loaded: Loaded) -> Loaded:
+def with_scenarios(loaded: LoadedManifests) -> LoadedManifests:
     """The loaded manifests, with the objects of their scenarios, or findings about these."""
     objects, findings = list(loaded.objects), list(loaded.findings)
     for document, origin, line_of in zip(loaded.scenario, loaded.origins, loaded.lines, strict=True):
@@ -38,7 +38,7 @@ def with_scenarios(loaded: Loaded) -> Loaded:
     return replace(loaded, objects=tuple(objects), findings=tuple(findings))
 
 
-def not_yet_told(problems: Iterable[Finding], loaded: Loaded) -> list[Finding]:
+def not_yet_told(problems: Iterable[Finding], loaded: LoadedManifests) -> list[Finding]:
     """The problems of a scenario without those that were already found when its files were loaded."""
     known = {(finding.file, finding.line, finding.path) for finding in loaded.findings}
     return [

@@ -22,7 +22,7 @@ def command(asked: Asked) -> Answer:
     sharing is off; queues of Volcano and KAI are shown with their deserved amounts.
     """
     snapshot, session, _ = asked.standing()
-    if lacking := asked.seen.lacking(*TURNS):
+    if lacking := asked.seen.missing_reasons(*TURNS):
         return nothing_said("Shares", lacking, VERSION)
     found = shares(session, snapshot.time) if session is not None else None
     queues = engine_shares(snapshot)

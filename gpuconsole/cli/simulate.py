@@ -16,7 +16,7 @@ from gpuconsole.cli.sources import open_simulation
 from gpuconsole.errors import SourceError, UsageError
 from gpuconsole.insight.pools import pools
 from gpuconsole.model.clock import Span, Time, format_exactly, format_span, parse_span
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.text import clean
 from gpuconsole.sim.bare import run_lines
 from gpuconsole.sim.engine import Simulation
@@ -55,7 +55,7 @@ class Duration(click.ParamType[Span]):
     "--type",
     "types",
     multiple=True,
-    type=click.Choice([what.value for what in What]),
+    type=click.Choice([what.value for what in HistoryEventKind]),
     help="Only these event types.",
 )
 @click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Save the final state as a snapshot.")
@@ -104,22 +104,22 @@ def _run_bare(lines: BinaryIO) -> int:
     return 1 if failed else 0
 
 
-def _refusals(lines: Iterable[Happened], start: Time) -> Iterator[str]:
+def _refusals(lines: Iterable[HistoryEvent], start: Time) -> Iterator[str]:
     """Commands of the scenario that were refused, so that the results may not be as intended."""
     for line in lines:
-        if line.what is What.COMMAND_REFUSED:
+        if line.what is HistoryEventKind.COMMAND_REFUSED:
             yield f"+{format_exactly(line.time - start)} refused {line.reason}: {line.message}"
 
 
-def _run(simulation: Simulation, until: Span) -> list[Happened]:
+def _run(simulation: Simulation, until: Span) -> list[HistoryEvent]:
     """Run the simulation, with a progress bar if stderr is a terminal."""
-    start, lines = simulation.now, list[Happened]()
+    start, lines = simulation.now, list[HistoryEvent]()
     with click.progressbar(
         range(1, SLICES + 1), file=sys.stderr, label="simulating", hidden=not sys.stderr.isatty()
     ) as bar:
         for part in bar:
             simulation.advance(start + until * part // SLICES)
-            lines += (event for event in simulation.drain() if isinstance(event, Happened))
+            lines += (event for event in simulation.drain() if isinstance(event, HistoryEvent))
     return lines
 
 

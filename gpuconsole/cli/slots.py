@@ -22,7 +22,7 @@ def command(asked: Asked) -> Answer:
     these differ. Fragments are idle GPUs that the cluster's typical pods cannot use.
     """
     snapshot = asked.standing().snapshot
-    lacking = snapshot.seen.lacking(*PLACES)
+    lacking = snapshot.seen.missing_reasons(*PLACES)
     bound = bound_of_idle(snapshot)
     if bound is None:
         return nothing_said("Slots", lacking, VERSION)

@@ -20,12 +20,12 @@ from gpuconsole.errors import InputError, SourceError, UsageError
 from gpuconsole.insight.engines import engines
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.autoscaling import NodePool
-from gpuconsole.model.catalogue import Catalogue, CatalogueError
+from gpuconsole.model.catalogue import CatalogueError, InstanceTypeCatalogue
 from gpuconsole.model.catalogue import load as load_catalogue
 from gpuconsole.model.clock import Time, parse_time
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.manifests import Loaded, Severity, load
+from gpuconsole.model.manifests import LoadedManifests, Severity, load
 from gpuconsole.model.manifests.admit_all import admitting_all
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices, PricesError
@@ -121,13 +121,13 @@ def _prices(request: Request) -> Prices:
 
 def catalogue_for(
     request: Request, scenarios: Sequence[Mapping[str, Any]], objects: Iterable[Object] = ()
-) -> Catalogue:
+) -> InstanceTypeCatalogue:
     """The instance-type catalogue: the requested one, else the bundled one if a scenario or NodePool needs it.
 
     Raises SourceError, or FindingsError with every wrong line.
     """
     if request.catalogue is None and not scenarios and not any(isinstance(thing, NodePool) for thing in objects):
-        return Catalogue()
+        return InstanceTypeCatalogue()
     file = request.catalogue or assets.catalogue()
     try:
         return load_catalogue(file.read_text(), str(file))
@@ -137,7 +137,7 @@ def catalogue_for(
         raise FindingsError(str(error)) from error
 
 
-def _read(files: Sequence[str], request: Request, prices: Prices) -> tuple[Scenario, Loaded]:
+def _read(files: Sequence[str], request: Request, prices: Prices) -> tuple[Scenario, LoadedManifests]:
     loaded = _loaded(files, admit_all_namespaces=request.admit_all_namespaces)
     origin = next(iter(loaded.origins), ", ".join(files))
     folder = Path(origin).parent if Path(origin).is_file() else None
@@ -172,7 +172,7 @@ def _with_nodes(scenario: Scenario, file: Path) -> Scenario:
     return replace(scenario, objects=(*others, *nodes))
 
 
-def _loaded(files: Sequence[str], *, admit_all_namespaces: bool = False) -> Loaded:
+def _loaded(files: Sequence[str], *, admit_all_namespaces: bool = False) -> LoadedManifests:
     stdin = sys.stdin.read() if "-" in files else None
     loaded = load(files, stdin=stdin, now=START, admit_all_namespaces=admit_all_namespaces)
     errors = [finding for finding in loaded.findings if finding.severity is Severity.ERROR]
@@ -181,7 +181,7 @@ def _loaded(files: Sequence[str], *, admit_all_namespaces: bool = False) -> Load
     return loaded
 
 
-def _opened(simulation: Simulation, scenario: Scenario, loaded: Loaded, request: Request) -> Opened:
+def _opened(simulation: Simulation, scenario: Scenario, loaded: LoadedManifests, request: Request) -> Opened:
     warnings = sum(finding.severity is Severity.WARNING for finding in loaded.findings)
     names = " ".join(request.files) or DEFAULT
     notices = [f"{counted(warnings, 'warning')}; run gpuconsole validate {names} for details"] if warnings else []
@@ -213,7 +213,7 @@ def _from_cluster(request: Request, settings: Config | None) -> Opened:
         policy = _policy(replace(opened.backend.policy, prices=_prices(request)), request)
     simulation = Simulation.from_snapshot(snapshot, policy=policy, seed=request.seed or 0)
     about = status_of(simulation, opened.about.source)
-    notices = tuple(dict.fromkeys((*opened.notices, *snapshot.seen.remarks)))
+    notices = tuple(dict.fromkeys((*opened.notices, *snapshot.seen.warnings)))
     return Opened(simulation=simulation, about=about, notices=notices, found=snapshot)
 
 
@@ -230,7 +230,7 @@ def _from_snapshot(file: Path, request: Request) -> Opened:
     simulation = Simulation.from_snapshot(snapshot, policy=_policy(policy, request), seed=seed)
     about = status_of(simulation, file.name)
     return Opened(
-        simulation=simulation, about=about, notices=snapshot.seen.remarks, found=snapshot, staged=saved.staged
+        simulation=simulation, about=about, notices=snapshot.seen.warnings, found=snapshot, staged=saved.staged
     )
 
 
@@ -240,7 +240,7 @@ def _about_placement(placement: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> 
     return [f"gangs {'on' if placement.gangs else 'off'}", placement.score]
 
 
-def _selling(policy: SimPolicy, catalogue: Catalogue) -> SimPolicy:
+def _selling(policy: SimPolicy, catalogue: InstanceTypeCatalogue) -> SimPolicy:
     """The policy with another instance-type catalogue, if it provisions nodes."""
     capacity = policy.capacity
     return (

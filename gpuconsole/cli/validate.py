@@ -10,7 +10,7 @@ import msgspec
 from gpuconsole.cli.bundled import resolve
 from gpuconsole.cli.findings import as_line
 from gpuconsole.insight.tables import counted
-from gpuconsole.model.manifests import Finding, Loaded, Severity, load
+from gpuconsole.model.manifests import Finding, LoadedManifests, Severity, load
 from gpuconsole.model.text import clean
 
 
@@ -79,7 +79,7 @@ def _gates(text: str) -> Mapping[str, bool]:
     return gates_of(text)
 
 
-def _print_stored(loaded: Loaded, output: str) -> None:
+def _print_stored(loaded: LoadedManifests, output: str) -> None:
     """Print the objects as a JSON List or YAML documents; findings go to stderr."""
     for line in map(as_line, loaded.findings):
         click.echo(line, err=True)
@@ -90,7 +90,7 @@ def _print_stored(loaded: Loaded, output: str) -> None:
         click.echo("---\n".join(msgspec.yaml.encode(thing).decode() for thing in loaded.stored), nl=False)
 
 
-def _summary(loaded: Loaded) -> list[str]:
+def _summary(loaded: LoadedManifests) -> list[str]:
     kinds = Counter(type(thing).__name__ for thing in loaded.objects)
     if loaded.configurations:
         kinds["Configuration"] = len(loaded.configurations)
@@ -112,7 +112,7 @@ def _count(findings: Iterable[Finding], severity: Severity) -> int:
     return sum(finding.severity == severity for finding in findings)
 
 
-def _as_json(loaded: Loaded) -> dict[str, object]:
+def _as_json(loaded: LoadedManifests) -> dict[str, object]:
     return {
         "findings": loaded.findings,
         "objects": dict(sorted(Counter(type(thing).__name__ for thing in loaded.objects).items())),

@@ -104,7 +104,7 @@ def command(
     other = changes_in(against, now, snapshot).commands if against is not None else ()
     if lacking := unforeseeable(snapshot):
         return nothing_said("WhatIf", lacking, VERSION)
-    blind = snapshot.seen.lacking(*PLACES)
+    blind = snapshot.seen.missing_reasons(*PLACES)
     span = horizon if horizon is not None else wanted.horizon if wanted.horizon is not None else HOUR
     tried = asked.simulation, wanted.commands, span, other, wanted.places, asked.found
     answer = what_if(looks(*tried, elsewhere=apart, clock=time.thread_time))

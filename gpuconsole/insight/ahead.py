@@ -15,7 +15,7 @@ from gpuconsole.insight.risk import EFFORT, HORIZON, Danger, foreboding
 from gpuconsole.insight.standing import Standing, standing_on
 from gpuconsole.model.clock import DAY, Time
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import PLACED, Phase, phase
+from gpuconsole.model.workloads import PLACED, WorkloadPhase, phase
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
@@ -60,7 +60,7 @@ def looking(
     if stands is not None and phase(stands) in PLACED:
         standing = standing_on(found, simulation.policy) if found is not None else None
         yield from _endangered(simulation, workload, runs, seed, standing)
-    elif subject is not None and phase(subject) in (Phase.PENDING, Phase.QUOTA_RESERVED):
+    elif subject is not None and phase(subject) in (WorkloadPhase.PENDING, WorkloadPhase.QUOTA_RESERVED):
         for told in expecting(simulation, workload, runs=runs, seed=seed, horizon=DAY):
             whole = told.start is not None
             yield replace(nothing, until=now + DAY, runs=runs, eta=told if whole else None, whole=whole)

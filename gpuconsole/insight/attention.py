@@ -24,7 +24,7 @@ from gpuconsole.insight.who import counts
 from gpuconsole.model.clock import MINUTE, Span, Time, format_span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.device_units import ANY_DEVICE, added, described
-from gpuconsole.model.events import Happened
+from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
@@ -39,7 +39,7 @@ PODS_LISTED = 5
 _RANK = {trouble: rank for rank, trouble in enumerate(Trouble)}
 
 
-def attention(snapshot: Snapshot, history: Sequence[Happened] = ()) -> tuple[Attention, ...]:
+def attention(snapshot: Snapshot, history: Sequence[HistoryEvent] = ()) -> tuple[Attention, ...]:
     """List all problems, the most urgent kind first; within a kind, the most GPUs first."""
     measured = alarms(snapshot)
     found = [
@@ -205,7 +205,7 @@ def _patterns(snapshot: Snapshot, measured: Iterable[Alarm]) -> Iterator[Attenti
             yield Attention(trouble=trouble, text=one.text, table=one.table, key=one.subject, gpus=round(one.gpus))
 
 
-def _thrash(history: Sequence[Happened]) -> Iterator[Attention]:
+def _thrash(history: Sequence[HistoryEvent]) -> Iterator[Attention]:
     for victim in counts(rows(history), lambda row: row.victim):
         if victim.thrash:
             lost = f"{at_least(f'{victim.lost_gpu_hours:.1f}', victim.unknown, victim.times)} GPU-hours lost"

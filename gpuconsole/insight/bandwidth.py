@@ -6,8 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.gpus.sharing import device
-from gpuconsole.model.gpus.wiring import (
+from gpuconsole.model.gpus.interconnect import (
     NETWORK,
     NETWORK_BANDWIDTH,
     PCIE,
@@ -15,6 +14,7 @@ from gpuconsole.model.gpus.wiring import (
     nvlink_bandwidth,
     wiring_of,
 )
+from gpuconsole.model.gpus.sharing import device
 from gpuconsole.model.snapshot import Snapshot
 
 

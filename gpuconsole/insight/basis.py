@@ -10,8 +10,8 @@ from gpuconsole.model.kai import KaiQueue
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, Topology
-from gpuconsole.model.seen import ALWAYS, QueueAssumptions
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.visibility import ALWAYS, QueueAssumptions
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.chance import draw
@@ -65,7 +65,7 @@ def undecidable(snapshot: Snapshot, *besides: type) -> tuple[str, ...]:
     `besides` are further kinds that the answer depends on.
     """
     seen = snapshot.seen
-    return seen.lacking(*besides, *_decisive(snapshot)) if seen.gaps else ()
+    return seen.missing_reasons(*besides, *_decisive(snapshot)) if seen.gaps else ()
 
 
 def unforeseeable(snapshot: Snapshot, *besides: type) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ def unplaceable(snapshot: Snapshot) -> tuple[str, ...]:
     """
     if unforeseeable(snapshot) or not _partly(snapshot):
         return ()
-    return snapshot.seen.lacking(*PLACES)
+    return snapshot.seen.missing_reasons(*PLACES)
 
 
 def _partly(snapshot: Snapshot) -> bool:

@@ -9,7 +9,7 @@ from gpuconsole.insight.gpu_time import dra_devices_of
 from gpuconsole.insight.holdings import Holding, holdings, queue_of
 from gpuconsole.insight.losses import NOTHING_LOST, Losses, LostWork
 from gpuconsole.insight.pools import Pool, device_use, pools
-from gpuconsole.model.autoscaling import SPOT, Instance, machine_hourly
+from gpuconsole.model.autoscaling import SPOT, ProvisionedInstance, machine_hourly
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.gpus.instances import division_of
 from gpuconsole.model.prices import Prices, is_spot
@@ -97,10 +97,10 @@ def bill(snapshot: Snapshot, prices: Prices, lost: Losses) -> Bill:
     )
 
 
-_priced: list[tuple[object, Prices, Mapping[str, Instance], dict[str, float]]] = []
+_priced: list[tuple[object, Prices, Mapping[str, ProvisionedInstance], dict[str, float]]] = []
 
 
-def _fixed_prices(snapshot: Snapshot, prices: Prices, machines: Mapping[str, Instance]) -> dict[str, float]:
+def _fixed_prices(snapshot: Snapshot, prices: Prices, machines: Mapping[str, ProvisionedInstance]) -> dict[str, float]:
     """Prices of the static nodes; cached while no node changes."""
     if _priced and _priced[0][0] is snapshot.nodes and _priced[0][1] is prices and _priced[0][2] == machines:
         return _priced[0][3]

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from gpuconsole.insight.demand import FlavorResource
 from gpuconsole.insight.pages import Count, Page
 from gpuconsole.insight.reasons import Code
+from gpuconsole.model.diff import row_changes
 from gpuconsole.model.queues import LocalQueue
-from gpuconsole.model.scan import changes
-from gpuconsole.model.snapshot import Snapshot, View
+from gpuconsole.model.snapshot import Snapshot, TableView
 from gpuconsole.model.workloads import Workload
 
 Rows = Sequence[Workload | None]
@@ -121,7 +121,7 @@ class Books:
         return self.by_queue.get(cluster_queue, EMPTY_BOOK)
 
 
-_kept: list[tuple[View[Workload], View[LocalQueue], Books]] = []
+_kept: list[tuple[TableView[Workload], TableView[LocalQueue], Books]] = []
 
 
 def books(snapshot: Snapshot) -> Books:
@@ -147,7 +147,7 @@ def books(snapshot: Snapshot) -> Books:
 
 def carried_on(old: Books, rows: Rows) -> Books:
     """Update the books after the rows changed; unchanged parts are shared with the old ones."""
-    gone, come = changes(old.rows, rows)
+    gone, come = row_changes(old.rows, rows)
     pages: dict[tuple[str, str], Page] = {}
 
     def write(workload: Workload, pen: Callable[[Page, Workload, bool], None]) -> None:
@@ -164,7 +164,7 @@ def carried_on(old: Books, rows: Rows) -> Books:
     for workload in come:
         known = before.get(workload.key)
         # Thousands of workloads become inadmissible at once after a cohort tree was requeued.
-        if known is not None and replace(known, parked=workload.parked) == workload:
+        if known is not None and replace(known, inadmissible=workload.inadmissible) == workload:
             del before[workload.key]
             write(workload, Page.park)
         else:

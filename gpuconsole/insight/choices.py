@@ -1,20 +1,20 @@
 """Text for how Kueue chose preemption victims: chosen, skipped, or not a candidate."""
 
-from gpuconsole.model.choices import Choice, Verdict
+from gpuconsole.model.preemption_trace import CandidateVerdict, PreemptionTrace
 
 WORDS = {
-    Verdict.CHOSEN: "evicted",
-    Verdict.PUT_BACK: "restored (fill-back): the other victims free enough",
-    Verdict.NOT_NEEDED: "skipped: enough capacity without it",
-    Verdict.NOT_BORROWING: "skipped: its ClusterQueue is within nominal quota",
-    Verdict.NOT_WHILE_BORROWING: "skipped: the preemptor would have to borrow",
-    Verdict.FAIR_SHARE: "skipped: its share would not stay above the preemptor's",
-    Verdict.PRIORITY: "not a candidate: the policy requires a lower priority",
-    Verdict.POLICY_NEVER: "not a candidate: the policy excludes its ClusterQueue",
+    CandidateVerdict.CHOSEN: "evicted",
+    CandidateVerdict.PUT_BACK: "restored (fill-back): the other victims free enough",
+    CandidateVerdict.NOT_NEEDED: "skipped: enough capacity without it",
+    CandidateVerdict.NOT_BORROWING: "skipped: its ClusterQueue is within nominal quota",
+    CandidateVerdict.NOT_WHILE_BORROWING: "skipped: the preemptor would have to borrow",
+    CandidateVerdict.FAIR_SHARE: "skipped: its share would not stay above the preemptor's",
+    CandidateVerdict.PRIORITY: "not a candidate: the policy requires a lower priority",
+    CandidateVerdict.POLICY_NEVER: "not a candidate: the policy excludes its ClusterQueue",
 }
 
 
-def shares(choice: Choice) -> str:
+def shares(choice: PreemptionTrace) -> str:
     """The weighted shares of the victim's and the preemptor's ClusterQueues."""
     return f"share {_short(choice.share)} ‰ ← {_short(choice.by_share)} ‰"
 
@@ -24,7 +24,7 @@ def _short(share: str) -> str:
     return f"~{whole}" if point else whole
 
 
-def whose(choice: Choice, moment: str) -> str:
+def whose(choice: PreemptionTrace, moment: str) -> str:
     """Describe a decision that was reconstructed, not recorded; empty if it was recorded. `moment` is its `as_of`."""
     if not moment:
         return ""

@@ -18,7 +18,7 @@ from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.device_units import WHOLE_GPU, in_one_unit
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 
@@ -62,18 +62,18 @@ def subjects_with_pods(course: Course, final: Snapshot) -> set[str]:
     return course.asked | bound | waiting
 
 
-def _first_places(lines: Iterable[Happened], key: str) -> Iterator[Happened]:
+def _first_places(lines: Iterable[HistoryEvent], key: str) -> Iterator[HistoryEvent]:
     """POD_BOUND lines of its pods at the first start, up to its first loss of a pod."""
     placed = False
     for line in lines:
-        if line.what is What.POD_BOUND and key in (line.workload, line.pod):
+        if line.what is HistoryEventKind.POD_BOUND and key in (line.workload, line.pod):
             placed = True
             yield line
         elif placed and line.what in LOSSES and subject(line) == key:
             return
 
 
-def _amount(snapshot: Snapshot, twin: Workload | None, bound: Sequence[Happened]) -> tuple[int, str]:
+def _amount(snapshot: Snapshot, twin: Workload | None, bound: Sequence[HistoryEvent]) -> tuple[int, str]:
     """Amount and unit of a job without a Workload: requested, or held, as a pod that shares a GPU requests none."""
     wanted = in_one_unit(wanted_units(snapshot, twin)) if twin is not None else (0, WHOLE_GPU.noun)
     return max(wanted, (sum(line.gpus for line in bound), unit_of_lines(bound)), key=lambda amount: amount[0])

@@ -8,9 +8,9 @@ from msgspec import Struct, field
 from gpuconsole.insight.preemptions import rule_in_words, subject
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.device_units import ANY_DEVICE, WHOLE_GPU
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 
-LOSSES = (What.EVICTED, What.POD_EVICTED, What.POD_FAILED)
+LOSSES = (HistoryEventKind.EVICTED, HistoryEventKind.POD_EVICTED, HistoryEventKind.POD_FAILED)
 """Kinds of lines about a workload or pod that lost its place."""
 
 
@@ -51,13 +51,13 @@ class Course(Struct, kw_only=True):
     """Events of a fork since its start. Mutated by `Future`."""
 
     begun: Time
-    lines: list[Happened] = field(default_factory=list)
+    lines: list[HistoryEvent] = field(default_factory=list)
     """In order, without lines that only report a pending workload."""
-    admitted: dict[str, list[Happened]] = field(default_factory=dict)
+    admitted: dict[str, list[HistoryEvent]] = field(default_factory=dict)
     """Workload → its admissions."""
     started: dict[str, Time] = field(default_factory=dict)
     """Workload → when all its pods ran for the first time."""
-    placed: dict[str, list[Happened]] = field(default_factory=dict)
+    placed: dict[str, list[HistoryEvent]] = field(default_factory=dict)
     """Job or lone pod without a Workload → POD_BOUND lines of its pods."""
     withdrawn: list[EvictionTimes] = field(default_factory=list)
     """Evictions of whole workloads, in order."""
@@ -80,7 +80,7 @@ class Course(Struct, kw_only=True):
 
     def lost(self) -> tuple[float, float]:
         """Lost work in GPU-hours and USD. A PREEMPTED line repeats the loss of its eviction."""
-        paid = [line for line in self.lines if line.what is not What.PREEMPTED]
+        paid = [line for line in self.lines if line.what is not HistoryEventKind.PREEMPTED]
         return sum(line.lost_gpu_seconds for line in paid) / 3600, sum(line.cost for line in paid)
 
     def evictions(self) -> list[Victim]:
@@ -88,9 +88,9 @@ class Course(Struct, kw_only=True):
 
         A workload that loses its pods to a drain may be preempted at the same moment: that is a separate eviction.
         """
-        told = (line for line in self.lines if line.what is What.PREEMPTED)
+        told = (line for line in self.lines if line.what is HistoryEventKind.PREEMPTED)
         rules = {(line.time, subject(line), line.by): line.reason for line in told}
-        losses: dict[tuple[Time, str, str], list[Happened]] = {}
+        losses: dict[tuple[Time, str, str], list[HistoryEvent]] = {}
         back: dict[tuple[Time, str, str], Time] = {}
         gone: dict[str, list[tuple[Time, str, str]]] = {}
         missing: dict[str, int | None] = {}
@@ -102,10 +102,12 @@ class Course(Struct, kw_only=True):
                 losses.setdefault(loss, []).append(line)
                 gone.setdefault(key, []).append(loss)
                 lost = missing.get(key, 0)
-                missing[key] = None if (line.what is What.EVICTED and not line.pod) or lost is None else lost + 1
-            elif line.what is What.POD_BOUND and (lost := missing.get(key)):
+                missing[key] = (
+                    None if (line.what is HistoryEventKind.EVICTED and not line.pod) or lost is None else lost + 1
+                )
+            elif line.what is HistoryEventKind.POD_BOUND and (lost := missing.get(key)):
                 missing[key] = lost - 1
-            if line.what is What.STARTED or missing.get(key) == 0:
+            if line.what is HistoryEventKind.STARTED or missing.get(key) == 0:
                 back.update(dict.fromkeys(gone.pop(key, ()), line.time))
                 missing.pop(key, None)
         withdrawn = {(one.evicted, one.workload): one for one in self.withdrawn}
@@ -115,7 +117,7 @@ class Course(Struct, kw_only=True):
         ]
 
 
-def unit_of_lines(lines: Iterable[Happened]) -> str:
+def unit_of_lines(lines: Iterable[HistoryEvent]) -> str:
     """Common unit of the accelerators in these lines."""
     units = {line.unit for line in lines if line.gpus}
     return units.pop() if len(units) == 1 else ANY_DEVICE if units else WHOLE_GPU.noun
@@ -133,7 +135,7 @@ def more_evictions(course: Iterable[Victim], other: Iterable[Victim]) -> tuple[V
     return tuple(more)
 
 
-def _victim(rule: str, lines: Sequence[Happened], returns: Time | None, withdrawn: EvictionTimes | None) -> Victim:
+def _victim(rule: str, lines: Sequence[HistoryEvent], returns: Time | None, withdrawn: EvictionTimes | None) -> Victim:
     first = lines[0]
     # The eviction of a whole workload includes pods that were evicted before it at the same moment.
     of_all = max((line.gpus for line in lines if not line.pod), default=0)

@@ -19,7 +19,7 @@ from gpuconsole.insight.look import Look
 from gpuconsole.insight.names import Names
 from gpuconsole.model.clock import Span, Time, format_exactly
 from gpuconsole.model.commands import Finish
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import Scenario, build
 from gpuconsole.sim.scenario_steps import Step
@@ -182,7 +182,7 @@ def _within(item: Mapping[str, Any]) -> Span:
 class _Twin:
     """A simulation with its history and the names in it. Mutates."""
 
-    def __init__(self, simulation: Simulation, names: Names, lines: list[Happened]) -> None:
+    def __init__(self, simulation: Simulation, names: Names, lines: list[HistoryEvent]) -> None:
         self.simulation = simulation
         self.names = names
         self.lines = lines
@@ -203,7 +203,7 @@ class _Twin:
         return [
             line.message
             for line in self.lines[since:]
-            if line.what is What.COMMAND_REFUSED
+            if line.what is HistoryEventKind.COMMAND_REFUSED
             and not (line.reason == Finish.__name__ and self.names.knows(line.workload))
         ]
 
@@ -234,4 +234,4 @@ class _Twin:
     def _listen(self) -> None:
         events = self.simulation.drain()
         self.names.see(events)
-        self.lines += (event for event in events if isinstance(event, Happened))
+        self.lines += (event for event in events if isinstance(event, HistoryEvent))

@@ -11,7 +11,7 @@ from gpuconsole.insight.gpu_time import GpuTime
 from gpuconsole.insight.stand_ins import outermost
 from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.events import Applied, Event, Happened, What
+from gpuconsole.model.events import Applied, Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.workloads import Workload
@@ -163,7 +163,7 @@ def _note(run: _Run, event: Event) -> None:
         case Applied(time=time, object=Pod() as pod):
             run.owners[pod.key] = pod.job or run.owners.get(pod.workload, "")
             _hold(run, pod, time)
-        case Happened():
+        case HistoryEvent():
             _tell(run, event)
         case _:
             if event.table == "pods":
@@ -201,16 +201,16 @@ def _let_go(run: _Run, pod: str, time: Time) -> None:
         run.courses[job] = replace(course, gpu_hours=course.gpu_hours + count * (time - since) / HOUR)
 
 
-def _tell(run: _Run, line: Happened) -> None:
+def _tell(run: _Run, line: HistoryEvent) -> None:
     root = _root(run, line.workload or line.pod)
     course = _course(run, root)
     moment = line.time, root or line.workload or line.pod
     match line.what:
-        case What.STARTED if course.started is None:
+        case HistoryEventKind.STARTED if course.started is None:
             run.courses[root] = replace(course, started=line.time)
-        case What.FINISHED:
+        case HistoryEventKind.FINISHED:
             run.courses[root] = replace(course, finished=line.time)
-        case What.PREEMPTED:
+        case HistoryEventKind.PREEMPTED:
             run.preempted.add(moment)
         case _ if line.what in LOSSES:
             if moment not in run.losses:

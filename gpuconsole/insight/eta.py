@@ -18,7 +18,7 @@ from gpuconsole.insight.stand_ins import pods_of
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import DAY, MINUTE, Span, Time
 from gpuconsole.model.commands import Submit
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.chance import draw
 from gpuconsole.sim.run_times import learn
@@ -106,9 +106,13 @@ def starting(
                 if line.workload in parts:
                     if _complete(line, bound[line.workload], parts[line.workload]):
                         came.setdefault(line.workload, line.time)
-                elif line.what is What.STARTED and line.workload in found:
+                elif line.what is HistoryEventKind.STARTED and line.workload in found:
                     came.setdefault(line.workload, line.time)
-                elif line.what is What.POD_BOUND and (key := left.pop(line.pod, "")) and key not in left.values():
+                elif (
+                    line.what is HistoryEventKind.POD_BOUND
+                    and (key := left.pop(line.pod, ""))
+                    and key not in left.values()
+                ):
                     came.setdefault(key, line.time)
             if len(came) == len(found):
                 break
@@ -146,12 +150,12 @@ def _parts(snapshot: Snapshot, keys: Iterable[str]) -> Mapping[str, _Part]:
     return found
 
 
-def _complete(line: Happened, bound: set[str], part: _Part) -> bool:
+def _complete(line: HistoryEvent, bound: set[str], part: _Part) -> bool:
     """True if all pods have nodes after this line; an eviction (PodsReady timeout) may take the nodes first."""
     match line.what:
-        case What.EVICTED:
+        case HistoryEventKind.EVICTED:
             bound.clear()
-        case What.POD_BOUND:
+        case HistoryEventKind.POD_BOUND:
             bound.add(line.pod)
         case _:
             pass
@@ -165,7 +169,7 @@ def _waiting_pods(snapshot: Snapshot, keys: Iterable[str]) -> Mapping[str, froze
     return {key: pods_of(snapshot, key) & waiting.keys() for key in unqueued}
 
 
-def life(twin: "Simulation", known: Past, end: Time) -> Iterator[list[Happened]]:
+def life(twin: "Simulation", known: Past, end: Time) -> Iterator[list[HistoryEvent]]:
     """Advance a fork to `end` while past arrivals repeat; yields its events in pieces."""
     coming = again(known, end, twin.seed)
     due = next(coming, None)
@@ -175,7 +179,7 @@ def life(twin: "Simulation", known: Past, end: Time) -> Iterator[list[Happened]]
             twin.schedule(due.time, Submit((due.workload,)))
             due = next(coming, None)
         twin.advance(ahead)
-        yield [event for event in twin.drain() if isinstance(event, Happened)]
+        yield [event for event in twin.drain() if isinstance(event, HistoryEvent)]
 
 
 def again(known: Past, end: Time, seed: int) -> Iterator[Arrival]:

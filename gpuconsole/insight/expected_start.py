@@ -23,10 +23,10 @@ from gpuconsole.insight.tables import counted
 from gpuconsole.insight.why import PLACES
 from gpuconsole.model.clock import HOUR, Span, Time, format_span
 from gpuconsole.model.device_units import WHOLE_GPU, in_one_unit
-from gpuconsole.model.events import Happened
+from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import PLACED, Phase, Workload
+from gpuconsole.model.workloads import PLACED, Workload, WorkloadPhase
 from gpuconsole.sim.run_times import Kind, learn
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Eta(Struct, frozen=True, kw_only=True):
     gpus: int
     """GPUs, or what `unit` names."""
     unit: str = WHOLE_GPU.noun
-    phase: Phase
+    phase: WorkloadPhase
     time: Time
     position: Position | None
     cohort: CohortPlace | None
@@ -106,7 +106,7 @@ class Eta(Struct, frozen=True, kw_only=True):
 def expected_start(
     simulation: "Simulation",
     workload: str,
-    lines: Iterable[Happened] = (),
+    lines: Iterable[HistoryEvent] = (),
     *,
     runs: int = RUNS,
     seed: int = 0,
@@ -125,7 +125,7 @@ def expected_start(
 def expecting(
     simulation: "Simulation",
     workload: str,
-    lines: Iterable[Happened] = (),
+    lines: Iterable[HistoryEvent] = (),
     *,
     runs: int = RUNS,
     seed: int = 0,
@@ -168,7 +168,7 @@ def stand(snapshot: Snapshot, workload: str) -> Eta:
 def waits(answer: Eta, told: Explanation) -> bool:
     """True for a workload that has no quota, or no nodes, yet."""
     placeless = answer.phase in PLACED and told.code in PLACES
-    return answer.phase in (Phase.PENDING, Phase.QUOTA_RESERVED) or placeless
+    return answer.phase in (WorkloadPhase.PENDING, WorkloadPhase.QUOTA_RESERVED) or placeless
 
 
 def _answered(

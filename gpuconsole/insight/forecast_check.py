@@ -16,7 +16,7 @@ from gpuconsole.insight.forecast_trial import Cause as Cause
 from gpuconsole.insight.forecast_trial import Explanation, Trial, agrees
 from gpuconsole.insight.reconstruction import reconstructed
 from gpuconsole.model.clock import SECOND, Span, Time
-from gpuconsole.model.events import Happened
+from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.observation import Observation
 from gpuconsole.sim.policy import SimPolicy
@@ -58,7 +58,7 @@ class Differences(Struct, frozen=True, kw_only=True):
     """The newest ones."""
     earlier: Mapping[Cause, int] = {}
     """How many earlier ones there were, by cause."""
-    told: tuple[Happened, ...] = ()
+    told: tuple[HistoryEvent, ...] = ()
     """Lines for the history: how Kueue chose its victims, as reconstructed by the engine."""
 
     def __add__(self, other: "Differences") -> "Differences":

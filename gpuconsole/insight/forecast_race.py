@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.forecast_facts import Fact, workload_with_uid
 from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.diff import change_events
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor
-from gpuconsole.model.scan import news
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
@@ -50,7 +50,7 @@ class Races:
         self._before, self._after = before, after
         self._changes = [
             _Change(_NAMES[event.table], event.key, *_pair(before, after, event))
-            for event in news(before, after)
+            for event in change_events(before, after)
             if event.table in _NAMES
         ]
 

@@ -13,11 +13,11 @@ from gpuconsole.insight.remembered import memories
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import Admit, Evict, KeepWaiting, Preempt, Refuse
+from gpuconsole.model.diff import change_events
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.objects import TABLES
-from gpuconsole.model.scan import news
-from gpuconsole.model.seen import NO_ASSUMPTIONS, QueueAssumptions
 from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.model.visibility import NO_ASSUMPTIONS, QueueAssumptions
 from gpuconsole.model.workloads import Admission, Condition, Workload
 from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from gpuconsole.scheduling.kueue.admissibility import inadmissible_reason
@@ -71,7 +71,7 @@ class Foresight:
         their victims were chosen.
         """
         outlived = self._at is not EMPTY and self._session.is_stale(snapshot.time)
-        changes = news(self._at, snapshot)
+        changes = change_events(self._at, snapshot)
         if keep and not changes and not outlived and self._outcome is not None:
             return self._outcome
         if not keep:
@@ -92,7 +92,7 @@ class Foresight:
     def _renew(self, now: Time) -> None:
         """Rebuild the session as of `now`, when the passing of time has made it outdated."""
         session = KueueSession(self.config)
-        self._with_pods = _tell(session, news(EMPTY, self._at), self._at, with_pods=False, now=now)
+        self._with_pods = _tell(session, change_events(EMPTY, self._at), self._at, with_pods=False, now=now)
         self._session, self._observed, self._outcome = session, self._observed.renewed(session), None
 
     def _suppose(self, supposed: Snapshot, changes: list[Applied | Deleted]) -> Outcome:
@@ -106,7 +106,7 @@ class Foresight:
     def remembering(self, supposed: Snapshot, workload: str, beside: str) -> Iterator[Outcome]:
         """Results on a hypothetical Snapshot for each possible in-memory state of Kueue (see `memories`)."""
         session = self._session.fork()
-        _tell(session, news(self._at, supposed), supposed, self._with_pods)
+        _tell(session, change_events(self._at, supposed), supposed, self._with_pods)
         for possible in memories(session, supposed, workload, beside):
             yield _Cycles(possible, supposed, choices=False).run()
 
@@ -214,9 +214,9 @@ class _Cycles:
             return
         refused = conditions.take_refusal(workload, decision, now, granular=self._session.config.granular)
         parked = self._session.is_inadmissible(workload.key)
-        if refused is not workload or workload.parked != parked:
+        if refused is not workload or workload.inadmissible != parked:
             self._note(refused)
-            self._take(replace(refused, parked=parked), now)
+            self._take(replace(refused, inadmissible=parked), now)
 
     def _evict(self, decision: Preempt | Evict, now: Time) -> bool:
         victim = self._workload(decision.workload)

@@ -20,16 +20,16 @@ from gpuconsole.insight.subjects import is_there, subjects_of
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command, Later
-from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
+from gpuconsole.model.cooperative import Steps, run_to_end
+from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
-from gpuconsole.model.pieces import Pieces, whole
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
 
-_WAITING = (What.PENDING, What.GANG_WAITING)
+_WAITING = (HistoryEventKind.PENDING, HistoryEventKind.GANG_WAITING)
 
 
 class Sums(Struct, frozen=True):
@@ -74,7 +74,7 @@ class Standing(Struct, frozen=True, kw_only=True):
 class Way(Protocol):
     """A fork that is advanced here or in another process."""
 
-    def advancing(self, until: Time) -> Pieces[None]:
+    def advancing(self, until: Time) -> Steps[None]:
         """Advance to a moment, in pieces; a fork elsewhere may not be there yet after the last one."""
 
     def look(self) -> Standing:
@@ -120,9 +120,9 @@ class Future:
 
     def advance(self, until: Time) -> None:
         """Advance to a moment and record the events."""
-        whole(self.advancing(until))
+        run_to_end(self.advancing(until))
 
-    def advancing(self, until: Time) -> Pieces[None]:
+    def advancing(self, until: Time) -> Steps[None]:
         """`advance` piece by piece."""
         while self._moments and self._moments[0] <= until:
             # Requested work may start and end between two looks.
@@ -130,7 +130,7 @@ class Future:
             self._meet()
         yield from self._going(until)
 
-    def _going(self, until: Time) -> Pieces[None]:
+    def _going(self, until: Time) -> Steps[None]:
         yield from self.simulation.advancing(until)
         for event in self.simulation.drain():
             self.gpus.note(event)
@@ -175,17 +175,19 @@ class Future:
                     self._released(self._evicted.pop(workload.key), time)
             case Applied(object=Job() as job):
                 self._jobs[job.key] = job
-            case Happened(what=what) if what not in _WAITING:
+            case HistoryEvent(what=what) if what not in _WAITING:
                 course.lines.append(event)
-                if what is What.EVICTED and not event.pod:
+                if what is HistoryEventKind.EVICTED and not event.pod:
                     times = EvictionTimes(workload=event.workload, evicted=event.time)
                     course.withdrawn.append(times)
                     self._evicted[event.workload] = times
-                if what is What.ADMITTED:
+                if what is HistoryEventKind.ADMITTED:
                     course.admitted.setdefault(event.workload, []).append(event)
-                elif what is What.STARTED:
+                elif what is HistoryEventKind.STARTED:
                     course.started.setdefault(event.workload, event.time)
-                elif what is What.POD_BOUND and event.workload == event.pod and event.pod not in self._losers:
+                elif (
+                    what is HistoryEventKind.POD_BOUND and event.workload == event.pod and event.pod not in self._losers
+                ):
                     owner = outermost(self._job, self._owners.get(event.pod, ""))
                     course.placed.setdefault(owner or event.pod, []).append(event)
                 elif what in LOSSES and event.pod:

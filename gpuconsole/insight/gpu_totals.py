@@ -9,7 +9,7 @@ from gpuconsole.insight.gpumap import CLAIMS, GpuRow, GpuState, gpu_rows
 from gpuconsole.insight.largest_gang import Idle, LargestGang, gang_limits, largest
 from gpuconsole.insight.once import once
 from gpuconsole.model.device_units import DeviceUnit, order_of
-from gpuconsole.model.scan import changes
+from gpuconsole.model.diff import row_changes
 from gpuconsole.model.snapshot import Snapshot
 
 
@@ -80,7 +80,7 @@ def _sums(rows: tuple[GpuRow, ...], flavors: Flavors) -> Sums:
     if known is not flavors and known != flavors:
         before, sums = (), Sums()
     sums = sums.copy()
-    gone, come = changes(before, rows)
+    gone, come = row_changes(before, rows)
     for row in gone:
         sums.count(row, flavors.get(row.node, ()), -1)
     for row in come:

@@ -19,10 +19,10 @@ from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_requests import NO_DEVICES
 from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, DeviceUnit, Units, unit_of
+from gpuconsole.model.diff import row_changes
 from gpuconsole.model.gpus.instances import Division, division_of
 from gpuconsole.model.prices import gpu_type, is_spot
 from gpuconsole.model.resources import is_gpu, is_mig
-from gpuconsole.model.scan import changes
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.devices.dra_inventory import Offered, Stock
@@ -204,11 +204,11 @@ class GpuMap:
         if old.slices is not self.slices or (len(self.slices) and old.claims is not self.claims):
             return set(self.nodes)
         stale = {name for name, pods in after.items() if before.get(name) is not pods}
-        stale |= {node.name for node in changes(old.nodes.rows, self.nodes.rows)[1]}
+        stale |= {node.name for node in row_changes(old.nodes.rows, self.nodes.rows)[1]}
         nominated = old.nominated | self.nominated
         stale |= {key[0] for key in nominated if old.nominated[key] != self.nominated[key]}
         gangs = old.incomplete ^ self.incomplete
-        gone, come = changes(old.workloads.rows, self.workloads.rows)
+        gone, come = row_changes(old.workloads.rows, self.workloads.rows)
         # Cells show only the name and the queue of a workload, nothing that changes while it is pending or running.
         owners = {key for key, _ in _queues(gone) ^ _queues(come)}
         stale |= told_otherwise(old.telemetry, self.telemetry)

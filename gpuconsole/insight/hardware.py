@@ -12,10 +12,10 @@ from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, DeviceUnit, UnitKind
 from gpuconsole.model.gpus.instances import Division, division_of
-from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.gpus.interconnect import Wiring, wiring_of
+from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.gpus.models import model_of
 from gpuconsole.model.gpus.sharing import STRATEGY, client, device, replicas
-from gpuconsole.model.gpus.wiring import Wiring, wiring_of
 from gpuconsole.model.quantity import MIG_PREFIX
 from gpuconsole.model.snapshot import Snapshot
 
@@ -136,7 +136,7 @@ class _Seats:
     def __init__(self, snapshot: Snapshot, row: GpuRow, division: Division) -> None:
         self.snapshot, self.row, self.division = snapshot, row, division
         self.instances = list(division.instances)
-        self.owned: dict[Instance, GpuCell] = {}
+        self.owned: dict[MigInstance, GpuCell] = {}
         self._cells = [cell for cell in row.devices if cell.pod and cell.unit.kind is UnitKind.MIG]
         """Cells of pods without an assigned instance, in the order of the map."""
 
@@ -152,7 +152,7 @@ class _Seats:
                 self._cells.remove(drawn)
                 self.owned[one] = replace(drawn, index=one.gpu, assumed=False)
 
-    def _bare(self, one: Instance, pod: Pod) -> GpuCell:
+    def _bare(self, one: MigInstance, pod: Pod) -> GpuCell:
         """The cell of an instance that a pod has without having requested it."""
         held = GpuState.HELD if pod.phase == PodPhase.PENDING else GpuState.OWN
         workload = self.snapshot.workloads.get(pod.workload)
@@ -190,11 +190,11 @@ class _Seats:
         wanted = Counter((cell.pod, cell.unit.profile) for cell in self._cells)
         return {key: gpus for key, gpus in found.items() if len(gpus) == wanted[key]}
 
-    def _is(self, one: Instance, cell: GpuCell) -> bool:
+    def _is(self, one: MigInstance, cell: GpuCell) -> bool:
         profile = self.division.geometry.by_name.get(one.profile)
         return profile is not None and _suffix(profile.resource) == cell.unit.profile
 
-    def unit(self, one: Instance) -> Unit:
+    def unit(self, one: MigInstance) -> Unit:
         """A MIG instance with its owner."""
         profile = self.division.geometry.by_name.get(one.profile)
         span = profile.span if profile is not None else 1

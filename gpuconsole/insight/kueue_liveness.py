@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import SECOND, format_span
+from gpuconsole.model.diff import row_changes
 from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.workloads import PREBUILT
-from gpuconsole.model.scan import changes
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import Workload
 
@@ -92,7 +92,7 @@ class KueueWatch:
     def _status_changed(self, snapshot: Snapshot) -> bool:
         if snapshot.workloads is self._workloads:
             return False
-        gone, come = changes(self._workloads.rows, snapshot.workloads.rows)
+        gone, come = row_changes(self._workloads.rows, snapshot.workloads.rows)
         known = {one.key: one for one in gone}
         return any(_status(one) != _status(known.get(one.key)) for one in come)
 
@@ -115,7 +115,7 @@ class UnqueuedJobs:
 
     def observe(self, snapshot: Snapshot, now: float) -> None:
         """Observe a Snapshot."""
-        gone, come = changes(self._seen.workloads.rows, snapshot.workloads.rows)
+        gone, come = row_changes(self._seen.workloads.rows, snapshot.workloads.rows)
         for workload in gone:
             _drop(self._made, _maker(workload))
             _drop(self._kinds, _kind(workload))
@@ -124,7 +124,7 @@ class UnqueuedJobs:
                 self.created = now
             self._made[_maker(workload)] += 1
             self._kinds[_kind(workload)] += 1
-        left, begun = changes(self._seen.jobs.rows, snapshot.jobs.rows)
+        left, begun = row_changes(self._seen.jobs.rows, snapshot.jobs.rows)
         for job in left:
             self._suspended.pop(job.key, None)
         self._suspended.update((job.key, job) for job in begun if _is_for_kueue(job))

@@ -9,7 +9,7 @@ from gpuconsole.insight.pending import explain
 from gpuconsole.insight.quota import quota_tree
 from gpuconsole.insight.quota_node import NodeKind, QuotaNode, every
 from gpuconsole.insight.reasons import Code
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 
 DELETED = "Deleted"
@@ -19,7 +19,7 @@ DELETED = "Deleted"
 class Look:
     """State of a cluster, and the events since the last check."""
 
-    def __init__(self, snapshot: Snapshot, lines: Sequence[Happened], names: Names, queued: bool) -> None:
+    def __init__(self, snapshot: Snapshot, lines: Sequence[HistoryEvent], names: Names, queued: bool) -> None:
         self.snapshot = snapshot
         self.lines = lines
         self.names = names
@@ -53,12 +53,12 @@ class Look:
     @cached_property
     def evicted(self) -> list[tuple[str, str, tuple[str, ...]]]:
         """(victim, preemptor, reasons) of each eviction; the rule of a preemption matches as well as `Preempted`."""
-        rules = {line.workload: line.reason for line in self.lines if line.what is What.PREEMPTED}
+        rules = {line.workload: line.reason for line in self.lines if line.what is HistoryEventKind.PREEMPTED}
         return sorted(
             (self.names.label(subject), self.names.label(line.by), (rules.get(subject, line.reason), line.reason))
             for line in self.lines
-            if line.what in (What.EVICTED, What.POD_EVICTED) and line.reason != DELETED
-            for subject in [line.pod if line.what is What.POD_EVICTED else line.workload]
+            if line.what in (HistoryEventKind.EVICTED, HistoryEventKind.POD_EVICTED) and line.reason != DELETED
+            for subject in [line.pod if line.what is HistoryEventKind.POD_EVICTED else line.workload]
         )
 
     @cached_property
@@ -83,12 +83,12 @@ class Look:
     @property
     def lost_gpu_hours(self) -> float:
         """Lost work; a PREEMPTED line repeats the loss of its EVICTED line."""
-        return sum(line.lost_gpu_seconds for line in self.lines if line.what is not What.PREEMPTED) / 3600
+        return sum(line.lost_gpu_seconds for line in self.lines if line.what is not HistoryEventKind.PREEMPTED) / 3600
 
     @property
     def cost(self) -> float:
         """USD of the lost work."""
-        return sum(line.cost for line in self.lines if line.what is not What.PREEMPTED)
+        return sum(line.cost for line in self.lines if line.what is not HistoryEventKind.PREEMPTED)
 
     @cached_property
     def _unqueued(self) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 
 
 class LostWork(Struct, frozen=True):
@@ -42,17 +42,17 @@ Losses = Mapping[tuple[str, str], LostWork]
 """(queue, workload or pod) → its lost work."""
 
 
-def lost_by(lines: Iterable[Happened]) -> Losses:
+def lost_by(lines: Iterable[HistoryEvent]) -> Losses:
     """Sum the losses in history lines; a PREEMPTED line only repeats its eviction."""
     found: dict[tuple[str, str], LostWork] = {}
     for line in lines:
-        if (line.lost_gpu_seconds or line.lost_unknown) and line.what is not What.PREEMPTED:
+        if (line.lost_gpu_seconds or line.lost_unknown) and line.what is not HistoryEventKind.PREEMPTED:
             key = line.queue, line.workload or line.pod
             found[key] = found.get(key, NOTHING_LOST) + lost_by_one(line)
     return found
 
 
-def lost_by_one(line: Happened) -> LostWork:
+def lost_by_one(line: HistoryEvent) -> LostWork:
     """Lost work of one eviction; unknown if the work ran before it was observed."""
     if line.lost_unknown:
         return LostWork(times=1, unknown=1, unpriced=1)

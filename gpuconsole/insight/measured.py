@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit
-from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry, busy
+from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry, busy
 
 HOT = 87.0
 """°C at which data-centre GPUs begin to throttle."""
@@ -56,7 +56,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     """One GPU or MIG instance at one moment, with its owner."""
 
     node: str
-    device: Device
+    device: MeasuredDevice
     telemetry: NodeTelemetry
     position: int
     pod: str = ""
@@ -66,7 +66,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     unit: DeviceUnit = WHOLE_GPU
     """A GPU, a MIG instance, or a replica where the source names each replica."""
 
-    def value(self, measure: Measure) -> float | None:
+    def value(self, measure: GpuMetric) -> float | None:
         return self.telemetry.value(self.position, measure)
 
     @property
@@ -93,8 +93,8 @@ def odd(gpu: Gpu) -> Iterator[tuple[Rule, Gpu, str]]:
 
 
 def _fault(gpu: Gpu) -> str:
-    code = int(gpu.value(Measure.XID) or 0)
-    if gpu.value(Measure.REMAP_FAILURE):
+    code = int(gpu.value(GpuMetric.XID) or 0)
+    if gpu.value(GpuMetric.REMAP_FAILURE):
         return ": row remapping failure; replace the GPU"
     if code in FATAL:
         return f": XID {code} ({FATAL[code]}); cordon {gpu.node}"
@@ -102,19 +102,19 @@ def _fault(gpu: Gpu) -> str:
 
 
 def _heat(gpu: Gpu) -> str:
-    heat = gpu.value(Measure.TEMPERATURE)
-    if int(gpu.value(Measure.THROTTLE) or 0) & _SLOWDOWN:
+    heat = gpu.value(GpuMetric.TEMPERATURE)
+    if int(gpu.value(GpuMetric.THROTTLE) or 0) & _SLOWDOWN:
         return ": clocks throttled" + (f" at {heat:.0f} °C" if heat is not None else "")
     return f": temperature {heat:.0f} °C" if heat is not None and heat >= HOT else ""
 
 
 def _hoards(gpu: Gpu) -> bool:
-    used, free, active = (gpu.value(one) for one in (Measure.MEMORY_USED, Measure.MEMORY_FREE, Measure.ACTIVE))
+    used, free, active = (gpu.value(one) for one in (GpuMetric.MEMORY_USED, GpuMetric.MEMORY_FREE, GpuMetric.ACTIVE))
     if used is None or free is None or active is None:
         return False
     return used > HOARD_MEMORY * (used + free) and active < HOARD_ACTIVE
 
 
 def _is_empty(gpu: Gpu) -> bool:
-    busy, sm = gpu.value(Measure.UTILISATION), gpu.value(Measure.SM)
+    busy, sm = gpu.value(GpuMetric.UTILISATION), gpu.value(GpuMetric.SM)
     return busy is not None and busy > BUSY and sm is not None and sm < EMPTY_SM

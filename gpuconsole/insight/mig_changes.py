@@ -3,19 +3,19 @@
 from collections.abc import Mapping
 
 from gpuconsole.insight.whereabouts import whereabouts
-from gpuconsole.model.gpus import parted
+from gpuconsole.model.gpus import mig_parted
+from gpuconsole.model.gpus.mig_reconfigure import MigGpuChange, MigNodeChange, mig_node_changes
 from gpuconsole.model.gpus.models import model_of
-from gpuconsole.model.gpus.redividing import GpuChange, NodeChange, redivided
 from gpuconsole.model.snapshot import Snapshot
 
-__all__ = ["GpuChange", "NodeChange", "mig_changes"]
+__all__ = ["MigGpuChange", "MigNodeChange", "mig_changes"]
 
-_NO_CONFIGS: Mapping[str, parted.Config] = {}
+_NO_CONFIGS: Mapping[str, mig_parted.Config] = {}
 
 
 def mig_changes(
-    snapshot: Snapshot, name: str, configs: Mapping[str, parted.Config] = _NO_CONFIGS
-) -> tuple[NodeChange, ...]:
+    snapshot: Snapshot, name: str, configs: Mapping[str, mig_parted.Config] = _NO_CONFIGS
+) -> tuple[MigNodeChange, ...]:
     """Compute the changes of a mig-parted configuration on every node with MIG, by node name.
 
     `configs` takes precedence over mig-parted's own configurations.
@@ -23,7 +23,7 @@ def mig_changes(
     here = whereabouts(snapshot)
     found = [(node, model_of(node.labels)) for node in snapshot.nodes.all()]
     return tuple(
-        redivided(node, model, tuple(here.on(node.name).values()), name, configs)
+        mig_node_changes(node, model, tuple(here.on(node.name).values()), name, configs)
         for node, model in sorted(found, key=lambda pair: pair[0].name)
         if model is not None and model.mig is not None
     )

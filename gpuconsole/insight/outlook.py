@@ -11,7 +11,7 @@ from gpuconsole.insight.estimates import Estimate, corrected, estimate
 from gpuconsole.insight.eta import starting
 from gpuconsole.insight.past import past
 from gpuconsole.model.clock import DAY, Span, Time
-from gpuconsole.model.workloads import Phase, phase
+from gpuconsole.model.workloads import WorkloadPhase, phase
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
@@ -36,7 +36,11 @@ def outlook(simulation: "Simulation", *, runs: int = RUNS, seed: int = 0, horizo
     and must not advance in the meantime.
     """
     snapshot = simulation.snapshot()
-    keys = [one.key for one in snapshot.workloads.all() if phase(one) in (Phase.PENDING, Phase.QUOTA_RESERVED)]
+    keys = [
+        one.key
+        for one in snapshot.workloads.all()
+        if phase(one) in (WorkloadPhase.PENDING, WorkloadPhase.QUOTA_RESERVED)
+    ]
     known = past(snapshot)
     if not keys or not any(run.ended for run in known.runs):
         yield Outlook(time=snapshot.time, whole=True)

@@ -23,9 +23,9 @@ from gpuconsole.insight.trouble import Attention
 from gpuconsole.insight.whereabouts import whereabouts
 from gpuconsole.model.clock import HOUR, Time
 from gpuconsole.model.device_units import DRA_DEVICE, NO_UNITS, Units, added
-from gpuconsole.model.events import Happened, What
-from gpuconsole.model.seen import KEPT
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.visibility import KEPT
 
 BINS = 12
 
@@ -187,13 +187,13 @@ def _queued(snapshot: Snapshot, workload: str) -> bool:
     return known is not None and not known.admitted and not known.finished
 
 
-def last_hour(recent: Sequence[Happened], now: Time) -> LastHour:
+def last_hour(recent: Sequence[HistoryEvent], now: Time) -> LastHour:
     """Sum the newest history lines (oldest first), as far back as they reach: a Snapshot has `KEPT` of them."""
     found = hour_of(recent, now)
     return replace(found, since=max(found.since, recent[0].time)) if len(recent) >= KEPT else found
 
 
-def hour_of(lines: Iterable[Happened], now: Time) -> LastHour:
+def hour_of(lines: Iterable[HistoryEvent], now: Time) -> LastHour:
     """Sum the history lines of the hour before `now`."""
     start = now - HOUR
     admitted, preempted = [0] * BINS, [0] * BINS
@@ -204,13 +204,13 @@ def hour_of(lines: Iterable[Happened], now: Time) -> LastHour:
             continue
         place = min(BINS - 1, (line.time - start) * BINS // HOUR)
         match line.what:
-            case What.ADMITTED:
+            case HistoryEventKind.ADMITTED:
                 admitted[place] += 1
-            case What.PREEMPTED:
+            case HistoryEventKind.PREEMPTED:
                 preempted[place] += 1
             case _:
                 pass
-        if line.what is not What.PREEMPTED:  # It repeats the loss of its eviction.
+        if line.what is not HistoryEventKind.PREEMPTED:  # It repeats the loss of its eviction.
             lost += line.lost_gpu_seconds / 3600
             cost += line.cost
             losses += bool(line.lost_gpu_seconds or line.lost_unknown)

@@ -134,12 +134,12 @@ class Page:
         self._count_parking(workload, sign)
 
     def _count_parking(self, workload: Workload, sign: int) -> None:
-        self.count.parked += sign * workload.parked
+        self.count.parked += sign * workload.inadmissible
         refused = workload.condition("QuotaReserved")
         if refused is not None and refused.message:
             self.codes[code_of(refused.message)] += sign
         else:
-            self.codes[Code.PARKED if workload.parked else Code.QUEUED] += sign
+            self.codes[Code.PARKED if workload.inadmissible else Code.QUEUED] += sign
 
 
 def _count(amounts: dict[FlavorResource, int], pair: FlavorResource, amount: int) -> None:

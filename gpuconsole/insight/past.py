@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.device_demand import wanted_units
 from gpuconsole.model.clock import DAY, HOUR, Span, Time
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.snapshot import Snapshot
@@ -21,7 +21,7 @@ LOOK_BACK: Span = 7 * DAY
 """Length of the history of arrivals that is repeated."""
 SHORTEST: Span = HOUR
 """Minimum history for repeating arrivals: in a shorter one, the initial jobs of a cluster would repeat."""
-_ENDS = (What.FINISHED, What.FAILED)
+_ENDS = (HistoryEventKind.FINISHED, HistoryEventKind.FAILED)
 
 
 class Arrival(Struct, frozen=True):
@@ -68,7 +68,7 @@ class Past(Struct, frozen=True, kw_only=True):
         return {**progress, **earlier}
 
 
-def past(snapshot: Snapshot, lines: Iterable[Happened] = (), look_back: Span = LOOK_BACK) -> Past:
+def past(snapshot: Snapshot, lines: Iterable[HistoryEvent] = (), look_back: Span = LOOK_BACK) -> Past:
     """Collect the history from a Snapshot and from history lines, which add run times of deleted work."""
     lines = list(lines)
     runs, attempts = _gone(snapshot, lines), _attempts(lines or snapshot.recent)
@@ -149,19 +149,24 @@ def _ran(workload: Workload, job: Job | None) -> tuple[Time | None, Time | None]
     return (start, end) if end is None or end >= start else (None, None)
 
 
-def _attempts(lines: Iterable[Happened]) -> dict[str, Attempt]:
+def _attempts(lines: Iterable[HistoryEvent]) -> dict[str, Attempt]:
     """The longest run of each workload that was evicted and has not ended since, from history."""
     started: dict[str, Time] = {}
     found: dict[str, Attempt] = {}
     for line in lines:
         match line.what:
-            case What.STARTED:
+            case HistoryEventKind.STARTED:
                 started[line.workload] = line.time
-            case What.EVICTED if line.workload in started:
+            case HistoryEventKind.EVICTED if line.workload in started:
                 start = started.pop(line.workload)
                 last = Attempt(start, line.time - start)
                 found[line.workload] = max(found.get(line.workload, last), last, key=lambda one: one.length)
-            case What.FINISHED | What.FAILED | What.DELETED | What.SUBMITTED:
+            case (
+                HistoryEventKind.FINISHED
+                | HistoryEventKind.FAILED
+                | HistoryEventKind.DELETED
+                | HistoryEventKind.SUBMITTED
+            ):
                 started.pop(line.workload, None)
                 found.pop(line.workload, None)
             case _:
@@ -169,16 +174,16 @@ def _attempts(lines: Iterable[Happened]) -> dict[str, Attempt]:
     return found
 
 
-def _gone(snapshot: Snapshot, lines: Iterable[Happened]) -> list[tuple[Time, Run]]:
+def _gone(snapshot: Snapshot, lines: Iterable[HistoryEvent]) -> list[tuple[Time, Run]]:
     """Run times of deleted workloads, from the start of their pods to the end."""
-    started: dict[str, Happened] = {}
+    started: dict[str, HistoryEvent] = {}
     found = []
     for line in lines:
         if line.workload in snapshot.workloads:
             continue
-        if line.what is What.STARTED:
+        if line.what is HistoryEventKind.STARTED:
             started[line.workload] = line
-        elif line.what is What.EVICTED:
+        elif line.what is HistoryEventKind.EVICTED:
             started.pop(line.workload, None)
         elif line.what in _ENDS and (start := started.pop(line.workload, None)) is not None:
             kind = Kind(line.workload.partition("/")[0], line.queue or start.queue, line.gpus or start.gpus)

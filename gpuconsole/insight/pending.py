@@ -77,7 +77,7 @@ def explain(snapshot: Snapshot, key: str, verdict: Verdict | None = None) -> Exp
 
 def _unqueued(snapshot: Snapshot, job: Job) -> Explanation | None:
     """Return code `unseen` for a queued job whose Workload is not visible."""
-    lacking = snapshot.seen.lacking(Workload, within=job.namespace)
+    lacking = snapshot.seen.missing_reasons(Workload, within=job.namespace)
     if job.ended or not job.queue or not lacking:
         return None
     return Explanation(subject=job.key, code=Code.UNSEEN, headline=f"Pending; the reason is {not_known(lacking)}.")
@@ -159,7 +159,7 @@ def explain_admitted(snapshot: Snapshot, workload: Workload) -> Explanation:
         return found
     where = f" in cluster {workload.cluster}" if workload.cluster else ""
     if runs or (runs is None and workload.is_true(PODS_READY)):
-        unseen = snapshot.seen.lacking(Pod, within=workload.namespace) if not (pods or where) else ()
+        unseen = snapshot.seen.missing_reasons(Pod, within=workload.namespace) if not (pods or where) else ()
         by = f" (by condition PodsReady; its pods are {not_known(unseen)})" if unseen else ""
         return fine(workload.key, f"Running{where}, admitted by {queue}{by}.")
     code, why = _not_running(snapshot, workload, pods)
@@ -187,7 +187,7 @@ def _not_running(snapshot: Snapshot, workload: Workload, pods: Sequence[Pod]) ->
     late = sum(pod.phase is not PodPhase.RUNNING and not pod.deleted for pod in pods)
     if late:
         return Code.STARTING, f"; {late} of {max(count, len(pods))} pods are starting."
-    unseen = snapshot.seen.lacking(Pod, within=workload.namespace)
+    unseen = snapshot.seen.missing_reasons(Pod, within=workload.namespace)
     if unseen and not workload.cluster:
         return Code.NOT_WAITING, f"; the state of its pods is {not_known(unseen)}."
     if workload.cluster:
@@ -245,7 +245,7 @@ def _explain_waiting(snapshot: Snapshot, workload: Workload, verdict: Verdict | 
         queue=door.cluster_queue if door is not None else "",
         since=refused.since if refused is not None and text else workload.created,
         position=position(snapshot, workload.key),
-        parked=workload.parked,
+        parked=workload.inadmissible,
         lines=(*((_kueues_word(lacking),) if lacking and code in _JUDGED else ()), *advice.lines),
         remedies=advice.remedies,
     )
@@ -297,7 +297,7 @@ def _kueues_word(lacking: Sequence[str]) -> str:
 
 def _code(workload: Workload, reasons: Sequence[Reason], queue: ClusterQueue | None) -> Code:
     if not reasons:
-        return Code.PARKED if workload.parked else Code.QUEUED
+        return Code.PARKED if workload.inadmissible else Code.QUEUED
     return dominant(reasons, resource_groups(queue) if queue is not None else {})
 
 

@@ -5,16 +5,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gpuconsole.insight.whereabouts import NOWHERE, Whereabouts, whereabouts
 from gpuconsole.model.cluster import Pod, PodPhase
-from gpuconsole.model.scan import changes
-from gpuconsole.model.seen import EVERYTHING, Seen
+from gpuconsole.model.diff import row_changes
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Phase, Workload, phase
+from gpuconsole.model.visibility import EVERYTHING, Visibility
+from gpuconsole.model.workloads import Workload, WorkloadPhase, phase
 
 Queues = tuple[str, str]
 """A ClusterQueue, and the key of one of its LocalQueues."""
 
 
-def phase_of(snapshot: Snapshot, workload: Workload) -> Phase:
+def phase_of(snapshot: Snapshot, workload: Workload) -> WorkloadPhase:
     """The phase of a workload of a Snapshot, or of a stand-in for work without a Workload."""
     return phase(workload, pods_run(snapshot, workload) if workload.admitted else None)
 
@@ -33,7 +33,7 @@ def pods_of_gang(workload: Workload) -> int:
     return max(1, sum(part.count for part in parts) - sum(workload.reclaimable.values()))
 
 
-def _run(workload: Workload, where: Whereabouts, seen: Seen) -> bool | None:
+def _run(workload: Workload, where: Whereabouts, seen: Visibility) -> bool | None:
     """As Kueue's Job.PodsReady: all admitted pods run or have succeeded, and none is starting."""
     key = workload.key
     pods, succeeded = where.of(key), where.succeeded.get(key, 0)
@@ -54,7 +54,7 @@ class RunningIndex:
     """The admitted workloads that run. Immutable."""
 
     def __init__(
-        self, rows: Sequence[Workload | None], where: Whereabouts, seen: Seen, queues: Mapping[str, Queues]
+        self, rows: Sequence[Workload | None], where: Whereabouts, seen: Visibility, queues: Mapping[str, Queues]
     ) -> None:
         self.rows = rows
         self.where = where
@@ -82,18 +82,18 @@ def running(snapshot: Snapshot) -> RunningIndex:
 
 
 def _carried_on(old: RunningIndex, snapshot: Snapshot, where: Whereabouts) -> RunningIndex:
-    gone, come = changes(old.rows, snapshot.workloads.rows)
+    gone, come = row_changes(old.rows, snapshot.workloads.rows)
     queues = dict(old.queues)
     for workload in gone:
         queues.pop(workload.key, None)
     touched: dict[str, Workload] = {one.key: one for one in come}
     if old.where is not where:
-        left, joined = changes(old.where.rows, where.rows)
+        left, joined = row_changes(old.where.rows, where.rows)
         for key in _workloads_of((*left, *joined)):
             if (found := snapshot.workloads.get(key)) is not None:
                 touched[key] = found
     for key, workload in touched.items():
-        if workload.admitted and phase(workload, _run(workload, where, snapshot.seen)) is Phase.RUNNING:
+        if workload.admitted and phase(workload, _run(workload, where, snapshot.seen)) is WorkloadPhase.RUNNING:
             queues[key] = workload.cluster_queue, workload.local_queue
         else:
             queues.pop(key, None)

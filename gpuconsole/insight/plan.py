@@ -17,7 +17,7 @@ from gpuconsole.insight.reasons import Code
 from gpuconsole.insight.subjects import subjects_of
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time
 from gpuconsole.model.commands import Command, SetPriority
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
@@ -187,7 +187,7 @@ class _Search:
         self._plain.simulation.show_parked(self.subjects)
         later = self._plain.simulation.snapshot()
         for line in self._plain.course.lines:
-            if line.what is What.COMMAND_REFUSED:
+            if line.what is HistoryEventKind.COMMAND_REFUSED:
                 yield Obstacle(workload="", code=Code.INVALID, why=f"refused: {line.message}")
         for key in sorted(self.subjects):
             told = explain(later, key)
@@ -282,7 +282,11 @@ class _Search:
     def _wait(self, future: Future, key: str) -> Span:
         started, workload = future.course.started.get(key), future.simulation.workload(key)
         ready = workload.condition("PodsReady") if workload is not None and not workload.finished else None
-        reasons = {line.reason for line in future.course.lines if line.what is What.EVICTED and line.workload == key}
+        reasons = {
+            line.reason
+            for line in future.course.lines
+            if line.what is HistoryEventKind.EVICTED and line.workload == key
+        }
         if started is not None and ready is not None and reasons <= {"PodsReadyTimeout"}:
             # Independent pods of a Job start before all of them have nodes.
             started = max(started, ready.since) if ready.status else None

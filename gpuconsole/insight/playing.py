@@ -11,17 +11,17 @@ from msgspec import Struct
 from gpuconsole.insight.drill import DrillRun, Result
 from gpuconsole.insight.look import DELETED
 from gpuconsole.insight.preemptions import rule_in_words
-from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import MINUTE, Span
 from gpuconsole.model.commands import Command
 from gpuconsole.model.device_units import WHOLE_GPU
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.preemption_trace import PreemptionTrace
 from gpuconsole.sim.scenario import Scenario
 
 LAST: Span = MINUTE
 """Minimum duration of the last step, so that its preemptor is scheduled at the end."""
-_EVICTED = (What.EVICTED, What.POD_EVICTED)
-_PLACED = (What.ADMITTED, What.STARTED)
+_EVICTED = (HistoryEventKind.EVICTED, HistoryEventKind.POD_EVICTED)
+_PLACED = (HistoryEventKind.ADMITTED, HistoryEventKind.STARTED)
 
 
 class Coming(Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class Gone(Struct, frozen=True, kw_only=True):
     by: str
     by_priority: int
     message: str
-    choice: Choice | None
+    choice: PreemptionTrace | None
 
 
 class Played(Struct, frozen=True, kw_only=True):
@@ -153,10 +153,10 @@ class Play:
         """Display name of a key."""
         return self._run.twin.names.label(key)
 
-    def _gone(self, line: Happened, lines: Sequence[Happened]) -> Gone:
+    def _gone(self, line: HistoryEvent, lines: Sequence[HistoryEvent]) -> Gone:
         """An eviction, with the preemption that caused it."""
         subject = line.workload or line.pod
-        orders = (one for one in lines if one.what is What.PREEMPTED and one.time <= line.time)
+        orders = (one for one in lines if one.what is HistoryEventKind.PREEMPTED and one.time <= line.time)
         chosen = next((one for one in reversed(list(orders)) if subject in (one.workload, one.pod)), line)
         names = self._run.twin.names
         return Gone(

@@ -8,7 +8,7 @@ from msgspec import Struct
 from gpuconsole.insight.gpumap import gpu_map
 from gpuconsole.insight.holdings import holdings
 from gpuconsole.insight.whereabouts import Pods, whereabouts
-from gpuconsole.model.autoscaling import SPOT, Instance, NodeGroup
+from gpuconsole.model.autoscaling import SPOT, NodeGroup, ProvisionedInstance
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.device_units import WHOLE_GPU, added, in_one_unit
 from gpuconsole.model.gpus.sharing import device
@@ -107,7 +107,7 @@ def _held(snapshot: Snapshot, name: str, pods: Pods) -> int:
     return len({gpu for pod in pods.values() for gpu in _devices(node, pod)})
 
 
-def _idle(one: Instance, held: int, pods: Pods) -> float:
+def _idle(one: ProvisionedInstance, held: int, pods: Pods) -> float:
     if not one.gpus:
         return 0.0 if pods else one.price
     return one.price * max(0, one.gpus - held) / one.gpus

@@ -39,7 +39,7 @@ def pending(
     Positions start at 1. `offset` are skipped, then at most `limit` follow; negative numbers count as 0.
     """
     waiting = _in_order(snapshot, cluster_queue)
-    listed = [Pending(workload, place, workload.parked) for place, workload in enumerate(waiting, start=1)]
+    listed = [Pending(workload, place, workload.inadmissible) for place, workload in enumerate(waiting, start=1)]
     if local_queue:
         listed = [entry for entry in listed if entry.workload.local_queue == local_queue]
     listed = listed[max(0, offset) :]

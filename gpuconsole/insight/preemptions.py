@@ -5,19 +5,19 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import HOUR, Span, Time
-from gpuconsole.model.decisions import Rule
+from gpuconsole.model.decisions import PreemptionRule
 from gpuconsole.model.device_units import WHOLE_GPU
-from gpuconsole.model.events import Happened, What
-from gpuconsole.model.seen import KEPT
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.preemption_trace import PreemptionTrace
+from gpuconsole.model.visibility import KEPT
 from gpuconsole.scheduling.kueue.messages import paths_in, priorities_in
 
 RULES = {
-    Rule.IN_CLUSTER_QUEUE: "priority in the queue",
-    Rule.IN_COHORT_RECLAMATION: "reclaim in cohort",
-    Rule.IN_COHORT_FAIR_SHARING: "fair sharing in cohort",
-    Rule.IN_COHORT_RECLAIM_WHILE_BORROWING: "reclaim while borrowing",
+    PreemptionRule.IN_CLUSTER_QUEUE: "priority in the queue",
+    PreemptionRule.IN_COHORT_RECLAMATION: "reclaim in cohort",
+    PreemptionRule.IN_COHORT_FAIR_SHARING: "fair sharing in cohort",
+    PreemptionRule.IN_COHORT_RECLAIM_WHILE_BORROWING: "reclaim while borrowing",
 }
 """Texts for the reasons of Kueue's Preempted condition."""
 ACTIONS = {
@@ -28,11 +28,11 @@ ACTIONS = {
     "consolidation": "consolidation (moved to other nodes)",
 }
 """Texts for the actions of Volcano and KAI."""
-_EVICTIONS = (What.EVICTED, What.POD_EVICTED)
-_GONE = (What.REQUEUED, What.FINISHED, What.FAILED, What.DELETED)
-_OVER = (What.FINISHED, What.FAILED, What.DELETED)
-_PLACED = (What.ADMITTED, What.STARTED, What.POD_BOUND)
-NEEDED = frozenset({What.PREEMPTED, What.RECONSTRUCTED, *_EVICTIONS, *_GONE, *_PLACED})
+_EVICTIONS = (HistoryEventKind.EVICTED, HistoryEventKind.POD_EVICTED)
+_GONE = (HistoryEventKind.REQUEUED, HistoryEventKind.FINISHED, HistoryEventKind.FAILED, HistoryEventKind.DELETED)
+_OVER = (HistoryEventKind.FINISHED, HistoryEventKind.FAILED, HistoryEventKind.DELETED)
+_PLACED = (HistoryEventKind.ADMITTED, HistoryEventKind.STARTED, HistoryEventKind.POD_BOUND)
+NEEDED = frozenset({HistoryEventKind.PREEMPTED, HistoryEventKind.RECONSTRUCTED, *_EVICTIONS, *_GONE, *_PLACED})
 """The kinds of history lines that `rows` reads."""
 THRASH_WITHIN: Span = HOUR
 THRASH_COUNT = 3
@@ -79,7 +79,7 @@ class PreemptionRow(Struct, frozen=True, kw_only=True):
     """The release was not observed: `latency` is an upper bound."""
     unseen: bool = False
     """The release time is unknown; the quota may have been released."""
-    choice: Choice | None = None
+    choice: PreemptionTrace | None = None
     """Candidates and shares at the time of the choice: recorded by the scheduler, or reconstructed by our engine."""
 
     @property
@@ -98,7 +98,7 @@ def is_name(by: str) -> bool:
     return "/" in by
 
 
-def rows(history: Sequence[Happened]) -> list[PreemptionRow]:
+def rows(history: Sequence[HistoryEvent]) -> list[PreemptionRow]:
     """List the preemptions in history lines (oldest first), newest first.
 
     PREEMPTED lines make the rows; the other kinds in `NEEDED` complete them. The loss is that of the eviction, which
@@ -110,40 +110,40 @@ def rows(history: Sequence[Happened]) -> list[PreemptionRow]:
     newest: dict[str, int] = {}
     found: list[PreemptionRow] = []
     for line in history:
-        if line.what is What.PREEMPTED:
+        if line.what is HistoryEventKind.PREEMPTED:
             victim = subject(line)
             times.setdefault(victim, []).append(line.time)
             of_preemptor = placed.get(line.by, ()), gone.get(line.by, ())
             of_victim = evicted.get(victim, ()), gone.get(victim, ()), placed.get(victim, ())
             found.append(_row(line, times[victim], *of_victim, *of_preemptor))
             newest[victim] = len(found) - 1
-        elif line.what is What.RECONSTRUCTED and line.workload in newest:
+        elif line.what is HistoryEventKind.RECONSTRUCTED and line.workload in newest:
             _tell(found, newest[line.workload], line)
     found.reverse()
     return found
 
 
-def with_stories(history: Sequence[Happened]) -> tuple[Happened, ...]:
+def with_stories(history: Sequence[HistoryEvent]) -> tuple[HistoryEvent, ...]:
     """The newest lines of a history, and the older lines that complete their preemptions."""
     older, newest = history[:-KEPT], history[-KEPT:]
-    names = {name for line in history if line.what is What.PREEMPTED for name in (subject(line), line.by)}
+    names = {name for line in history if line.what is HistoryEventKind.PREEMPTED for name in (subject(line), line.by)}
     return (*(line for line in older if line.what in NEEDED and subject(line) in names), *newest)
 
 
-def _tell(found: list[PreemptionRow], place: int, line: Happened) -> None:
+def _tell(found: list[PreemptionRow], place: int, line: HistoryEvent) -> None:
     """Add a reconstructed choice to its preemption: its line comes after that of the preemption."""
     row = found[place]
     if row.choice is None and row.by == line.by:
         found[place] = replace(row, choice=line.choice)
 
 
-def subject(line: Happened) -> str:
+def subject(line: HistoryEvent) -> str:
     """Subject of a line: the workload, or the pod if it has no Workload."""
     return line.workload or line.pod
 
 
-def _by_subject(history: Sequence[Happened], kinds: Collection[What]) -> dict[str, list[Happened]]:
-    found: dict[str, list[Happened]] = {}
+def _by_subject(history: Sequence[HistoryEvent], kinds: Collection[HistoryEventKind]) -> dict[str, list[HistoryEvent]]:
+    found: dict[str, list[HistoryEvent]] = {}
     for line in history:
         if line.what in kinds:
             found.setdefault(subject(line), []).append(line)
@@ -151,17 +151,17 @@ def _by_subject(history: Sequence[Happened], kinds: Collection[What]) -> dict[st
 
 
 def _row(
-    line: Happened,
+    line: HistoryEvent,
     times: Sequence[Time],
-    evicted: Sequence[Happened],
-    gone: Sequence[Happened],
-    back: Sequence[Happened],
-    placed: Sequence[Happened],
-    by_gone: Sequence[Happened],
+    evicted: Sequence[HistoryEvent],
+    gone: Sequence[HistoryEvent],
+    back: Sequence[HistoryEvent],
+    placed: Sequence[HistoryEvent],
+    by_gone: Sequence[HistoryEvent],
 ) -> PreemptionRow:
     paid = next((one for one in evicted if one.time >= line.time and one.pod == line.pod), line)
     admitted = next((one.time for one in placed if one.time >= line.time), None)
-    again = next((one.time for one in back if one.what is What.ADMITTED and one.time > line.time), None)
+    again = next((one.time for one in back if one.what is HistoryEventKind.ADMITTED and one.time > line.time), None)
     left = next((one.time for one in gone if one.time >= line.time and (again is None or one.time <= again)), None)
     # The release was not observed, but it came before this.
     latest = [time for time in (admitted if line.pod or again is not None else None, again) if time is not None]
@@ -205,6 +205,6 @@ def _row(
 def rule_in_words(reason: str) -> str:
     """Text of a preemption reason; an unknown reason stays as it is."""
     try:
-        return RULES[Rule(reason)]
+        return RULES[PreemptionRule(reason)]
     except ValueError:
         return ACTIONS.get(reason, reason)

@@ -82,7 +82,7 @@ class _Builder:
     def homeless(self) -> list[QuotaNode]:
         """LocalQueues whose ClusterQueue does not exist or is not visible."""
         lost = sorted(name for name in self.doors if name not in self.snapshot.cluster_queues)
-        unseen = "; ".join(self.snapshot.seen.lacking(ClusterQueue))
+        unseen = "; ".join(self.snapshot.seen.missing_reasons(ClusterQueue))
         why = f"its ClusterQueue is not visible: {unseen}" if unseen else ""
         return [
             self.local_queue(door, NOWHERE, self.books.book(name), why or f"ClusterQueue {name} doesn't exist")

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.forecast import Foreseer
 from gpuconsole.insight.forecast_facts import Fact, hindsight, workload_with_uid
-from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import Time
 from gpuconsole.model.decisions import Preempt
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.preemption_trace import PreemptionTrace
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.policy import SimPolicy
 
@@ -23,7 +23,7 @@ MOST_MOMENTS = 5
 
 def reconstructed(
     before: Snapshot, after: Snapshot, decided: Sequence[Fact], policy: SimPolicy, foreseer: Foreseer
-) -> tuple[Happened, ...]:
+) -> tuple[HistoryEvent, ...]:
     """A history line with the candidates, for each victim between two Snapshots whose preemptor is known.
 
     `decided` has all of Kueue's decisions between them (see `facts`).
@@ -46,7 +46,7 @@ class _Past:
         self._decided, self._policy, self._foreseer = decided, policy, foreseer
         self._asked: dict[Time | None, Sequence[Preempt]] = {}
 
-    def choices(self, fact: Fact, by: str) -> Iterator[Choice]:
+    def choices(self, fact: Fact, by: str) -> Iterator[PreemptionTrace]:
         """The choices of this victim for that preemptor, on the state of that time, else on the current one."""
         for moment in (fact.time, None):
             if moment not in self._asked:
@@ -56,17 +56,22 @@ class _Past:
                 yield replace(choice, as_of=self.after.time if moment is None else moment)
 
 
-def _choices(decided: Iterable[Preempt], victim: str, by: str) -> Iterator[Choice]:
+def _choices(decided: Iterable[Preempt], victim: str, by: str) -> Iterator[PreemptionTrace]:
     for one in decided:
         if (one.workload, one.by) == (victim, by) and one.choice is not None:
             yield one.choice
 
 
-def _line(past: _Past, fact: Fact) -> Happened | None:
+def _line(past: _Past, fact: Fact) -> HistoryEvent | None:
     by = workload_with_uid(fact.by, past.before, past.after)
     if not by:
         return None
-    choice = next(past.choices(fact, by), Choice(as_of=fact.time, differs=True))
-    return Happened(
-        time=fact.time, what=What.RECONSTRUCTED, workload=fact.workload, queue=fact.queue, by=by, choice=choice
+    choice = next(past.choices(fact, by), PreemptionTrace(as_of=fact.time, differs=True))
+    return HistoryEvent(
+        time=fact.time,
+        what=HistoryEventKind.RECONSTRUCTED,
+        workload=fact.workload,
+        queue=fact.queue,
+        by=by,
+        choice=choice,
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from gpuconsole.model.clock import MINUTE, Span, Time
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 
 WITHIN: Span = 10 * MINUTE
 """Longest time between two repeated lines (client-go's EventAggregator: defaultAggregateIntervalInSeconds)."""
@@ -14,7 +14,7 @@ WITHIN: Span = 10 * MINUTE
 class Repeated(Struct, frozen=True):
     """A history line and its number of occurrences."""
 
-    line: Happened
+    line: HistoryEvent
     """The newest occurrence."""
     count: int = 1
     first: Time = 0
@@ -26,16 +26,16 @@ class Repeated(Struct, frozen=True):
         return self.line.time - self.first
 
 
-_Said = tuple[What, str, str, str, str, str, str, str]
+_Said = tuple[HistoryEventKind, str, str, str, str, str, str, str]
 
 
-def _said(line: Happened) -> _Said:
+def _said(line: HistoryEvent) -> _Said:
     """Everything in a line except its time, its lost work and its wait."""
     about = line.what, line.workload, line.pod, line.node, line.queue
     return *about, line.by, line.reason, line.message
 
 
-def folded(lines: Iterable[Happened]) -> list[Repeated]:
+def folded(lines: Iterable[HistoryEvent]) -> list[Repeated]:
     """Fold equal lines (oldest first) within ten minutes of each other; each keeps the position of its last occurrence.
 
     Lines about one workload may alternate: each is folded with its equals.

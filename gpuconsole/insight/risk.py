@@ -30,7 +30,7 @@ from gpuconsole.model.clock import HOUR, MINUTE, Span, Time, format_span
 from gpuconsole.model.cluster import NODE_LOST
 from gpuconsole.model.commands import InterruptSpot, Submit
 from gpuconsole.model.device_units import WHOLE_GPU
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import PLACED, phase
 from gpuconsole.sim.autoscaling.policy import SPOT_INTERRUPTION
@@ -144,7 +144,7 @@ class _Fall(Struct, frozen=True):
 
 def risk(
     simulation: "Simulation",
-    lines: Iterable[Happened] = (),
+    lines: Iterable[HistoryEvent] = (),
     *,
     runs: int = RUNS,
     seed: int = 0,
@@ -166,7 +166,7 @@ def risk(
 
 def foreboding(
     simulation: "Simulation",
-    lines: Iterable[Happened] = (),
+    lines: Iterable[HistoryEvent] = (),
     *,
     runs: int = RUNS,
     seed: int = 0,
@@ -242,7 +242,7 @@ class _Budget:
 class _Chances:
     """Distributions that the runs draw from: arrivals, run times, spot interruptions."""
 
-    def __init__(self, simulation: "Simulation", snapshot: Snapshot, lines: Sequence[Happened]) -> None:
+    def __init__(self, simulation: "Simulation", snapshot: Snapshot, lines: Sequence[HistoryEvent]) -> None:
         self._simulation = simulation
         self._streams = simulation.policy.arrivals
         self._known = replace(past(snapshot, lines), shortest=_RECORDED)
@@ -284,7 +284,7 @@ class _Life:
     def __init__(self, twin: "Simulation", coming: Iterator[Arrival], end: Time, budget: _Budget) -> None:
         self._twin, self._coming, self._end, self._budget = twin, coming, end, budget
         self._begun = self.reached = twin.now
-        self.told: list[Happened] = []
+        self.told: list[HistoryEvent] = []
         """Events up to `reached`."""
 
     def advancing(self, most: float) -> Iterator[Time]:
@@ -306,7 +306,7 @@ class _Life:
                     return
                 if steps % _LOOK_STEPS == 0:
                     yield self.reached
-            self.told += [event for event in self._twin.drain() if isinstance(event, Happened)]
+            self.told += [event for event in self._twin.drain() if isinstance(event, HistoryEvent)]
             self.reached = ahead
             if ahead - looked >= _LOOK:
                 looked = ahead
@@ -343,21 +343,21 @@ def _at_once(simulation: "Simulation", running: Iterable[Runner]) -> dict[str, _
     return found
 
 
-def _falls(lines: Sequence[Happened], keys: Mapping[str, str], start: Time) -> dict[str, _Fall]:
+def _falls(lines: Sequence[HistoryEvent], keys: Mapping[str, str], start: Time) -> dict[str, _Fall]:
     """The first eviction of each workload, with the preemption that caused it.
 
     `keys` maps workloads and pods to their workload.
     """
-    chosen: dict[str, Happened] = {}
+    chosen: dict[str, HistoryEvent] = {}
     found: dict[str, _Fall] = {}
     for line in lines:
         key = keys.get(line.workload) or keys.get(line.pod)
         if key is None or key in found:
             continue
-        lost = line.what is What.POD_FAILED and line.reason == NODE_LOST
-        if line.what is What.PREEMPTED:
+        lost = line.what is HistoryEventKind.POD_FAILED and line.reason == NODE_LOST
+        if line.what is HistoryEventKind.PREEMPTED:
             chosen[key] = line
-        elif lost or (line.what in (What.EVICTED, What.POD_EVICTED) and line.reason != DELETED):
+        elif lost or (line.what in (HistoryEventKind.EVICTED, HistoryEventKind.POD_EVICTED) and line.reason != DELETED):
             why = chosen.get(key, line)
             reason = _REASONS.get(why.reason) or rule_in_words(why.reason)
             found[key] = _Fall(line.time - start, reason, why.by_queue)

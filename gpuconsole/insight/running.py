@@ -12,7 +12,7 @@ from gpuconsole.insight.unsaved import unsaved
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.device_units import WHOLE_GPU, Units, added, in_one_unit
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import PLACED, Workload, phase
@@ -45,7 +45,7 @@ def runners(snapshot: Snapshot, prices: Prices) -> tuple[Runner, ...]:
             pods.setdefault(_top(snapshot, pod), []).append(pod)
     queued = [one for one in snapshot.workloads.all() if phase(one) in PLACED]
     # A job that lost some of its pods restarts, and no field of it has the time.
-    again = {line.workload: line.time for line in snapshot.recent if line.what is What.STARTED}
+    again = {line.workload: line.time for line in snapshot.recent if line.what is HistoryEventKind.STARTED}
     others = [
         _unqueued(snapshot, prices, key, one, pods[key], again.get(key, 0))
         for key, one in stand_ins(snapshot).items()

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gpuconsole.insight.demand import pod_gpus
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.scan import changes
-from gpuconsole.model.snapshot import View
+from gpuconsole.model.diff import row_changes
+from gpuconsole.model.snapshot import TableView
 from gpuconsole.model.telemetry import NodeTelemetry
 
 Seats = tuple[int, ...]
@@ -42,11 +42,11 @@ def _wanted(pod: Pod) -> int:
     return len(pod.gpus) or pod_gpus(pod.template)
 
 
-def told_otherwise(old: View[NodeTelemetry], new: View[NodeTelemetry]) -> set[str]:
+def told_otherwise(old: TableView[NodeTelemetry], new: TableView[NodeTelemetry]) -> set[str]:
     """Nodes whose GPU owners changed in telemetry."""
     if old is new:
         return set()
-    gone, come = changes(old.rows, new.rows)
+    gone, come = row_changes(old.rows, new.rows)
     before = {told.name: told.devices for told in gone}
     changed = {told.name for told in come if before.pop(told.name, None) is not told.devices}
     return changed | before.keys()

@@ -6,9 +6,9 @@ from msgspec import Struct
 
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.autoscaling import INSTANCE_TYPE
-from gpuconsole.model.catalogue import Catalogue
+from gpuconsole.model.catalogue import InstanceTypeCatalogue
 from gpuconsole.model.clock import HOUR, Span, Time, format_span
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.prices import is_spot
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.autoscaling.policy import INTERRUPTED, MONTH, FixedCapacity
@@ -57,18 +57,18 @@ class SpotInterruptions(Struct, frozen=True, kw_only=True):
         return f"spot interruptions are drawn for {nodes}, {hourly:.3g} per hour in total ({source})"
 
 
-def spot_interruptions(snapshot: Snapshot, policy: SimPolicy, lines: Iterable[Happened] = ()) -> SpotInterruptions:
+def spot_interruptions(snapshot: Snapshot, policy: SimPolicy, lines: Iterable[HistoryEvent] = ()) -> SpotInterruptions:
     """Estimate the rate of each spot node: the higher of the catalogue's and the recorded one.
 
     `lines` of history (oldest first) tell of interruptions, and how long the record is.
     """
     nodes = {node.name: node.labels for node in snapshot.nodes.all() if is_spot(node.labels)}
     record = list(lines)
-    recorded = sum(line.what is What.CAPACITY and line.reason == INTERRUPTED for line in record)
+    recorded = sum(line.what is HistoryEventKind.CAPACITY and line.reason == INTERRUPTED for line in record)
     span = max(_LEAST, snapshot.time - record[0].time) if record else _LEAST
     exposure = (len(nodes) + recorded) * span / HOUR
     seen = recorded / exposure if recorded else 0.0
-    catalogue = Catalogue() if isinstance(policy.capacity, FixedCapacity) else policy.capacity.catalogue
+    catalogue = InstanceTypeCatalogue() if isinstance(policy.capacity, FixedCapacity) else policy.capacity.catalogue
     return SpotInterruptions(
         per_hour={
             name: max(seen, _catalogued(catalogue, labels) * policy.spot.interruptions)
@@ -79,7 +79,7 @@ def spot_interruptions(snapshot: Snapshot, policy: SimPolicy, lines: Iterable[Ha
     )
 
 
-def _catalogued(catalogue: Catalogue, labels: Mapping[str, str]) -> float:
+def _catalogued(catalogue: InstanceTypeCatalogue, labels: Mapping[str, str]) -> float:
     """Interruptions per hour of an instance of this type."""
     kind = catalogue.types.get(labels.get(INSTANCE_TYPE, ""))
     monthly = USUAL if kind is None else kind.interrupted / 100

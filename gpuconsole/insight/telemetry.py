@@ -17,12 +17,12 @@ from gpuconsole.model.clock import MINUTE, Span, Time, format_span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.device_units import WHOLE_GPU, DeviceUnit, UnitKind, Units, added, in_one_unit, order_of
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.telemetry import Measure, NodeTelemetry
+from gpuconsole.model.telemetry import GpuMetric, NodeTelemetry
 
 IDLE: Span = 30 * MINUTE
-_SUMMED = (None, Measure.SM, Measure.MEMORY_USED, Measure.POWER, Measure.TEMPERATURE)
+_SUMMED = (None, GpuMetric.SM, GpuMetric.MEMORY_USED, GpuMetric.POWER, GpuMetric.TEMPERATURE)
 """Metrics that are summed by workload; None is the utilization, by whichever metric is available."""
-_BUSY, _SM = _SUMMED.index(None), _SUMMED.index(Measure.SM)
+_BUSY, _SM = _SUMMED.index(None), _SUMMED.index(GpuMetric.SM)
 LOW_UTILIZATION = 30.0
 """Percent; a cluster or a team whose average is below is underutilized."""
 
@@ -201,7 +201,7 @@ def _by_team(snapshot: Snapshot, devices: Iterable[Gpu], row: GpuRow | None) -> 
 
 def _part(owned: Sequence[Gpu]) -> _Part:
     sums = tuple(_sum([gpu.busy if one is None else gpu.value(one) for gpu in owned]) for one in _SUMMED)
-    measured = sum(gpu.busy is not None or gpu.value(Measure.SM) is not None for gpu in owned)
+    measured = sum(gpu.busy is not None or gpu.value(GpuMetric.SM) is not None for gpu in owned)
     return _Part(len(owned), Counter(gpu.unit for gpu in owned), measured, sums)
 
 
@@ -387,6 +387,6 @@ def _wasted(strange: Sequence[tuple[Rule, Gpu, str]]) -> Iterator[Alarm]:
             found.setdefault((rule, gpu.workload, text), []).append(gpu)
     for (rule, owner, text), owned in found.items():
         gpus, unit = _amount(owned)
-        level = f" ({fmean(100 * (gpu.value(Measure.SM) or 0) for gpu in owned):.0f}%)" if rule is Rule.EMPTY else ""
+        level = f" ({fmean(100 * (gpu.value(GpuMetric.SM) or 0) for gpu in owned):.0f}%)" if rule is Rule.EMPTY else ""
         words = f"{owner}: {text}{level} on {_counted(owned)}"
         yield Alarm(rule=rule, text=words, node=owned[0].node, workload=owner, gpus=gpus, unit=unit)

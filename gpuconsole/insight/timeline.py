@@ -7,29 +7,29 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.preemptions import rule_in_words
 from gpuconsole.model.clock import SECOND, Span, Time, format_span
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Condition, Workload
 
 _WORDS = {
-    What.SUBMITTED: "submitted",
-    What.PENDING: "pending",
-    What.RESERVED: "quota reserved",
-    What.ADMITTED: "admitted",
-    What.PREEMPTED: "preempted",
-    What.EVICTED: "evicted",
-    What.REQUEUED: "requeued",
-    What.PLACES: "topology assignment",
-    What.STARTED: "all pods run",
-    What.FINISHED: "finished",
-    What.FAILED: "failed",
-    What.DELETED: "deleted",
-    What.GANG_WAITING: "gang not scheduled",
-    What.DEADLOCK: "deadlocked",
-    What.POD_FAILED: "pod failed",
-    What.POD_EVICTED: "pod evicted",
-    What.COMMAND_REFUSED: "command refused",
-    What.COMMAND_NEEDLESS: "no change (already so)",
+    HistoryEventKind.SUBMITTED: "submitted",
+    HistoryEventKind.PENDING: "pending",
+    HistoryEventKind.RESERVED: "quota reserved",
+    HistoryEventKind.ADMITTED: "admitted",
+    HistoryEventKind.PREEMPTED: "preempted",
+    HistoryEventKind.EVICTED: "evicted",
+    HistoryEventKind.REQUEUED: "requeued",
+    HistoryEventKind.PLACES: "topology assignment",
+    HistoryEventKind.STARTED: "all pods run",
+    HistoryEventKind.FINISHED: "finished",
+    HistoryEventKind.FAILED: "failed",
+    HistoryEventKind.DELETED: "deleted",
+    HistoryEventKind.GANG_WAITING: "gang not scheduled",
+    HistoryEventKind.DEADLOCK: "deadlocked",
+    HistoryEventKind.POD_FAILED: "pod failed",
+    HistoryEventKind.POD_EVICTED: "pod evicted",
+    HistoryEventKind.COMMAND_REFUSED: "command refused",
+    HistoryEventKind.COMMAND_NEEDLESS: "no change (already so)",
 }
 _CONDITION_WORDS = {
     ("QuotaReserved", True): "quota reserved",
@@ -53,7 +53,7 @@ class Moment(Struct, frozen=True, kw_only=True):
     title: str
     detail: str = ""
     """Flavor, preemptor or reason."""
-    what: What | None = None
+    what: HistoryEventKind | None = None
     """None for a step that is known from the object only."""
     after: Span = 0
     cost: float = 0.0
@@ -63,7 +63,7 @@ class Moment(Struct, frozen=True, kw_only=True):
     """Time of the last repetition, if there is more than one."""
 
 
-def timeline(snapshot: Snapshot, workload: str, history: Sequence[Happened] | None = None) -> tuple[Moment, ...]:
+def timeline(snapshot: Snapshot, workload: str, history: Sequence[HistoryEvent] | None = None) -> tuple[Moment, ...]:
     """The steps of a workload, oldest first.
 
     The steps come from `history` (oldest first; default: the Snapshot's newest lines), and from the workload's creation
@@ -103,7 +103,7 @@ def _counted(moments: Iterable[Moment]) -> list[Moment]:
     row: dict[tuple[str, str], int] = {}
     for moment in moments:
         said = moment.title, moment.detail
-        if found and not (moment.what is What.PENDING and found[-1].what is What.PENDING):
+        if found and not (moment.what is HistoryEventKind.PENDING and found[-1].what is HistoryEventKind.PENDING):
             row = {said: row[said]} if (found[-1].title, found[-1].detail) == said else {}
         if said in row:
             known = found[row[said]]
@@ -114,11 +114,11 @@ def _counted(moments: Iterable[Moment]) -> list[Moment]:
     return found
 
 
-def _concerns(line: Happened, workload: str) -> bool:
-    return line.workload == workload or (line.what is What.PREEMPTED and line.by == workload)
+def _concerns(line: HistoryEvent, workload: str) -> bool:
+    return line.workload == workload or (line.what is HistoryEventKind.PREEMPTED and line.by == workload)
 
 
-def _moment(line: Happened, workload: str) -> Moment:
+def _moment(line: HistoryEvent, workload: str) -> Moment:
     return Moment(
         time=line.time,
         title=_title(line, workload),
@@ -128,27 +128,27 @@ def _moment(line: Happened, workload: str) -> Moment:
     )
 
 
-def _title(line: Happened, workload: str) -> str:
+def _title(line: HistoryEvent, workload: str) -> str:
     if line.by == workload and line.workload != workload:
         return "preempts"
     # A job without a Workload (`Kind/namespace/name`) has started when enough of its pods run, perhaps not all.
-    return "running" if line.what is What.STARTED and workload.count("/") == 2 else _WORDS[line.what]
+    return "running" if line.what is HistoryEventKind.STARTED and workload.count("/") == 2 else _WORDS[line.what]
 
 
-def _detail(line: Happened, workload: str) -> str:
+def _detail(line: HistoryEvent, workload: str) -> str:
     match line.what:
-        case What.PREEMPTED if line.workload != workload:
+        case HistoryEventKind.PREEMPTED if line.workload != workload:
             return f"{line.workload} ({rule_in_words(line.reason)})"
-        case What.PREEMPTED:
+        case HistoryEventKind.PREEMPTED:
             return f"by {line.by} ({rule_in_words(line.reason)})"
-        case What.ADMITTED | What.RESERVED:
+        case HistoryEventKind.ADMITTED | HistoryEventKind.RESERVED:
             wait = f" after {format_span(line.waited)}" if line.waited else ""
             return f"{line.queue}{f' on {line.flavor}' if line.flavor else ''}{wait}"
-        case What.EVICTED:
+        case HistoryEventKind.EVICTED:
             lost = f", {line.lost_gpu_seconds / 3600:.1f} GPU-hours lost" if line.lost_gpu_seconds else ""
             lost = ", lost work unknown" if line.lost_unknown else lost
             return f"{line.reason}{lost}"
-        case What.POD_EVICTED | What.POD_FAILED:
+        case HistoryEventKind.POD_EVICTED | HistoryEventKind.POD_FAILED:
             return line.pod
         case _:
             return line.reason

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.measured import Gpu
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time
-from gpuconsole.model.scan import changes
+from gpuconsole.model.diff import row_changes
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.telemetry import NodeTelemetry, busy
 
@@ -92,7 +92,7 @@ class Trends:
         """
         if snapshot.telemetry is self._seen:
             return ()
-        gone, come = changes(self._seen.rows, snapshot.telemetry.rows)
+        gone, come = row_changes(self._seen.rows, snapshot.telemetry.rows)
         self._seen = snapshot.telemetry
         self._recall([told.name for told in come if told.name not in self._rings])
         kept = [sample for told in come if (sample := self._add(told)) is not None]

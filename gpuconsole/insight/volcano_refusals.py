@@ -3,7 +3,7 @@
 from gpuconsole.insight.codes import Code
 from gpuconsole.insight.explanation import Explanation
 from gpuconsole.insight.shortage import Remedy
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import VolcanoQueue
@@ -25,7 +25,7 @@ def refused(snapshot: Snapshot, job: Job, queue: str = "") -> Explanation | None
         headline = f"Queue {name} is {found.state}: it accepts no new jobs."
         return _refusal(job, Code.QUEUE_STOPPED, headline, Remedy(True, f"open queue {name}, or use another one"))
     said = next((line for line in reversed(snapshot.recent) if line.workload == job.key), None)
-    if said is not None and said.what is What.PENDING and said.message:
+    if said is not None and said.what is HistoryEventKind.PENDING and said.message:
         # The controller reports this for a job, never for its pods: it could not create what the job requests.
         headline = f"Its pods cannot be created: {said.message}"
         return _refusal(job, Code.INVALID, headline)

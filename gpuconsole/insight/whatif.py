@@ -26,9 +26,9 @@ from gpuconsole.insight.whatif_answer import FEASIBLE, Outcome, QueueChange, Shi
 from gpuconsole.insight.whatif_ranges import OtherLatencies, unexplained, with_ranges
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_exactly
 from gpuconsole.model.commands import Command, Later
+from gpuconsole.model.cooperative import Steps, run_to_end
 from gpuconsole.model.device_units import in_one_unit
-from gpuconsole.model.events import What
-from gpuconsole.model.pieces import Pieces, whole
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def what_if(trial: Iterable[Look]) -> WhatIf:
     return last.answer
 
 
-def prepare(simulation: "Simulation", found: Snapshot | None = None) -> Pieces[None]:
+def prepare(simulation: "Simulation", found: Snapshot | None = None) -> Steps[None]:
     """Compute the totals of a first step in advance, so that it only adds changes; `found` as for `looks`."""
     if found is not None:
         sums_of(found)
@@ -158,7 +158,7 @@ class _Trial:
             self.without = elsewhere(self._beside, self.end)
         if self.without is not self._beside:
             # It can start before the first answer.
-            whole(self.without.advancing(self._unwatched(self.start)))
+            run_to_end(self.without.advancing(self._unwatched(self.start)))
         return self.without
 
     def _unwatched(self, moment: Time) -> Time:
@@ -174,7 +174,7 @@ class _Trial:
         parts = {span * part // PARTS for part in range(1, PARTS)}
         return [self.start + after for after in sorted({look for look in _LOOKS if look < span} | parts | {span})]
 
-    def advancing(self, moment: Time) -> Pieces[None]:
+    def advancing(self, moment: Time) -> Steps[None]:
         """Advance both forks to a moment; record when all requested work runs."""
         yield from self.without.advancing(self._unwatched(moment))
         yield from self.tried.advancing(moment)
@@ -192,7 +192,7 @@ class _Trial:
                 place = f"{self._places[number]}: " if number < len(self._places) else ""
                 yield f"{place}it lies beyond the horizon, +{format_exactly(span)}: set a longer horizon"
 
-    def _only_tried(self, without: Course, what: What) -> Iterator[str]:
+    def _only_tried(self, without: Course, what: HistoryEventKind) -> Iterator[str]:
         """Messages of one kind of line about the changes, without those of commands that are in the baseline, too."""
         anyway = [] if self.other else _said(without, what)
         return (Counter(_said(self.tried.course, what)) - Counter(anyway)).elements()
@@ -225,8 +225,8 @@ class _Trial:
             time=self.start,
             compared=compared,
             horizon=reached,
-            refused=(*self._only_tried(without, What.COMMAND_REFUSED), *self._too_late()),
-            so_already=tuple(self._only_tried(without, What.COMMAND_NEEDLESS)),
+            refused=(*self._only_tried(without, HistoryEventKind.COMMAND_REFUSED), *self._too_late()),
+            so_already=tuple(self._only_tried(without, HistoryEventKind.COMMAND_NEEDLESS)),
             closed=closed_by(beside.sums.queues, stands.sums.queues),
             outcomes=tuple(outcome_of(key, tried, seen, without, (self.now, other)) for key, seen in subjects),
             against=tuple(outcome_of(key, without, seen, tried, (self.now, final)) for key, seen in lasting),
@@ -269,5 +269,5 @@ class _Trial:
         )
 
 
-def _said(course: Course, what: What) -> list[str]:
+def _said(course: Course, what: HistoryEventKind) -> list[str]:
     return [line.message for line in course.lines if line.what is what]

@@ -14,7 +14,7 @@ from gpuconsole.insight.whatif_answer import Outcome, Shift, TimeRange, VaryingV
 from gpuconsole.insight.whatif_evictions import EvictedWorkload, evictions_by_cause
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.commands import Command
-from gpuconsole.model.pieces import Pieces
+from gpuconsole.model.cooperative import Steps
 from gpuconsole.sim.latencies import Latencies, LatencyDistribution
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class OtherLatencies:
         self.runs: list[LatencyRun] = []
         """The started runs; the last one may be cut off."""
 
-    def running(self) -> Pieces[None]:
+    def running(self) -> Steps[None]:
         """Execute the runs in pieces, within the CPU time."""
         spent = 0.0
         for number in range(1, RUNS + 1):

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from gpuconsole.model.cluster import Pod, PodPhase
-from gpuconsole.model.scan import changes
+from gpuconsole.model.diff import row_changes
 from gpuconsole.model.snapshot import Snapshot
 
 Pods = Mapping[str, Pod]
@@ -58,7 +58,7 @@ def whereabouts(snapshot: Snapshot) -> Whereabouts:
 
 def carried_on(old: Whereabouts, rows: Sequence[Pod | None]) -> Whereabouts:
     """Update the groups after the rows changed."""
-    gone, come = changes(old.rows, rows)
+    gone, come = row_changes(old.rows, rows)
     nodes: dict[str, dict[str, Pod]] = {}
     workloads: dict[str, dict[str, Pod]] = {}
     ended = Counter[str]()

@@ -204,7 +204,7 @@ def _verdict(entry: CycleEntry, head: str) -> Verdict:
 def _head(rehearsal: Rehearsal, entry: CycleEntry) -> str:
     """Return the head of its queue in the next cycle; empty if that is the workload itself or there is none."""
     waiting = rehearsal.session.pending(entry.rules.name)
-    first = next((place.workload.key for place in waiting if not place.parked), "")
+    first = next((place.workload.key for place in waiting if not place.inadmissible), "")
     return "" if first == entry.request.workload.key else first
 
 

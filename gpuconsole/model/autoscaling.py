@@ -19,7 +19,7 @@ PRICE = "gpuconsole.io/price-per-hour"
 """Annotation of a node: USD an hour for the whole machine."""
 
 
-class Budget(Struct, frozen=True, omit_defaults=True):
+class NodePoolBudget(Struct, frozen=True, omit_defaults=True):
     """How many nodes of a pool may be disrupted at once, for some reasons, at some times."""
 
     nodes: str = "10%"
@@ -31,7 +31,7 @@ class Budget(Struct, frozen=True, omit_defaults=True):
     duration: Span = 0
 
 
-DEFAULT_BUDGETS = (Budget(),)
+DEFAULT_BUDGETS = (NodePoolBudget(),)
 EXPIRE_AFTER = 720 * HOUR
 """How long nodes live where their pool does not say it."""
 
@@ -59,7 +59,7 @@ class NodePool(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Nodes live for this long; None for ever."""
     termination_grace: Span | None = None
     """How long a drain may take before the node goes with what is left on it; None for ever."""
-    budgets: tuple[Budget, ...] = DEFAULT_BUDGETS
+    budgets: tuple[NodePoolBudget, ...] = DEFAULT_BUDGETS
 
     @property
     def key(self) -> str:
@@ -75,7 +75,7 @@ def machine_hourly(node: Node) -> float | None:
     return price if 0 <= price < 1_000_000 else None
 
 
-class Instance(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ProvisionedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A machine that an autoscaler has bought; its node carries the same name."""
 
     name: str
@@ -105,7 +105,7 @@ class NodeGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True)
 
     name: str
     autoscaler: str = "karpenter"
-    instances: tuple[Instance, ...] = ()
+    instances: tuple[ProvisionedInstance, ...] = ()
     launched: int = 0
     """How many were ever launched: numbers their names."""
     gone: int = 0

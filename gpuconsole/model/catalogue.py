@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from gpuconsole.model.autoscaling import CAPACITY_TYPE, INSTANCE_TYPE, ON_DEMAND, SPOT, ZONE
-from gpuconsole.model.documents.findings import Finding, Report, Severity
+from gpuconsole.model.documents.findings import DocumentFindings, Finding, Severity
 from gpuconsole.model.documents.reader import Reader, shown
 from gpuconsole.model.documents.yamlsafe import FormError, read_yaml
 from gpuconsole.model.quantity import CPU, GPU, MEMORY, PODS, amount
@@ -96,7 +96,7 @@ class Offering(Struct, frozen=True):
         return f"{self.type.name}/{self.zone}/{self.capacity_type}"
 
 
-class Catalogue(Struct, frozen=True):
+class InstanceTypeCatalogue(Struct, frozen=True):
     """Everything that is for sale, by name of the type."""
 
     types: Mapping[str, InstanceType] = {}
@@ -115,23 +115,23 @@ class Catalogue(Struct, frozen=True):
         return kind.on_demand
 
 
-def _offerings(catalogue: Catalogue) -> Iterator[Offering]:
+def _offerings(catalogue: InstanceTypeCatalogue) -> Iterator[Offering]:
     for kind in catalogue.types.values():
         if kind.on_demand is not None:
             yield from (Offering(kind, zone, ON_DEMAND, kind.on_demand) for zone in kind.zones)
         yield from (Offering(kind, zone, SPOT, price) for zone, price in kind.spot.items())
 
 
-def load(text: str, source: str = "catalogue") -> Catalogue:
+def load(text: str, source: str = "catalogue") -> InstanceTypeCatalogue:
     """Read a catalogue from YAML. Raises CatalogueError that names every wrong line of `source`."""
     if len(text) > _MOST_TEXT:
         raise CatalogueError(f"{source}: a catalogue has at most {_MOST_TEXT} characters, this one has {len(text)}")
     try:
         tree = read_yaml(text)
     except FormError as error:
-        trouble = error.trouble
+        trouble = error.problem
         raise CatalogueError(f"{source}:{trouble.line}: {trouble.problem}; {trouble.remedy}") from None
-    report = Report(source, line_of=tree.place.find)
+    report = DocumentFindings(source, line_of=tree.place.find)
     catalogue = read(tree.value, report)
     problems = _errors(report.findings)
     if problems:
@@ -139,11 +139,11 @@ def load(text: str, source: str = "catalogue") -> Catalogue:
     return catalogue
 
 
-def read(document: Any, report: Report) -> Catalogue:
+def read(document: Any, report: DocumentFindings) -> InstanceTypeCatalogue:
     """Read a catalogue from a document: `zones`, and `types` by name; what is wrong is added to the report."""
     if not isinstance(document, dict):
         report.error((), "a catalogue is a mapping", "write zones: […] and types: {g5.xlarge: {…}}", "wrong-type")
-        return Catalogue()
+        return InstanceTypeCatalogue()
     place = Reader(document, report)
     place.only("zones", "types", "gpus")
     zones = place.texts("zones", _MOST_ZONES)
@@ -154,7 +154,7 @@ def read(document: Any, report: Report) -> Catalogue:
     if len(types.value) > _MOST_TYPES:
         report.error(("types",), f"it has more than {_MOST_TYPES} types", "leave some out", "too-many")
     found = (_type(clean(str(name), 80), types.mapping(name), gpus, zones) for name in names)
-    return Catalogue({kind.name: kind for kind in found})
+    return InstanceTypeCatalogue({kind.name: kind for kind in found})
 
 
 def _errors(findings: list[Finding]) -> list[Finding]:

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.labels import HOSTNAME, NO_LABELS, LabelSelector, Taint
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import EMPTY, Resources, gpus
@@ -91,7 +91,7 @@ class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Indices of the GPUs that it owns on its node."""
     guessed: bool = False
     """Nobody said which GPUs those are: a live cluster only tells how many."""
-    slices: tuple[Instance, ...] = ()
+    slices: tuple[MigInstance, ...] = ()
     """The MIG instances that it owns there."""
     bound: Time = 0
     started: Time = 0

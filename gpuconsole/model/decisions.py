@@ -3,15 +3,15 @@
 from enum import StrEnum
 from typing import Union
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from gpuconsole.model.choices import Choice
 from gpuconsole.model.devices import Allocation
-from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.gpus.mig import MigInstance
+from gpuconsole.model.preemption_trace import PreemptionTrace
 from gpuconsole.model.workloads import Admission, PodSetNeeds, Workload
 
 
-class Rule(StrEnum):
+class PreemptionRule(StrEnum):
     """Why a victim was chosen: the reasons of Kueue's Preempted condition."""
 
     IN_CLUSTER_QUEUE = "InClusterQueue"
@@ -37,9 +37,9 @@ class Preempt(Struct, frozen=True):
 
     workload: str
     by: str
-    rule: Rule
+    rule: PreemptionRule
     message: str
-    choice: Choice | None = None
+    choice: PreemptionTrace | None = None
     """How it was chosen, where that was asked for."""
 
 
@@ -90,7 +90,7 @@ class Bind(Struct, frozen=True):
     pod: str
     node: str
     gpus: tuple[int, ...] = ()
-    slices: tuple[Instance, ...] = ()
+    slices: tuple[MigInstance, ...] = ()
     volumes: tuple[tuple[str, str], ...] = ()
     """(claim, volume that it is bound to before the pod starts); an empty volume is one that has to be made."""
     devices: tuple[tuple[str, Allocation], ...] = ()
@@ -150,4 +150,4 @@ class Pending(Struct, frozen=True):
 
     workload: Workload
     position: int
-    parked: bool
+    inadmissible: bool = field(name="parked")

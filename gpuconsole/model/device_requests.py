@@ -17,6 +17,7 @@ from gpuconsole.model.device_units import (
     unit_of,
 )
 from gpuconsole.model.devices import NO_COUNTERS, DeviceRequest, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from gpuconsole.model.diff import row_changes
 from gpuconsole.model.gpus.instances import division_of, part_of_gpu
 from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.pod_sets import PodSet
@@ -24,8 +25,7 @@ from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.prices import Prices, gpu_hourly, part_offered
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.resources import GPU_RESOURCES, gpus, is_mig
-from gpuconsole.model.scan import changes
-from gpuconsole.model.snapshot import Snapshot, View
+from gpuconsole.model.snapshot import Snapshot, TableView
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
 
@@ -52,7 +52,7 @@ class OfferedUnits(Struct, frozen=True):
         if rows is self.rows:
             return self
         counts = dict(self.nodes)
-        gone, come = changes(self.rows, rows)
+        gone, come = row_changes(self.rows, rows)
         for nodes, sign in ((gone, -1), (come, 1)):
             for node in nodes:
                 for pair in offered_by(node):
@@ -207,12 +207,12 @@ class DeviceCounter:
 
     def __init__(
         self,
-        nodes: Callable[[], View[Node]],
+        nodes: Callable[[], TableView[Node]],
         node_of: Callable[[str], Node | None],
         template_of: Callable[[str], ResourceClaimTemplate | None],
         claim_of: Callable[[str], ResourceClaim | None],
         offered: OfferedUnits = NOTHING_OFFERED,
-        allocated: Callable[[], tuple[View[ResourceClaim], View[ResourceSlice]]] | None = None,
+        allocated: Callable[[], tuple[TableView[ResourceClaim], TableView[ResourceSlice]]] | None = None,
     ) -> None:
         self._nodes, self._node_of, self._template_of, self._claim_of = nodes, node_of, template_of, claim_of
         self.offered = offered

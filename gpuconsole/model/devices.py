@@ -5,7 +5,7 @@ Amounts are integers in base units, rounded up.
 
 from collections.abc import Mapping
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.labels import NO_LABELS, NodeTerm, Taint, Toleration
@@ -60,7 +60,7 @@ class DeviceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The alternatives, the best first."""
 
 
-class Likeness(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class DeviceConstraint(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the devices of some requests have in common, or in what each differs from the others."""
 
     requests: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class Likeness(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An attribute of which no two have the same value (distinctAttribute)."""
 
 
-class GivenDevice(Struct, frozen=True):
+class AllocatedDevice(Struct, frozen=True):
     """A device that a request of a claim got."""
 
     request: str
@@ -85,7 +85,7 @@ class GivenDevice(Struct, frozen=True):
 class Allocation(Struct, frozen=True):
     """The devices that a claim got."""
 
-    devices: tuple[GivenDevice, ...] = ()
+    devices: tuple[AllocatedDevice, ...] = ()
     nodes: tuple[NodeTerm, ...] | None = None
     """Where they can be used: any of the terms; None is everywhere."""
 
@@ -97,7 +97,7 @@ class ResourceClaimTemplate(Struct, frozen=True, kw_only=True, omit_defaults=Tru
     name: str
     uid: str = ""
     requests: tuple[DeviceRequest, ...] = ()
-    likenesses: tuple[Likeness, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = field(default=(), name="likenesses")
 
     @property
     def key(self) -> str:
@@ -112,7 +112,7 @@ class ResourceClaim(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
     uid: str = ""
     labels: Mapping[str, str] = NO_LABELS
     requests: tuple[DeviceRequest, ...] = ()
-    likenesses: tuple[Likeness, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = field(default=(), name="likenesses")
     pod: str = ""
     """The pod that it was made for and goes with."""
     allocation: Allocation | None = None
@@ -136,7 +136,7 @@ class CapacityPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     step: int | None = None
 
 
-class Capacity(Struct, frozen=True, omit_defaults=True):
+class DeviceCapacity(Struct, frozen=True, omit_defaults=True):
     value: int
     policy: CapacityPolicy | None = None
 
@@ -147,7 +147,7 @@ class Device(Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     attributes: Mapping[str, Attribute] = {}
     """By `domain/name`, or by a bare name, whose domain is the driver's."""
-    capacity: Mapping[str, Capacity] = {}
+    capacity: Mapping[str, DeviceCapacity] = {}
     counters: tuple[Mapping[str, int], ...] = ()
     """What it consumes of each of the counter sets that it shares with other devices."""
     counter_sets: tuple[str, ...] = ()

@@ -10,13 +10,13 @@ from typing import Union
 
 from msgspec import Struct
 
-from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import Time
 from gpuconsole.model.device_units import WHOLE_GPU
 from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.preemption_trace import PreemptionTrace
 
 
-class What(StrEnum):
+class HistoryEventKind(StrEnum):
     """The vocabulary of history."""
 
     SUBMITTED = "submitted"
@@ -83,7 +83,7 @@ class Deleted(Struct, frozen=True, tag="deleted"):
     key: str
 
 
-class Announcement(Struct, frozen=True, omit_defaults=True):
+class KueueEvent(Struct, frozen=True, omit_defaults=True):
     """An event about a workload as Kueue's recorder writes it, reason and text verbatim; `warning` is its type."""
 
     workload: str
@@ -92,11 +92,11 @@ class Announcement(Struct, frozen=True, omit_defaults=True):
     warning: bool = False
 
 
-class Happened(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="happened"):
+class HistoryEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="happened"):
     """A line of history. Names are keys: `namespace/name` of workloads and pods."""
 
     time: Time
-    what: What
+    what: HistoryEventKind
     workload: str = ""
     """The subject: a workload (`ns/name`), or a job where no Workload stands for it."""
     pod: str = ""
@@ -123,10 +123,10 @@ class Happened(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="happe
     """What `gpus` counts, in the singular, such as `MIG 1g.10gb instance`."""
     waited: int = 0
     """µs between submission (or the last eviction) and this; of a requeue, between its eviction and this."""
-    told: tuple[Announcement, ...] = ()
+    told: tuple[KueueEvent, ...] = ()
     """The events that Kueue's recorder writes of it."""
-    choice: Choice | None = None
+    choice: PreemptionTrace | None = None
     """Of a preemption: how the victim was chosen, where the one who decided told it."""
 
 
-Event = Union[Applied, Deleted, Happened]
+Event = Union[Applied, Deleted, HistoryEvent]

@@ -33,7 +33,7 @@ from gpuconsole.model.queues import (
 from gpuconsole.model.scheduling_groups import CompositePodGroup, SchedulingWorkload
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.telemetry import NodeTelemetry
-from gpuconsole.model.training import TrainingRuntime
+from gpuconsole.model.training_runtimes import TrainingRuntime
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Workload
 

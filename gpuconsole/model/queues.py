@@ -96,7 +96,7 @@ class BorrowWithinCohort(Struct, frozen=True, omit_defaults=True):
     max_priority_threshold: int | None = None
 
 
-class Preemption(Struct, frozen=True, omit_defaults=True):
+class ClusterQueuePreemption(Struct, frozen=True, omit_defaults=True):
     within_cluster_queue: PreemptionPolicy = PreemptionPolicy.NEVER
     reclaim_within_cohort: PreemptionPolicy = PreemptionPolicy.NEVER
     borrow_within_cohort: BorrowWithinCohort = BorrowWithinCohort()
@@ -136,7 +136,7 @@ class ClusterQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
     queueing_strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     resource_groups: tuple[ResourceGroup, ...] = ()
     fungibility: FlavorFungibility = FlavorFungibility()
-    preemption: Preemption = Preemption()
+    preemption: ClusterQueuePreemption = ClusterQueuePreemption()
     checks: tuple[CheckRule, ...] = ()
     stop_policy: StopPolicy = StopPolicy.NONE
     fair_weight: float = 1.0

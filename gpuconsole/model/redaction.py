@@ -27,19 +27,19 @@ from gpuconsole.model.redaction_words import (
     OPEN,
     PLAIN,
     PREFIXES,
+    PUBLIC_MESSAGES,
     QUOTED,
     RESOURCE,
     ROLE,
     SILENT,
     TEXTS,
-    TOLD_BY_ANYBODY,
     UNKNOWN,
     VOCABULARY,
     WORD,
     WORDS,
 )
-from gpuconsole.model.seen import Seen
 from gpuconsole.model.snapshot import NO_POLICY, SnapshotFile, decode
+from gpuconsole.model.visibility import Visibility
 from gpuconsole.model.workloads import Workload
 
 
@@ -49,9 +49,9 @@ def redact(data: bytes) -> bytes:
     policy = _kueue_of(file.policy)
     pseudonyms = _Pseudonyms(_checks(file.objects))
     # What the objects are called comes first, so that they are called by what they are.
-    for thing in file.objects:
-        pseudonyms.call(getattr(thing, "namespace", ""), "namespace")
-        pseudonyms.call(getattr(thing, "name", ""), KINDS.get(type(thing).__name__, "name"))
+    for obj in file.objects:
+        pseudonyms.call(getattr(obj, "namespace", ""), "namespace")
+        pseudonyms.call(getattr(obj, "name", ""), KINDS.get(type(obj).__name__, "name"))
     _collect(file.objects, pseudonyms)
     _collect(file.recent, pseudonyms)
     _collect_policy(policy, pseudonyms)
@@ -61,7 +61,7 @@ def redact(data: bytes) -> bytes:
     made = SnapshotFile(
         format=file.format,
         time=file.time,
-        objects=tuple(_replaced(thing, "", pseudonyms) for thing in file.objects),
+        objects=tuple(_replaced(obj, "", pseudonyms) for obj in file.objects),
         recent=tuple(_replaced(line, "", pseudonyms) for line in file.recent),
         policy=msgspec.Raw(msgspec.json.encode(_policy(policy, pseudonyms))) if policy is not None else NO_POLICY,
         seed=file.seed,
@@ -71,19 +71,19 @@ def redact(data: bytes) -> bytes:
     return msgspec.json.encode(made)
 
 
-def _seen(seen: Seen, pseudonyms: "_Pseudonyms") -> Seen:
+def _seen(seen: Visibility, pseudonyms: "_Pseudonyms") -> Visibility:
     gaps = (
         replace(gap, why=pseudonyms.text(gap.why), namespaces=tuple(map(pseudonyms.text, gap.namespaces)))
         for gap in seen.gaps
     )
-    return Seen(gaps=tuple(gaps), assumed=tuple(map(pseudonyms.text, seen.assumed)))
+    return Visibility(gaps=tuple(gaps), assumed=tuple(map(pseudonyms.text, seen.assumed)))
 
 
 def _checks(objects: Iterable[Object]) -> frozenset[str]:
     """The admission checks that are there, and those that workloads wait for."""
-    there = {thing.name for thing in objects if isinstance(thing, AdmissionCheck)}
+    there = {obj.name for obj in objects if isinstance(obj, AdmissionCheck)}
     return frozenset(
-        there.union(*([check.name for check in thing.checks] for thing in objects if isinstance(thing, Workload)))
+        there.union(*([check.name for check in obj.checks] for obj in objects if isinstance(obj, Workload)))
     )
 
 
@@ -135,12 +135,12 @@ class _Pseudonyms:
         """What somebody said, also without addresses, and without what checks said."""
         return self.text(UNKNOWN.sub("…", CHECKS.sub(self._named, text)))
 
-    def _named(self, told: re.Match[str]) -> str:
+    def _named(self, matched: re.Match[str]) -> str:
         """Of what checks said which they are: where what one says ends, it decides itself, so nothing of it is kept."""
-        if told[1] is None:
-            return f"{told[3]}…"
-        names = dict.fromkeys(name for name in QUOTED.findall(told[2]) if name in self._checks)
-        return told[1] + ("; ".join(f'"{name}"' for name in names) or "…")
+        if matched[1] is None:
+            return f"{matched[3]}…"
+        names = dict.fromkeys(name for name in QUOTED.findall(matched[2]) if name in self._checks)
+        return matched[1] + ("; ".join(f'"{name}"' for name in names) or "…")
 
 
 def _collect(value: Any, pseudonyms: _Pseudonyms, field: str = "") -> None:
@@ -200,19 +200,19 @@ def _replaced(value: Any, field: str, pseudonyms: _Pseudonyms) -> Any:
     return pseudonyms.said(value) if field in TEXTS else pseudonyms.text(value)
 
 
-def _struct(thing: Struct, pseudonyms: _Pseudonyms) -> Any:
+def _struct(obj: Struct, pseudonyms: _Pseudonyms) -> Any:
     changed = {}
-    for field in thing.__struct_fields__:
-        old = getattr(thing, field)
+    for field in obj.__struct_fields__:
+        old = getattr(obj, field)
         if not old or type(old) in NUMBERS or _closed(field, old):
             continue
-        if field in SILENT or (field == "message" and type(thing).__name__ in TOLD_BY_ANYBODY):
+        if field in SILENT or (field == "message" and type(obj).__name__ in PUBLIC_MESSAGES):
             new = type(old)() if isinstance(old, str | tuple | dict) else old
         else:
             new = _replaced(old, field, pseudonyms)
         if new is not old:
             changed[field] = new
-    return replace(thing, **changed) if changed else thing
+    return replace(obj, **changed) if changed else obj
 
 
 def _key(key: Any, pseudonyms: _Pseudonyms) -> Any:

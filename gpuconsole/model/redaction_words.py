@@ -84,5 +84,5 @@ NUMBERS = frozenset({int, float, bool})
 RESOURCE = "resource"
 CHOSEN = re.compile(r"[-./]")
 PREFIXES = "exclude_resource_prefixes"
-TOLD_BY_ANYBODY = ("CheckState",)
+PUBLIC_MESSAGES = ("CheckState",)
 """Whose messages are those of controllers that nobody knows."""

@@ -111,37 +111,37 @@ def _looks_elsewhere(template: PodTemplate) -> bool:
     return any(term.namespaces or term.namespace_selector is not None for term in terms)
 
 
-def used_by(quota: ResourceQuota, thing: Counted, default_class: str) -> Resources:
+def used_by(quota: ResourceQuota, obj: Counted, default_class: str) -> Resources:
     """How much of a quota one object uses, by the quota's resources (the evaluators' Usage).
 
     `default_class` is the name of the global default priority class. Scopes select pods; nothing else is in them.
     """
-    if isinstance(thing, Pod):
-        template = thing.template
+    if isinstance(obj, Pod):
+        template = obj.template
         inside = counts(quota, template, template.priority_class or default_class)
-        usage = pod_usage(template, done=thing.done) if inside else EMPTY
+        usage = pod_usage(template, done=obj.done) if inside else EMPTY
     else:
-        usage = EMPTY if quota.scopes else object_usage(thing)
+        usage = EMPTY if quota.scopes else object_usage(obj)
     return {name: amount for name, amount in usage.items() if name in quota.hard}
 
 
-def object_usage(thing: Job | Workload | PersistentVolumeClaim | ResourceClaim) -> dict[str, int]:
+def object_usage(obj: Job | Workload | PersistentVolumeClaim | ResourceClaim) -> dict[str, int]:
     """What an object that is no pod uses of quotas, by their names."""
-    match thing:
+    match obj:
         case Job():
-            return {f"count/{resource_of(thing)}": 1}
+            return {f"count/{resource_of(obj)}": 1}
         case Workload():
             return {COUNT_WORKLOADS: 1}
         case PersistentVolumeClaim():
-            usage = {_CLAIMS: 1, f"count/{_CLAIMS}": 1, _STORAGE: thing.storage}
-            if thing.storage_class:
-                usage[f"{thing.storage_class}{_OF_STORAGE_CLASS}{_CLAIMS}"] = 1
-                usage[f"{thing.storage_class}{_OF_STORAGE_CLASS}{_STORAGE}"] = thing.storage
+            usage = {_CLAIMS: 1, f"count/{_CLAIMS}": 1, _STORAGE: obj.storage}
+            if obj.storage_class:
+                usage[f"{obj.storage_class}{_OF_STORAGE_CLASS}{_CLAIMS}"] = 1
+                usage[f"{obj.storage_class}{_OF_STORAGE_CLASS}{_STORAGE}"] = obj.storage
             return usage
         case ResourceClaim():
-            return add({_COUNT_RESOURCE_CLAIMS: 1}, *map(_devices, thing.requests))
+            return add({_COUNT_RESOURCE_CLAIMS: 1}, *map(_devices, obj.requests))
         case _:
-            assert_never(thing)
+            assert_never(obj)
 
 
 def _devices(request: DeviceRequest) -> Resources:
@@ -155,15 +155,15 @@ def _devices(request: DeviceRequest) -> Resources:
 
 
 def counted(
-    quota: ResourceQuota, things: Mapping[type[Counted], Iterable[Counted]], default_class: str
+    quota: ResourceQuota, objs: Mapping[type[Counted], Iterable[Counted]], default_class: str
 ) -> dict[str, int]:
     """How much of a quota the objects of its namespace use (quota controller: UsageStats).
 
     `things` holds the kinds all of whose objects are known; of what others use the quota's status tells.
     """
-    total = {name: 0 for name in quota.hard if _counts_of(name) in things}
-    for thing in chain.from_iterable(things.values()):
-        for name, amount in used_by(quota, thing, default_class).items():
+    total = {name: 0 for name in quota.hard if _counts_of(name) in objs}
+    for obj in chain.from_iterable(objs.values()):
+        for name, amount in used_by(quota, obj, default_class).items():
             total[name] = total.get(name, 0) + amount
     return total
 
@@ -224,20 +224,20 @@ def pod_refusal(
 
 
 def object_refusal(
-    quotas: Iterable[ResourceQuota], thing: Job | Workload | PersistentVolumeClaim | ResourceClaim
+    quotas: Iterable[ResourceQuota], obj: Job | Workload | PersistentVolumeClaim | ResourceClaim
 ) -> QuotaRefusal | None:
     """What keeps the API server from creating an object that quotas count; None if all have room for it."""
-    usage = object_usage(thing)
+    usage = object_usage(obj)
     for quota in quotas:
         if not quota.scopes and (over := _over(quota, usage)):
-            return QuotaRefusal(quota, over[0], _exceeded(quota, usage, over, _resource_of(thing), thing.name))
+            return QuotaRefusal(quota, over[0], _exceeded(quota, usage, over, _resource_of(obj), obj.name))
     return None
 
 
-def _resource_of(thing: Job | Workload | PersistentVolumeClaim | ResourceClaim) -> str:
-    match thing:
+def _resource_of(obj: Job | Workload | PersistentVolumeClaim | ResourceClaim) -> str:
+    match obj:
         case Job():
-            return resource_of(thing)
+            return resource_of(obj)
         case Workload():
             return COUNT_WORKLOADS.removeprefix("count/")
         case PersistentVolumeClaim():
@@ -245,7 +245,7 @@ def _resource_of(thing: Job | Workload | PersistentVolumeClaim | ResourceClaim) 
         case ResourceClaim():
             return _COUNT_RESOURCE_CLAIMS.removeprefix("count/")
         case _:
-            assert_never(thing)
+            assert_never(obj)
 
 
 def _unnamed(quota: ResourceQuota, template: PodTemplate) -> str:

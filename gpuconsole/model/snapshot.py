@@ -24,7 +24,7 @@ from gpuconsole.model.cluster import (
     RuntimeClass,
 )
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
-from gpuconsole.model.events import Happened
+from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.job import Job
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue, SchedulingShard
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
@@ -40,9 +40,9 @@ from gpuconsole.model.queues import (
     WorkloadPriorityClass,
 )
 from gpuconsole.model.scheduling_groups import CompositePodGroup, SchedulingWorkload
-from gpuconsole.model.seen import EVERYTHING, Seen, cut
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.telemetry import NodeTelemetry
+from gpuconsole.model.visibility import EVERYTHING, Visibility, with_truncated_history
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Workload
 
@@ -55,7 +55,7 @@ FORMAT = 1
 """Of a file; what is added with a default is no other format."""
 
 
-class View(Mapping[str, T], Generic[T]):
+class TableView(Mapping[str, T], Generic[T]):
     """A frozen table: key → row, in order of arrival. Treat it as a Mapping; `rows` may hold gaps (None)."""
 
     __slots__ = ("_index", "rows", "size")
@@ -95,7 +95,7 @@ class View(Mapping[str, T], Generic[T]):
         return (row for row in self.rows if row is not None)
 
 
-NO_ROWS: View[Any] = View([], {}, 0)
+NO_ROWS: TableView[Any] = TableView([], {}, 0)
 """The table of a kind that nobody told anything of."""
 
 
@@ -104,56 +104,56 @@ class Snapshot:
 
     __slots__ = (*sorted(TABLES.values()), "recent", "seen", "serial", "time")
 
-    namespaces: View[Namespace]
-    limit_ranges: View[LimitRange]
-    pod_disruption_budgets: View[PodDisruptionBudget]
-    runtime_classes: View[RuntimeClass]
-    priority_classes: View[PriorityClass]
-    workload_priority_classes: View[WorkloadPriorityClass]
-    topologies: View[Topology]
-    nodes: View[Node]
-    storage_classes: View[StorageClass]
-    csi_nodes: View[CSINode]
-    persistent_volumes: View[PersistentVolume]
-    persistent_volume_claims: View[PersistentVolumeClaim]
-    device_classes: View[DeviceClass]
-    resource_slices: View[ResourceSlice]
-    resource_claim_templates: View[ResourceClaimTemplate]
-    resource_claims: View[ResourceClaim]
-    flavors: View[ResourceFlavor]
-    provisioning_request_configs: View[ProvisioningRequestConfig]
-    multikueue_clusters: View[MultiKueueCluster]
-    multikueue_configs: View[MultiKueueConfig]
-    admission_checks: View[AdmissionCheck]
-    cohorts: View[Cohort]
-    cluster_queues: View[ClusterQueue]
-    local_queues: View[LocalQueue]
-    volcano_queues: View[VolcanoQueue]
-    scheduling_shards: View[SchedulingShard]
-    kai_queues: View[KaiQueue]
-    kai_pod_groups: View[KaiPodGroup]
-    pod_groups: View[PodGroup]
-    scheduling_workloads: View[SchedulingWorkload]
-    composite_pod_groups: View[CompositePodGroup]
-    node_pools: View[NodePool]
-    node_groups: View[NodeGroup]
-    hyper_nodes: View[HyperNode]
-    numatopologies: View[Numatopology]
-    resource_quotas: View[ResourceQuota]
-    jobs: View[Job]
-    workloads: View[Workload]
-    pod_templates: View[StoredTemplate]
-    provisioning_requests: View[ProvisioningRequest]
-    pods: View[Pod]
-    telemetry: View[NodeTelemetry]
+    namespaces: TableView[Namespace]
+    limit_ranges: TableView[LimitRange]
+    pod_disruption_budgets: TableView[PodDisruptionBudget]
+    runtime_classes: TableView[RuntimeClass]
+    priority_classes: TableView[PriorityClass]
+    workload_priority_classes: TableView[WorkloadPriorityClass]
+    topologies: TableView[Topology]
+    nodes: TableView[Node]
+    storage_classes: TableView[StorageClass]
+    csi_nodes: TableView[CSINode]
+    persistent_volumes: TableView[PersistentVolume]
+    persistent_volume_claims: TableView[PersistentVolumeClaim]
+    device_classes: TableView[DeviceClass]
+    resource_slices: TableView[ResourceSlice]
+    resource_claim_templates: TableView[ResourceClaimTemplate]
+    resource_claims: TableView[ResourceClaim]
+    flavors: TableView[ResourceFlavor]
+    provisioning_request_configs: TableView[ProvisioningRequestConfig]
+    multikueue_clusters: TableView[MultiKueueCluster]
+    multikueue_configs: TableView[MultiKueueConfig]
+    admission_checks: TableView[AdmissionCheck]
+    cohorts: TableView[Cohort]
+    cluster_queues: TableView[ClusterQueue]
+    local_queues: TableView[LocalQueue]
+    volcano_queues: TableView[VolcanoQueue]
+    scheduling_shards: TableView[SchedulingShard]
+    kai_queues: TableView[KaiQueue]
+    kai_pod_groups: TableView[KaiPodGroup]
+    pod_groups: TableView[PodGroup]
+    scheduling_workloads: TableView[SchedulingWorkload]
+    composite_pod_groups: TableView[CompositePodGroup]
+    node_pools: TableView[NodePool]
+    node_groups: TableView[NodeGroup]
+    hyper_nodes: TableView[HyperNode]
+    numatopologies: TableView[Numatopology]
+    resource_quotas: TableView[ResourceQuota]
+    jobs: TableView[Job]
+    workloads: TableView[Workload]
+    pod_templates: TableView[StoredTemplate]
+    provisioning_requests: TableView[ProvisioningRequest]
+    pods: TableView[Pod]
+    telemetry: TableView[NodeTelemetry]
 
     def __init__(
         self,
         time: Time,
         serial: int,
-        tables: Mapping[str, "View[object]"],
-        recent: tuple[Happened, ...],
-        seen: Seen = EVERYTHING,
+        tables: Mapping[str, "TableView[object]"],
+        recent: tuple[HistoryEvent, ...],
+        seen: Visibility = EVERYTHING,
     ) -> None:
         self.time = time
         self.serial = serial
@@ -189,12 +189,12 @@ class SnapshotFile(Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     time: Time
     objects: tuple[Object, ...] = ()
-    recent: tuple[Happened, ...] = ()
+    recent: tuple[HistoryEvent, ...] = ()
     policy: msgspec.Raw = NO_POLICY
     """How the simulation runs that it was taken from (`sim.files` reads it), or would."""
     seed: int | None = None
     """What chance in that simulation depends on."""
-    seen: Seen = EVERYTHING
+    seen: Visibility = EVERYTHING
     """What could not be read; a file that does not say it holds everything."""
     staged: bool = False
     """Its time is that of a simulation, which no clock on the wall tells the age of."""
@@ -206,10 +206,10 @@ class _Written(Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     time: Time
     objects: msgspec.Raw
-    recent: tuple[Happened, ...]
+    recent: tuple[HistoryEvent, ...]
     policy: msgspec.Raw
     seed: int | None
-    seen: Seen
+    seen: Visibility
     staged: bool
 
 
@@ -217,7 +217,7 @@ def encode(
     snapshot: Snapshot,
     policy: msgspec.Raw = NO_POLICY,
     seed: int | None = None,
-    recent: tuple[Happened, ...] | None = None,
+    recent: tuple[HistoryEvent, ...] | None = None,
     *,
     staged: bool = False,
 ) -> bytes:
@@ -226,7 +226,7 @@ def encode(
     `recent` is its history, where more of it is known than the Snapshot holds; `staged` where its time is that
     simulation's.
     """
-    seen = snapshot.seen if recent is not None else cut(snapshot.seen, snapshot.recent)
+    seen = snapshot.seen if recent is not None else with_truncated_history(snapshot.seen, snapshot.recent)
     objects = list(snapshot.objects())
     # Some at a time: while msgspec writes, no other thread of the process gets its turn.
     parts = (msgspec.json.encode(objects[first : first + AT_ONCE])[1:-1] for first in range(0, len(objects), AT_ONCE))

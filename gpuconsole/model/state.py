@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, assert_never
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.events import Applied, Deleted, Event, Happened
+from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.seen import EVERYTHING, KEPT, Seen
-from gpuconsole.model.snapshot import Snapshot, SnapshotFile, View
+from gpuconsole.model.snapshot import Snapshot, SnapshotFile, TableView
+from gpuconsole.model.visibility import EVERYTHING, KEPT, Visibility
 
 
-class Table:
+class ObjectTable:
     """Rows by integer id. Mutates; `freeze` hands out views that later changes never reach."""
 
     __slots__ = ("_index", "_index_shared", "_rows", "_size", "_view")
@@ -25,10 +25,10 @@ class Table:
         self._index: dict[str, int] = {}
         self._index_shared = False
         self._size = 0
-        self._view: View[Any] | None = None
+        self._view: TableView[Any] | None = None
 
     @classmethod
-    def of(cls, view: View[Any]) -> "Table":
+    def of(cls, view: TableView[Any]) -> "ObjectTable":
         """A table that begins with the rows of a view."""
         table = cls()
         # The table that the view is of goes on writing into its index.
@@ -71,14 +71,14 @@ class Table:
         self._index = {row.key: position for position, row in enumerate(self._rows)}
         self._index_shared = False
 
-    def freeze(self) -> View[Any]:
+    def freeze(self) -> TableView[Any]:
         if self._view is None:
-            self._view = View(self._rows[:], self._index, self._size)
+            self._view = TableView(self._rows[:], self._index, self._size)
         return self._view
 
-    def fork(self) -> "Table":
+    def fork(self) -> "ObjectTable":
         """A table that starts equal and shares nothing that either may change."""
-        twin = Table()
+        twin = ObjectTable()
         twin._rows = self._rows[:]
         twin._index = self._index
         twin._index_shared = self._index_shared = True
@@ -102,28 +102,28 @@ class ClusterState:
 
     def __init__(self, time: Time = 0) -> None:
         self.time = time
-        self.seen: Seen = EVERYTHING
+        self.seen: Visibility = EVERYTHING
         """What of the cluster comes as events; who tells them knows it."""
         self._serial = 0
-        self._tables: dict[str, Table] = {name: Table() for name in TABLES.values()}
-        self._recent: deque[Happened] = deque(maxlen=KEPT)
+        self._tables: dict[str, ObjectTable] = {name: ObjectTable() for name in TABLES.values()}
+        self._recent: deque[HistoryEvent] = deque(maxlen=KEPT)
 
     @classmethod
     def from_file(cls, file: SnapshotFile) -> "ClusterState":
         state = cls(file.time)
         state.seen = file.seen
-        for thing in file.objects:
-            state.apply(Applied(file.time, thing))
+        for obj in file.objects:
+            state.apply(Applied(file.time, obj))
         state.recall(file.recent)
         return state
 
     @classmethod
-    def of(cls, snapshot: Snapshot, recent: Iterable[Happened]) -> "ClusterState":
+    def of(cls, snapshot: Snapshot, recent: Iterable[HistoryEvent]) -> "ClusterState":
         """Begin with the objects of a Snapshot, whose rows are shared, and with these lines of history."""
         state = cls(snapshot.time)
         state.seen = snapshot.seen
         state._serial = snapshot.serial
-        state._tables = {name: Table.of(getattr(snapshot, name)) for name in TABLES.values()}
+        state._tables = {name: ObjectTable.of(getattr(snapshot, name)) for name in TABLES.values()}
         state._recent.extend(recent)
         return state
 
@@ -131,20 +131,20 @@ class ClusterState:
         """Take in one event. Time only moves forward."""
         self.time = max(self.time, event.time)
         match event:
-            case Applied(_, thing):
-                self._tables[TABLES[type(thing)]].put(thing.key, thing)
+            case Applied(_, obj):
+                self._tables[TABLES[type(obj)]].put(obj.key, obj)
             case Deleted(_, table, key):
                 self._tables[table].drop(key)
-            case Happened():
+            case HistoryEvent():
                 self._recent.append(event)
             case _:
                 assert_never(event)
 
-    def recall(self, lines: Sequence[Happened]) -> None:
+    def recall(self, lines: Sequence[HistoryEvent]) -> None:
         """Begin with this history, all of it: a file may hold older lines that answers need."""
         self._recent = deque(lines, maxlen=max(KEPT, len(lines)))
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> ObjectTable:
         return self._tables[name]
 
     def get(self, kind: type[Object], key: str) -> Any:

@@ -17,7 +17,7 @@ IDLE_MEMORY = 500.0
 IDLE_ACTIVE = 0.005
 
 
-class Measure(StrEnum):
+class GpuMetric(StrEnum):
     """What is measured; the unit is said once, here."""
 
     UTILISATION = "utilisation"
@@ -60,7 +60,7 @@ class Measure(StrEnum):
 Column = tuple[float | None, ...]
 
 
-class Device(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MeasuredDevice(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A GPU or a MIG instance, as the source names it."""
 
     gpu: int
@@ -93,8 +93,8 @@ class NodeTelemetry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
     """A simulation made it up."""
     lasts: Span = 0
     """After so long it is stale; 0 = never."""
-    devices: tuple[Device, ...] = ()
-    columns: Mapping[Measure, Column] = {}
+    devices: tuple[MeasuredDevice, ...] = ()
+    columns: Mapping[GpuMetric, Column] = {}
     """A measure that nobody reports has no column."""
     idle: tuple[Time | None, ...] = ()
     """Since when each device computes nothing and holds next to no memory; None = it is at work, or nobody knows."""
@@ -103,7 +103,7 @@ class NodeTelemetry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
     def key(self) -> str:
         return self.name
 
-    def value(self, position: int, measure: Measure) -> float | None:
+    def value(self, position: int, measure: GpuMetric) -> float | None:
         """A measure of the device at a position; None where it is not known."""
         column = self.columns.get(measure)
         return column[position] if column is not None and position < len(column) else None
@@ -117,18 +117,18 @@ class NodeTelemetry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
 
 def busy(telemetry: NodeTelemetry, position: int) -> float | None:
     """Percent of the time in which a device was at work, by whichever measure there is."""
-    said = telemetry.value(position, Measure.UTILISATION)
-    active = telemetry.value(position, Measure.ACTIVE)
+    said = telemetry.value(position, GpuMetric.UTILISATION)
+    active = telemetry.value(position, GpuMetric.ACTIVE)
     return said if said is not None else None if active is None else 100 * active
 
 
 def is_idle(telemetry: NodeTelemetry, position: int) -> bool:
     """True if a device is known to compute nothing and to hold next to no memory."""
-    busy = telemetry.value(position, Measure.UTILISATION)
+    busy = telemetry.value(position, GpuMetric.UTILISATION)
     limit = 0.0
     if busy is None:
-        busy, limit = telemetry.value(position, Measure.ACTIVE), IDLE_ACTIVE
-    memory = telemetry.value(position, Measure.MEMORY_USED)
+        busy, limit = telemetry.value(position, GpuMetric.ACTIVE), IDLE_ACTIVE
+    memory = telemetry.value(position, GpuMetric.MEMORY_USED)
     return busy is not None and busy <= limit and memory is not None and memory < IDLE_MEMORY
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span, Time
@@ -143,7 +143,7 @@ class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """The worker cluster that runs it (MultiKueue)."""
     nominated_clusters: tuple[str, ...] = ()
     """Worker clusters that it is offered to."""
-    parked: bool = False
+    inadmissible: bool = field(default=False, name="parked")
     """Waits as inadmissible until its tree wakes (known in the simulator only)."""
 
     @property
@@ -249,11 +249,11 @@ def anew(workload: Workload) -> Workload:
         done=0,
         cluster="",
         nominated_clusters=(),
-        parked=False,
+        inadmissible=False,
     )
 
 
-class Phase(StrEnum):
+class WorkloadPhase(StrEnum):
     """One word for the state of a workload: Kueue's status of it (workload.Status), and whether its pods run."""
 
     PENDING = "pending"
@@ -270,23 +270,23 @@ class Phase(StrEnum):
     FAILED = "failed"
 
 
-PLACED = (Phase.ADMITTED, Phase.RUNNING)
+PLACED = (WorkloadPhase.ADMITTED, WorkloadPhase.RUNNING)
 """Admitted, and not on its way out: its pods run or may run."""
 
 
-def phase(workload: Workload, pods_run: bool | None = None) -> Phase:
+def phase(workload: Workload, pods_run: bool | None = None) -> WorkloadPhase:
     """Sum up a workload in one word.
 
     `pods_run` is whether all pods of its gang run; None where its pods are not seen, so that Kueue's PodsReady decides.
     """
     finished = workload.condition("Finished")
     if finished is not None and finished.status:
-        return Phase.FAILED if finished.reason == "Failed" else Phase.FINISHED
+        return WorkloadPhase.FAILED if finished.reason == "Failed" else WorkloadPhase.FINISHED
     if workload.is_true("Evicted") and workload.reserved:
-        return Phase.EVICTED
+        return WorkloadPhase.EVICTED
     if not workload.active:
-        return Phase.STOPPED
+        return WorkloadPhase.STOPPED
     if workload.admitted:
         runs = workload.is_true("PodsReady") if pods_run is None else pods_run
-        return Phase.RUNNING if runs else Phase.ADMITTED
-    return Phase.QUOTA_RESERVED if workload.reserved else Phase.PENDING
+        return WorkloadPhase.RUNNING if runs else WorkloadPhase.ADMITTED
+    return WorkloadPhase.QUOTA_RESERVED if workload.reserved else WorkloadPhase.PENDING

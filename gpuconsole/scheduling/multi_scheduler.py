@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import PlacementDecision
-from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.scheduling.placement import PlacementDeadlock, PlacementEngine
@@ -83,7 +83,7 @@ class MultiScheduler:
         """Indices of the GPUs that a pod owns; none if it sits on no node."""
         return self._first.gpus_of(pod)
 
-    def slices_of(self, pod: str) -> tuple[Instance, ...]:
+    def slices_of(self, pod: str) -> tuple[MigInstance, ...]:
         """The MIG instances that a pod owns; none if it sits on no node."""
         return self._first.slices_of(pod)
 

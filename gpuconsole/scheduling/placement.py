@@ -11,7 +11,7 @@ from msgspec import Struct
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import PlacementDecision
-from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.scheduling.score_table import ScoreTable
@@ -86,7 +86,7 @@ class PlacementEngine(Protocol):
     def gpus_of(self, pod: str) -> tuple[int, ...]:
         """Indices of the GPUs that a pod owns; none if it sits on no node."""
 
-    def slices_of(self, pod: str) -> tuple[Instance, ...]:
+    def slices_of(self, pod: str) -> tuple[MigInstance, ...]:
         """The MIG instances that a pod owns; none if it sits on no node."""
 
     def largest_gang(self, template: PodTemplate) -> int:

@@ -25,12 +25,12 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.decisions import Pending
 from gpuconsole.model.documents.generated_names import GeneratedNames
-from gpuconsole.model.events import Happened
-from gpuconsole.model.manifests import Loaded, load_text
+from gpuconsole.model.events import HistoryEvent
+from gpuconsole.model.manifests import LoadedManifests, load_text
 from gpuconsole.model.manifests.kinds import is_name_taken
 from gpuconsole.model.prices import Prices
-from gpuconsole.model.seen import KEPT
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.visibility import KEPT
 from gpuconsole.services.answers import Answers
 from gpuconsole.services.estimates import Estimates
 from gpuconsole.services.forecasting import Forecaster
@@ -216,7 +216,7 @@ class Console:
         """Virtual seconds a second, clipped to ×1 … ×10,000."""
         self._clockwork().set_speed(speed)
 
-    def preemptions(self, limit: int = 500) -> tuple[Happened, ...]:
+    def preemptions(self, limit: int = 500) -> tuple[HistoryEvent, ...]:
         """The newest `limit` preemptions and what became of them, oldest line first, for `insight.preemptions.rows`.
 
         Where no history is kept there are only those of late. Raises HistoryError.
@@ -252,7 +252,7 @@ class Console:
         """
         return history.losses(self._recorder) if self._recorder is not None else lost_by(self.snapshot.recent)
 
-    def history(self, workload: str) -> tuple[Happened, ...]:
+    def history(self, workload: str) -> tuple[HistoryEvent, ...]:
         """All that happened to a workload (`ns/name`), and what it did to others, oldest first. Raises HistoryError."""
         if self._recorder is not None:
             return history.of_workload(self._recorder, workload)
@@ -291,7 +291,7 @@ class Console:
             return QueueMetrics(queue=cluster_queue)
         return self._live.queue_metrics(cluster_queue)
 
-    def check(self, text: str) -> Loaded:
+    def check(self, text: str) -> LoadedManifests:
         """Read manifests from a text and say what is wrong with them; changes nothing."""
         return load_text(text, now=self.snapshot.time, names=self.generated_names)
 
@@ -333,7 +333,7 @@ class Console:
                     LOG.exception("A subscriber failed")
                     self._failing.append(callback)
 
-    def _recorded(self, lines: Sequence[Happened]) -> None:
+    def _recorded(self, lines: Sequence[HistoryEvent]) -> None:
         if not self._began_recording:
             self._began_recording = True
             # A simulation that goes on from what was saved knows the end of its past only.

@@ -15,8 +15,8 @@ from gpuconsole.insight.forecast import Fate, Forecast
 from gpuconsole.insight.forecast_check import Differences, Observer
 from gpuconsole.insight.kueue_liveness import KueueProblem, KueueWatch
 from gpuconsole.model.objects import TABLES
-from gpuconsole.model.seen import Seen as Known
 from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.model.visibility import Visibility as Known
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.workers.line import UNDECIDED, Seen
 from gpuconsole.workers.worker import Worker
@@ -116,7 +116,7 @@ class Forecaster:
 
     def _answer(self, known: Known) -> tuple[Forecast, Differences]:
         snapshot, policy = self._live.snapshot(), self._live.policy
-        assumed, missing = known.remarks, known.undecided
+        assumed, missing = known.warnings, known.decisive_gaps
         if self._worker is not None and not self._worker.lost:
             try:
                 return self._worker.foresee(Seen(self._live, snapshot, policy), assumed, missing)

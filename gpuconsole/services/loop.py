@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from gpuconsole.backends.base import Backend, Clocked, Live, Partial
-from gpuconsole.model.events import Event, Happened
+from gpuconsole.model.events import Event, HistoryEvent
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.text import clean
@@ -35,7 +35,7 @@ class Loop:
         backend: Backend,
         *,
         publish: Callable[[Snapshot], None],
-        record: Callable[[Sequence[Happened]], None],
+        record: Callable[[Sequence[HistoryEvent]], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._backend = backend
@@ -87,7 +87,7 @@ class Loop:
     def _work(self, elapsed: float) -> None:
         events = list(self._backend.poll(elapsed))
         moved = self._apply(events)
-        lines = [event for event in events if isinstance(event, Happened)]
+        lines = [event for event in events if isinstance(event, HistoryEvent)]
         if lines:
             self._record(lines)
         self.renewed = self._clock()

@@ -68,7 +68,7 @@ class Status(Struct, frozen=True, kw_only=True):
     @property
     def undecided(self) -> str:
         """What may not be read though answers depend on it."""
-        return _named(self.sight.seen.undecided if self.sight is not None else ())
+        return _named(self.sight.seen.decisive_gaps if self.sight is not None else ())
 
 
 def _named(rights: Sequence[str]) -> str:

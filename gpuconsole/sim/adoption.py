@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod, PodPhase
-from gpuconsole.model.events import What
+from gpuconsole.model.cooperative import Steps, run_to_end
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import CronRules, FlowRules, MemberRules
 from gpuconsole.model.jobs.naming import POD
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.pieces import Pieces, whole
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
 from gpuconsole.scheduling.kueue.requests import reserved_at
@@ -47,15 +47,15 @@ def begin_with(world: World, objects: Iterable[Object]) -> None:
                 world.put(thing)
             else:
                 fresh.append(thing)
-    whole(take_over(world, {}))
+    run_to_end(take_over(world, {}))
     tell_waiting(world)
     for thing in fresh:
         refusal = creating.create(world, thing)
         if refusal:
-            world.tell(What.COMMAND_REFUSED, reason="Submit", message=str(refusal))
+            world.tell(HistoryEventKind.COMMAND_REFUSED, reason="Submit", message=str(refusal))
 
 
-def take_over(world: World, counted: dict[str, Counted]) -> Pieces[None]:
+def take_over(world: World, counted: dict[str, Counted]) -> Steps[None]:
     """Give every group of pods its crew and its timers, and make what is missing; `counted` as for `enlist`."""
     _complete_pods(world)
     deadlines.go_on(world)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.sim import arrivals
 from gpuconsole.sim.controllers import creating
 from gpuconsole.sim.kernel import Arrive
@@ -18,10 +18,10 @@ def open_streams(world: World) -> None:
         _await(world, index, stream.at_start + 1, world.now + stream.first)
 
 
-def continue_streams(world: World, history: Iterable[Happened]) -> None:
+def continue_streams(world: World, history: Iterable[HistoryEvent]) -> None:
     """Go on after the last job of each stream that is there or that history tells of: the next comes when it would."""
     known = {f"{job.namespace}/{job.name}": job.created for job in world.state.table("jobs").all()}
-    known |= {line.workload: line.time for line in history if line.what is What.SUBMITTED}
+    known |= {line.workload: line.time for line in history if line.what is HistoryEventKind.SUBMITTED}
     for index, stream in enumerate(world.policy.arrivals):
         came = [
             (number, time) for key, time in known.items() if (number := arrivals.number_of(stream, key)) is not None

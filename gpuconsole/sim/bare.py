@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuconsole.model.clock import SECOND, parse_time
 from gpuconsole.model.decisions import Admit, Preempt, Refuse
-from gpuconsole.model.documents.closed import unknown_keys
+from gpuconsole.model.documents.strict_decode import unknown_keys
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.text import clean
@@ -174,5 +174,5 @@ class BareRun:
         parked: Queues = {}
         for name in self._queues:
             for pending in self.rehearsal.session.pending(name):
-                (parked if pending.parked else active).setdefault(name, []).append(pending.workload.key)
+                (parked if pending.inadmissible else active).setdefault(name, []).append(pending.workload.key)
         return sorted_queues(active), sorted_queues(parked)

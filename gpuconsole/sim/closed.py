@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 from msgspec import inspect
 
-from gpuconsole.model.documents.closed import Misfit, UnknownKey, fit, unknown_keys
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.documents.reader import shown
+from gpuconsole.model.documents.strict_decode import DecodeError, UnknownKey, fit, unknown_keys
 from gpuconsole.model.text import clean
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ def convert(data: object, form: type[T], path: str, problems: list[str]) -> T | 
     return None if unknown or misfits else result
 
 
-def _said(data: object, form: Any, misfit: Misfit) -> str:
+def _said(data: object, form: Any, misfit: DecodeError) -> str:
     """What is wrong, and what would be right."""
     wrong = _WRONG.fullmatch(misfit.problem)
     if wrong is not None:
@@ -75,7 +75,7 @@ def _named(value: object) -> str:
             return type(value).__name__
 
 
-def _choices(form: Any, misfit: Misfit) -> str:
+def _choices(form: Any, misfit: DecodeError) -> str:
     """The texts that may stand where another one stands."""
     if not misfit.problem.startswith("Invalid enum value"):
         return ""

@@ -231,7 +231,7 @@ class ConformanceCluster:
         parked: Queues = {}
         for queue in self._all(ClusterQueue):
             for pending in self.session.pending(queue.name):
-                (parked if pending.parked else active).setdefault(queue.name, []).append(pending.workload.key)
+                (parked if pending.inadmissible else active).setdefault(queue.name, []).append(pending.workload.key)
         return sorted_queues(active), sorted_queues(parked)
 
     def settle(self) -> None:

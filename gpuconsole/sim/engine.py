@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.commands import Command
+from gpuconsole.model.cooperative import Steps, run_to_end
 from gpuconsole.model.events import Event
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pieces import Pieces, whole
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
@@ -122,15 +122,15 @@ class Simulation:
         What a Snapshot does not hold is filled in: run times that nothing names are drawn from the policy.
         """
         footing = Footing(policy, seed)
-        whole(footing.catch_up(snapshot))
-        world = whole(footing.begin())
+        run_to_end(footing.catch_up(snapshot))
+        world = run_to_end(footing.begin())
         adoption.tell_waiting(world)
         simulation = cls(world)
         simulation._settle()
         return simulation
 
     @classmethod
-    def on(cls, footing: Footing) -> Pieces["Simulation"]:
+    def on(cls, footing: Footing) -> Steps["Simulation"]:
         """A cluster that goes on from one that is known already, as from its Snapshot.
 
         Those who wait by now are not told anew why, and not whether they are parked: what is decided is the same.
@@ -202,9 +202,9 @@ class Simulation:
 
     def advance(self, until: Time) -> None:
         """Run everything up to and including `until`; `now == until` afterwards."""
-        whole(self.advancing(until))
+        run_to_end(self.advancing(until))
 
-    def advancing(self, until: Time) -> Pieces[None]:
+    def advancing(self, until: Time) -> Steps[None]:
         """`advance` piece by piece; nothing is to be asked or commanded in between."""
         world = self._world
         next_time = self.next_time
@@ -285,9 +285,9 @@ class Simulation:
         return cls(saving.load(data, cls.load))
 
     def _settle(self) -> None:
-        whole(self._settling())
+        run_to_end(self._settling())
 
-    def _settling(self) -> Pieces[None]:
+    def _settling(self) -> Steps[None]:
         """Let everything happen that belongs to this moment."""
         world = self._world
         while True:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.gpus import parted
+from gpuconsole.model.gpus import mig_parted
 from gpuconsole.model.gpus.instances import DYNAMIC, LAYOUT, written
 from gpuconsole.model.gpus.models import GpuModel, model_of
 from gpuconsole.model.gpus.sharing import FAIL, Sharing, labelled, shared
@@ -25,7 +25,7 @@ class Mig(Struct, frozen=True, kw_only=True):
     strategy: MigStrategy
     name: str
     """Of the configuration, as the label nvidia.com/mig.config has it."""
-    config: parted.Config | None = None
+    config: mig_parted.Config | None = None
     """None is what mig-parted knows by that name for the model."""
     dynamic: bool = False
 
@@ -64,14 +64,14 @@ def equipped(node: Node, equipment: Equipment, problems: list[str] | None = None
 
 def _divided(node: Node, mig: Mig, problems: list[str]) -> Node:
     model = model_of(node.labels)
-    config = mig.config if mig.config is not None or model is None else parted.known(model, mig.name)
+    config = mig.config if mig.config is not None or model is None else mig_parted.known(model, mig.name)
     if model is None or config is None:
         what = "its labels name no GPU with MIG" if model is None else f"there is no configuration {mig.name}"
         problems.append(f"node {node.name}: {what}")
         return node
     try:
-        layouts = parted.divided(config, model, node.allocatable.get(GPU, 0))
-    except parted.ConfigError as error:
+        layouts = mig_parted.divided(config, model, node.allocatable.get(GPU, 0))
+    except mig_parted.MigConfigError as error:
         problems.append(f"node {node.name}: {error}")
         return node
     product = node.labels.get("nvidia.com/gpu.product", model.name)

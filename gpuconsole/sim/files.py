@@ -2,13 +2,13 @@
 
 import msgspec
 
-from gpuconsole.model.events import Happened
+from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.snapshot import SnapshotFile, encode
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 
 
-def write(simulation: Simulation, recent: tuple[Happened, ...] | None = None, *, staged: bool = True) -> bytes:
+def write(simulation: Simulation, recent: tuple[HistoryEvent, ...] | None = None, *, staged: bool = True) -> bytes:
     """Write the cluster of a simulation with its policy and seed, as JSON. What is under way begins anew.
 
     `recent` is its history, where more of it is known than the simulation keeps. What has gone on from a real cluster

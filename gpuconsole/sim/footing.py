@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.cooperative import Steps
 from gpuconsole.model.device_requests import DeviceCounter
+from gpuconsole.model.diff import change_events
 from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.pieces import Pieces
-from gpuconsole.model.scan import news
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
@@ -50,7 +50,7 @@ class Footing:
         self._fuller: dict[tuple[type[Object], str], tuple[Object, Object]] = {}
         """Objects as they are in the cluster, and as they were completed."""
 
-    def catch_up(self, snapshot: Snapshot) -> Pieces[None]:
+    def catch_up(self, snapshot: Snapshot) -> Steps[None]:
         """Take in what changed; the more the Snapshot shares with the one before, the quicker.
 
         Another one may be caught up with in between: the first one is finished then.
@@ -60,22 +60,22 @@ class Footing:
             return
         session = self._world.session
         outlived = session is not None and self.at is not EMPTY and session.is_stale(snapshot.time)
-        self._coming, self._next = iter(news(self.at, snapshot)), snapshot
+        self._coming, self._next = iter(change_events(self.at, snapshot)), snapshot
         yield from self._take_in()
         if outlived and self.at is snapshot:
             self._world, self._fuller = World(self._policy, self._seed, 0, ClusterState()), {}
             self._observed, self._outlived = None, self._observed
-            self._coming, self._next = iter(news(EMPTY, snapshot)), snapshot
+            self._coming, self._next = iter(change_events(EMPTY, snapshot)), snapshot
             yield from self._take_in()
 
-    def go_on(self, followed: tuple[Snapshot, Observation]) -> Pieces[None]:
+    def go_on(self, followed: tuple[Snapshot, Observation]) -> Steps[None]:
         """Begin with a cluster that was followed elsewhere, and what shows of Kueue's queues there."""
         snapshot, observed = followed
         yield from self.catch_up(snapshot)
         if self._observed is not None and self.at is snapshot:
             self._observed.learn(observed)
 
-    def _take_in(self) -> Pieces[None]:
+    def _take_in(self) -> Steps[None]:
         """Tell the engines the rest of the news, if any is left."""
         reached, world = self._next, self._world
         if reached is None:
@@ -98,7 +98,7 @@ class Footing:
             elif self._observed is not None:
                 self._observed.settle(reached.time)
 
-    def begin(self) -> Pieces[World]:
+    def begin(self) -> Steps[World]:
         """A world that goes on from here: every group of pods has its crew and its timers.
 
         Those who wait in its queues are not told why: their own scheduler tells them.
@@ -126,7 +126,7 @@ class Footing:
         session = self._world.session
         return Observation(session) if session is not None else None
 
-    def keep(self, events: Iterable[Event]) -> Pieces[None]:
+    def keep(self, events: Iterable[Event]) -> Steps[None]:
         """Of what was written down where a simulation began, keep what only says more of what is there.
 
         It is not written anew for each simulation. Once the cluster shows something else, that takes its place.

@@ -7,11 +7,11 @@ import msgspec
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.events import Event, Happened
+from gpuconsole.model.events import Event, HistoryEvent
+from gpuconsole.model.interning import intern
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.seen import Seen
-from gpuconsole.model.sharing import shared
 from gpuconsole.model.state import ClusterState
+from gpuconsole.model.visibility import Visibility
 from gpuconsole.scheduling.kueue.session_state import SessionState
 from gpuconsole.scheduling.volcano.jobs.delayed_actions import Delayed
 from gpuconsole.sim.autoscaling.fleet import Fleet
@@ -44,7 +44,7 @@ class Saved(Struct, Generic[_O], frozen=True, kw_only=True):
     now: Time
     objects: tuple[_O, ...]
     """Left as bytes where it is read: each is shared with those before it before the next one is made."""
-    recent: tuple[Happened, ...]
+    recent: tuple[HistoryEvent, ...]
     out: tuple[Event, ...]
     timers: tuple[Entry, ...]
     crews: tuple[Crew, ...]
@@ -61,7 +61,7 @@ class Saved(Struct, Generic[_O], frozen=True, kw_only=True):
     dispatches: Mapping[str, Dispatch] = {}
     placement: tuple[str, ...]
     fleet: Fleet
-    seen: Seen
+    seen: Visibility
 
 
 def save(world: World) -> bytes:
@@ -108,7 +108,7 @@ def load(data: bytes, cluster: Callable[[bytes], Cluster]) -> World:
     if saved.format != FORMAT:
         raise msgspec.ValidationError(f"format {saved.format} is not known; this version reads format {FORMAT}")
     world = World(saved.policy, saved.seed, saved.now, ClusterState(saved.now))
-    for thing in map(shared, map(_OBJECTS.decode, saved.objects)):
+    for thing in map(intern, map(_OBJECTS.decode, saved.objects)):
         world.state.table(TABLES[type(thing)]).put(thing.key, thing)
         world.introduce(thing)
     world.families.clear()

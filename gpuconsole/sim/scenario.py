@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.autoscaling import NodePool
-from gpuconsole.model.catalogue import Catalogue
+from gpuconsole.model.catalogue import InstanceTypeCatalogue
 from gpuconsole.model.clock import Time, parse_time
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.documents.generated_names import GeneratedNames
@@ -54,7 +54,7 @@ def load_scenario(
     objects: Sequence[Object] = (),
     folder: Path | None = None,
     prices: Prices = USUAL_PRICES,
-    catalogue: Catalogue = NO_CATALOGUE,
+    catalogue: InstanceTypeCatalogue = NO_CATALOGUE,
 ) -> Scenario:
     """Read a scenario from its document, with the objects of the manifests that stand beside it.
 
@@ -103,7 +103,7 @@ def _read(
     beside: Sequence[Object],
     folder: Path | None,
     prices: Prices,
-    catalogue: Catalogue,
+    catalogue: InstanceTypeCatalogue,
     problems: list[str],
 ) -> Scenario | None:
     form = convert(document, ScenarioForm, "", problems)

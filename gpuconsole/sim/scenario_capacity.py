@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Protocol
 
 from gpuconsole.model import catalogue as machines_for_sale
-from gpuconsole.model.catalogue import Catalogue, CatalogueError
+from gpuconsole.model.catalogue import CatalogueError, InstanceTypeCatalogue
 from gpuconsole.model.clock import MINUTE, SECOND, Span
-from gpuconsole.model.documents.findings import Report
+from gpuconsole.model.documents.findings import DocumentFindings
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.documents.selectors import taints
 from gpuconsole.model.labels import Taint
@@ -25,7 +25,7 @@ from gpuconsole.sim.chance import Spread
 from gpuconsole.sim.scenario_form import CapacityForm, Document, GroupForm, SpotForm, SpreadForm
 
 PATH = "engine.capacity"
-NO_CATALOGUE = Catalogue()
+NO_CATALOGUE = InstanceTypeCatalogue()
 
 
 class Reading(Protocol):
@@ -38,7 +38,7 @@ class Reading(Protocol):
     def spread(self, form: SpreadForm | str, path: str) -> Spread: ...
 
 
-def capacity_of(form: CapacityForm, read: Reading, folder: Path | None, usual: Catalogue) -> Capacity:
+def capacity_of(form: CapacityForm, read: Reading, folder: Path | None, usual: InstanceTypeCatalogue) -> Capacity:
     """Read who provides nodes; `usual` is the catalogue of a scenario that names none."""
     if form.kind == "fixed":
         return FIXED
@@ -108,7 +108,7 @@ def _group(form: GroupForm, path: str, problems: list[str]) -> ScalingGroup:
 
 
 def _taints(documents: tuple[Document, ...], path: str, problems: list[str]) -> tuple[Taint, ...]:
-    report = Report(strict=True)
+    report = DocumentFindings(strict=True)
     found = taints(Reader({"taints": list(documents)}, report), "taints")
     problems.extend(f"{path}.{finding.path}: {finding.problem}; {finding.remedy}" for finding in report.findings)
     return found
@@ -126,23 +126,23 @@ def _check_groups(policy: AutoscalerPolicy, problems: list[str]) -> None:
             problems.append(f"{path}: the catalogue has no {group.type} {group.capacity_type}{where}")
 
 
-def _catalogue(said: Document | str, folder: Path | None, problems: list[str]) -> Catalogue:
+def _catalogue(said: Document | str, folder: Path | None, problems: list[str]) -> InstanceTypeCatalogue:
     if isinstance(said, str):
         return _from_file(said, folder, problems)
-    report = Report()
+    report = DocumentFindings()
     found = machines_for_sale.read(said, report)
     problems.extend(f"{PATH}.catalogue.{one.path}: {one.problem}; {one.remedy}" for one in report.findings)
     return found
 
 
-def _from_file(name: str, folder: Path | None, problems: list[str]) -> Catalogue:
+def _from_file(name: str, folder: Path | None, problems: list[str]) -> InstanceTypeCatalogue:
     if folder is None:
         problems.append(f"{PATH}.catalogue: a file is relative to the scenario's own, and this one has none")
         return NO_CATALOGUE
     return _tried(lambda: machines_for_sale.load((folder / name).read_text(), name), problems)
 
 
-def _tried(load: Callable[[], Catalogue], problems: list[str]) -> Catalogue:
+def _tried(load: Callable[[], InstanceTypeCatalogue], problems: list[str]) -> InstanceTypeCatalogue:
     try:
         return load()
     except CatalogueError as error:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from gpuconsole.model.documents.findings import Finding, Report, Severity
+from gpuconsole.model.documents.findings import DocumentFindings, Finding, Severity
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION
 from gpuconsole.scheduling.kueue.configuration.loading import load
@@ -18,7 +18,7 @@ def kueue_config(said: dict[str, Any] | str, folder: Path | None, problems: list
     """Read the Configuration that a scenario holds or names; what is wrong is added to `problems`."""
     if isinstance(said, str):
         return _from_file(said, folder, problems)
-    report = Report()
+    report = DocumentFindings()
     configuration = read({"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, **said}, report)
     errors = _errors(report.findings)
     problems.extend(f"{PATH}.{error.path}: {error.problem}; {error.remedy}" for error in errors)

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuconsole.model import prices as price_table
-from gpuconsole.model.catalogue import Catalogue
+from gpuconsole.model.catalogue import InstanceTypeCatalogue
 from gpuconsole.model.clock import Span, parse_span
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.quantity import amount
@@ -47,7 +47,11 @@ _SPELLED_OUT: Mapping[str, Callable[[ScenarioForm], object]] = {
 
 
 def policy_of(
-    form: ScenarioForm, prices: Prices, folder: Path | None, problems: list[str], catalogue: Catalogue = NO_CATALOGUE
+    form: ScenarioForm,
+    prices: Prices,
+    folder: Path | None,
+    problems: list[str],
+    catalogue: InstanceTypeCatalogue = NO_CATALOGUE,
 ) -> SimPolicy:
     """Read everything but the objects and the steps; what is wrong is added to `problems`.
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.documents.sources import read_file
-from gpuconsole.model.gpus import parted, wiring
+from gpuconsole.model.gpus import interconnect, mig_parted
 from gpuconsole.model.gpus.sharing import SharedResource, Sharing, SharingKind
 from gpuconsole.model.gpus.strategies import MigStrategy
 from gpuconsole.model.objects import Object
@@ -95,7 +95,9 @@ def _mig(form: MigForm, path: str, folder: Path | None, problems: list[str]) -> 
     return Mig(strategy=MigStrategy(form.strategy), name=form.config, config=config, dynamic=form.dynamic)
 
 
-def _configs(said: Document | str, path: str, folder: Path | None, problems: list[str]) -> Mapping[str, parted.Config]:
+def _configs(
+    said: Document | str, path: str, folder: Path | None, problems: list[str]
+) -> Mapping[str, mig_parted.Config]:
     """mig-parted's configurations, written out or in a file."""
     if isinstance(said, dict):
         # JSON is YAML, so the reader of files reads this one, too.
@@ -109,16 +111,16 @@ def _configs(said: Document | str, path: str, folder: Path | None, problems: lis
         source = read_file(folder / said)
         problems.extend(f"{path}.configs: {said}: {one.problem}; {one.remedy}" for one in source.troubles)
         text, name = source.text, said
-    configs, findings = parted.read(text, name)
+    configs, findings = mig_parted.read(text, name)
     problems.extend(f"{path}.configs: {one.path}: {one.problem}; {one.remedy}" for one in findings)
     return configs
 
 
 def _links(form: LinksForm, problems: list[str]) -> dict[str, str]:
-    if form.wiring and not wiring.is_readable(form.wiring):
+    if form.wiring and not interconnect.is_readable(form.wiring):
         problems.append(f"{_LINKS}.wiring: {clean(repr(form.wiring), 80)} is not nvlink=0-3,4-7 switch=0-1,… numa=…")
-    numbers = {wiring.NVLINK_BANDWIDTH: form.nvlink, wiring.NETWORK_BANDWIDTH: form.network}
+    numbers = {interconnect.NVLINK_BANDWIDTH: form.nvlink, interconnect.NETWORK_BANDWIDTH: form.network}
     if any(number is not None and not 0 < number < 1_000_000 for number in numbers.values()):
         problems.append(f"{_LINKS}: nvlink and network are GB/s, 1 or more")
     notes = {name: str(number) for name, number in numbers.items() if number is not None}
-    return notes | ({wiring.WIRING: form.wiring} if form.wiring else {})
+    return notes | ({interconnect.WIRING: form.wiring} if form.wiring else {})

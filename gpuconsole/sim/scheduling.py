@@ -5,6 +5,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.cooperative import Steps
 from gpuconsole.model.decisions import (
     Admit,
     Bind,
@@ -18,9 +19,8 @@ from gpuconsole.model.decisions import (
     SetPhase,
     Unschedulable,
 )
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.kai import UNSCHEDULABLE_ON_NODE_POOL, KaiCondition, KaiPodGroup
-from gpuconsole.model.pieces import Pieces
 from gpuconsole.model.volcano import GroupCondition, PodGroup
 from gpuconsole.scheduling.kueue import apply_decisions
 from gpuconsole.scheduling.kueue.session import KueueSession
@@ -51,7 +51,7 @@ def is_quiet(world: World) -> bool:
     return not (world.cycles_due or world.placement_due)
 
 
-def proceed(world: World) -> Pieces[None]:
+def proceed(world: World) -> Steps[None]:
     """Admission first, a cycle a piece; when it has nothing more to say, placement."""
     if world.cycles_due:
         yield from run_cycles(world)
@@ -88,7 +88,7 @@ def wake(world: World) -> None:
         world.cycles_due = True
 
 
-def run_cycles(world: World) -> Pieces[None]:
+def run_cycles(world: World) -> Steps[None]:
     """Run admission cycles until another one would decide nothing else.
 
     Each cycle takes a microsecond more for its now, so that within a moment, too, the newest is evicted first.
@@ -218,7 +218,9 @@ def _set_phase(world: World, decision: SetPhase) -> None:
     world.put(replace(group, phase=decision.phase, conditions=kept))
     if decision.message and decision.phase == "Pending":
         job = groups.owner(world, decision.group)
-        world.tell(What.PENDING, workload=job or decision.group, reason=UNSCHEDULABLE, message=decision.message)
+        world.tell(
+            HistoryEventKind.PENDING, workload=job or decision.group, reason=UNSCHEDULABLE, message=decision.message
+        )
 
 
 def _mark(world: World, decision: MarkGroup) -> None:
@@ -258,7 +260,7 @@ def _tell_waiting(world: World, pod: Pod, decision: Unschedulable) -> None:
     if decision.gang:
         waiting = [p for p in pods.pods_of(world, world.crews[crew_key(pod)]) if not p.node and not p.done]
     world.tell(
-        What.GANG_WAITING if decision.gang else What.PENDING,
+        HistoryEventKind.GANG_WAITING if decision.gang else HistoryEventKind.PENDING,
         workload=(pod.workload or pod.job or pod.key) if decision.gang else pods.subject(pod),
         pod="" if decision.gang else pod.key,
         queue=pods.queue_of(world, pod),
@@ -276,7 +278,7 @@ def _name_deadlock(world: World) -> None:
     if found is not None and names != world.deadlock:
         first = found.jobs[0]
         world.tell(
-            What.DEADLOCK,
+            HistoryEventKind.DEADLOCK,
             workload=first.gang if first.gang in world.crews else first.job,
             reason="HalfPlaced",
             message=found.message,

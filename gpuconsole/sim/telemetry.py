@@ -13,7 +13,7 @@ from gpuconsole.model.clock import DAY, MINUTE, SECOND, Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.gpus.models import model_of
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
+from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 
 PERIOD = 30 * SECOND
 """Values change that often."""
@@ -25,9 +25,9 @@ _FAULTS = (79, 48, 74, 63, 94)
 ONE_FAULTY_OF = 1500
 """GPUs, on any day."""
 _MEASURES = (
-    *(Measure.UTILISATION, Measure.ACTIVE, Measure.SM, Measure.TENSOR, Measure.DRAM),
-    *(Measure.MEMORY_USED, Measure.MEMORY_FREE, Measure.POWER, Measure.TEMPERATURE),
-    *(Measure.NVLINK, Measure.PCIE_RX, Measure.PCIE_TX, Measure.CLOCK, Measure.THROTTLE, Measure.XID),
+    *(GpuMetric.UTILISATION, GpuMetric.ACTIVE, GpuMetric.SM, GpuMetric.TENSOR, GpuMetric.DRAM),
+    *(GpuMetric.MEMORY_USED, GpuMetric.MEMORY_FREE, GpuMetric.POWER, GpuMetric.TEMPERATURE),
+    *(GpuMetric.NVLINK, GpuMetric.PCIE_RX, GpuMetric.PCIE_TX, GpuMetric.CLOCK, GpuMetric.THROTTLE, GpuMetric.XID),
 )
 
 
@@ -43,7 +43,7 @@ class Habit(Struct, frozen=True):
 class _Values(Struct, frozen=True):
     """One device now, in the order of the columns."""
 
-    device: Device
+    device: MeasuredDevice
     values: tuple[float | None, ...]
     idle: Time | None = None
 
@@ -75,7 +75,7 @@ def measure_node(node: Node, pods: Sequence[Pod], now: Time, seed: int) -> NodeT
     for pod in pods:
         for number, one in enumerate(pod.slices):
             share = next((p.memory for p in profiles if p.name == one.profile), memory // 7) or memory // 7
-            device = Device(gpu=one.gpu, instance=one.start + 1, profile=one.profile, pod=pod.key)
+            device = MeasuredDevice(gpu=one.gpu, instance=one.start + 1, profile=one.profile, pod=pod.key)
             values = _values(pod, f"{node.name}/{one.gpu}.{number}", share, now, seed)
             told = (None, *values[1:7], *[None] * 7, 0.0)
             found.append(_Values(device, told, _idle(pod, now, seed)))
@@ -111,7 +111,7 @@ def habit(pod: Pod, seed: int) -> Habit:
 def _gpu(node: Node, index: int, pod: Pod | None, memory: int, now: Time, seed: int) -> _Values:
     """A whole GPU."""
     where = f"{node.name}/{index}"
-    device = Device(
+    device = MeasuredDevice(
         gpu=index,
         uuid=f"GPU-{crc32(where.encode()):08x}",
         model=node.labels.get("nvidia.com/gpu.product", ""),

@@ -16,7 +16,7 @@ from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Node, Pod, ResourceQuota
 from gpuconsole.model.device_requests import DeviceCounter
 from gpuconsole.model.devices import ResourceClaim, ResourceClaimTemplate
-from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
+from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, QueueingStrategy, ResourceFlavor, Topology
@@ -282,7 +282,7 @@ class World:
             session.apply(pod, self.now)
 
     def _note_waiting(self, workload: Workload) -> None:
-        waits = workload.active and not workload.parked and not workload.reserved and not workload.finished
+        waits = workload.active and not workload.inadmissible and not workload.reserved and not workload.finished
         if waits and self._parks(workload):
             self.waiting[workload.key] = None
         else:
@@ -333,8 +333,8 @@ class World:
 
     def _mark(self, key: str, *, parked: bool) -> None:
         workload = self.workload(key)
-        if workload is not None and workload.parked != parked:
-            event = Applied(self.now, replace(workload, parked=parked))
+        if workload is not None and workload.inadmissible != parked:
+            event = Applied(self.now, replace(workload, inadmissible=parked))
             self.state.apply(event)
             self.out.append(event)
 
@@ -402,9 +402,9 @@ class World:
         if key in self.children:
             self.parents[key] = None
 
-    def tell(self, what: What, **fields: Any) -> None:
+    def tell(self, what: HistoryEventKind, **fields: Any) -> None:
         """Add a line of history."""
-        line = Happened(time=self.now, what=what, **fields)
+        line = HistoryEvent(time=self.now, what=what, **fields)
         self.state.apply(line)
         self.out.append(line)
 

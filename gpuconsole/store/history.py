@@ -10,7 +10,7 @@ from gpuconsole.insight.losses import Losses, added, lost_by
 from gpuconsole.insight.overview import LastHour, hour_of
 from gpuconsole.insight.preemptions import NEEDED
 from gpuconsole.model.clock import Time
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.store import queries
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.schema import open_for_reading, told_of
@@ -28,7 +28,7 @@ def _reading(recorder: Recorder) -> Iterator[sqlite3.Connection]:
 # What waits is read before what is stored: a line that is written meanwhile is then in both, and never in none.
 
 
-def preemptions(recorder: Recorder, limit: int) -> tuple[Happened, ...]:
+def preemptions(recorder: Recorder, limit: int) -> tuple[HistoryEvent, ...]:
     """The newest preemptions and what became of them, oldest line first. Raises HistoryError."""
     fresh = {n: line for n, line in recorder.unflushed().items() if line.what in NEEDED}
     with _reading(recorder) as db:
@@ -36,10 +36,10 @@ def preemptions(recorder: Recorder, limit: int) -> tuple[Happened, ...]:
     return newest_preemptions((stored | fresh).values(), limit)
 
 
-def newest_preemptions(lines: Iterable[Happened], limit: int) -> tuple[Happened, ...]:
+def newest_preemptions(lines: Iterable[HistoryEvent], limit: int) -> tuple[HistoryEvent, ...]:
     """The lines from the `limit`-th last preemption on, as far as they tell of preemptions."""
     told = [line for line in lines if line.what in NEEDED]
-    chosen = [place for place, line in enumerate(told) if line.what is What.PREEMPTED]
+    chosen = [place for place, line in enumerate(told) if line.what is HistoryEventKind.PREEMPTED]
     return tuple(told[chosen[-limit:][0] :]) if chosen else ()
 
 
@@ -67,10 +67,10 @@ def preemption_count(recorder: Recorder) -> int:
     fresh = recorder.unflushed()
     with _reading(recorder) as db:
         stored = queries.preemption_count(db, recorder.session, min(fresh, default=ENDLESS))
-    return stored + sum(line.what is What.PREEMPTED for line in fresh.values())
+    return stored + sum(line.what is HistoryEventKind.PREEMPTED for line in fresh.values())
 
 
-def of_workload(recorder: Recorder, workload: str) -> tuple[Happened, ...]:
+def of_workload(recorder: Recorder, workload: str) -> tuple[HistoryEvent, ...]:
     """All that happened to a workload, and what it did to others, oldest first. Raises HistoryError."""
     fresh = {n: line for n, line in recorder.unflushed().items() if workload in (line.workload, line.by)}
     with _reading(recorder) as db:

@@ -19,20 +19,20 @@ from gpuconsole.insight.forecast_check import Cause, Difference, Differences
 from gpuconsole.insight.losses import Losses, LostWork
 from gpuconsole.insight.overview import BINS, LastHour
 from gpuconsole.insight.preemptions import NEEDED
-from gpuconsole.model.choices import Choice, Considered
 from gpuconsole.model.clock import HOUR, Time
-from gpuconsole.model.events import Announcement, Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind, KueueEvent
+from gpuconsole.model.preemption_trace import ConsideredCandidate, PreemptionTrace
 from gpuconsole.model.text import clean
 from gpuconsole.store.schema import COUNTED
 
-COLUMNS = Happened.__struct_fields__
-Lines = dict[int, Happened]
+COLUMNS = HistoryEvent.__struct_fields__
+Lines = dict[int, HistoryEvent]
 """Number in the session → line, in order."""
 
 
 # The planner prefers to walk all of a session by number, so each part names the index that leads straight to its lines.
 _FIELDS = ", ".join(f"events.{column}" for column in ("n", *COLUMNS))
-_AFTERWARDS = ", ".join(f"'{what.value}'" for what in sorted(NEEDED - {What.PREEMPTED}))
+_AFTERWARDS = ", ".join(f"'{what.value}'" for what in sorted(NEEDED - {HistoryEventKind.PREEMPTED}))
 _PREEMPTIONS = f"""
 with chosen as materialized (
     select session, n, workload, pod, by from events indexed by events_preempted
@@ -75,8 +75,8 @@ select queue, iif(workload != '', workload, pod) as owner, sum(lost_gpu_seconds)
 """
 
 
-_TOLD = msgspec.json.Decoder(tuple[Announcement, ...])
-_CHOICE = msgspec.json.Decoder(Choice)
+_TOLD = msgspec.json.Decoder(tuple[KueueEvent, ...])
+_CHOICE = msgspec.json.Decoder(PreemptionTrace)
 
 
 def preemptions(db: sqlite3.Connection, session: int, limit: int) -> Lines:
@@ -219,7 +219,7 @@ def _lines(rows: Iterable[tuple[Any, ...]]) -> Lines:
     return dict(sorted(map(_line, rows), key=itemgetter(0)))
 
 
-def _line(row: tuple[Any, ...]) -> tuple[int, Happened]:
+def _line(row: tuple[Any, ...]) -> tuple[int, HistoryEvent]:
     # The file may have been edited by others: its texts are from outside.
     values = [clean(value) if isinstance(value, str) else value for value in row[1:-2]]
     try:
@@ -227,17 +227,18 @@ def _line(row: tuple[Any, ...]) -> tuple[int, Happened]:
         choice = _choice(_CHOICE.decode(str(row[-1]))) if row[-1] else None
         fields = dict(zip(COLUMNS, (*values, told, choice), strict=True))
         # SQLite has no truth values.
-        return row[0], msgspec.convert({**fields, "lost_unknown": bool(fields["lost_unknown"])}, Happened)
+        return row[0], msgspec.convert({**fields, "lost_unknown": bool(fields["lost_unknown"])}, HistoryEvent)
     except msgspec.DecodeError as error:
         raise HistoryError(f"line {row[0]} of the history is damaged: {error}") from error
 
 
-def _cleaned(told: Announcement) -> Announcement:
-    return Announcement(clean(told.workload), clean(told.reason), clean(told.message), told.warning)
+def _cleaned(told: KueueEvent) -> KueueEvent:
+    return KueueEvent(clean(told.workload), clean(told.reason), clean(told.message), told.warning)
 
 
-def _choice(choice: Choice) -> Choice:
+def _choice(choice: PreemptionTrace) -> PreemptionTrace:
     considered = tuple(
-        Considered(clean(one.workload), clean(one.queue), one.verdict, one.priority) for one in choice.considered
+        ConsideredCandidate(clean(one.workload), clean(one.queue), one.verdict, one.priority)
+        for one in choice.considered
     )
     return replace(choice, share=clean(choice.share), by_share=clean(choice.by_share), considered=considered)

@@ -16,8 +16,8 @@ from gpuconsole.insight.calibration import Told
 from gpuconsole.insight.forecast_check import Differences
 from gpuconsole.insight.trends import Sample
 from gpuconsole.model.clock import Time
-from gpuconsole.model.events import Happened
-from gpuconsole.model.seen import EVERYTHING, Seen
+from gpuconsole.model.events import HistoryEvent
+from gpuconsole.model.visibility import EVERYTHING, Visibility
 from gpuconsole.model.workloads import Workload
 from gpuconsole.store import gpus, sessions
 from gpuconsole.store.queries import COLUMNS, Lines
@@ -72,7 +72,7 @@ class Recorder:
         self._compared = Differences()
         self._told: list[Told] = []
         self._measured: dict[str, list[Sample]] = {}
-        self._seen: Seen = EVERYTHING
+        self._seen: Visibility = EVERYTHING
         self._unseen: dict[str, None] = {}
         self._next = 0
         self._next_audit = 0
@@ -87,7 +87,7 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
 
-    def record(self, lines: Sequence[Happened]) -> None:
+    def record(self, lines: Sequence[HistoryEvent]) -> None:
         """Take in lines. Waits for room where writing is slow; never raises, and counts what it has to drop."""
         with self._room:
             if not self.failed:
@@ -98,12 +98,12 @@ class Recorder:
                 self._waiting[self._next] = line
                 self._next += 1
 
-    def saw(self, seen: Seen) -> None:
+    def saw(self, seen: Visibility) -> None:
         """Take in what of the cluster is seen. What was not seen once is missing, also if it is seen later."""
         if seen is not self._seen:
             with self._room:
                 self._seen = seen
-                self._unseen.update(dict.fromkeys(seen.lacking(Workload, Happened)))
+                self._unseen.update(dict.fromkeys(seen.missing_reasons(Workload, HistoryEvent)))
 
     def audit(self, time: Time, command: str, outcome: str, detail: str) -> None:
         """Take in a line of the audit."""
@@ -211,7 +211,7 @@ class Recorder:
             self._room.notify_all()
 
 
-def _row(line: Happened) -> tuple[object, ...]:
+def _row(line: HistoryEvent) -> tuple[object, ...]:
     """The line as its columns; what it tells comes last, and is text."""
     *values, told, choice = msgspec.structs.astuple(line)
     return *values, *(msgspec.json.encode(part).decode() if part else "" for part in (told, choice))

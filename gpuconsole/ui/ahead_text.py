@@ -5,15 +5,15 @@ from gpuconsole.insight.estimates import Estimate
 from gpuconsole.insight.expected_start import Eta
 from gpuconsole.insight.risk import Danger
 from gpuconsole.model.clock import DAY, Time, format_span
-from gpuconsole.model.workloads import PLACED, Phase
+from gpuconsole.model.workloads import PLACED, WorkloadPhase
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.widgets.textpane import BLANK, heading, line
 
 
-def still_open(found: Ahead | None, phase: Phase) -> Ahead | None:
+def still_open(found: Ahead | None, phase: WorkloadPhase) -> Ahead | None:
     """The estimate, if it still applies: a start for pending workloads, a risk for running ones."""
-    if found is None or phase in (Phase.FINISHED, Phase.FAILED):
+    if found is None or phase in (WorkloadPhase.FINISHED, WorkloadPhase.FAILED):
         return None
     return found if (found.danger is not None) is (phase in PLACED) else None
 

@@ -6,7 +6,6 @@ from gpuconsole.insight.choices import WORDS
 from gpuconsole.insight.device_demand import wanted_units
 from gpuconsole.insight.playing import Coming, Gone, Played, Score
 from gpuconsole.insight.tables import counted
-from gpuconsole.model.choices import Verdict
 from gpuconsole.model.clock import format_span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command, Submit
@@ -14,6 +13,7 @@ from gpuconsole.model.device_units import described
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_sets import PodSet
+from gpuconsole.model.preemption_trace import CandidateVerdict
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.messages import paths_in
@@ -161,7 +161,7 @@ def _choice(gone: Sequence[Gone], label: Callable[[str], str]) -> Iterator[Paint
         if one.choice is None or one.by in told:
             continue
         told.add(one.by)
-        others = [other for other in one.choice.considered if other.verdict is not Verdict.CHOSEN]
+        others = [other for other in one.choice.considered if other.verdict is not CandidateVerdict.CHOSEN]
         if others:
             yield line((f"  candidates for {one.by} that stayed:", "dim"))
         for other in others[:MOST_CONSIDERED]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from textual.timer import Timer
 
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.console import Console
 from gpuconsole.ui.messages import SnapshotReady
@@ -31,7 +31,7 @@ class Following:
         self._useful = False
         """Nodes and queues were drawn."""
         self._waiting: Timer | None = None
-        self._seen: Happened | None = None
+        self._seen: HistoryEvent | None = None
 
     def begin(self, console: Console) -> None:
         """Follow a console, and show its first notices."""
@@ -73,15 +73,15 @@ class Following:
         queues = snapshot.cluster_queues, snapshot.volcano_queues, snapshot.kai_queues
         self._useful = bool(len(snapshot.nodes)) and any(len(table) for table in queues)
 
-    def _tell_outcomes(self, lines: Sequence[Happened]) -> None:
+    def _tell_outcomes(self, lines: Sequence[HistoryEvent]) -> None:
         """Report the outcome of commands since the last time: refused, no change, done."""
         seen, self._seen = self._seen, lines[-1] if lines else None
         for line in takewhile(lambda line: line is not seen, reversed(lines)):
-            if line.what is What.COMMAND_REFUSED:
+            if line.what is HistoryEventKind.COMMAND_REFUSED:
                 self._app.flash(f"Refused: {line.message or line.reason}", "warning")
-            elif line.what is What.COMMAND_NEEDLESS:
+            elif line.what is HistoryEventKind.COMMAND_NEEDLESS:
                 self._app.flash(f"No change: {named(line.message)}")
-            elif line.what is What.COMMAND_DONE:
+            elif line.what is HistoryEventKind.COMMAND_DONE:
                 self._app.flash(f"Done: {line.message}")
 
     def shows_data(self) -> bool:

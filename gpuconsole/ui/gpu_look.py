@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from gpuconsole.insight.gpumap import GpuCell, GpuRow, GpuState
 from gpuconsole.insight.measured import HOT
 from gpuconsole.model.clock import DAY, HOUR, Span, Time
-from gpuconsole.model.telemetry import Measure, NodeTelemetry, busy
+from gpuconsole.model.telemetry import GpuMetric, NodeTelemetry, busy
 from gpuconsole.model.text import clean
 from gpuconsole.ui import paint
 from gpuconsole.ui.names import called
@@ -209,7 +209,7 @@ def heat(telemetry: NodeTelemetry | None, temperature: bool) -> dict[int, float]
     if telemetry is None:
         return found
     for position, device in enumerate(telemetry.devices):
-        value = telemetry.value(position, Measure.TEMPERATURE) if temperature else busy(telemetry, position)
+        value = telemetry.value(position, GpuMetric.TEMPERATURE) if temperature else busy(telemetry, position)
         if value is not None:
             found[device.gpu] = max(value, found.get(device.gpu, 0.0))
     return found

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpuconsole.model.autoscaling import DEFAULT_BUDGETS, EXPIRE_AFTER, Budget, NodePool
+from gpuconsole.model.autoscaling import DEFAULT_BUDGETS, EXPIRE_AFTER, NodePool, NodePoolBudget
 from gpuconsole.model.clock import format_exactly, format_time
 from gpuconsole.model.cluster import Node, Pod, ResourceQuota
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue, KaiTopology, QueueResource, SchedulingShard, ShardSetting
@@ -184,7 +184,7 @@ def _expiry(pool: NodePool) -> str:
     return "" if pool.expire_after == EXPIRE_AFTER else format_exactly(pool.expire_after)
 
 
-def _budget(budget: Budget) -> Fields:
+def _budget(budget: NodePoolBudget) -> Fields:
     duration = format_exactly(budget.duration) if budget.schedule else ""
     return {"nodes": budget.nodes, **present(reasons=list(budget.reasons), schedule=budget.schedule, duration=duration)}
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gpuconsole.insight.preemptions import ACTIONS, RULES, PreemptionRow
-from gpuconsole.model.decisions import Rule
+from gpuconsole.model.decisions import PreemptionRule
 from gpuconsole.model.device_units import short_amount
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column, with_room_for_units
@@ -11,10 +11,10 @@ from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell
 
 SHORT = {
-    RULES[Rule.IN_CLUSTER_QUEUE]: "priority",
-    RULES[Rule.IN_COHORT_RECLAMATION]: "reclaim",
-    RULES[Rule.IN_COHORT_FAIR_SHARING]: "fair sharing",
-    RULES[Rule.IN_COHORT_RECLAIM_WHILE_BORROWING]: "borrowing",
+    RULES[PreemptionRule.IN_CLUSTER_QUEUE]: "priority",
+    RULES[PreemptionRule.IN_COHORT_RECLAMATION]: "reclaim",
+    RULES[PreemptionRule.IN_COHORT_FAIR_SHARING]: "fair sharing",
+    RULES[PreemptionRule.IN_COHORT_RECLAIM_WHILE_BORROWING]: "borrowing",
     ACTIONS["reclaim"]: "reclaim",
     ACTIONS["gangreclaim"]: "reclaim",
     ACTIONS["gangpreempt"]: "priority",

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 from gpuconsole.insight.outlook import Outlook
 from gpuconsole.model.clock import Time
-from gpuconsole.model.workloads import Phase
+from gpuconsole.model.workloads import WorkloadPhase
 from gpuconsole.ui.ahead_text import moments
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.workload_rows import WorkloadRow
 
-_WAITING = (Phase.PENDING, Phase.QUOTA_RESERVED)
+_WAITING = (WorkloadPhase.PENDING, WorkloadPhase.QUOTA_RESERVED)
 
 
 def starts_column(newest: Callable[[], Outlook], now: Callable[[], Time]) -> Column[WorkloadRow]:

@@ -7,7 +7,7 @@ from gpuconsole.insight.measured import HOT, Gpu
 from gpuconsole.insight.telemetry import Average, Coverage, Use
 from gpuconsole.insight.trends import BINS, Trend, Trends, known
 from gpuconsole.model.clock import Time
-from gpuconsole.model.telemetry import Measure
+from gpuconsole.model.telemetry import GpuMetric
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.paint import Cell
@@ -66,11 +66,11 @@ def measured_columns(measured: Measured, now: Time, trends: Trends) -> tuple[Col
 
     return (
         column("GPU UTIL", "busy", 8, lambda gpu: gpu.busy, lambda value: f"{value:.0f}%"),
-        column("SM", "sm", 6, lambda gpu: gpu.value(Measure.SM), lambda value: f"{100 * value:.0f}%"),
-        column("MEM", "memory", 8, lambda gpu: gpu.value(Measure.MEMORY_USED), mebibytes),
-        column("W", "power", 5, lambda gpu: gpu.value(Measure.POWER), lambda value: f"{value:.0f}"),
-        column("°C", "temperature", 4, lambda gpu: gpu.value(Measure.TEMPERATURE), lambda value: f"{value:.0f}"),
-        column("XID", "xid", 4, lambda gpu: gpu.value(Measure.XID) or None, lambda value: f"{value:.0f}"),
+        column("SM", "sm", 6, lambda gpu: gpu.value(GpuMetric.SM), lambda value: f"{100 * value:.0f}%"),
+        column("MEM", "memory", 8, lambda gpu: gpu.value(GpuMetric.MEMORY_USED), mebibytes),
+        column("W", "power", 5, lambda gpu: gpu.value(GpuMetric.POWER), lambda value: f"{value:.0f}"),
+        column("°C", "temperature", 4, lambda gpu: gpu.value(GpuMetric.TEMPERATURE), lambda value: f"{value:.0f}"),
+        column("XID", "xid", 4, lambda gpu: gpu.value(GpuMetric.XID) or None, lambda value: f"{value:.0f}"),
         Column("LAST HOUR", lately, id="lately", width=BINS, rank=4),
     )
 

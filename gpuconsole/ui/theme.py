@@ -44,7 +44,7 @@ def load_theme(path: Path) -> Theme:
     try:
         document = read_yaml(path.read_text(encoding="utf-8")).value
     except FormError as error:
-        raise ThemeError(f"{path}:{error.trouble.line}: cannot be read: {error.trouble.problem}") from error
+        raise ThemeError(f"{path}:{error.problem.line}: cannot be read: {error.problem.problem}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ThemeError(f"{path}: cannot be read: {error}") from error
     if not isinstance(document, dict):

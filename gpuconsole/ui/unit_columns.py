@@ -5,7 +5,7 @@ from itertools import groupby
 
 from gpuconsole.insight.hardware import NO_PLACE, WHOLE, Inside, Team, Unit, guessed_uses
 from gpuconsole.insight.trends import Trends
-from gpuconsole.model.gpus.wiring import Groups
+from gpuconsole.model.gpus.interconnect import Groups
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.gpu_look import GLYPHS, word_of

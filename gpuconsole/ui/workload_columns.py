@@ -3,30 +3,30 @@
 from collections.abc import Callable
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.workloads import Phase
+from gpuconsole.model.workloads import WorkloadPhase
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell
 from gpuconsole.ui.workload_rows import LAST, ORDER, Listing, WorkloadRow
 
-PHASES: dict[Phase, tuple[str, str]] = {
-    Phase.PENDING: (GLYPHS["pending"], "pending"),
-    Phase.QUOTA_RESERVED: ("◒", "held"),
-    Phase.ADMITTED: ("◑", "pending"),
-    Phase.RUNNING: (GLYPHS["running"], "running"),
-    Phase.EVICTED: (GLYPHS["victim"], "victim"),
-    Phase.STOPPED: (GLYPHS["held"], "held"),
-    Phase.FINISHED: (GLYPHS["good"], "dim"),
-    Phase.FAILED: (GLYPHS["fault"], "fault"),
+PHASES: dict[WorkloadPhase, tuple[str, str]] = {
+    WorkloadPhase.PENDING: (GLYPHS["pending"], "pending"),
+    WorkloadPhase.QUOTA_RESERVED: ("◒", "held"),
+    WorkloadPhase.ADMITTED: ("◑", "pending"),
+    WorkloadPhase.RUNNING: (GLYPHS["running"], "running"),
+    WorkloadPhase.EVICTED: (GLYPHS["victim"], "victim"),
+    WorkloadPhase.STOPPED: (GLYPHS["held"], "held"),
+    WorkloadPhase.FINISHED: (GLYPHS["good"], "dim"),
+    WorkloadPhase.FAILED: (GLYPHS["fault"], "fault"),
 }
 """Phase → glyph and role; the phase is written out too, so that colours are not needed."""
 
 
-def phase_cell(phase: Phase) -> Cell:
+def phase_cell(phase: WorkloadPhase) -> Cell:
     glyph, role = PHASES[phase]
     # The column is too narrow for QuotaReserved.
-    return ((f"{glyph} {'reserved' if phase is Phase.QUOTA_RESERVED else phase}", role),)
+    return ((f"{glyph} {'reserved' if phase is WorkloadPhase.QUOTA_RESERVED else phase}", role),)
 
 
 def name_of(row: WorkloadRow) -> str:
@@ -53,7 +53,7 @@ def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
         return newest().time
 
     def waited(row: WorkloadRow) -> int:
-        return now() - row.since if row.phase is Phase.PENDING else 0
+        return now() - row.since if row.phase is WorkloadPhase.PENDING else 0
 
     return (
         Column("WORKLOAD", name_of, id="name", width=20, flex=3, sort=name_of),
@@ -117,7 +117,7 @@ def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
         ),
         Column(
             "WAIT",
-            lambda row: fmt.age(waited(row)) if row.phase is Phase.PENDING else "",
+            lambda row: fmt.age(waited(row)) if row.phase is WorkloadPhase.PENDING else "",
             id="wait",
             width=6,
             align="right",

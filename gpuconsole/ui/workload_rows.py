@@ -19,19 +19,19 @@ from gpuconsole.insight.whereabouts import Pods, whereabouts
 from gpuconsole.model.clock import Time
 from gpuconsole.model.device_units import NO_UNITS, UnitKind, Units
 from gpuconsole.model.queues import LocalQueue
-from gpuconsole.model.seen import EVERYTHING
-from gpuconsole.model.snapshot import EMPTY, Snapshot, View
-from gpuconsole.model.workloads import PLACED, Phase, Workload
+from gpuconsole.model.snapshot import EMPTY, Snapshot, TableView
+from gpuconsole.model.visibility import EVERYTHING
+from gpuconsole.model.workloads import PLACED, Workload, WorkloadPhase
 
 ORDER = (
-    Phase.PENDING,
-    Phase.EVICTED,
-    Phase.QUOTA_RESERVED,
-    Phase.ADMITTED,
-    Phase.RUNNING,
-    Phase.STOPPED,
-    Phase.FAILED,
-    Phase.FINISHED,
+    WorkloadPhase.PENDING,
+    WorkloadPhase.EVICTED,
+    WorkloadPhase.QUOTA_RESERVED,
+    WorkloadPhase.ADMITTED,
+    WorkloadPhase.RUNNING,
+    WorkloadPhase.STOPPED,
+    WorkloadPhase.FAILED,
+    WorkloadPhase.FINISHED,
 )
 """Phases in the order of the table: those that need attention first."""
 
@@ -40,7 +40,7 @@ class WorkloadRow(Struct, frozen=True):
     """The table's data of a workload, except what depends on others: its position and borrowed GPUs."""
 
     workload: Workload
-    phase: Phase
+    phase: WorkloadPhase
     gpus: int
     """Units of any kind that it has quota for, or requests."""
     pods: int
@@ -87,7 +87,7 @@ def make_row(workload: Workload, stands_in: str = "", snapshot: Snapshot = EMPTY
         reason=_reason(snapshot, workload, word)
         if not stands_in
         else waits_because(workload)
-        if word is Phase.PENDING
+        if word is WorkloadPhase.PENDING
         else "",
         since=_since(workload, word),
         stands_in=stands_in,
@@ -129,21 +129,21 @@ _SHORT = {
 """Units in the column GPU×PODS."""
 
 
-def _since(workload: Workload, word: Phase) -> Time:
+def _since(workload: Workload, word: WorkloadPhase) -> Time:
     match word:
-        case Phase.PENDING:
+        case WorkloadPhase.PENDING:
             return waiting_since(workload)
-        case Phase.RUNNING:
+        case WorkloadPhase.RUNNING:
             return _moment(workload, "PodsReady" if workload.is_true("PodsReady") else "Admitted")
-        case Phase.ADMITTED:
+        case WorkloadPhase.ADMITTED:
             return _moment(workload, "Admitted")
-        case Phase.QUOTA_RESERVED:
+        case WorkloadPhase.QUOTA_RESERVED:
             return _moment(workload, "QuotaReserved")
-        case Phase.EVICTED:
+        case WorkloadPhase.EVICTED:
             return _moment(workload, "Evicted")
-        case Phase.FINISHED | Phase.FAILED:
+        case WorkloadPhase.FINISHED | WorkloadPhase.FAILED:
             return _moment(workload, "Finished")
-        case Phase.STOPPED:
+        case WorkloadPhase.STOPPED:
             return max((condition.since for condition in workload.conditions), default=workload.created)
         case _:
             assert_never(word)
@@ -154,24 +154,24 @@ def _moment(workload: Workload, type: str) -> Time:
     return condition.since if condition is not None else workload.created
 
 
-def _reason(snapshot: Snapshot, workload: Workload, word: Phase) -> str:
+def _reason(snapshot: Snapshot, workload: Workload, word: WorkloadPhase) -> str:
     """The reason for its phase in one word; empty for running workloads."""
     match word:
-        case Phase.PENDING:
+        case WorkloadPhase.PENDING:
             waits = workload.condition("QuotaReserved")
             return code_of(waits.message) if waits is not None and waits.message else Code.QUEUED
-        case Phase.EVICTED:
+        case WorkloadPhase.EVICTED:
             evicted = workload.condition("Evicted")
             return evicted.reason if evicted is not None else ""
-        case Phase.FINISHED | Phase.FAILED:
+        case WorkloadPhase.FINISHED | WorkloadPhase.FAILED:
             finished = workload.condition("Finished")
             return finished.reason if finished is not None else ""
-        case Phase.QUOTA_RESERVED:
+        case WorkloadPhase.QUOTA_RESERVED:
             return Code.CHECKS if workload.checks else ""
-        case Phase.ADMITTED:
+        case WorkloadPhase.ADMITTED:
             code = explain_admitted(snapshot, workload).code
             return code if code is not Code.NOT_WAITING else Code.UNSEEN
-        case Phase.STOPPED | Phase.RUNNING:
+        case WorkloadPhase.STOPPED | WorkloadPhase.RUNNING:
             return ""
         case _:
             assert_never(word)
@@ -204,7 +204,7 @@ class WorkloadRows:
     def __init__(self) -> None:
         self._known: dict[int, WorkloadRow] = {}
         """By the id() of their workloads, which they keep alive."""
-        self._view: View[Workload] | None = None
+        self._view: TableView[Workload] | None = None
         self._others: dict[int, WorkloadRow] = {}
         self._seen = EVERYTHING
         self._placed: dict[int, tuple[WorkloadRow, str, Pods]] = {}
@@ -257,13 +257,13 @@ def _rows(
 
 def _in_order(rows: Iterable[WorkloadRow], places: Mapping[str, int]) -> list[WorkloadRow]:
     """By phase; pending ones by position, then oldest first; all others newest first."""
-    phases: dict[Phase, list[WorkloadRow]] = {word: [] for word in ORDER}
+    phases: dict[WorkloadPhase, list[WorkloadRow]] = {word: [] for word in ORDER}
     for row in rows:
         phases[row.phase].append(row)
     for word, some in phases.items():
-        some.sort(key=attrgetter("since"), reverse=word is not Phase.PENDING)
+        some.sort(key=attrgetter("since"), reverse=word is not WorkloadPhase.PENDING)
     # Two sorts by one number each take a third of the time of one by two.
-    phases[Phase.PENDING].sort(key=lambda row: places.get(row.key, LAST))
+    phases[WorkloadPhase.PENDING].sort(key=lambda row: places.get(row.key, LAST))
     return [row for some in phases.values() for row in some]
 
 

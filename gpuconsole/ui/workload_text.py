@@ -14,9 +14,9 @@ from gpuconsole.insight.why import Tried
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.device_units import DRA_DEVICE, WHOLE_GPU, described
-from gpuconsole.model.events import Happened
+from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.snapshot import EMPTY, Snapshot
-from gpuconsole.model.workloads import Phase, Workload
+from gpuconsole.model.workloads import Workload, WorkloadPhase
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.ahead_text import ahead_lines
 from gpuconsole.ui.describing import events
@@ -36,7 +36,7 @@ class Facts(NamedTuple):
     workload: Workload
     explanation: Explanation
     pods: tuple[Pod, ...]
-    history: tuple[Happened, ...]
+    history: tuple[HistoryEvent, ...]
     life: tuple[Moment, ...]
     now: Time
     joined: str = ""
@@ -66,7 +66,7 @@ def state(facts: Facts) -> Painted:
     since = f" {fmt.since(facts.now, row.since)}"
     place = facts.explanation.position
     words = ""
-    if row.phase is Phase.PENDING and place is not None:
+    if row.phase is WorkloadPhase.PENDING and place is not None:
         words = f" · {place.in_cluster_queue} of {place.of_cluster_queue} in {place.cluster_queue}"
     elif facts.workload.cluster_queue:
         words = f" · {facts.workload.cluster_queue}"

@@ -18,10 +18,10 @@ from msgspec import Struct
 from gpuconsole.garbage import collect_by_hand
 from gpuconsole.insight.course import Course
 from gpuconsole.insight.futures import Future, Standing, Sums, Way
-from gpuconsole.model import scan
+from gpuconsole.model import diff
 from gpuconsole.model.clock import Time
-from gpuconsole.model.events import Applied, Deleted, Happened
-from gpuconsole.model.pieces import Pieces
+from gpuconsole.model.cooperative import Steps
+from gpuconsole.model.events import Applied, Deleted, HistoryEvent
 from gpuconsole.model.state import ClusterState
 
 
@@ -39,7 +39,7 @@ class _Stands(Struct, frozen=True, kw_only=True):
     course: Course
     time: Time
     news: list[Union[Applied, Deleted]]
-    recent: tuple[Happened, ...]
+    recent: tuple[HistoryEvent, ...]
     sums: Sums
     gpu_hours: float
     capacity_hours: float
@@ -81,7 +81,7 @@ class Apart:
             _live(future, end, theirs)
         theirs.close()
 
-    def advancing(self, until: Time) -> Pieces[None]:
+    def advancing(self, until: Time) -> Steps[None]:
         """Send it on to a moment, which takes no time here."""
         self._until = until
         if self.process is not None:
@@ -159,7 +159,7 @@ def _told(future: Future) -> _Stands:
     return _Stands(
         course=standing.course,
         time=snapshot.time,
-        news=scan.news(future.begun, snapshot),
+        news=diff.change_events(future.begun, snapshot),
         recent=snapshot.recent,
         sums=standing.sums,
         gpu_hours=standing.gpu_hours,

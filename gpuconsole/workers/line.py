@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuconsole.errors import WorkerError
-from gpuconsole.model import scan
+from gpuconsole.model import diff
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.snapshot import EMPTY, Snapshot
@@ -208,7 +208,7 @@ class Line:
             # While this question waited for its turn, another one showed more.
             seen = known
         before = known.snapshot if known is not None and known.cluster is seen.cluster else None
-        events = scan.news(before or EMPTY, seen.snapshot, without=UNDECIDED)
+        events = diff.change_events(before or EMPTY, seen.snapshot, without=UNDECIDED)
         parts = tuple(ENCODER.encode(events[first : first + AT_ONCE]) for first in range(0, len(events), AT_ONCE))
         now = seen.snapshot
         self._send(See(before is None, now.time, parts, msgspec.json.encode(seen.policy), now.seen))

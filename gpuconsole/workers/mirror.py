@@ -10,10 +10,10 @@ from gpuconsole.insight.forecast_check import Differences, Observer
 from gpuconsole.insight.whatif import prepare
 from gpuconsole.insight.why import Tried, trying
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
+from gpuconsole.model.cooperative import Steps, run_to_end
 from gpuconsole.model.events import Applied, Event
+from gpuconsole.model.interning import intern
 from gpuconsole.model.objects import TABLES
-from gpuconsole.model.pieces import Pieces, whole
-from gpuconsole.model.sharing import shared
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.engine import Simulation
@@ -76,7 +76,7 @@ class Mirror:
         self._footing: Footing | None = None
         """Engines that know it, once somebody asked; they are told what changes, and decide nothing."""
         self._base: Base | None = None
-        self._making: Pieces[Base] | None = None
+        self._making: Steps[Base] | None = None
         """The next one, under way."""
         self._asked: Time | None = None
         """When somebody tried changes last."""
@@ -105,8 +105,8 @@ class Mirror:
 
         It is tried piece by piece, in a fork: what is seen meanwhile changes nothing in the answer.
         """
-        snapshot, footing = self.snapshot, whole(self._known_to_engines())
-        whole(footing.catch_up(snapshot))
+        snapshot, footing = self.snapshot, run_to_end(self._known_to_engines())
+        run_to_end(footing.catch_up(snapshot))
         return trying(snapshot, footing.rehearsal(), workload, lambda: self.base(frozenset({workload})).simulation)
 
     def base(self, named: frozenset[str]) -> Base:
@@ -114,9 +114,9 @@ class Mirror:
         base = self._base
         if (base is None or not base.stands_for(self.snapshot, named)) and self._making is not None:
             # What is begun is there sooner than what is not, and may do.
-            base, self._making = whole(self._making), None
+            base, self._making = run_to_end(self._making), None
         if base is None or not base.stands_for(self.snapshot, named):
-            base = whole(self._make())
+            base = run_to_end(self._make())
         self._base = base
         return base
 
@@ -146,7 +146,7 @@ class Mirror:
             return True
         return now.time - base.found.time > (REST if base.changed(now) else FRESH)
 
-    def _make(self) -> Pieces[Base]:
+    def _make(self) -> Steps[Base]:
         footing = yield from self._known_to_engines()
         yield from footing.catch_up(self.snapshot)
         found = footing.at
@@ -156,7 +156,7 @@ class Mirror:
         yield from prepare(simulation, completed)
         return Base(found, completed, simulation)
 
-    def _known_to_engines(self) -> Pieces[Footing]:
+    def _known_to_engines(self) -> Steps[Footing]:
         """Engines that know the cluster; they begin with what the looks so far have shown of Kueue's queues."""
         if self._footing is None:
             self._footing = footing = Footing(self._policy, seed=0)
@@ -184,4 +184,4 @@ def named_in(question: Question) -> frozenset[str]:
 
 
 def _shared(event: Event) -> Event:
-    return Applied(event.time, shared(event.object)) if isinstance(event, Applied) else event
+    return Applied(event.time, intern(event.object)) if isinstance(event, Applied) else event

@@ -17,7 +17,7 @@ from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event
-from gpuconsole.model.seen import EVERYTHING, Seen
+from gpuconsole.model.visibility import EVERYTHING, Visibility
 from gpuconsole.scheduling.score_table import ScoreTable
 
 
@@ -42,7 +42,7 @@ class See(Struct, frozen=True, tag=True):
     news: tuple[bytes, ...]
     """Events, some at a time: while they are encoded, no other thread of the process gets its turn."""
     policy: bytes
-    seen: Seen = EVERYTHING
+    seen: Visibility = EVERYTHING
     """What of it is known at all."""
 
 

@@ -13,7 +13,7 @@ from gpuconsole.insight.risk import foreboding
 from gpuconsole.insight.standing import standing_on
 from gpuconsole.insight.whatif import looks, prepare
 from gpuconsole.insight.why import rehearsal_of, trying
-from gpuconsole.model.pieces import whole
+from gpuconsole.model.cooperative import run_to_end
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
@@ -60,7 +60,7 @@ class Replica:
         self._simulation = Simulation.load(begin.state)
         self._simulation.drain()
         self._digest = begin.digest
-        whole(prepare(self._simulation))
+        run_to_end(prepare(self._simulation))
 
     def follow(self, follow: Follow) -> bool:
         """Do what the simulation did; True if the same came of it."""

@@ -12,9 +12,9 @@ from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.seen import Seen, Unseen
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
+from gpuconsole.model.visibility import Visibility, VisibilityGap
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 
@@ -47,12 +47,12 @@ class Elsewhere:
         return Health(loading=self.loading, lost=self.lost, missing=self.missing, seen=self.seen)
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> Visibility:
         gaps = (
-            Unseen(table=_TABLES.get(right.resource, right.resource), resource=right.resource, why=str(right))
+            VisibilityGap(table=_TABLES.get(right.resource, right.resource), resource=right.resource, why=str(right))
             for right in self.missing
         )
-        return Seen(gaps=tuple(gaps), assumed=self.assumed)
+        return Visibility(gaps=tuple(gaps), assumed=self.assumed)
 
     def put(self, *objects: Object) -> None:
         self._told += [Applied(self.now, thing) for thing in objects]

@@ -10,7 +10,7 @@ from gpuconsole.backends.guard import Entry, Guard, Outcome
 from gpuconsole.backends.recorded import RecordedBackend
 from gpuconsole.errors import ReadOnlyError
 from gpuconsole.model.commands import Command, Cordon
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from tests.backends.events import PAST
 
 CORDON = Cordon("node-1", True)
@@ -55,15 +55,19 @@ def test_what_the_backend_does_not_take_is_noted_and_raised() -> None:
 def test_a_command_that_asks_for_what_is_so_already_is_noted_as_such() -> None:
     audit = list[Entry]()
     guard = Guard(Remembering(), audit=audit.append)
-    guard.came_back(Happened(time=9, what=What.COMMAND_NEEDLESS, node="n1", message="node n1 is up already"))
+    guard.came_back(
+        HistoryEvent(time=9, what=HistoryEventKind.COMMAND_NEEDLESS, node="n1", message="node n1 is up already")
+    )
     assert audit == [Entry(time=9, command="n1", outcome=Outcome.SO_ALREADY, detail="node n1 is up already")]
 
 
 def test_a_refusal_that_comes_back_as_an_event_is_noted_and_other_events_are_not() -> None:
     audit = list[Entry]()
     guard = Guard(Remembering(), audit=audit.append)
-    guard.came_back(Happened(time=8, what=What.NODE_CHANGED, node="node-1"))
-    guard.came_back(Happened(time=9, what=What.COMMAND_REFUSED, node="node-9", message="there is no node node-9"))
+    guard.came_back(HistoryEvent(time=8, what=HistoryEventKind.NODE_CHANGED, node="node-1"))
+    guard.came_back(
+        HistoryEvent(time=9, what=HistoryEventKind.COMMAND_REFUSED, node="node-9", message="there is no node node-9")
+    )
     assert audit == [Entry(time=9, command="node-9", outcome=Outcome.REFUSED, detail="there is no node node-9")]
 
 

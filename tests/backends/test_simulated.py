@@ -7,7 +7,7 @@ from gpuconsole.backends.base import Forkable
 from gpuconsole.backends.simulated import BUDGET, SimulatedBackend, digest
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
 from gpuconsole.model.commands import Command, Cordon, Submit
-from gpuconsole.model.events import Applied, Happened, What
+from gpuconsole.model.events import Applied, HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.console import Console
 from gpuconsole.sim.engine import Simulation
@@ -19,8 +19,8 @@ def backend(clock: Callable[[], float] = lambda: 0.0) -> SimulatedBackend:
     return SimulatedBackend(simulation(), speed=1000, clock=clock)
 
 
-def told(events: object) -> list[What]:
-    return [event.what for event in events if isinstance(event, Happened)]  # type: ignore[attr-defined]
+def told(events: object) -> list[HistoryEventKind]:
+    return [event.what for event in events if isinstance(event, HistoryEvent)]  # type: ignore[attr-defined]
 
 
 def same_objects(one: Snapshot, other: Snapshot) -> bool:
@@ -41,7 +41,7 @@ def test_a_refused_command_comes_back_as_a_line() -> None:
     tried.open()
     tried.poll(0)
     tried.submit(Cordon("node-9", True))
-    assert told(tried.poll(0)) == [What.COMMAND_REFUSED]
+    assert told(tried.poll(0)) == [HistoryEventKind.COMMAND_REFUSED]
 
 
 def test_the_state_from_its_events_is_the_simulations_own_state() -> None:
@@ -59,7 +59,7 @@ def test_lines_that_were_told_before_it_opened_are_not_lost() -> None:
     tried = backend()
     tried.open()
     first = told(tried.poll(0))
-    assert first.count(What.SUBMITTED) == 20
+    assert first.count(HistoryEventKind.SUBMITTED) == 20
 
 
 def test_a_poll_ends_when_its_work_took_too_long_and_the_reached_speed_says_so() -> None:

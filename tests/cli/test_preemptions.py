@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.model.choices import Choice, Considered, Verdict
 from gpuconsole.model.clock import MINUTE, parse_time
-from gpuconsole.model.events import Happened, What
-from gpuconsole.model.seen import EVERYTHING, Seen, Unseen
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.preemption_trace import CandidateVerdict, ConsideredCandidate, PreemptionTrace
+from gpuconsole.model.visibility import EVERYTHING, Visibility, VisibilityGap
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.sessions import Opening
 from tests.cli.line import Line
@@ -91,18 +91,20 @@ def test_a_name_that_nobody_knows_is_an_error(gpuconsole: Line) -> None:
 @pytest.fixture
 def recorded(tmp_path: Path) -> None:
     at = parse_time("2026-03-01T12:00:00Z")
-    choice = Choice("100", "0", (Considered("r/a", "cq-a", Verdict.CHOSEN, 1),))
+    choice = PreemptionTrace("100", "0", (ConsideredCandidate("r/a", "cq-a", CandidateVerdict.CHOSEN, 1),))
     recorder = Recorder(
         tmp_path / "state" / "history.db", Opening(version="0.1.0", mode="LIVE", source="gpu-east"), wall=lambda: 0
     )
-    for victim, found in (("r/b", replace(choice, as_of=at)), ("r/c", Choice(as_of=at, differs=True))):
-        line = Happened(time=at, what=What.PREEMPTED, workload=victim, by="p/b", reason="InClusterQueue")
-        recorder.record([line, replace(line, what=What.RECONSTRUCTED, reason="", choice=found)])
-    one = Happened(time=at, what=What.PREEMPTED, workload="r/a", by="p/b", reason="InClusterQueue")
+    for victim, found in (("r/b", replace(choice, as_of=at)), ("r/c", PreemptionTrace(as_of=at, differs=True))):
+        line = HistoryEvent(
+            time=at, what=HistoryEventKind.PREEMPTED, workload=victim, by="p/b", reason="InClusterQueue"
+        )
+        recorder.record([line, replace(line, what=HistoryEventKind.RECONSTRUCTED, reason="", choice=found)])
+    one = HistoryEvent(time=at, what=HistoryEventKind.PREEMPTED, workload="r/a", by="p/b", reason="InClusterQueue")
     recorder.record(
         [
             replace(one, gpus=2, choice=choice),
-            Happened(time=at + MINUTE, what=What.REQUEUED, workload="r/a"),
+            HistoryEvent(time=at + MINUTE, what=HistoryEventKind.REQUEUED, workload="r/a"),
         ]
     )
     recorder.close()
@@ -126,7 +128,9 @@ def test_what_a_simulation_went_through_has_no_age(gpuconsole: Line, tmp_path: P
     opening = Opening(version="0.1.0", mode=mode, source="default")
     recorder = Recorder(tmp_path / "state" / "history.db", opening, wall=lambda: 0)
     at = parse_time("2026-03-01T12:00:00Z")
-    recorder.record([Happened(time=at, what=What.PREEMPTED, workload="r/a", by="p/b", reason="InClusterQueue")])
+    recorder.record(
+        [HistoryEvent(time=at, what=HistoryEventKind.PREEMPTED, workload="r/a", by="p/b", reason="InClusterQueue")]
+    )
     recorder.close()
     assert gpuconsole("preemptions", "--history").err.endswith(" ago\n") == aged
     document = json.loads(gpuconsole("preemptions", "--history", "-o", "json").out)
@@ -137,10 +141,12 @@ def test_what_was_not_seen_while_it_was_recorded_is_said_of_the_recording(gpucon
     """The rights came later; who was preempted before is in nobody's record."""
     opening = Opening(version="0.1.0", mode="LIVE", source="gpu-east")
     recorder = Recorder(tmp_path / "state" / "history.db", opening, wall=lambda: 0)
-    events = Unseen(table="recent", resource="events", why="cannot list events at the cluster scope")
-    recorder.saw(Seen(gaps=(events, Unseen(table="nodes", resource="nodes", why="cannot list nodes"))))
+    events = VisibilityGap(table="recent", resource="events", why="cannot list events at the cluster scope")
+    recorder.saw(Visibility(gaps=(events, VisibilityGap(table="nodes", resource="nodes", why="cannot list nodes"))))
     recorder.saw(EVERYTHING)
-    recorder.record([Happened(time=MINUTE, what=What.PREEMPTED, workload="r/a", by="p/b", reason="InClusterQueue")])
+    recorder.record(
+        [HistoryEvent(time=MINUTE, what=HistoryEventKind.PREEMPTED, workload="r/a", by="p/b", reason="InClusterQueue")]
+    )
     recorder.close()
     left_open = "other preemptions: cannot list events at the cluster scope"
     assert json.loads(gpuconsole("preemptions", "--history", "-o", "json").out)["unknown"] == [left_open]
@@ -150,9 +156,9 @@ def test_what_was_not_seen_while_it_was_recorded_is_said_of_the_recording(gpucon
 def test_what_nobody_knows_to_be_lost_is_told_as_unknown(gpuconsole: Line, tmp_path: Path) -> None:
     opening = Opening(version="0.1.0", mode="LIVE", source="gpu-east")
     recorder = Recorder(tmp_path / "state" / "history.db", opening, wall=lambda: 0)
-    known = Happened(
+    known = HistoryEvent(
         time=parse_time("2026-03-01T12:00:00Z"),
-        what=What.PREEMPTED,
+        what=HistoryEventKind.PREEMPTED,
         workload="r/a",
         by="p/b",
         reason="InClusterQueue",

@@ -4,15 +4,15 @@ from msgspec.structs import replace
 
 from gpuconsole.cli.report import as_json, as_text, report
 from gpuconsole.model.clock import MINUTE, format_time
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.workloads import Condition
 from tests.insight.world import ORG_QUEUES, START, pod, running, world
 
 
-def line(lost: float = 0.0, cost: float = 0.0, queue: str = "cq-prod", **fields: object) -> Happened:
-    return Happened(
+def line(lost: float = 0.0, cost: float = 0.0, queue: str = "cq-prod", **fields: object) -> HistoryEvent:
+    return HistoryEvent(
         time=START,
-        what=What.EVICTED,
+        what=HistoryEventKind.EVICTED,
         workload="prod/w",
         queue=queue,
         lost_gpu_seconds=lost,
@@ -53,7 +53,7 @@ def test_what_runs_has_started_though_no_line_tells_of_it() -> None:
     slices = [running(name, "prod/lq", 4, "cq-prod") for name in ("taken-over", "admitted")]
     bare = [replace(one, conditions=tuple(c for c in one.conditions if c.type != ready.type)) for one in slices]
     made = [replace(bare[0], conditions=(*bare[0].conditions, ready)), bare[1]]
-    lines = [Happened(time=START, what=What.SUBMITTED, workload=one.key, gpus=4) for one in made]
+    lines = [HistoryEvent(time=START, what=HistoryEventKind.SUBMITTED, workload=one.key, gpus=4) for one in made]
     found = as_json(report(lines, before=world(ORG_QUEUES), after=world([*ORG_QUEUES, *made]), seed=1))["workloads"]
     assert [(row["workload"], row["started"]) for row in found] == [
         ("prod/taken-over", format_time(START + MINUTE)),

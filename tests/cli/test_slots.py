@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.model.seen import Seen, Unseen
 from gpuconsole.model.snapshot import encode
+from gpuconsole.model.visibility import Visibility, VisibilityGap
 from tests.cli.line import Line
 from tests.ui.worlds import org_cohort, snapshot_of
 
@@ -107,7 +107,7 @@ def test_of_a_cluster_in_which_one_object_makes_no_sense_bounds_are_told(
 ) -> None:
     saved, why = tmp_path / "s.json", f"1 of {table} could not be read"
     snapshot = snapshot_of(org_cohort())
-    snapshot.seen = Seen(gaps=(Unseen(table=table, resource=table, why=why, partly=True),))
+    snapshot.seen = Visibility(gaps=(VisibilityGap(table=table, resource=table, why=why, partly=True),))
     saved.write_bytes(encode(snapshot))
     result = gpuconsole("slots", "--snapshot", saved, "-o", "json")
     document = json.loads(result.out)

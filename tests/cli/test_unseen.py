@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from gpuconsole.cli.whatif import OF_NODES
 from gpuconsole.insight.basis import in_sentences, latency_assumption
-from gpuconsole.model.seen import QueueAssumptions, Seen, Unseen, only
 from gpuconsole.model.snapshot import decode, encode
 from gpuconsole.model.state import ClusterState
+from gpuconsole.model.visibility import QueueAssumptions, Visibility, VisibilityGap, only_namespaces_text
 from gpuconsole.sim.latencies import DEFAULT_LATENCIES
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer
@@ -24,12 +24,12 @@ def without(file: Path, table: str, resource: str, namespaces: tuple[str, ...] |
     """Take a kind out of a saved cluster, or all but what is in some namespaces; returns why it is not seen."""
     saved = decode(file.read_bytes())
     snapshot = ClusterState.from_file(saved).freeze()
-    why = only(namespaces) if namespaces is not None else f"cannot list {resource} at the cluster scope"
+    why = only_namespaces_text(namespaces) if namespaces is not None else f"cannot list {resource} at the cluster scope"
     left = getattr(snapshot, table).all() if table != "recent" else ()
     gone = {id(thing) for thing in left if getattr(thing, "namespace", "") not in (namespaces or ())}
-    gap = Unseen(table=table, resource=resource, why=why, namespaces=namespaces or ())
+    gap = VisibilityGap(table=table, resource=resource, why=why, namespaces=namespaces or ())
     kept = tuple(thing for thing in snapshot.objects() if id(thing) not in gone)
-    seen = Seen(gaps=(*saved.seen.gaps, gap), assumed=saved.seen.assumed)
+    seen = Visibility(gaps=(*saved.seen.gaps, gap), assumed=saved.seen.assumed)
     recent = saved.recent if table != "recent" else ()
     state = ClusterState.from_file(replace(saved, objects=kept, recent=recent, seen=seen))
     file.write_bytes(encode(state.freeze(), saved.policy, saved.seed))
@@ -74,7 +74,7 @@ def test_an_assumed_configuration_is_told_unless_another_is_named(gpuconsole: Li
     file = tmp_path / "saved.json"
     gpuconsole("snapshot", "save", file, "org-cohort")
     saved = decode(file.read_bytes())
-    state = ClusterState.from_file(replace(saved, seen=Seen(assumed=(ASSUMED,))))
+    state = ClusterState.from_file(replace(saved, seen=Visibility(assumed=(ASSUMED,))))
     file.write_bytes(encode(state.freeze(), saved.policy, saved.seed))
     for question in ("shares", "forecast"):
         assert answer(gpuconsole, question, "--snapshot", file)[1]["assumed"] == [ASSUMED]

@@ -120,7 +120,7 @@ class Cycle:
     def left(self, *, parked: bool) -> dict[str, list[str]]:
         """ClusterQueue → who waits in its heap, or who is parked."""
         found = {
-            name: sorted(p.workload.key for p in self.session.pending(name) if p.parked == parked)
+            name: sorted(p.workload.key for p in self.session.pending(name) if p.inadmissible == parked)
             for name in self.queues
         }
         return {name: keys for name, keys in found.items() if keys}

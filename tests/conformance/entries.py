@@ -96,7 +96,7 @@ def check_requeue(table: Table, case: Case, gates: Mapping[str, bool]) -> Iterat
     requeue(session._state, entry)
     told = _told(session, entry, workload)
     for field, parked in (("wantWorkloads", False), ("wantInadmissible", True)):
-        waiting = sorted(p.workload.key for p in session.pending("cq") if p.parked == parked)
+        waiting = sorted(p.workload.key for p in session.pending("cq") if p.inadmissible == parked)
         yield from compare(field, waiting, sorted((case.want.get(field) or {}).get("cq") or ()))
     want = case.want.get("wantStatus") or {}
     wanted = world.conditions(want.get("conditions") or [])

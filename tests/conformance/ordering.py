@@ -107,7 +107,7 @@ def check_queue(table: Table, case: Case) -> Iterator[str]:
 
 
 def _active(session: KueueSession) -> list[str]:
-    return sorted(pending.workload.key for pending in session.pending("q") if not pending.parked)
+    return sorted(pending.workload.key for pending in session.pending("q") if not pending.inadmissible)
 
 
 def check_entries(table: Table, case: Case) -> Iterator[str]:

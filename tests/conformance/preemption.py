@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE, Time
-from gpuconsole.model.decisions import Rule
+from gpuconsole.model.decisions import PreemptionRule
 from gpuconsole.model.quantity import BILLIONTH
 from gpuconsole.model.queues import LocalQueue, PreemptionPolicy
 from gpuconsole.model.workloads import Workload
@@ -226,7 +226,7 @@ def check_duplicate(table: Table, case: Case) -> Iterator[str]:
 def check_message(table: Table, case: Case) -> Iterator[str]:
     """TestPreemptionMessage: what a victim is told."""
     given = case.input
-    rule = Rule(given["reason"]) if given["reason"] else None
+    rule = PreemptionRule(given["reason"]) if given["reason"] else None
     metadata = {"name": "any", **(given["preemptor"].get("metadata") or {})}
     preemptor = world.decode_workload({**given["preemptor"], "metadata": metadata})
     got = messages.preempted(preemptor, rule, given["preemptorPath"], given["preempteePath"])

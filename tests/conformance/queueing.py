@@ -198,7 +198,7 @@ def check_push(table: Table, case: Case) -> Iterator[str]:
     popped = popped_from(state.workload_index.queue("q"))
     wanted = case.want.get("wantWorkload")
     yield from compare("popped", _told(popped), None if wanted is None else _conditions(wanted["Obj"]))
-    parked = {p.workload.key: _told(p) for p in session.pending("q") if p.parked}
+    parked = {p.workload.key: _told(p) for p in session.pending("q") if p.inadmissible}
     expected = {
         key: _conditions(info["Obj"]) for key, info in (case.want.get("wantInAdmissibleWorkloads") or {}).items()
     }
@@ -365,7 +365,7 @@ def check_waking(table: Table, case: Case) -> Iterator[str]:
 def _waiting(session: KueueSession, *, parked: bool) -> dict[str, list[str]]:
     """ClusterQueue → who waits there, or is parked."""
     found = {
-        name: sorted(p.workload.key for p in session.pending(name) if p.parked == parked)
+        name: sorted(p.workload.key for p in session.pending(name) if p.inadmissible == parked)
         for name in session._settled.setup.queues
     }
     return {name: keys for name, keys in found.items() if keys}

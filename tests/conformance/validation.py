@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from gpuconsole.model.apiserver import KINDS, Verdict, create, update
+from gpuconsole.model.apiserver import KINDS, WriteResult, create, update
 from gpuconsole.model.apiserver.cluster_queue import validate as validate_queue
 from gpuconsole.model.documents.fields import FieldError
 from tests.conformance.tables import Case, Check, Document, Table, compare
@@ -127,11 +127,11 @@ def check_spec(table: Table, case: Case) -> Iterator[str]:
             yield f"step {n} {step['verb']} {step['resource']}: {difference}"
 
 
-def _created(document: Mapping[str, Any], case: Case) -> Verdict:
+def _created(document: Mapping[str, Any], case: Case) -> WriteResult:
     return create(KINDS[document["kind"]], document, gates=case.gates, suffix=SUFFIX)
 
 
-def _compare(verdict: Verdict, outcome: Document, sent: Document | None) -> Iterator[str]:
+def _compare(verdict: WriteResult, outcome: Document, sent: Document | None) -> Iterator[str]:
     """`sent` is what is stored unless the outcome says otherwise; None if that is not known."""
     yield from compare("accepted", verdict.accepted, outcome["accepted"])
     if outcome["accepted"]:

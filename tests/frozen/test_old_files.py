@@ -15,7 +15,7 @@ from gpuconsole.insight.losses import LostWork
 from gpuconsole.insight.phases import phase_of
 from gpuconsole.insight.trends import Sample
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, parse_time
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.snapshot import Snapshot, decode
 from gpuconsole.model.state import ClusterState
@@ -326,15 +326,15 @@ def test_sessions_of_the_history(history: Path) -> None:
     assert newest == sessions.Kept(number=2, mode="live", source="prod", last=END - 30 * SECOND, unseen=(UNSEEN,))
     assert (counts, preempted) == ([329, 27], [10, 1])
     assert [(line.what, (line.time - END) // SECOND, len(line.told)) for line in lines] == [
-        (What.SUBMITTED, -3660, 0),
-        (What.ADMITTED, -3660, 2),
-        (What.POD_BOUND, -3660, 0),
-        (What.STARTED, -3660, 0),
-        (What.PREEMPTED, -60, 2),
-        (What.EVICTED, -60, 1),
-        (What.REQUEUED, -59, 0),
-        (What.PENDING, -59, 1),
-        (What.PENDING, -59, 1),
+        (HistoryEventKind.SUBMITTED, -3660, 0),
+        (HistoryEventKind.ADMITTED, -3660, 2),
+        (HistoryEventKind.POD_BOUND, -3660, 0),
+        (HistoryEventKind.STARTED, -3660, 0),
+        (HistoryEventKind.PREEMPTED, -60, 2),
+        (HistoryEventKind.EVICTED, -60, 1),
+        (HistoryEventKind.REQUEUED, -59, 0),
+        (HistoryEventKind.PENDING, -59, 1),
+        (HistoryEventKind.PENDING, -59, 1),
     ]
     assert audit == [
         ("set-priority research/rlhf 5", "done", ""),

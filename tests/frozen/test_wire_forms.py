@@ -47,12 +47,12 @@ from gpuconsole.insight.telemetry import Utilization
 from gpuconsole.insight.unblock.steps import Step
 from gpuconsole.insight.whatif import WhatIf
 from gpuconsole.insight.why import Evidence
-from gpuconsole.model.choices import Choice
 from gpuconsole.model.commands import Command
 from gpuconsole.model.documents.findings import Finding
-from gpuconsole.model.events import Announcement, Event, Happened, What
-from gpuconsole.model.gpus.redividing import NodeChange
+from gpuconsole.model.events import Event, HistoryEvent, HistoryEventKind, KueueEvent
+from gpuconsole.model.gpus.mig_reconfigure import MigNodeChange
 from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.preemption_trace import PreemptionTrace
 from gpuconsole.model.snapshot import SnapshotFile
 from gpuconsole.services.status import Mode
 from gpuconsole.sim.bare import BareForm
@@ -76,9 +76,9 @@ ROOTS: dict[str, Any] = {
     "file: bare scenario": BareForm,
     "file: changes": ChangeForm,
     "file: configuration": Config,
-    "history: events": Happened,
-    "history: events.told": tuple[Announcement, ...],
-    "history: events.choice": Choice,
+    "history: events": HistoryEvent,
+    "history: events.told": tuple[KueueEvent, ...],
+    "history: events.choice": PreemptionTrace,
     "history: differences": Difference,
     "Antipatterns: patterns": Pattern,
     "Antipatterns: utilization": Utilization,
@@ -88,7 +88,7 @@ ROOTS: dict[str, Any] = {
     "Forecast: forecast": Prospect,
     "Forecast: differences": Difference,
     "Ledger": Ledger,
-    "MigChanges": NodeChange,
+    "MigChanges": MigNodeChange,
     "Plan: options": Option,
     "Plan: obstacles": Obstacle,
     "Preemptions": Body,
@@ -112,7 +112,7 @@ ROOTS: dict[str, Any] = {
     "simulate: queues": QueueRow,
     "simulate: workloads": WorkloadRow,
     "simulate: a line of jsonl": Record,
-    "simulate: types of events": What,
+    "simulate: types of events": HistoryEventKind,
     "validate: findings": Finding,
     "mode": Mode,
     "objects": Object,

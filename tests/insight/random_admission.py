@@ -12,10 +12,10 @@ from gpuconsole.model.pod_sets import PodSet, TopologyRequest
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import (
     ClusterQueue,
+    ClusterQueuePreemption,
     Cohort,
     FlavorQuotas,
     LocalQueue,
-    Preemption,
     PreemptionPolicy,
     QueueingStrategy,
     Quota,
@@ -80,7 +80,7 @@ def resting(rehearsal: Rehearsal, most: int = 400) -> Iterator[None]:
 
 def _active(rehearsal: Rehearsal) -> list[list[str]]:
     names = sorted(rehearsal.session.setup.queues)
-    return [sorted(p.workload.key for p in rehearsal.session.pending(name) if not p.parked) for name in names]
+    return [sorted(p.workload.key for p in rehearsal.session.pending(name) if not p.inadmissible) for name in names]
 
 
 def _capacity(random: Random, placed: bool) -> Iterator[Object]:
@@ -117,7 +117,7 @@ def _queues(random: Random, placed: bool) -> Iterator[Object]:
             namespace_selector=random.choice((LabelSelector(), LabelSelector(), LabelSelector({"kind": "lab"}))),
             queueing_strategy=random.choice(list(QueueingStrategy)),
             resource_groups=(_group(random, 4, 14, two=False) if placed else _group(random, 0, 8),),
-            preemption=Preemption(random.choice(WITHIN), random.choice(RECLAIM)),
+            preemption=ClusterQueuePreemption(random.choice(WITHIN), random.choice(RECLAIM)),
         )
         stopped = StopPolicy.HOLD if random.random() < 0.05 else StopPolicy.NONE
         yield LocalQueue(namespace="team", name=name, cluster_queue=name, stop_policy=stopped)

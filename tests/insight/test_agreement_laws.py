@@ -23,7 +23,7 @@ from gpuconsole.insight.why import rehearsal_of, rehearsal_on, why
 from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.commands import Command, Submit
 from gpuconsole.model.decisions import Admit, Preempt
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.labels import Toleration
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
@@ -87,7 +87,7 @@ def _preempted(base: Simulation, changes: Sequence[Command] = ()) -> list[Preemp
     for command in changes:
         fork.submit(command)
     fork.advance(fork.now + AHEAD)
-    return rows([line for line in fork.drain() if isinstance(line, Happened)])
+    return rows([line for line in fork.drain() if isinstance(line, HistoryEvent)])
 
 
 @many
@@ -146,13 +146,20 @@ def test_no_more_gangs_start_than_slots_promise(deeds: LIFE) -> None:
             fork.drain()
             fork.submit(Submit(tuple(_gang(f"new-{n}", door, size) for n in range(promised.now[size] + 1))))
             fork.advance(fork.now + SECOND)
-            lines = [line for line in fork.drain() if isinstance(line, Happened)]
-            started = sum(line.what is What.STARTED and "/new-" in line.workload for line in lines)
+            lines = [line for line in fork.drain() if isinstance(line, HistoryEvent)]
+            started = sum(line.what is HistoryEventKind.STARTED and "/new-" in line.workload for line in lines)
             # Others may have made room within that second.
             assert started <= promised.now[size] or any(line.what in _ROOM for line in lines)
 
 
-_ROOM = (What.PREEMPTED, What.EVICTED, What.POD_EVICTED, What.FINISHED, What.FAILED, What.NODE_UP)
+_ROOM = (
+    HistoryEventKind.PREEMPTED,
+    HistoryEventKind.EVICTED,
+    HistoryEventKind.POD_EVICTED,
+    HistoryEventKind.FINISHED,
+    HistoryEventKind.FAILED,
+    HistoryEventKind.NODE_UP,
+)
 
 
 def _gang(name: str, door: str, gpus: int) -> Workload:

@@ -23,7 +23,7 @@ from gpuconsole.model.commands import (
     SetWeight,
     Submit,
 )
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.labels import Toleration
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_sets import PodSet
@@ -125,7 +125,7 @@ def test_so_many_gangs_start_as_slots_promise(deeds: LIFE) -> None:
             fork.advance(fork.now + 5 * SECOND)
             after = fork.snapshot()
             pods = [pod for gang in gangs for pod in after.pods.all() if pod.name.startswith(f"{gang.name}-")]
-            assert not [line for line in told if line.what is What.PREEMPTED]
+            assert not [line for line in told if line.what is HistoryEventKind.PREEMPTED]
             assert all(after.workloads[gang.key].admitted for gang in gangs)
             assert (len(pods), all(pod.node for pod in pods)) == (sum(gang.pod_sets[0].count for gang in gangs), True)
 
@@ -154,7 +154,7 @@ def test_who_goes_if_a_lender_returns_is_who_goes_when_it_returns(deeds: LIFE) -
         usual = max((one.priority for one in of_its_own if not one.finished), default=0)
         back = replace(workload("back", exposure.lender, pods=exposure.gpus, duration="1h"), priority=usual)
         told = _told_within_a_second(base.fork(), back)
-        gone = [line.workload for line in told if line.what is What.PREEMPTED and line.by == back.key]
+        gone = [line.workload for line in told if line.what is HistoryEventKind.PREEMPTED and line.by == back.key]
         # Who was evicted before, and has not gone yet, need not be evicted again.
         leave = {one.key for one in snapshot.workloads.all() if one.is_true("Evicted")}
         assert sorted(gone) == sorted(one.workload for one in exposure.leaving if one.workload not in leave)
@@ -165,11 +165,11 @@ def borrow(simulation: Simulation) -> None:
     simulation.submit(Submit((workload("large", "blue", gpus=4), workload("small", "blue", pods=3))))
 
 
-def _told_within_a_second(fork: Simulation, *submitted: Object) -> list[Happened]:
+def _told_within_a_second(fork: Simulation, *submitted: Object) -> list[HistoryEvent]:
     fork.drain()
     fork.submit(Submit(submitted))
     fork.advance(fork.now + SECOND)
-    return [line for line in fork.drain() if isinstance(line, Happened)]
+    return [line for line in fork.drain() if isinstance(line, HistoryEvent)]
 
 
 POOL = 2

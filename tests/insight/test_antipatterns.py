@@ -11,12 +11,12 @@ from gpuconsole.insight.attention import attention
 from gpuconsole.insight.linting import Engines
 from gpuconsole.insight.trouble import Trouble
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.queues import Cohort, LocalQueue, Quota
-from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
+from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.model.workloads import Condition
 from gpuconsole.ui.answers.antipatterns import antipatterns_lines
 from tests.insight.world import A100, START, cluster_queue, node, pod, running, waiting, world
@@ -26,7 +26,7 @@ DOOR = LocalQueue(namespace="team", name="lq", cluster_queue="cq")
 UNQUEUED = Engines(unqueued=True)
 
 
-def found(*things: Object, history: tuple[Happened, ...] = (), engines: Engines = UNQUEUED) -> list[Pattern]:
+def found(*things: Object, history: tuple[HistoryEvent, ...] = (), engines: Engines = UNQUEUED) -> list[Pattern]:
     """Without quota, unless a test wants that looked at; averages have tests of their own (test_utilization)."""
     every = antipatterns(world(things), TWO_DOLLARS, history, engines)
     return [one for one in every if one.code is not Code.LOW_UTILIZATION]
@@ -43,8 +43,8 @@ def measured(sm: float, idle_minutes: int | None = None) -> NodeTelemetry:
         time=START,
         source="http://p",
         lasts=90_000_000,
-        devices=tuple(Device(gpu=number) for number in range(4)),
-        columns={Measure.SM: (sm / 100,) * 4, Measure.UTILISATION: (sm,) * 4},
+        devices=tuple(MeasuredDevice(gpu=number) for number in range(4)),
+        columns={GpuMetric.SM: (sm / 100,) * 4, GpuMetric.UTILISATION: (sm,) * 4},
         idle=(idle,) * 4,
     )
 
@@ -147,10 +147,10 @@ def test_idle_gpus_that_the_usual_pods_cannot_use() -> None:
     assert one.cost_per_day == pytest.approx(8 * 2.0 * 24)
 
 
-def evicted(victim: str, at: int, queues: tuple[str, str] = ("cq-a", "cq-b")) -> Happened:
-    return Happened(
+def evicted(victim: str, at: int, queues: tuple[str, str] = ("cq-a", "cq-b")) -> HistoryEvent:
+    return HistoryEvent(
         time=START - at * MINUTE,
-        what=What.PREEMPTED,
+        what=HistoryEventKind.PREEMPTED,
         workload=victim,
         by="p/x",
         queue=queues[0],

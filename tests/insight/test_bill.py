@@ -4,8 +4,8 @@ import pytest
 
 from gpuconsole.insight.bill import FIXED, By, Cost, bill
 from gpuconsole.insight.losses import LostWork, added, lost_by
-from gpuconsole.model.autoscaling import ON_DEMAND, PRICE, SPOT, Instance, NodeGroup, NodePool
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.autoscaling import ON_DEMAND, PRICE, SPOT, NodeGroup, NodePool, ProvisionedInstance
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.quantity import GPU
@@ -41,8 +41,8 @@ def test_a_machine_without_gpus_is_shared_in_equal_parts_by_its_pods() -> None:
 
 
 def test_autoscaled_machines_cost_what_was_paid_and_pools_tell_their_limits() -> None:
-    def machine(name: str, kind: str, price: float) -> Instance:
-        return Instance(
+    def machine(name: str, kind: str, price: float) -> ProvisionedInstance:
+        return ProvisionedInstance(
             name=name, type="s.8", capacity_type=kind, price=price, list_price=10.0, gpus=8, launched=START, ready=START
         )
 
@@ -75,13 +75,13 @@ def test_the_parts_add_up_to_the_whole() -> None:
 
 
 def test_lost_work_stands_beside_the_cost_of_who_lost_it() -> None:
-    def gone(what: What, queue: str, workload: str) -> Happened:
-        return Happened(time=START, what=what, queue=queue, workload=workload, lost_gpu_seconds=7200.0, cost=4.0)
+    def gone(what: HistoryEventKind, queue: str, workload: str) -> HistoryEvent:
+        return HistoryEvent(time=START, what=what, queue=queue, workload=workload, lost_gpu_seconds=7200.0, cost=4.0)
 
     lines = [
-        gone(What.EVICTED, "cq", "team/a"),
-        gone(What.PREEMPTED, "cq", "team/a"),
-        gone(What.FAILED, "cq", "team/b"),
+        gone(HistoryEventKind.EVICTED, "cq", "team/a"),
+        gone(HistoryEventKind.PREEMPTED, "cq", "team/a"),
+        gone(HistoryEventKind.FAILED, "cq", "team/b"),
     ]
     lost = added(lost_by(lines[:1]), lost_by(lines[1:]))
     found = bill(world([]), PRICES, lost)
@@ -92,9 +92,13 @@ def test_lost_work_stands_beside_the_cost_of_who_lost_it() -> None:
 
 def test_work_whose_loss_is_unknown_is_no_nought() -> None:
     """It ran before anybody looked; a sum with it is at least what is known."""
-    known = Happened(time=START, what=What.EVICTED, queue="cq", workload="team/a", lost_gpu_seconds=7200.0, cost=4.0)
-    unknown = Happened(time=START, what=What.EVICTED, queue="cq", workload="team/b", lost_unknown=True)
-    unpriced = Happened(time=START, what=What.EVICTED, queue="other", workload="team/c", lost_gpu_seconds=3600.0)
+    known = HistoryEvent(
+        time=START, what=HistoryEventKind.EVICTED, queue="cq", workload="team/a", lost_gpu_seconds=7200.0, cost=4.0
+    )
+    unknown = HistoryEvent(time=START, what=HistoryEventKind.EVICTED, queue="cq", workload="team/b", lost_unknown=True)
+    unpriced = HistoryEvent(
+        time=START, what=HistoryEventKind.EVICTED, queue="other", workload="team/c", lost_gpu_seconds=3600.0
+    )
     found = bill(world([]), PRICES, lost_by([known, unknown, unpriced]))
     assert {one.name: (one.lost.hours_text(), one.lost.cost_text("4.00 $")) for one in found.by[By.QUEUE]} == {
         "cq": ("at least 2.0", "at least 4.00 $"),

@@ -11,9 +11,9 @@ from gpuconsole.insight.books import Books, books, carried_on
 from gpuconsole.insight.gpumap import GpuMap, gpu_map
 from gpuconsole.insight.whereabouts import NOWHERE, whereabouts
 from gpuconsole.insight.whereabouts import carried_on as pods_carried_on
+from gpuconsole.model.diff import row_changes
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.queues import Quota
-from gpuconsole.model.scan import changes
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from tests.insight.world import ORG, ORG_QUEUES, START, cluster_queue, node, pod, running, waiting, world
@@ -27,9 +27,9 @@ MESSAGES = st.sampled_from(["", REFUSED])
 def test_rows_that_changed_moved_or_left_are_found_by_identity() -> None:
     one, two, three = "one", "two", "three"
 
-    assert changes([one, None, two], [one, three, None]) == ([two], [three])
-    assert changes([one, two], [two]) == ([one, two], [two])
-    assert changes([], [one]) == ([], [one])
+    assert row_changes([one, None, two], [one, three, None]) == ([two], [three])
+    assert row_changes([one, two], [two]) == ([one, two], [two])
+    assert row_changes([], [one]) == ([], [one])
 
 
 def summary(made: Books) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class LivingCluster(RuleBasedStateMachine):
     @rule(parked=st.booleans())
     def park(self, parked: bool) -> None:
         for workload in self.state.freeze().workloads.all():
-            self.state.apply(Applied(START, replace(workload, parked=parked)))
+            self.state.apply(Applied(START, replace(workload, inadmissible=parked)))
 
     @rule(name=NAMES, queue=QUEUES, gpus=st.integers(0, 9))
     def run(self, name: str, queue: tuple[str, str], gpus: int) -> None:

@@ -12,9 +12,9 @@ from gpuconsole.insight.slots import Starts, slots
 from gpuconsole.insight.standing import standing_on
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.queues import ResourceFlavor
-from gpuconsole.model.seen import Seen, Unseen
 from gpuconsole.model.snapshot import Snapshot, SnapshotFile, decode, encode
 from gpuconsole.model.state import ClusterState
+from gpuconsole.model.visibility import Visibility, VisibilityGap
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.ui.answers.risk import risk_lines
 from gpuconsole.ui.answers.slots import slots_lines
@@ -22,9 +22,9 @@ from gpuconsole.ui.answers.slots import slots_lines
 SIDES = {"nodes": Bound.AT_LEAST, "pods": Bound.AT_MOST}
 
 
-def gap(table: str) -> Unseen:
+def gap(table: str) -> VisibilityGap:
     """One object of a kind makes no sense."""
-    return Unseen(table=table, resource=table, why=f"1 of {table} could not be read", partly=True)
+    return VisibilityGap(table=table, resource=table, why=f"1 of {table} could not be read", partly=True)
 
 
 def opened(file: SnapshotFile) -> Snapshot:
@@ -45,7 +45,7 @@ def unread(snapshot: Snapshot, table: str, key: str) -> Snapshot:
     """The cluster with one object that could not be read."""
     file, gone = decode(encode(snapshot)), getattr(snapshot, table)[key]
     objects = tuple(one for one in file.objects if not (type(one) is type(gone) and one.key == key))
-    return opened(replace(file, objects=objects, seen=Seen(gaps=(gap(table),))))
+    return opened(replace(file, objects=objects, seen=Visibility(gaps=(gap(table),))))
 
 
 def numbers(answer: tuple[Usefulness, tuple[Starts, ...]]) -> dict[str, int]:
@@ -89,11 +89,11 @@ def test_people_see_the_marks_and_no_reason_that_rests_on_what_is_not_seen(clust
 
 def test_nothing_is_said_where_both_are_not_seen_or_nobody_knows_how_much(cluster: Snapshot) -> None:
     file = decode(encode(cluster))
-    blind = Unseen(table="pods", resource="pods", why="cannot list pods")
-    some = Unseen(table="pods", resource="pods", why="only namespace a is read", namespaces=("a",))
+    blind = VisibilityGap(table="pods", resource="pods", why="cannot list pods")
+    some = VisibilityGap(table="pods", resource="pods", why="only namespace a is read", namespaces=("a",))
     cases = {(): Bound.EXACT, (gap("nodes"), gap("pods")): None, (blind,): None, (some,): None}
     for gaps, want in cases.items():
-        assert bound_of_idle(opened(replace(file, seen=Seen(gaps=gaps)))) is want
+        assert bound_of_idle(opened(replace(file, seen=Visibility(gaps=gaps)))) is want
 
 
 @pytest.mark.parametrize("table", SIDES)
@@ -110,8 +110,8 @@ def test_of_risk_that_is_said_which_does_not_rest_on_nodes_and_pods(cluster: Sna
 
 
 def test_where_more_is_not_seen_nothing_is_said_of_risk(cluster: Snapshot) -> None:
-    queues = Unseen(table="workloads", resource="workloads", why="1 of workloads could not be read", partly=True)
-    blind = Unseen(table="pods", resource="pods", why="cannot list pods")
+    queues = VisibilityGap(table="workloads", resource="workloads", why="1 of workloads could not be read", partly=True)
+    blind = VisibilityGap(table="pods", resource="pods", why="cannot list pods")
     for gaps in ((), (gap("pods"), queues), (blind,), (blind, gap("nodes"))):
-        file = replace(decode(encode(cluster)), seen=Seen(gaps=gaps))
+        file = replace(decode(encode(cluster)), seen=Visibility(gaps=gaps))
         assert unplaceable(opened(file)) == ()

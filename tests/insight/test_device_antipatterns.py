@@ -16,7 +16,7 @@ from gpuconsole.model.events import Applied
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
+from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build, load_scenario
 from gpuconsole.ui.answers.antipatterns import antipatterns_lines
@@ -43,10 +43,12 @@ def measured(snapshot: Snapshot, sm: float, idle_minutes: int | None = None) -> 
     state = ClusterState(snapshot.time)
     for thing in snapshot.objects():
         state.apply(Applied(snapshot.time, thing))
-    devices: list[Device] = []
+    devices: list[MeasuredDevice] = []
     for pod in snapshot.pods.all():
-        devices += [Device(gpu=one.gpu, instance=one.start + 1, profile=one.profile, pod=pod.key) for one in pod.slices]
-        devices += [Device(gpu=index, pod=pod.key) for index in pod.gpus]
+        devices += [
+            MeasuredDevice(gpu=one.gpu, instance=one.start + 1, profile=one.profile, pod=pod.key) for one in pod.slices
+        ]
+        devices += [MeasuredDevice(gpu=index, pod=pod.key) for index in pod.gpus]
     count = len(devices)
     told = NodeTelemetry(
         name="n1",
@@ -54,7 +56,7 @@ def measured(snapshot: Snapshot, sm: float, idle_minutes: int | None = None) -> 
         source="http://p",
         lasts=HOUR,
         devices=tuple(devices),
-        columns={Measure.SM: (sm / 100,) * count, Measure.ACTIVE: (sm / 100,) * count},
+        columns={GpuMetric.SM: (sm / 100,) * count, GpuMetric.ACTIVE: (sm / 100,) * count},
         idle=() if idle_minutes is None else (snapshot.time - idle_minutes * MINUTE,) * count,
     )
     state.apply(Applied(snapshot.time, told))

@@ -20,7 +20,7 @@ from gpuconsole.insight.unsaved import unsaved_gpu_time
 from gpuconsole.insight.whatif import WhatIf, looks, what_if
 from gpuconsole.insight.whatif_verdict import verdict
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.session import KueueSession
@@ -179,10 +179,15 @@ def test_a_preemption_of_devices_is_told_with_their_unit_and_as_parts_of_gpus(na
     told = {
         (line.what, line.gpus, line.unit, line.borrowed)
         for line in snapshot.recent
-        if line.workload.startswith("b/job-wide") and line.what in (What.ADMITTED, What.EVICTED, What.SUBMITTED)
+        if line.workload.startswith("b/job-wide")
+        and line.what in (HistoryEventKind.ADMITTED, HistoryEventKind.EVICTED, HistoryEventKind.SUBMITTED)
     }
-    assert told == {(What.SUBMITTED, 8, unit, 0), (What.ADMITTED, 8, unit, 4), (What.EVICTED, 8, unit, 0)}
-    bound = next(line for line in snapshot.recent if line.what is What.POD_BOUND)
+    assert told == {
+        (HistoryEventKind.SUBMITTED, 8, unit, 0),
+        (HistoryEventKind.ADMITTED, 8, unit, 4),
+        (HistoryEventKind.EVICTED, 8, unit, 0),
+    }
+    bound = next(line for line in snapshot.recent if line.what is HistoryEventKind.POD_BOUND)
     assert (bound.gpus, bound.unit) == (1, unit)
 
 

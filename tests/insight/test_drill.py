@@ -13,7 +13,7 @@ from gpuconsole.insight.expect_forms import FORMS
 from gpuconsole.insight.expectations import CHECKS
 from gpuconsole.insight.gpumap import gpu_rows
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.manifests import load
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy, QueueingStrategy
@@ -98,11 +98,11 @@ def drill(name: str) -> Scenario:
     return load_scenario(loaded.scenario, name, objects=loaded.objects, folder=path.parent)
 
 
-def lived(name: str, span: int) -> tuple[Simulation, list[Happened]]:
+def lived(name: str, span: int) -> tuple[Simulation, list[HistoryEvent]]:
     """The drill's cluster after some time, and its history."""
     simulation = build(drill(name))
     simulation.advance(simulation.now + span)
-    return simulation, [event for event in simulation.drain() if isinstance(event, Happened)]
+    return simulation, [event for event in simulation.drain() if isinstance(event, HistoryEvent)]
 
 
 def complaints(results: Sequence[Result]) -> list[str]:
@@ -214,13 +214,13 @@ def test_packing_and_spreading_in_percent(name: str, busy_percent: list[int], sa
 
 def test_simulate_on_three_nodes_names_exactly_the_four_dev_pods_of_node_1() -> None:
     _, lines = lived("three-nodes", 24 * HOUR)
-    evicted = [(line.workload, line.node) for line in lines if line.what is What.EVICTED]
+    evicted = [(line.workload, line.node) for line in lines if line.what is HistoryEventKind.EVICTED]
     assert sorted(evicted) == [(f"default/dev-{number}", "node-1") for number in range(4)]
 
 
 def test_a_job_that_never_fits_is_told_the_maximum_capacity() -> None:
     _, lines = lived("three-teams", 25 * MINUTE)
-    texts = {line.message for line in lines if line.what is What.PENDING and "c-64" in line.workload}
+    texts = {line.message for line in lines if line.what is HistoryEventKind.PENDING and "c-64" in line.workload}
     assert len(texts) == 1
     assert "current podset request (64) > maximum capacity (48)" in texts.pop()
 
@@ -256,12 +256,12 @@ DEADLOCKS = {
 @pytest.mark.parametrize("name", DEADLOCKS)
 def test_the_deadlock_is_detected_and_named(name: str) -> None:
     _, lines = lived(name, HOUR)
-    assert [line.message for line in lines if line.what is What.DEADLOCK][-1:] == [DEADLOCKS[name]]
+    assert [line.message for line in lines if line.what is HistoryEventKind.DEADLOCK][-1:] == [DEADLOCKS[name]]
 
 
 @pytest.mark.parametrize("name", ["gang", "two-of-four", "six-of-eight", "two-jobs"])
 def test_with_gangs_there_is_no_deadlock(name: str) -> None:
-    assert [line for line in lived(name, 4 * HOUR)[1] if line.what is What.DEADLOCK] == []
+    assert [line for line in lived(name, 4 * HOUR)[1] if line.what is HistoryEventKind.DEADLOCK] == []
 
 
 # What an expect block means, on one node of four GPUs without queueing.

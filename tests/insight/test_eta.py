@@ -11,12 +11,12 @@ from gpuconsole.insight.past import Arrival, Past, past
 from gpuconsole.insight.positions import Position
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Submit
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Cohort, LocalQueue, Quota
-from gpuconsole.model.workloads import Phase, Workload
+from gpuconsole.model.workloads import Workload, WorkloadPhase
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import Kind, Run
@@ -144,10 +144,10 @@ def test_of_what_waits_beyond_the_horizon_half_waits_1_4_times_as_long() -> None
 def test_the_past_is_what_ended_what_runs_and_what_history_tells_of_what_is_gone() -> None:
     simulation = after(2, "1h")
     gone = (
-        Happened(time=START, what=What.STARTED, workload="b/old", queue="b", gpus=2),
-        Happened(time=START + HOUR, what=What.EVICTED, workload="b/old", queue="b", gpus=2),
-        Happened(time=START + 2 * HOUR, what=What.STARTED, workload="b/old", queue="b", gpus=2),
-        Happened(time=START + 5 * HOUR, what=What.FINISHED, workload="b/old", queue="b", gpus=2),
+        HistoryEvent(time=START, what=HistoryEventKind.STARTED, workload="b/old", queue="b", gpus=2),
+        HistoryEvent(time=START + HOUR, what=HistoryEventKind.EVICTED, workload="b/old", queue="b", gpus=2),
+        HistoryEvent(time=START + 2 * HOUR, what=HistoryEventKind.STARTED, workload="b/old", queue="b", gpus=2),
+        HistoryEvent(time=START + 5 * HOUR, what=HistoryEventKind.FINISHED, workload="b/old", queue="b", gpus=2),
     )
     known = past(simulation.snapshot(), gone)
     here = Kind("a", "a", 8)
@@ -207,7 +207,7 @@ def test_the_few_jobs_of_a_scenario_that_has_just_begun_do_not_come_again_and_ag
 
 def test_position_and_start_of_a_waiting_workload() -> None:
     answer = expected_start(after(30, "1h"), "a/next", runs=4, seed=1, horizon=DAY)
-    assert (answer.phase, answer.queue, answer.gpus) == (Phase.PENDING, "a", 8)
+    assert (answer.phase, answer.queue, answer.gpus) == (WorkloadPhase.PENDING, "a", 8)
     assert answer.position == Position("a/next", "a", 1, 1, 1, 1, 0)
     assert answer.cohort == CohortPlace("org", 1, 1)
     then = answer.time + 30 * MINUTE + LAG
@@ -262,7 +262,7 @@ def test_earlier_estimates_and_how_good_they_were_are_named() -> None:
 
 def test_nothing_is_foretold_of_what_runs() -> None:
     answer = expected_start(after(1, "1h"), "a/now")
-    assert (answer.phase, answer.start, answer.position, answer.cohort) == (Phase.RUNNING, None, None, None)
+    assert (answer.phase, answer.start, answer.position, answer.cohort) == (WorkloadPhase.RUNNING, None, None, None)
 
 
 def test_a_workload_that_is_not_there() -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.forecast import Fate, Forecast, Foreseer, assigned, forecast
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.events import Applied, Happened, What
+from gpuconsole.model.events import Applied, HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import RequeueState, Workload
@@ -26,7 +26,7 @@ def simulated(snapshot: Snapshot) -> dict[str, Any]:
     victims = {
         line.workload: line.by
         for line in simulation.drain()
-        if isinstance(line, Happened) and line.what is What.PREEMPTED
+        if isinstance(line, HistoryEvent) and line.what is HistoryEventKind.PREEMPTED
     }
     found: dict[str, Any] = {key: ("preempted", by) for key, by in victims.items()}
     after = simulation.snapshot()

@@ -12,7 +12,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.telemetry import Device, NodeTelemetry
+from gpuconsole.model.telemetry import MeasuredDevice, NodeTelemetry
 from tests.insight.world import ORG, START, node, pod, running, unseen, world
 
 GLYPHS = {
@@ -224,7 +224,7 @@ def test_a_cell_names_the_queue_that_its_workload_moved_to() -> None:
 
 def told(*owners: str, name: str = "n", at: int = START) -> NodeTelemetry:
     """The GPUs of a node by number, with their pods' names."""
-    devices = tuple(Device(gpu=gpu, pod=f"team/{pod}" if pod else "") for gpu, pod in enumerate(owners))
+    devices = tuple(MeasuredDevice(gpu=gpu, pod=f"team/{pod}" if pod else "") for gpu, pod in enumerate(owners))
     return NodeTelemetry(name=name, time=at, devices=devices)
 
 

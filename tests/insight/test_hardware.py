@@ -6,13 +6,13 @@ from gpuconsole.insight.gpumap import GpuState, gpu_rows
 from gpuconsole.insight.hardware import NO_PLACE, Inside, guessed_uses, look_inside, teams
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.gpus.instances import LAYOUT
-from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.gpus.interconnect import WIRING
+from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.gpus.sharing import STRATEGY
-from gpuconsole.model.gpus.wiring import WIRING
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
-from gpuconsole.model.telemetry import Device, NodeTelemetry
+from gpuconsole.model.telemetry import MeasuredDevice, NodeTelemetry
 from tests.insight.test_device_units import KINDS, cluster
 from tests.insight.world import pod, world
 
@@ -55,7 +55,7 @@ def test_an_annotation_says_how_gpus_are_joined() -> None:
 def test_mig_instances_stand_where_they_lie_with_their_owners() -> None:
     offers = {GPU: 1, "nvidia.com/mig-1g.10gb": 1, "nvidia.com/mig-3g.40gb": 1}
     divided = node("n1", offers, A100, **{LAYOUT: "- | 1g.10gb@0 3g.40gb@4"})
-    found = look(divided, pod("small", "n1", wants=0, slices=(Instance(1, "3g.40gb", 4),)), pod("big", "n1", (0,)))
+    found = look(divided, pod("small", "n1", wants=0, slices=(MigInstance(1, "3g.40gb", 4),)), pod("big", "n1", (0,)))
     assert (found.gpus, found.slices, found.sharing) == (2, 8, "MIG mixed")
     assert parts(found) == [
         (0, "whole", 0, 8, "team/big"),
@@ -136,7 +136,7 @@ def test_instances_of_live_pods_are_in_use_though_nobody_says_which() -> None:
 
 
 def test_instances_that_a_pod_is_known_to_have_are_no_guess() -> None:
-    known = Instance(0, "1g.10gb", 5)
+    known = MigInstance(0, "1g.10gb", 5)
     exact = replace(live_pod("a", **{"1g.10gb": 1}), slices=(known,))
     found = look(divided(), exact, live_pod("b", **{"1g.10gb": 1}))
     assert in_use(found) == [(0, "1g.10gb", "team/b", True), (0, "1g.10gb", "team/a", False)]
@@ -147,7 +147,7 @@ def test_instances_that_a_pod_is_known_to_have_are_no_guess() -> None:
 def test_telemetry_names_the_gpu_of_an_instance() -> None:
     layout = "1g.10gb@0 1g.10gb@1 | 1g.10gb@0 1g.10gb@1"
     two = node("n1", {MIG_SMALL: 4}, A100, **{LAYOUT: layout})
-    device = Device(gpu=1, instance=9, profile="1g.10gb", pod="team/b")
+    device = MeasuredDevice(gpu=1, instance=9, profile="1g.10gb", pod="team/b")
     told = NodeTelemetry(name="n1", time=0, devices=(device,))
     found = look(two, live_pod("a", **{"1g.10gb": 1}), live_pod("b", **{"1g.10gb": 1}), told)
     assert in_use(found) == [(0, "1g.10gb", "team/a", True), (1, "1g.10gb", "team/b", False)]

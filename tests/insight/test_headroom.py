@@ -9,7 +9,7 @@ from gpuconsole.insight.headroom import FlavorHeadroom, Headroom, headroom
 from gpuconsole.insight.timeline import Moment, timeline
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.cluster import Namespace
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
@@ -145,26 +145,28 @@ def test_an_eviction_loses_what_is_not_saved(objects: list[Object], subject: Wor
     assert loss == Loss(hours, pytest.approx(hours * 2.21) if hours else 0.0)  # type: ignore[arg-type]
 
 
-def happened(seconds: int, what: What, **fields: object) -> Happened:
-    return Happened(time=START + seconds * SECOND, what=what, **{"workload": "research/rlhf", **fields})  # type: ignore[arg-type]
+def happened(seconds: int, what: HistoryEventKind, **fields: object) -> HistoryEvent:
+    return HistoryEvent(time=START + seconds * SECOND, what=what, **{"workload": "research/rlhf", **fields})  # type: ignore[arg-type]
 
 
 HISTORY = [
-    happened(0, What.SUBMITTED),
-    happened(1, What.PENDING, reason="Pending", message="too little"),
-    happened(5, What.PENDING, reason="Pending", message="too little still"),
-    happened(60, What.ADMITTED, queue="cq-research", flavor="a100", waited=MINUTE, gpus=6),
-    happened(65, What.STARTED),
-    happened(65, What.POD_BOUND, pod="research/rlhf-0"),
-    happened(70, What.ADMITTED, workload="other/one"),
-    happened(3600, What.PREEMPTED, by="prod/serve-2", reason="InCohortReclamation", message="Preempted to …"),
-    happened(3600, What.EVICTED, reason="Preempted", lost_gpu_seconds=6 * 3540, cost=13.0, gpus=6),
-    happened(4000, What.PREEMPTED, workload="dev/notebook", by="research/rlhf", reason="InClusterQueue"),
+    happened(0, HistoryEventKind.SUBMITTED),
+    happened(1, HistoryEventKind.PENDING, reason="Pending", message="too little"),
+    happened(5, HistoryEventKind.PENDING, reason="Pending", message="too little still"),
+    happened(60, HistoryEventKind.ADMITTED, queue="cq-research", flavor="a100", waited=MINUTE, gpus=6),
+    happened(65, HistoryEventKind.STARTED),
+    happened(65, HistoryEventKind.POD_BOUND, pod="research/rlhf-0"),
+    happened(70, HistoryEventKind.ADMITTED, workload="other/one"),
+    happened(
+        3600, HistoryEventKind.PREEMPTED, by="prod/serve-2", reason="InCohortReclamation", message="Preempted to …"
+    ),
+    happened(3600, HistoryEventKind.EVICTED, reason="Preempted", lost_gpu_seconds=6 * 3540, cost=13.0, gpus=6),
+    happened(4000, HistoryEventKind.PREEMPTED, workload="dev/notebook", by="research/rlhf", reason="InClusterQueue"),
 ]
 
 
 def test_a_job_without_a_workload_runs_as_soon_as_enough_of_its_pods_do() -> None:
-    began = happened(0, What.STARTED, workload="VolcanoJob/research/train")
+    began = happened(0, HistoryEventKind.STARTED, workload="VolcanoJob/research/train")
     (moment,) = timeline(world([], recent=[began]), "VolcanoJob/research/train")
     assert moment.title == "running"
 
@@ -185,14 +187,14 @@ def test_a_timeline_tells_a_life_in_order() -> None:
 
 def test_where_history_does_not_reach_the_object_fills_in() -> None:
     subject = running("w", "prod/lq", 4, "cq-prod", minutes_ago=30)
-    late = [happened(0, What.EVICTED, workload="prod/w", reason="NodeFailures")]
+    late = [happened(0, HistoryEventKind.EVICTED, workload="prod/w", reason="NodeFailures")]
 
     assert timeline(world([*ORG_QUEUES, subject]), "prod/w", late) == (
         Moment(time=START - 30 * MINUTE, title="submitted", detail="lq"),
         Moment(time=START - 30 * MINUTE, title="quota reserved"),
         Moment(time=START - 30 * MINUTE, title="admitted"),
         Moment(time=START - 30 * MINUTE, title="all pods run"),
-        Moment(time=START, title="evicted", detail="NodeFailures", what=What.EVICTED, after=30 * MINUTE),
+        Moment(time=START, title="evicted", detail="NodeFailures", what=HistoryEventKind.EVICTED, after=30 * MINUTE),
     )
 
 

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from gpuconsole.insight.forecast import Fate, Foreseer
 from gpuconsole.model.clock import MINUTE, SECOND, Time
 from gpuconsole.model.cluster import Namespace
-from gpuconsole.model.events import Applied, Deleted, Happened, What
+from gpuconsole.model.cooperative import run_to_end
+from gpuconsole.model.events import Applied, Deleted, HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pieces import whole
 from gpuconsole.model.pod_template import Container
 from gpuconsole.model.quantity import GPU
-from gpuconsole.model.queues import LocalQueue, Preemption, QueueingStrategy, Quota
+from gpuconsole.model.queues import ClusterQueuePreemption, LocalQueue, QueueingStrategy, Quota
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Condition, RequeueState, Workload
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
@@ -222,8 +222,8 @@ def test_what_looks_have_shown_is_kept_as_time_passes(policy: SimPolicy, until: 
     ]
     told = [foreseer.forecast(look, policy).prospects["prod/refused"].fate for look in looks]
     for look in looks:
-        whole(footing.catch_up(look))
-    simulation = whole(Simulation.on(footing))
+        run_to_end(footing.catch_up(look))
+    simulation = run_to_end(Simulation.on(footing))
     simulation.advance(simulation.now + 30 * SECOND)
     reserved = simulation.snapshot().workloads[REFUSED.key].reserved
     assert (told, reserved) == ([Fate.WAITS, Fate.AFTER_VICTIMS], True)
@@ -248,7 +248,7 @@ class TestPreemptors:
     URGENT = waiting("urgent", "prod/lq", 8, minutes_ago=1, priority=80)
     OFFERS: tuple[Object, ...] = (
         *QUEUES,
-        cluster_queue("cq", "team", Quota(16, borrowing_limit=0), preemption=Preemption()),
+        cluster_queue("cq", "team", Quota(16, borrowing_limit=0), preemption=ClusterQueuePreemption()),
         LONG,
     )
 
@@ -279,8 +279,8 @@ class TestFutures:
     def quota_after(seconds: int, *clusters: tuple[int, Iterable[Object]]) -> dict[str, bool]:
         footing = Footing(POLICY, seed=0)
         for at, objects in clusters:
-            whole(footing.catch_up(world([*QUEUES, *objects], now=START + at * SECOND)))
-        simulation = whole(Simulation.on(footing))
+            run_to_end(footing.catch_up(world([*QUEUES, *objects], now=START + at * SECOND)))
+        simulation = run_to_end(Simulation.on(footing))
         simulation.advance(simulation.now + seconds * SECOND)
         found = simulation.snapshot().workloads.all()
         return {
@@ -297,10 +297,14 @@ class TestFutures:
     def test_it_is_tried_again_a_second_after_that(self) -> None:
         footing, objects = Footing(POLICY, seed=0), [*QUEUES, LONG, LOW, REFUSED]
         for at, cluster in ((0, [*objects, OTHER]), (2_000_000, objects), (2_400_000, objects)):
-            whole(footing.catch_up(world(cluster, now=START + at)))
-        simulation = whole(Simulation.on(footing))
+            run_to_end(footing.catch_up(world(cluster, now=START + at)))
+        simulation = run_to_end(Simulation.on(footing))
         simulation.advance(simulation.now + 10 * SECOND)
-        evictions = (line for line in simulation.drain() if isinstance(line, Happened) and line.what is What.PREEMPTED)
+        evictions = (
+            line
+            for line in simulation.drain()
+            if isinstance(line, HistoryEvent) and line.what is HistoryEventKind.PREEMPTED
+        )
         assert [(line.workload, line.time - START) for line in evictions] == [("prod/low", 3_000_000)]
 
     @pytest.mark.parametrize("looked", [True, False])

@@ -17,9 +17,9 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.model.quantity import CPU, GPU
 from gpuconsole.model.queues import (
     ClusterQueue,
+    ClusterQueuePreemption,
     FlavorQuotas,
     LocalQueue,
-    Preemption,
     PreemptionPolicy,
     Quota,
     ResourceGroup,
@@ -167,7 +167,7 @@ def test_a_lender_comes_back_with_the_highest_priority_that_anybody_has_in_its_q
     things = (
         A100,
         cluster_queue("a", "c"),
-        cluster_queue("b", "c", Quota(8), preemption=Preemption(NEVER, LOWER)),
+        cluster_queue("b", "c", Quota(8), preemption=ClusterQueuePreemption(NEVER, LOWER)),
         queue("a", "a"),
         queue("b", "b"),
         Namespace(name="b"),
@@ -185,7 +185,7 @@ def lender(policy: PreemptionPolicy) -> tuple[Object, ...]:
     return (
         A100,
         cluster_queue("a", "c"),
-        cluster_queue("b", "c", Quota(4), preemption=Preemption(NEVER, policy)),
+        cluster_queue("b", "c", Quota(4), preemption=ClusterQueuePreemption(NEVER, policy)),
         queue("a", "a"),
         queue("b", "b"),
         running("w", "a/lq", 4, "a"),

@@ -1,10 +1,10 @@
 """What it takes to divide GPUs anew, where the GPUs are shared, divided as pods come, or cannot be told apart."""
 
-from gpuconsole.insight.mig_changes import GpuChange, NodeChange, mig_changes
+from gpuconsole.insight.mig_changes import MigGpuChange, MigNodeChange, mig_changes
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.events import Applied
 from gpuconsole.model.gpus.instances import DYNAMIC
-from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 
@@ -32,13 +32,13 @@ def test_everybody_who_takes_turns_on_a_gpu_has_to_leave_it() -> None:
 
 def test_gpus_that_are_divided_as_pods_come_have_the_instances_of_their_pods() -> None:
     node = Node(name="n", labels=A100, annotations={DYNAMIC: "2"}, allocatable={SMALL: 14})
-    pod = Pod(name="p", node="n", slices=(Instance(1, "1g.10gb", 6),), phase=PodPhase.RUNNING)
+    pod = Pod(name="p", node="n", slices=(MigInstance(1, "1g.10gb", 6),), phase=PodPhase.RUNNING)
     assert mig_changes(world(node, pod), "all-7g.80gb") == (
-        NodeChange(
+        MigNodeChange(
             node="n",
             gpus=(
-                GpuChange(gpu=0, now="nothing", then="7g.80gb", reset=False, leavers=()),
-                GpuChange(gpu=1, now="1g.10gb", then="7g.80gb", reset=False, leavers=("default/p",)),
+                MigGpuChange(gpu=0, now="nothing", then="7g.80gb", reset=False, leavers=()),
+                MigGpuChange(gpu=1, now="1g.10gb", then="7g.80gb", reset=False, leavers=("default/p",)),
             ),
         ),
     )

@@ -12,11 +12,11 @@ from gpuconsole.insight.trouble import Attention, Trouble
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import PodPhase
 from gpuconsole.model.device_units import WHOLE_GPU
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
-from gpuconsole.model.queues import LocalQueue, Preemption, Quota, ResourceFlavor, StopPolicy
-from gpuconsole.model.seen import KEPT
+from gpuconsole.model.queues import ClusterQueuePreemption, LocalQueue, Quota, ResourceFlavor, StopPolicy
+from gpuconsole.model.visibility import KEPT
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Workload
 from gpuconsole.ui.paint import painted
@@ -132,20 +132,20 @@ def test_who_waits_is_counted_by_reason() -> None:
     )
 
 
-def line(minutes_ago: int, what: What, **fields: object) -> Happened:
-    return Happened(time=START - minutes_ago * MINUTE, what=what, **fields)  # type: ignore[arg-type]
+def line(minutes_ago: int, what: HistoryEventKind, **fields: object) -> HistoryEvent:
+    return HistoryEvent(time=START - minutes_ago * MINUTE, what=what, **fields)  # type: ignore[arg-type]
 
 
 def test_the_last_hour_is_binned_and_each_loss_counts_once() -> None:
     history = [
-        line(61, What.ADMITTED),
-        line(59, What.ADMITTED),
-        line(31, What.PREEMPTED, lost_gpu_seconds=7200, cost=4.42),
-        line(31, What.EVICTED, lost_gpu_seconds=7200, cost=4.42),
-        line(5, What.POD_FAILED, lost_gpu_seconds=1800, cost=1.0),
-        line(2, What.FINISHED),
-        line(0, What.ADMITTED),
-        line(0, What.ADMITTED),
+        line(61, HistoryEventKind.ADMITTED),
+        line(59, HistoryEventKind.ADMITTED),
+        line(31, HistoryEventKind.PREEMPTED, lost_gpu_seconds=7200, cost=4.42),
+        line(31, HistoryEventKind.EVICTED, lost_gpu_seconds=7200, cost=4.42),
+        line(5, HistoryEventKind.POD_FAILED, lost_gpu_seconds=1800, cost=1.0),
+        line(2, HistoryEventKind.FINISHED),
+        line(0, HistoryEventKind.ADMITTED),
+        line(0, HistoryEventKind.ADMITTED),
     ]
 
     assert last_hour(history, START) == LastHour(
@@ -163,10 +163,10 @@ def test_the_last_hour_is_binned_and_each_loss_counts_once() -> None:
 
 def test_losses_that_nobody_knows_are_counted_and_not_taken_for_none() -> None:
     history = [
-        line(31, What.PREEMPTED, lost_unknown=True),
-        line(31, What.EVICTED, lost_unknown=True),
-        line(20, What.EVICTED, lost_gpu_seconds=3600),
-        line(10, What.EVICTED, lost_gpu_seconds=3600, cost=2.0),
+        line(31, HistoryEventKind.PREEMPTED, lost_unknown=True),
+        line(31, HistoryEventKind.EVICTED, lost_unknown=True),
+        line(20, HistoryEventKind.EVICTED, lost_gpu_seconds=3600),
+        line(10, HistoryEventKind.EVICTED, lost_gpu_seconds=3600, cost=2.0),
     ]
     found = last_hour(history, START)
     assert (found.lost_gpu_hours, found.cost, found.losses, found.unknown, found.unpriced) == (2.0, 2.0, 3, 1, 2)
@@ -176,12 +176,12 @@ def test_losses_that_nobody_knows_are_counted_and_not_taken_for_none() -> None:
 
 
 def test_lines_that_do_not_reach_back_an_hour_make_the_window_shorter() -> None:
-    full = [line(20, What.PENDING)] * KEPT
+    full = [line(20, HistoryEventKind.PENDING)] * KEPT
 
     found = last_hour(full, START)
     assert (found.since, found.whole) == (full[0].time, False)
-    assert last_hour([line(90, What.PENDING), *full], START).whole
-    assert last_hour([line(20, What.PENDING)], START).whole
+    assert last_hour([line(90, HistoryEventKind.PENDING), *full], START).whole
+    assert last_hour([line(20, HistoryEventKind.PENDING)], START).whole
 
 
 def on_l4(workload: Workload) -> Workload:
@@ -197,7 +197,7 @@ TROUBLES: dict[str, tuple[list[Object], list[tuple[Trouble, str]]]] = {
         [
             A100,
             cluster_queue("a", "c", Quota(4)),
-            cluster_queue("b", "c", Quota(4), preemption=Preemption()),
+            cluster_queue("b", "c", Quota(4), preemption=ClusterQueuePreemption()),
             running("w", "ns/lq", 6, "a"),
         ],
         [],
@@ -389,7 +389,11 @@ def test_a_line_leads_to_its_object_and_the_pressing_ones_come_first() -> None:
 
 def test_a_workload_that_goes_in_circles_is_named() -> None:
     lost = {"workload": "research/rlhf", "lost_gpu_seconds": 3600.0}
-    history = [line(minutes, what, **lost) for minutes in (50, 30, 10) for what in (What.PREEMPTED, What.EVICTED)]
+    history = [
+        line(minutes, what, **lost)
+        for minutes in (50, 30, 10)
+        for what in (HistoryEventKind.PREEMPTED, HistoryEventKind.EVICTED)
+    ]
 
     assert attention(world(list(ORG_QUEUES)), history) == (
         Attention(

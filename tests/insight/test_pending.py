@@ -20,9 +20,9 @@ from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import (
     CheckRule,
     ClusterQueue,
+    ClusterQueuePreemption,
     Cohort,
     LocalQueue,
-    Preemption,
     Quota,
     ResourceFlavor,
     StopPolicy,
@@ -136,7 +136,7 @@ def test_the_headline_names_no_flavor_where_several_are_short() -> None:
 def test_a_borrowing_limit_is_told_from_an_empty_cohort() -> None:
     objects: list[Object] = [
         A100,
-        cluster_queue("q", "c", Quota(4, borrowing_limit=2), preemption=Preemption()),
+        cluster_queue("q", "c", Quota(4, borrowing_limit=2), preemption=ClusterQueuePreemption()),
         cluster_queue("other", "c", Quota(20)),
         LocalQueue(namespace="ns", name="lq", cluster_queue="q"),
         running("w", "ns/lq", 5, "q", minutes_ago=30, priority=3),

@@ -18,10 +18,10 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
-from gpuconsole.model.seen import EVERYTHING, Seen
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.workloads import Admission, Condition, Phase, PodSetAssignment, Workload
+from gpuconsole.model.visibility import EVERYTHING, Visibility
+from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload, WorkloadPhase
 from gpuconsole.ui.workload_rows import WorkloadRows
 from tests.insight.world import ORG_QUEUES, START, node, unseen, world
 
@@ -57,7 +57,7 @@ def job() -> Job:
     return Job(kind="Job", namespace="prod", name="train", created=START, phase=JobPhase.RUNNING, queue="lq")
 
 
-def cluster(*things: Object, seen: Seen = EVERYTHING) -> Snapshot:
+def cluster(*things: Object, seen: Visibility = EVERYTHING) -> Snapshot:
     return world([*ORG_QUEUES, node("n", labels={}), job(), *things], seen=seen)
 
 
@@ -67,36 +67,40 @@ ADMITTED = gang("Admitted")
 @pytest.mark.parametrize(
     ("workload", "pods", "expected"),
     [
-        (gang(), (), (Phase.QUOTA_RESERVED, "", Code.CHECKS)),
-        (ADMITTED, (), (Phase.ADMITTED, "no-pods", Code.NO_PODS)),
-        (ADMITTED, (member(0, "", CREATING), member(1, "", CREATING)), (Phase.ADMITTED, "nodes", Code.NODES)),
-        (ADMITTED, (member(0), member(1, "", CREATING)), (Phase.ADMITTED, "nodes", Code.NODES)),
-        (ADMITTED, (member(0), member(1, phase=CREATING)), (Phase.ADMITTED, "starting", Code.STARTING)),
+        (gang(), (), (WorkloadPhase.QUOTA_RESERVED, "", Code.CHECKS)),
+        (ADMITTED, (), (WorkloadPhase.ADMITTED, "no-pods", Code.NO_PODS)),
+        (ADMITTED, (member(0, "", CREATING), member(1, "", CREATING)), (WorkloadPhase.ADMITTED, "nodes", Code.NODES)),
+        (ADMITTED, (member(0), member(1, "", CREATING)), (WorkloadPhase.ADMITTED, "nodes", Code.NODES)),
+        (ADMITTED, (member(0), member(1, phase=CREATING)), (WorkloadPhase.ADMITTED, "starting", Code.STARTING)),
         (
             ADMITTED,
             (member(0), member(1, phase=CREATING, reason="ImagePullBackOff")),
-            (Phase.ADMITTED, "image", Code.IMAGE),
+            (WorkloadPhase.ADMITTED, "image", Code.IMAGE),
         ),
-        (ADMITTED, (member(0, "", CREATING, gates=("hold",)),), (Phase.ADMITTED, "gated", Code.GATED)),
-        (ADMITTED, (member(0),), (Phase.ADMITTED, "no-pods", Code.NO_PODS)),
-        (ADMITTED, (member(0), member(1, deleted=START)), (Phase.ADMITTED, "no-pods", Code.NO_PODS)),
-        (ADMITTED, (member(0), member(1, phase=PodPhase.FAILED)), (Phase.ADMITTED, "no-pods", Code.NO_PODS)),
-        (ADMITTED, (member(0), member(1)), (Phase.RUNNING, "", Code.NOT_WAITING)),
-        (ADMITTED, (member(0), member(1, phase=PodPhase.SUCCEEDED)), (Phase.RUNNING, "", Code.NOT_WAITING)),
-        (gang("Admitted", count=3, reclaimed=1), (member(0), member(1)), (Phase.RUNNING, "", Code.NOT_WAITING)),
-        (gang("Admitted", "PodsReady"), (), (Phase.RUNNING, "", Code.NOT_WAITING)),
+        (ADMITTED, (member(0, "", CREATING, gates=("hold",)),), (WorkloadPhase.ADMITTED, "gated", Code.GATED)),
+        (ADMITTED, (member(0),), (WorkloadPhase.ADMITTED, "no-pods", Code.NO_PODS)),
+        (ADMITTED, (member(0), member(1, deleted=START)), (WorkloadPhase.ADMITTED, "no-pods", Code.NO_PODS)),
+        (ADMITTED, (member(0), member(1, phase=PodPhase.FAILED)), (WorkloadPhase.ADMITTED, "no-pods", Code.NO_PODS)),
+        (ADMITTED, (member(0), member(1)), (WorkloadPhase.RUNNING, "", Code.NOT_WAITING)),
+        (ADMITTED, (member(0), member(1, phase=PodPhase.SUCCEEDED)), (WorkloadPhase.RUNNING, "", Code.NOT_WAITING)),
+        (gang("Admitted", count=3, reclaimed=1), (member(0), member(1)), (WorkloadPhase.RUNNING, "", Code.NOT_WAITING)),
+        (gang("Admitted", "PodsReady"), (), (WorkloadPhase.RUNNING, "", Code.NOT_WAITING)),
         (
             gang("Admitted", "PodsReady"),
             (member(0), member(1, "", CREATING)),
-            (Phase.ADMITTED, "nodes", Code.NODES),
+            (WorkloadPhase.ADMITTED, "nodes", Code.NODES),
         ),
-        (gang("Admitted", "Evicted"), (member(0, deleted=START),), (Phase.EVICTED, "Evicted", Code.NOT_WAITING)),
-        (replace(ADMITTED, active=False), (member(0), member(1)), (Phase.STOPPED, "", Code.NOT_WAITING)),
-        (gang("Admitted", "Finished"), (), (Phase.FINISHED, "Finished", Code.NOT_WAITING)),
+        (
+            gang("Admitted", "Evicted"),
+            (member(0, deleted=START),),
+            (WorkloadPhase.EVICTED, "Evicted", Code.NOT_WAITING),
+        ),
+        (replace(ADMITTED, active=False), (member(0), member(1)), (WorkloadPhase.STOPPED, "", Code.NOT_WAITING)),
+        (gang("Admitted", "Finished"), (), (WorkloadPhase.FINISHED, "Finished", Code.NOT_WAITING)),
     ],
 )
 def test_the_phase_follows_conditions_and_pods_in_the_list_and_on_the_page(
-    workload: Workload, pods: tuple[Pod, ...], expected: tuple[Phase, str, Code]
+    workload: Workload, pods: tuple[Pod, ...], expected: tuple[WorkloadPhase, str, Code]
 ) -> None:
     snapshot = cluster(workload, *pods)
     (row,) = WorkloadRows().update(snapshot).rows
@@ -107,7 +111,7 @@ def test_the_phase_follows_conditions_and_pods_in_the_list_and_on_the_page(
 def test_a_workload_that_lost_its_quota_is_pending_again() -> None:
     evicted = replace(gang("Evicted"), admission=None)
     released = replace(evicted, conditions=(Condition("QuotaReserved", False, "Pending"), *evicted.conditions[1:]))
-    assert phase_of(cluster(released), released) is Phase.PENDING
+    assert phase_of(cluster(released), released) is WorkloadPhase.PENDING
 
 
 def test_of_pods_that_are_not_seen_kueues_podsready_decides() -> None:
@@ -119,9 +123,9 @@ def test_of_pods_that_are_not_seen_kueues_podsready_decides() -> None:
         (replace(ADMITTED, owner="Notebook/prod/train"), EVERYTHING),
     ):
         row = next(row for row in WorkloadRows().update(cluster(held, seen=seen)).rows if row.key == held.key)
-        assert (row.phase, row.reason) == (Phase.ADMITTED, "unseen")
+        assert (row.phase, row.reason) == (WorkloadPhase.ADMITTED, "unseen")
         ready = replace(held, conditions=(*held.conditions, Condition("PodsReady", True)))
-        assert phase_of(cluster(ready, seen=seen), ready) is Phase.RUNNING
+        assert phase_of(cluster(ready, seen=seen), ready) is WorkloadPhase.RUNNING
 
 
 def test_jobs_that_no_queue_manages_run_when_all_their_pods_do() -> None:
@@ -131,7 +135,7 @@ def test_jobs_that_no_queue_manages_run_when_all_their_pods_do() -> None:
     for second in (pods[1], replace(pods[1], phase=CREATING), replace(pods[1], node="", phase=CREATING)):
         rows = WorkloadRows().update(world([node("n", labels={}), alone, pods[0], second])).rows
         seen += [(row.phase, row.reason) for row in rows]
-    assert seen == [(Phase.RUNNING, ""), (Phase.PENDING, "starting"), (Phase.PENDING, "nodes")]
+    assert seen == [(WorkloadPhase.RUNNING, ""), (WorkloadPhase.PENDING, "starting"), (WorkloadPhase.PENDING, "nodes")]
 
 
 def test_a_row_changes_with_its_pods_alone() -> None:
@@ -144,11 +148,11 @@ def test_a_row_changes_with_its_pods_alone() -> None:
         (row,) = rows.update(state.freeze()).rows
         phases.append((row.phase, row.reason))
     assert phases == [
-        (Phase.ADMITTED, "no-pods"),
-        (Phase.ADMITTED, "nodes"),
-        (Phase.ADMITTED, "starting"),
-        (Phase.RUNNING, ""),
-        (Phase.ADMITTED, "nodes"),
+        (WorkloadPhase.ADMITTED, "no-pods"),
+        (WorkloadPhase.ADMITTED, "nodes"),
+        (WorkloadPhase.ADMITTED, "starting"),
+        (WorkloadPhase.RUNNING, ""),
+        (WorkloadPhase.ADMITTED, "nodes"),
     ]
 
 
@@ -183,7 +187,7 @@ def test_the_index_of_what_runs_is_that_of_a_fresh_look_after_any_change(seed: i
                 table, key = chance.choice([("workloads", f"prod/{name}"), ("pods", pod.key)])
                 state.apply(Deleted(START, table, key))
         snapshot = state.freeze()
-        by_hand = {w.key for w in snapshot.workloads.all() if phase_of(snapshot, w) is Phase.RUNNING}
+        by_hand = {w.key for w in snapshot.workloads.all() if phase_of(snapshot, w) is WorkloadPhase.RUNNING}
         index = running(snapshot)
         assert set(index.queues) == by_hand
         assert sum(index.count.values()) == len(by_hand)

@@ -14,8 +14,8 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import (
     ClusterQueue,
+    ClusterQueuePreemption,
     LocalQueue,
-    Preemption,
     PreemptionPolicy,
     Quota,
     WorkloadPriorityClass,
@@ -28,7 +28,7 @@ from tests.insight.world import A100, START, cluster_queue, node, waiting
 from tests.sim.cluster import job as batch
 from tests.sim.cluster import queue
 
-NO_PREEMPTION = Preemption()
+NO_PREEMPTION = ClusterQueuePreemption()
 
 
 def alone(name: str, nominal: int) -> list[Object]:
@@ -134,7 +134,7 @@ def test_more_than_enough_may_be_too_little_where_others_come_first() -> None:
 
 def stronger(count: int) -> Simulation:
     """Ten minutes later so many come who may evict work of a lower priority."""
-    evicting = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+    evicting = ClusterQueuePreemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
     queue = cluster_queue("team", "", Quota(0), preemption=evicting)
     base = running(queue, LocalQueue(namespace="team", name="lq", cluster_queue="team"), node("n1"))
     for number in range(count):
@@ -311,7 +311,7 @@ def test_of_two_queues_only_the_one_that_has_too_little_gets_more() -> None:
 
 def test_only_a_queue_that_takes_nothing_back_yet_is_to_take_it_back() -> None:
     def lender(name: str, reclaims: PreemptionPolicy) -> list[Object]:
-        queue = cluster_queue(name, "org", Quota(8), preemption=Preemption(reclaim_within_cohort=reclaims))
+        queue = cluster_queue(name, "org", Quota(8), preemption=ClusterQueuePreemption(reclaim_within_cohort=reclaims))
         return [queue, LocalQueue(namespace=name, name="lq", cluster_queue=name)]
 
     lenders = (*lender("meek", PreemptionPolicy.NEVER), *lender("bold", PreemptionPolicy.ANY))
@@ -329,7 +329,9 @@ def test_only_a_queue_that_takes_nothing_back_yet_is_to_take_it_back() -> None:
 @pytest.mark.parametrize("latencies", [None, MEASURED])
 def test_who_waits_already_comes_first_however_long_its_victim_holds_quota(latencies: Latencies | None) -> None:
     """Blue may reclaim: its pending job gets the quota of the guest, and loses it to the asked one."""
-    blue: ClusterQueue = cluster_queue("blue", "org", Quota(8), preemption=Preemption(PreemptionPolicy.LOWER_PRIORITY))
+    blue: ClusterQueue = cluster_queue(
+        "blue", "org", Quota(8), preemption=ClusterQueuePreemption(PreemptionPolicy.LOWER_PRIORITY)
+    )
     ranks = [WorkloadPriorityClass(name="low", value=100), WorkloadPriorityClass(name="high", value=200)]
     guest, pending, asked = (
         replace(batch(name, team, gpus=8, duration=10 * HOUR, priority_class=rank), created=START)

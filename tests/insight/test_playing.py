@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.drill import run_drill
 from gpuconsole.insight.playing import Play, Score
-from gpuconsole.model.choices import Verdict
 from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.preemption_trace import CandidateVerdict
 from tests.insight.test_drill import DRILLS, drill
 
 PLATFORM = "inference-spares-research"
@@ -46,7 +46,7 @@ def test_who_was_predicted_and_went_is_right_and_the_choice_is_told() -> None:
     assert (gone.key, gone.name, gone.by) == (NOTEBOOKS_2, "development/notebooks-2", "inference/serve-1")
     assert (gone.reason, gone.at, gone.gpus) == ("reclaim in cohort", 10 * MINUTE, 8)
     assert gone.choice is not None
-    assert (NOTEBOOKS_1, Verdict.NOT_NEEDED) in [(one.workload, one.verdict) for one in gone.choice.considered]
+    assert (NOTEBOOKS_1, CandidateVerdict.NOT_NEEDED) in [(one.workload, one.verdict) for one in gone.choice.considered]
     assert (played.named, played.missed, played.spared) == ((NOTEBOOKS_2,), (), ())
     assert played.waiting == {"development/notebooks-2": "quota"}
     assert [(result.key, result.ok) for result in played.expected] == [

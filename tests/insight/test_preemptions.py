@@ -6,20 +6,20 @@ from msgspec.structs import replace
 from gpuconsole.insight.preemptions import PreemptionRow, rows, rule_in_words
 from gpuconsole.insight.who import who
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from tests.insight.world import START
 
 RLHF = "research/rlhf"
 SERVE = "prod/serve-2"
 
 
-def chosen(at: Time, victim: str = RLHF, by: str = SERVE) -> list[Happened]:
+def chosen(at: Time, victim: str = RLHF, by: str = SERVE) -> list[HistoryEvent]:
     """What a preemption leaves in history at once: the choice, and the eviction with its loss."""
     common = {"workload": victim, "queue": "cq-research", "gpus": 6, "by": by, "by_queue": "cq-prod", "cost": 6.41}
     return [
-        Happened(
+        HistoryEvent(
             time=at,
-            what=What.PREEMPTED,
+            what=HistoryEventKind.PREEMPTED,
             reason="InCohortReclamation",
             message="Preempted to accommodate a workload",
             priority=500,
@@ -27,16 +27,16 @@ def chosen(at: Time, victim: str = RLHF, by: str = SERVE) -> list[Happened]:
             lost_gpu_seconds=2.9 * 3600,
             **common,  # type: ignore[arg-type]
         ),
-        Happened(time=at, what=What.EVICTED, reason="Preempted", lost_gpu_seconds=2.9 * 3600, **common),  # type: ignore[arg-type]
+        HistoryEvent(time=at, what=HistoryEventKind.EVICTED, reason="Preempted", lost_gpu_seconds=2.9 * 3600, **common),  # type: ignore[arg-type]
     ]
 
 
 def test_a_row_tells_the_whole_story() -> None:
     history = [
         *chosen(START),
-        Happened(time=START + 31 * SECOND, what=What.REQUEUED, workload=RLHF),
-        Happened(time=START + 32 * SECOND, what=What.ADMITTED, workload=SERVE),
-        Happened(time=START + HOUR, what=What.ADMITTED, workload=RLHF),
+        HistoryEvent(time=START + 31 * SECOND, what=HistoryEventKind.REQUEUED, workload=RLHF),
+        HistoryEvent(time=START + 32 * SECOND, what=HistoryEventKind.ADMITTED, workload=SERVE),
+        HistoryEvent(time=START + HOUR, what=HistoryEventKind.ADMITTED, workload=RLHF),
     ]
 
     assert rows(history) == [
@@ -66,10 +66,13 @@ def test_a_victim_that_holds_quota_again_was_gone_when_its_preemptor_came() -> N
     """A live cluster remembers the last eviction only: of an earlier one nobody knows when its quota was free."""
     history = [
         *chosen(START),
-        Happened(time=START + SECOND, what=What.ADMITTED, workload=SERVE),
-        Happened(time=START + MINUTE, what=What.ADMITTED, workload=RLHF),
+        HistoryEvent(time=START + SECOND, what=HistoryEventKind.ADMITTED, workload=SERVE),
+        HistoryEvent(time=START + MINUTE, what=HistoryEventKind.ADMITTED, workload=RLHF),
     ]
-    later = [*chosen(START + HOUR), Happened(time=START + HOUR + MINUTE, what=What.REQUEUED, workload=RLHF)]
+    later = [
+        *chosen(START + HOUR),
+        HistoryEvent(time=START + HOUR + MINUTE, what=HistoryEventKind.REQUEUED, workload=RLHF),
+    ]
 
     assert [row.latency for row in rows(history)] == [SECOND]
     assert [row.latency for row in rows([*history, *later])] == [MINUTE, SECOND]
@@ -94,7 +97,7 @@ TOLD = (
 
 def test_of_who_was_gone_before_anybody_looked_only_the_event_tells() -> None:
     """Deleted objects have no GPUs and no priority that could be looked up: unknown, never 0."""
-    line = Happened(time=START, what=What.PREEMPTED, workload=RLHF, by="a26fc345", lost_unknown=True)
+    line = HistoryEvent(time=START, what=HistoryEventKind.PREEMPTED, workload=RLHF, by="a26fc345", lost_unknown=True)
     for message, priorities, queue in ((TOLD, (10, 1000), "dev"), ("", (None, None), "")):
         (row,) = rows([replace(line, message=message)])
         assert (row.priority, row.by_priority) == priorities
@@ -127,8 +130,15 @@ def test_on_nodes_the_victims_are_pods_and_the_loss_is_that_of_their_eviction() 
     for name in pods:
         victim = {"workload": name, "pod": name, "by": "Job/team/serve", "gpus": 1}
         history += [
-            Happened(time=START, what=What.PREEMPTED, reason="Preempted", **victim),  # type: ignore[arg-type]
-            Happened(time=START, what=What.EVICTED, reason="Preempted", lost_gpu_seconds=1800, cost=1.1, **victim),  # type: ignore[arg-type]
+            HistoryEvent(time=START, what=HistoryEventKind.PREEMPTED, reason="Preempted", **victim),  # type: ignore[arg-type]
+            HistoryEvent(
+                time=START,
+                what=HistoryEventKind.EVICTED,
+                reason="Preempted",
+                lost_gpu_seconds=1800,
+                cost=1.1,
+                **victim,  # type: ignore[arg-type]
+            ),
         ]
 
     assert [(row.victim, row.rule, row.lost_gpu_hours, row.cost) for row in rows(history)] == [
@@ -155,10 +165,10 @@ def test_a_pod_that_nothing_queues_is_gone_at_the_latest_when_its_preemptor_has_
     """No line tells when its grace period is over."""
     old, new = "team/old-0", "team/new-0"
     gone = [
-        Happened(time=START, what=what, workload=old, pod=old, by=new, reason="Preempted")
-        for what in (What.PREEMPTED, What.EVICTED)
+        HistoryEvent(time=START, what=what, workload=old, pod=old, by=new, reason="Preempted")
+        for what in (HistoryEventKind.PREEMPTED, HistoryEventKind.EVICTED)
     ]
-    placed = Happened(time=START + 30 * SECOND, what=What.POD_BOUND, workload=new, pod=new)
+    placed = HistoryEvent(time=START + 30 * SECOND, what=HistoryEventKind.POD_BOUND, workload=new, pod=new)
 
     assert [(row.latency, row.admitted_at) for row in rows(gone)] == [(None, None)]
     assert [(row.latency, row.admitted_at) for row in rows([*gone, placed])] == [(30 * SECOND, START + 30 * SECOND)]

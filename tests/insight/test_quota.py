@@ -14,7 +14,7 @@ from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU, MAX
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, Quota, StopPolicy
-from gpuconsole.model.seen import EVERYTHING
+from gpuconsole.model.visibility import EVERYTHING
 from tests.insight.world import (
     A100,
     ORG,

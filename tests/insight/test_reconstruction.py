@@ -6,10 +6,10 @@ from gpuconsole.insight.forecast import Foreseer
 from gpuconsole.insight.forecast_facts import facts
 from gpuconsole.insight.preemptions import rows
 from gpuconsole.insight.reconstruction import reconstructed
-from gpuconsole.model.choices import Choice, Considered, Verdict
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
+from gpuconsole.model.preemption_trace import CandidateVerdict, ConsideredCandidate, PreemptionTrace
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.policy import SimPolicy
@@ -26,24 +26,24 @@ def after(*victims: str, by: Workload = WANTS) -> Snapshot:
     return later([*ORG_QUEUES, *(preempted(w, by.uid) if w.key in victims else w for w in ran), by])
 
 
-def told(before: list[Object], then: Snapshot, policy: SimPolicy | None = None) -> tuple[Happened, ...]:
+def told(before: list[Object], then: Snapshot, policy: SimPolicy | None = None) -> tuple[HistoryEvent, ...]:
     earlier = world(before)
     return reconstructed(earlier, then, facts(earlier, then), policy or SimPolicy(), Foreseer())
 
 
-WHOLE = Choice(
+WHOLE = PreemptionTrace(
     share="166.666667",
     considered=(
-        Considered("research/rlhf", "cq-research", Verdict.CHOSEN, 500),
-        Considered("research/embed", "cq-research", Verdict.NOT_NEEDED, 500),
-        Considered("research/llm-ft", "cq-research", Verdict.NOT_NEEDED, 500),
-        Considered("prod/serve", "cq-prod", Verdict.PRIORITY, 10_000),
+        ConsideredCandidate("research/rlhf", "cq-research", CandidateVerdict.CHOSEN, 500),
+        ConsideredCandidate("research/embed", "cq-research", CandidateVerdict.NOT_NEEDED, 500),
+        ConsideredCandidate("research/llm-ft", "cq-research", CandidateVerdict.NOT_NEEDED, 500),
+        ConsideredCandidate("prod/serve", "cq-prod", CandidateVerdict.PRIORITY, 10_000),
     ),
     as_of=AT,
 )
-LINE = Happened(
+LINE = HistoryEvent(
     time=AT,
-    what=What.RECONSTRUCTED,
+    what=HistoryEventKind.RECONSTRUCTED,
     workload="research/rlhf",
     queue="cq-research",
     by="prod/serve-more",
@@ -63,7 +63,7 @@ def test_a_preemptor_that_came_after_the_last_look_is_known_in_hindsight() -> No
 
 def test_where_the_engine_takes_others_it_only_says_that() -> None:
     (line,) = told([*ORG, WANTS], after("research/embed"))
-    assert line == replace(LINE, workload="research/embed", choice=Choice(as_of=AT, differs=True))
+    assert line == replace(LINE, workload="research/embed", choice=PreemptionTrace(as_of=AT, differs=True))
 
 
 def test_of_a_preemptor_that_nobody_knows_nothing_is_told() -> None:
@@ -77,8 +77,8 @@ def test_without_kueue_there_is_nobody_to_ask() -> None:
     assert told([*ORG, WANTS], after("research/rlhf"), SimPolicy(kueue=None)) == ()
 
 
-def preemption(victim: str = "research/rlhf", at: int = AT, choice: Choice | None = None) -> Happened:
-    return Happened(time=at, what=What.PREEMPTED, workload=victim, by="prod/serve-more", choice=choice)
+def preemption(victim: str = "research/rlhf", at: int = AT, choice: PreemptionTrace | None = None) -> HistoryEvent:
+    return HistoryEvent(time=at, what=HistoryEventKind.PREEMPTED, workload=victim, by="prod/serve-more", choice=choice)
 
 
 def test_the_newest_preemption_of_the_victim_gets_what_was_found() -> None:
@@ -92,7 +92,9 @@ def test_the_newest_preemption_of_the_victim_gets_what_was_found() -> None:
 
 
 def test_what_the_one_who_decided_told_stays() -> None:
-    own = Choice("1", "0", (Considered("research/rlhf", "cq-research", Verdict.CHOSEN, 500),))
+    own = PreemptionTrace(
+        "1", "0", (ConsideredCandidate("research/rlhf", "cq-research", CandidateVerdict.CHOSEN, 500),)
+    )
     (row,) = rows([preemption(choice=own), LINE])
     assert row.choice == own
 

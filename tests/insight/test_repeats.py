@@ -3,13 +3,15 @@
 from gpuconsole.insight.repeats import Repeated, folded
 from gpuconsole.insight.timeline import Moment, timeline
 from gpuconsole.model.clock import MINUTE, SECOND, Span
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from tests.insight.world import START, world
 
 
-def line(after: Span, what: What = What.PENDING, message: str = "8 more needed", **fields: object) -> Happened:
+def line(
+    after: Span, what: HistoryEventKind = HistoryEventKind.PENDING, message: str = "8 more needed", **fields: object
+) -> HistoryEvent:
     given: dict[str, object] = {"workload": "ns/w", "reason": "Pending", "message": message, **fields}
-    return Happened(time=START + after, what=what, **given)  # type: ignore[arg-type]
+    return HistoryEvent(time=START + after, what=what, **given)  # type: ignore[arg-type]
 
 
 def test_twenty_times_the_same_is_one_line_with_a_count_at_the_last_time() -> None:
@@ -28,15 +30,15 @@ def test_what_differs_in_subject_kind_text_or_preemptor_is_told_apart() -> None:
         line(0),
         line(0, workload="ns/other"),
         line(0, message="7 more needed"),
-        line(0, What.EVICTED),
-        line(0, What.PREEMPTED, by="ns/a"),
-        line(0, What.PREEMPTED, by="ns/b"),
+        line(0, HistoryEventKind.EVICTED),
+        line(0, HistoryEventKind.PREEMPTED, by="ns/a"),
+        line(0, HistoryEventKind.PREEMPTED, by="ns/b"),
     ]
     assert folded(lines) == [Repeated(one, 1, START) for one in lines]
 
 
 def test_the_loss_of_evictions_that_repeat_does_not_keep_them_apart() -> None:
-    lines = [line(second * SECOND, What.EVICTED, lost_gpu_seconds=second) for second in range(3)]
+    lines = [line(second * SECOND, HistoryEventKind.EVICTED, lost_gpu_seconds=second) for second in range(3)]
     assert folded(lines) == [Repeated(lines[2], 3, START)]
 
 
@@ -48,7 +50,12 @@ def test_what_is_said_again_after_more_than_ten_minutes_is_a_line_of_its_own() -
 def test_a_timeline_counts_how_often_it_was_refused_until_something_else_happened() -> None:
     reasons = ["Pending", "PreemptionNoCandidates", "Pending", "PreemptionNoCandidates", "Pending"]
     refused = [line(second * SECOND, reason=reason) for second, reason in enumerate(reasons)]
-    told = [line(0, What.SUBMITTED, reason=""), *refused, line(5 * SECOND, What.ADMITTED, reason=""), line(7 * SECOND)]
+    told = [
+        line(0, HistoryEventKind.SUBMITTED, reason=""),
+        *refused,
+        line(5 * SECOND, HistoryEventKind.ADMITTED, reason=""),
+        line(7 * SECOND),
+    ]
     found = [(one.title, one.detail, one.count, one.last) for one in timeline(world([]), "ns/w", told)]
     assert found == [
         ("submitted", "", 1, 0),
@@ -62,10 +69,10 @@ def test_a_timeline_counts_how_often_it_was_refused_until_something_else_happene
 def test_a_timeline_is_in_the_order_in_which_it_was_told_where_moments_have_whole_seconds_only() -> None:
     """Conditions and Events have whole seconds, and what the console notices itself has more digits."""
     told = [
-        line(SECOND // 2, What.PENDING),
-        line(0, What.ADMITTED, reason=""),
-        line(0, What.RESERVED, reason=""),
-        line(0, What.STARTED, reason=""),
+        line(SECOND // 2, HistoryEventKind.PENDING),
+        line(0, HistoryEventKind.ADMITTED, reason=""),
+        line(0, HistoryEventKind.RESERVED, reason=""),
+        line(0, HistoryEventKind.STARTED, reason=""),
     ]
     titles = [one.title for one in timeline(world([]), "ns/w", told)]
     assert titles == ["pending", "quota reserved", "admitted", "all pods run"]
@@ -74,5 +81,12 @@ def test_a_timeline_is_in_the_order_in_which_it_was_told_where_moments_have_whol
 def test_moments_have_the_time_of_the_first_of_their_kind() -> None:
     told = [line(0), line(2 * SECOND)]
     assert timeline(world([]), "ns/w", told) == (
-        Moment(time=START, title="pending", detail="Pending", what=What.PENDING, count=2, last=START + 2 * SECOND),
+        Moment(
+            time=START,
+            title="pending",
+            detail="Pending",
+            what=HistoryEventKind.PENDING,
+            count=2,
+            last=START + 2 * SECOND,
+        ),
     )

@@ -12,11 +12,11 @@ from gpuconsole.insight.spot_interruptions import spot_interruptions
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import InterruptSpot, Submit
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
-from gpuconsole.model.queues import LocalQueue, Preemption, PreemptionPolicy, Quota, WorkloadPriorityClass
+from gpuconsole.model.queues import ClusterQueuePreemption, LocalQueue, PreemptionPolicy, Quota, WorkloadPriorityClass
 from gpuconsole.sim.arrivals import Shape, Stream, job, run_time
 from gpuconsole.sim.chance import Spread
 from gpuconsole.sim.engine import Simulation
@@ -33,7 +33,7 @@ def objects(nodes: int = 2, **labels: str) -> list[Object]:
         found += [
             replace(
                 cluster_queue(name, "org", Quota(gpus)),
-                preemption=Preemption(PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY),
+                preemption=ClusterQueuePreemption(PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY),
                 namespace_selector=LabelSelector(),
             ),
             LocalQueue(namespace=name, name="lq", cluster_queue=name),
@@ -82,7 +82,7 @@ def ranked(seed: int) -> Simulation:
     """Three nodes of one queue, whose important jobs preempt the others; warm after three hours."""
     queue = replace(
         cluster_queue("all", "", Quota(24)),
-        preemption=Preemption(PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.NEVER),
+        preemption=ClusterQueuePreemption(PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.NEVER),
         namespace_selector=LabelSelector(),
     )
     classes = [WorkloadPriorityClass(name=name, value=value) for name, value in (("low", 0), ("high", 10))]
@@ -104,7 +104,7 @@ def evicted_in(simulation: Simulation, horizon: Span) -> set[str]:
     fork = simulation.fork()
     fork.drain()
     fork.advance(fork.now + horizon)
-    return {e.workload for e in fork.drain() if isinstance(e, Happened) and e.what is What.PREEMPTED}
+    return {e.workload for e in fork.drain() if isinstance(e, HistoryEvent) and e.what is HistoryEventKind.PREEMPTED}
 
 
 @pytest.mark.parametrize("fixture", [busy, ranked])
@@ -144,8 +144,8 @@ def test_what_was_preempted_outlasts_its_longest_attempt() -> None:
     simulation.advance(START + 30 * MINUTE)
     _submit(simulation, "preemptor", LEND, 8, "5m")
     simulation.advance(START + 37 * MINUTE)
-    lines = [event for event in simulation.drain() if isinstance(event, Happened)]
-    (victim,) = (line.workload for line in lines if line.what is What.PREEMPTED)
+    lines = [event for event in simulation.drain() if isinstance(event, HistoryEvent)]
+    (victim,) = (line.workload for line in lines if line.what is HistoryEventKind.PREEMPTED)
     (one,) = risk(simulation, lines, runs=40, horizon=20 * HOUR, effort=None).dangers
     (unknown,) = risk(simulation, lines[-1:], runs=40, horizon=20 * HOUR, effort=None).dangers
     assert {one.workload, unknown.workload} == {victim}
@@ -220,7 +220,7 @@ def spot(interrupted: int) -> Simulation:
 
 def test_recorded_spot_interruptions_are_drawn_again_and_are_a_cause() -> None:
     simulation = spot(interrupted=3)
-    lines = [event for event in simulation.drain() if isinstance(event, Happened)]
+    lines = [event for event in simulation.drain() if isinstance(event, HistoryEvent)]
     answer = risk(simulation, lines, runs=10, horizon=6 * HOUR)
     assert {cause.reason for one in answer.dangers for cause in one.causes} == {"spot interruption"}
     assert all(0.15 < (one.probability or 0) < 0.85 for one in answer.dangers)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.cost import Loss
 from gpuconsole.insight.running import Runner, runners
 from gpuconsole.model.clock import HOUR
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.pod_template import Container, PodTemplate
@@ -120,7 +120,7 @@ def test_what_is_borrowed_of_a_queue_that_cannot_be_seen_is_not_known() -> None:
 
 def test_a_job_that_lost_pods_and_began_anew_loses_what_it_did_since_then() -> None:
     job = replace(running_job("VolcanoJob", "elastic"), min_available=1)
-    again = Happened(time=START - HOUR // 4, what=What.STARTED, workload=job.key)
+    again = HistoryEvent(time=START - HOUR // 4, what=HistoryEventKind.STARTED, workload=job.key)
     pods = (pod("elastic-0", "n", (0,), job=job.key), pod("elastic-1", job=job.key, wants=1))
     snapshot = world([node("n", labels={}), job, *pods], recent=[again])
 

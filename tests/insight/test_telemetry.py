@@ -12,7 +12,7 @@ from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.events import Applied
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
+from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.model.workloads import Admission, Workload
 
 START = 1_760_000_000_000_000
@@ -29,11 +29,13 @@ POD = Pod(
     bound=START,
     started=START,
 )
-WHOLE = (Device(gpu=0), Device(gpu=1))
+WHOLE = (MeasuredDevice(gpu=0), MeasuredDevice(gpu=1))
 
 
-def told(devices: tuple[Device, ...] = WHOLE, idle: tuple[Time | None, ...] = (), **columns: Any) -> NodeTelemetry:
-    named = {Measure[name.upper()]: column for name, column in columns.items()}
+def told(
+    devices: tuple[MeasuredDevice, ...] = WHOLE, idle: tuple[Time | None, ...] = (), **columns: Any
+) -> NodeTelemetry:
+    named = {GpuMetric[name.upper()]: column for name, column in columns.items()}
     return NodeTelemetry(
         name="a", time=NOW, source="http://p", lasts=90 * SECOND, devices=devices, columns=named, idle=idle
     )
@@ -63,14 +65,14 @@ def test_a_gpu_belongs_to_who_owns_its_index() -> None:
 
 def test_a_live_cluster_names_no_indices_but_its_exporter_names_the_pods() -> None:
     pod = replace(POD, gpus=())
-    devices = (Device(gpu=0), Device(gpu=1, pod="team/train-0"))
+    devices = (MeasuredDevice(gpu=0), MeasuredDevice(gpu=1, pod="team/train-0"))
     (first, second) = gpus(snapshot(NODE, TRAIN, pod, told(devices=devices, utilisation=(1.0, 2.0))))
     assert (first.pod, first.workload) == ("", "")
     assert (second.pod, second.workload) == ("team/train-0", "team/train")
 
 
 def test_a_pod_that_is_not_known_keeps_its_name() -> None:
-    (one,) = gpus(snapshot(NODE, told(devices=(Device(gpu=0, pod="other/p"),), utilisation=(1.0,))))
+    (one,) = gpus(snapshot(NODE, told(devices=(MeasuredDevice(gpu=0, pod="other/p"),), utilisation=(1.0,))))
     assert (one.pod, one.workload) == ("other/p", "")
 
 
@@ -120,7 +122,7 @@ def test_idle_gpus_are_one_line_a_workload_and_count_from_the_start_of_the_pod()
 
 def test_instances_of_one_gpu_are_called_and_counted_so() -> None:
     pod = replace(POD, gpus=())
-    parts = tuple(Device(gpu=0, instance=n, profile="1g.10gb", pod="team/train-0") for n in range(3))
+    parts = tuple(MeasuredDevice(gpu=0, instance=n, profile="1g.10gb", pod="team/train-0") for n in range(3))
     seen = snapshot(NODE, TRAIN, pod, told(devices=parts, idle=(START, START, START)))
     (alarm,) = alarms(seen)
     assert alarm.text.startswith("team/train: 3 MIG 1g.10gb instances allocated but idle for")

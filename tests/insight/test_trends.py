@@ -7,7 +7,7 @@ from gpuconsole.insight.trends import BINS, SAMPLES, Sample, Trend, Trends, know
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
+from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from tests.insight.world import START, node, pod
 
 PLACES = ((0, -1), (1, -1))
@@ -33,8 +33,8 @@ class Measured:
         self.state.apply(Applied(self.state.time, thing))  # type: ignore[arg-type]
 
     def tell(self, at: Time, *busy: float | None, instance: int = -1, owner: str = "") -> None:
-        devices = tuple(Device(gpu=gpu, instance=instance, pod=owner) for gpu in range(len(busy)))
-        self.put(NodeTelemetry(name="n", time=at, devices=devices, columns={Measure.UTILISATION: busy}))
+        devices = tuple(MeasuredDevice(gpu=gpu, instance=instance, pod=owner) for gpu in range(len(busy)))
+        self.put(NodeTelemetry(name="n", time=at, devices=devices, columns={GpuMetric.UTILISATION: busy}))
         self.state.time = max(self.state.time, at)
         self.kept += self.trends.take(self.state.freeze())
 

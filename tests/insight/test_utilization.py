@@ -18,7 +18,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
+from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.ui.answers.antipatterns import utilization_lines
 from gpuconsole.ui.screens.nodes import measured_text
 
@@ -42,11 +42,11 @@ def pod(team: str, name: str, *gpus: int, **more: Any) -> Pod:
 
 def cluster(*pods: Pod, at: Time = NOW, **columns: tuple[float | None, ...]) -> Snapshot:
     """A node of six GPUs that are measured."""
-    return measured({Measure[name.upper()]: column for name, column in columns.items()}, *pods, at=at)
+    return measured({GpuMetric[name.upper()]: column for name, column in columns.items()}, *pods, at=at)
 
 
-def measured(columns: Mapping[Measure, tuple[float | None, ...]], *pods: Pod, at: Time = NOW) -> Snapshot:
-    devices = tuple(Device(gpu=index) for index in range(6))
+def measured(columns: Mapping[GpuMetric, tuple[float | None, ...]], *pods: Pod, at: Time = NOW) -> Snapshot:
+    devices = tuple(MeasuredDevice(gpu=index) for index in range(6))
     telemetry = NodeTelemetry(name="a", time=NOW, lasts=90 * SECOND, devices=devices, columns=columns)
     state = ClusterState(at)
     things: tuple[Object, ...] = (NODE, *pods, telemetry)
@@ -90,14 +90,14 @@ def test_gpus_of_a_gang_that_is_not_complete_do_not_count() -> None:
 @pytest.mark.parametrize(
     ("columns", "found"),
     [
-        ({Measure.UTILISATION: (90.0,) * 6}, []),
-        ({Measure.UTILISATION: (30.0,) * 6}, []),
+        ({GpuMetric.UTILISATION: (90.0,) * 6}, []),
+        ({GpuMetric.UTILISATION: (30.0,) * 6}, []),
         (
-            {Measure.UTILISATION: (10.0, 10.0, 90.0, 90.0, 0.0, 0.0)},
+            {GpuMetric.UTILISATION: (10.0, 10.0, 90.0, 90.0, 0.0, 0.0)},
             [("speech", "team speech: average utilization 10% on 2 GPUs, below 30%")],
         ),
         (
-            {Measure.UTILISATION: (95.0,) * 6, Measure.SM: (0.1, 0.1, 0.4, 0.4, 0.0, 0.0)},
+            {GpuMetric.UTILISATION: (95.0,) * 6, GpuMetric.SM: (0.1, 0.1, 0.4, 0.4, 0.0, 0.0)},
             [
                 ("", "the cluster: average SM activity 25% on 4 GPUs, below 30%"),
                 ("speech", "team speech: average SM activity 10% on 2 GPUs, below 30%"),
@@ -106,7 +106,7 @@ def test_gpus_of_a_gang_that_is_not_complete_do_not_count() -> None:
     ],
 )
 def test_below_30_percent_is_a_finding_and_sm_activity_counts_where_it_is_measured(
-    columns: dict[Measure, tuple[float, ...]], found: list[tuple[str, str]]
+    columns: dict[GpuMetric, tuple[float, ...]], found: list[tuple[str, str]]
 ) -> None:
     snapshot = measured(columns, SPEECH, VISION)
     patterns = [one for one in antipatterns(snapshot, Prices()) if one.code is Code.LOW_UTILIZATION]

@@ -5,21 +5,25 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.codes import Code
 from gpuconsole.insight.why import why
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
-from gpuconsole.model.seen import EVERYTHING, Seen
+from gpuconsole.model.visibility import EVERYTHING, Visibility
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.model.volcano_jobs import VolcanoSpec
 from tests.insight.world import START, unseen, world
 
 JOB = Job(kind="VolcanoJob", namespace="team", name="big", uid="u1", volcano=VolcanoSpec(queue="q"))
 GROUP = PodGroup(namespace="team", name="big-u1", queue="q")
-FAILED = Happened(
-    time=START, what=What.PENDING, workload=JOB.key, reason="FailedCreate", message="plugin sla is not known"
+FAILED = HistoryEvent(
+    time=START,
+    what=HistoryEventKind.PENDING,
+    workload=JOB.key,
+    reason="FailedCreate",
+    message="plugin sla is not known",
 )
-CASES: dict[str, tuple[list[Object], list[Happened], Seen, tuple[Code, str]]] = {
+CASES: dict[str, tuple[list[Object], list[HistoryEvent], Visibility, tuple[Code, str]]] = {
     "its queue does not exist": ([], [], EVERYTHING, (Code.QUEUE_MISSING, "Queue q does not exist.")),
     "its PodGroup's queue does not exist": ([GROUP], [], EVERYTHING, (Code.QUEUE_MISSING, "Queue q does not exist.")),
     "nobody knows whether its queue exists": (
@@ -60,7 +64,7 @@ CASES: dict[str, tuple[list[Object], list[Happened], Seen, tuple[Code, str]]] = 
 
 @pytest.mark.parametrize(("things", "recent", "seen", "told"), CASES.values(), ids=CASES.keys())
 def test_a_volcano_job_says_why_it_is_refused(
-    things: list[Object], recent: list[Happened], seen: Seen, told: tuple[Code, str]
+    things: list[Object], recent: list[HistoryEvent], seen: Visibility, told: tuple[Code, str]
 ) -> None:
     answer = why(world([JOB, *things], recent=recent, seen=seen), None, JOB.key)
     assert (answer.code, answer.explanation.headline) == told

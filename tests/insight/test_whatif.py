@@ -40,8 +40,8 @@ from gpuconsole.model.commands import (
     SetWeight,
     Submit,
 )
-from gpuconsole.model.decisions import Rule
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.decisions import PreemptionRule
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.objects import Object
@@ -489,11 +489,14 @@ def test_what_is_added_up_by_what_changed_is_what_adding_up_anew_gives(
 
 
 def test_of_two_that_take_a_place_at_one_moment_the_rule_is_that_of_the_one_who_is_named() -> None:
-    def preempted(by: str, reason: str) -> Happened:
-        return Happened(time=NOW, what=What.PREEMPTED, workload="a/b", by=by, reason=reason)
+    def preempted(by: str, reason: str) -> HistoryEvent:
+        return HistoryEvent(time=NOW, what=HistoryEventKind.PREEMPTED, workload="a/b", by=by, reason=reason)
 
-    lost = Happened(time=NOW, what=What.POD_EVICTED, workload="a/b", pod="a/b-0", by="default/pod", reason="Preempted")
+    lost = HistoryEvent(
+        time=NOW, what=HistoryEventKind.POD_EVICTED, workload="a/b", pod="a/b-0", by="default/pod", reason="Preempted"
+    )
     course = Course(
-        begun=NOW, lines=[preempted("default/pod", "Preempted"), lost, preempted("a/c", Rule.IN_CLUSTER_QUEUE.value)]
+        begun=NOW,
+        lines=[preempted("default/pod", "Preempted"), lost, preempted("a/c", PreemptionRule.IN_CLUSTER_QUEUE.value)],
     )
     assert [(victim.by, victim.rule) for victim in course.evictions()] == [("default/pod", "Preempted")]

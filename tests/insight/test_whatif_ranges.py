@@ -16,7 +16,7 @@ from gpuconsole.insight.whatif_ranges import RUNS, unexplained
 from gpuconsole.insight.whatif_verdict import in_runs, verdict
 from gpuconsole.model.clock import HOUR, MILLISECOND, MINUTE, SECOND, Span, format_tenths
 from gpuconsole.model.commands import Command, Drain, Later, SetActive, SetPriority, Submit
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
 from gpuconsole.sim.engine import Simulation
@@ -147,13 +147,13 @@ def test_what_is_preempted_in_some_runs_only_is_told() -> None:
     assert f"in {words} also preempts {varying.workload}" in verdict(other)
 
 
-def line(what: What, workload: str, after: Span) -> Happened:
-    return Happened(time=NOW + after, what=what, workload=workload)
+def line(what: HistoryEventKind, workload: str, after: Span) -> HistoryEvent:
+    return HistoryEvent(time=NOW + after, what=what, workload=workload)
 
 
 def course(**admitted: Span) -> Course:
     found = Course(begun=NOW)
-    found.admitted = {name: [line(What.ADMITTED, name, after)] for name, after in admitted.items()}
+    found.admitted = {name: [line(HistoryEventKind.ADMITTED, name, after)] for name, after in admitted.items()}
     return found
 
 

@@ -5,9 +5,9 @@ from msgspec.structs import replace
 from gpuconsole.insight.losses import at_least
 from gpuconsole.insight.preemptions import PreemptionRow, rows
 from gpuconsole.insight.who import Circle, Count, Pair, Who, about, chain, who
-from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.preemption_trace import PreemptionTrace
 from tests.insight.world import START
 
 MESSAGE = (
@@ -16,12 +16,14 @@ MESSAGE = (
 )
 
 
-def evicted(victim: str, by: str, at: int, queues: tuple[str, str] = ("cq-a", "cq-b"), **fields: object) -> Happened:
+def evicted(
+    victim: str, by: str, at: int, queues: tuple[str, str] = ("cq-a", "cq-b"), **fields: object
+) -> HistoryEvent:
     """A workload that loses an hour of a GPU, worth 2 USD, some minutes after START."""
     given: dict[str, object] = {"reason": "InClusterQueue", "gpus": 1, **fields}
-    return Happened(
+    return HistoryEvent(
         time=START + at * MINUTE,
-        what=What.PREEMPTED,
+        what=HistoryEventKind.PREEMPTED,
         workload=victim,
         by=by,
         queue=queues[0],
@@ -32,7 +34,7 @@ def evicted(victim: str, by: str, at: int, queues: tuple[str, str] = ("cq-a", "c
     )
 
 
-def seen(*lines: Happened) -> list[PreemptionRow]:
+def seen(*lines: HistoryEvent) -> list[PreemptionRow]:
     return rows(sorted(lines, key=lambda line: line.time))
 
 
@@ -41,8 +43,8 @@ def test_everything_is_summed_up_by_name_and_queue() -> None:
         evicted("r/a", "p/x", 10),
         evicted("r/a", "p/x", 20),
         evicted("r/b", "p/y", 30, reason="InCohortReclamation"),
-        Happened(time=START + 11 * MINUTE, what=What.ADMITTED, workload="p/x"),
-        Happened(time=START + 40 * MINUTE, what=What.DELETED, workload="p/y"),
+        HistoryEvent(time=START + 11 * MINUTE, what=HistoryEventKind.ADMITTED, workload="p/x"),
+        HistoryEvent(time=START + 40 * MINUTE, what=HistoryEventKind.DELETED, workload="p/y"),
     )
 
     assert who(found) == Who(
@@ -86,14 +88,14 @@ def test_a_sum_is_at_least_what_is_known_of_it() -> None:
 def test_a_preemptor_that_had_its_place_and_ended_did_not_preempt_in_vain() -> None:
     (row,) = seen(
         evicted("r/a", "p/x", 10),
-        Happened(time=START + 11 * MINUTE, what=What.ADMITTED, workload="p/x"),
-        Happened(time=START + 40 * MINUTE, what=What.FINISHED, workload="p/x"),
+        HistoryEvent(time=START + 11 * MINUTE, what=HistoryEventKind.ADMITTED, workload="p/x"),
+        HistoryEvent(time=START + 40 * MINUTE, what=HistoryEventKind.FINISHED, workload="p/x"),
     )
     assert (row.in_vain, row.by_gone_at) == (False, None)
 
 
 def test_paths_are_read_from_the_message_and_the_choice_is_kept() -> None:
-    choice = Choice(share="166.7")
+    choice = PreemptionTrace(share="166.7")
     (told, old) = seen(evicted("r/a", "p/x", 2, message=MESSAGE, choice=choice), evicted("r/b", "p/x", 1))
     assert (told.by_path, told.path, told.choice) == ("/org/team-b/cq-b", "/org/cq-a", choice)
     assert (old.by_path, old.path, old.choice) == ("", "", None)

@@ -18,7 +18,14 @@ from gpuconsole.model.labels import LabelSelector, Taint
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.pod_sets import TopologyRequest
 from gpuconsole.model.quantity import GPU
-from gpuconsole.model.queues import ClusterQueue, LocalQueue, Preemption, QueueingStrategy, Quota, ResourceFlavor
+from gpuconsole.model.queues import (
+    ClusterQueue,
+    ClusterQueuePreemption,
+    LocalQueue,
+    QueueingStrategy,
+    Quota,
+    ResourceFlavor,
+)
 from gpuconsole.model.snapshot import EMPTY
 from gpuconsole.model.workloads import CheckState, Workload
 from gpuconsole.scheduling.kueue.config import DEFAULT
@@ -122,7 +129,7 @@ def test_a_borrowing_limit_is_where_it_ends_if_the_cohort_has_more() -> None:
     objects: list[Object] = [
         Namespace(name="ns"),
         A100,
-        cluster_queue("q", "c", Quota(4, borrowing_limit=2), preemption=Preemption()),
+        cluster_queue("q", "c", Quota(4, borrowing_limit=2), preemption=ClusterQueuePreemption()),
         cluster_queue("other", "c", Quota(20, lending_limit=9)),
         LocalQueue(namespace="ns", name="lq", cluster_queue="q"),
         running("w", "ns/lq", 5, "q"),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from gpuconsole.model.clock import MINUTE, Time
 from gpuconsole.model.cluster import Namespace, Node, Pod, PodPhase
-from gpuconsole.model.events import Applied, Happened
+from gpuconsole.model.events import Applied, HistoryEvent
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.pod_sets import PodSet
@@ -12,18 +12,18 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import (
     ClusterQueue,
+    ClusterQueuePreemption,
     Cohort,
     FlavorQuotas,
     LocalQueue,
-    Preemption,
     PreemptionPolicy,
     Quota,
     ResourceFlavor,
     ResourceGroup,
 )
-from gpuconsole.model.seen import EVERYTHING, Seen, Unseen
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
+from gpuconsole.model.visibility import EVERYTHING, Visibility, VisibilityGap
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload
 
 START: Time = 1_767_600_000_000_000
@@ -32,7 +32,7 @@ A100 = ResourceFlavor(name="a100", node_labels={"accelerator": "nvidia-a100-80gb
 
 
 def world(
-    objects: Iterable[Object], now: Time = START, recent: Iterable[Happened] = (), seen: Seen = EVERYTHING
+    objects: Iterable[Object], now: Time = START, recent: Iterable[HistoryEvent] = (), seen: Visibility = EVERYTHING
 ) -> Snapshot:
     """A Snapshot of these objects at `now`."""
     state = ClusterState(now)
@@ -44,12 +44,13 @@ def world(
     return state.freeze()
 
 
-def unseen(*kinds: type[Object], within: tuple[str, ...] = ()) -> Seen:
+def unseen(*kinds: type[Object], within: tuple[str, ...] = ()) -> Visibility:
     """These kinds may not be listed, or in these namespaces only."""
     tables = [TABLES[kind] for kind in kinds]
-    return Seen(
+    return Visibility(
         gaps=tuple(
-            Unseen(table=table, resource=table, why=f"cannot list {table}", namespaces=within) for table in tables
+            VisibilityGap(table=table, resource=table, why=f"cannot list {table}", namespaces=within)
+            for table in tables
         )
     )
 
@@ -65,7 +66,7 @@ def cluster_queue(name: str, cohort: str = "", quota: Quota = NOTHING, **fields:
     given: dict[str, object] = {
         "resource_groups": (group({"a100": quota}),),
         "namespace_selector": LabelSelector(),
-        "preemption": Preemption(PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY),
+        "preemption": ClusterQueuePreemption(PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY),
         **fields,
     }
     return ClusterQueue(name=name, cohort=cohort, **given)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from gpuconsole.backends.kube.backend import KubeBackend
 from gpuconsole.backends.kube.pace import Pace
 from gpuconsole.backends.kube.target import Target
 from gpuconsole.model.commands import Command
-from gpuconsole.model.events import Event, Happened
+from gpuconsole.model.events import Event, HistoryEvent
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from tests.live.api import PATIENCE, until
@@ -35,7 +35,7 @@ class Seeing:
     ) -> None:
         target = Target(kubeconfig=str(kubeconfig), namespaces=namespaces)
         self.backend = KubeBackend(target, pace=pace, quiet=quiet)
-        self.history: list[Happened] = []
+        self.history: list[HistoryEvent] = []
         self.began = 0.0
         self.events = 0
         self._state = ClusterState()
@@ -88,6 +88,6 @@ class Seeing:
                 for event in events:
                     self._state.apply(event)
             self.events += len(events)
-            self.history += [event for event in events if isinstance(event, Happened)]
+            self.history += [event for event in events if isinstance(event, HistoryEvent)]
             if not events:
                 time.sleep(BEAT)

@@ -18,7 +18,7 @@ from gpuconsole.model.commands import (
     SetStopPolicy,
     Submit,
 )
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.queues import StopPolicy
 from tests.live import stock
 from tests.live.api import Api, Manifest, until
@@ -60,9 +60,9 @@ class TestDone:
         """Ask, and wait until it is said to be done."""
         before = len(seeing.history)
         seeing.submit(command)
-        ends = (What.COMMAND_DONE, What.COMMAND_REFUSED)
+        ends = (HistoryEventKind.COMMAND_DONE, HistoryEventKind.COMMAND_REFUSED)
         (told,) = until(lambda: [line for line in seeing.history[before:] if line.what in ends])
-        assert told.what is What.COMMAND_DONE, told.message
+        assert told.what is HistoryEventKind.COMMAND_DONE, told.message
 
     def test_a_manifest_is_submitted_and_runs(self, operator: Seeing, cluster: Api) -> None:
         document = msgspec.json.encode(stock.job("submitted", "lq-a", gpus=1)).decode()
@@ -143,6 +143,8 @@ class TestRefused:
     def test_it_is_said_and_nothing_changes(self, reader: Seeing, cluster: Api, command: Command, path: str) -> None:
         before, lines = cluster.get(path)["spec"], len(reader.history)
         reader.submit(command)
-        (told,) = until(lambda: [line for line in reader.history[lines:] if line.what is What.COMMAND_REFUSED])
+        (told,) = until(
+            lambda: [line for line in reader.history[lines:] if line.what is HistoryEventKind.COMMAND_REFUSED]
+        )
         assert "forbidden" in told.message
         assert cluster.get(path)["spec"] == before

@@ -28,7 +28,7 @@ from gpuconsole.model.commands import (
     SetTaint,
     Submit,
 )
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.services.forwards import Forwards
 from gpuconsole.ui.as_yaml import as_documents
 from gpuconsole.ui.screens.editing import difference
@@ -80,19 +80,19 @@ def established(definition: Manifest) -> bool:
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
-def ask(seeing: Seeing, command: Command) -> Happened:
+def ask(seeing: Seeing, command: Command) -> HistoryEvent:
     """Ask, and wait for what becomes of it."""
     before = len(seeing.history)
     seeing.submit(command)
-    ends = (What.COMMAND_DONE, What.COMMAND_REFUSED)
+    ends = (HistoryEventKind.COMMAND_DONE, HistoryEventKind.COMMAND_REFUSED)
     (told,) = until(lambda: [line for line in seeing.history[before:] if line.what in ends])
-    assert isinstance(told, Happened)
+    assert isinstance(told, HistoryEvent)
     return told
 
 
 def do(seeing: Seeing, command: Command) -> None:
     told = ask(seeing, command)
-    assert told.what is What.COMMAND_DONE, told.message
+    assert told.what is HistoryEventKind.COMMAND_DONE, told.message
 
 
 def running(cluster: Api, operator: Seeing, name: str, pods: int = 1) -> list[str]:
@@ -134,7 +134,7 @@ def test_a_manifest_with_a_mistake_is_refused_before_anything_is_created(operato
     with pytest.raises(ClusterError, match="sepc"):
         operator.backend.desk().rehearse((good, wrong))
     told = ask(operator, Submit((), (good, wrong)))
-    assert told.what is What.COMMAND_REFUSED
+    assert told.what is HistoryEventKind.COMMAND_REFUSED
     assert not cluster.exists(f"{JOBS}/whole")
 
 
@@ -193,7 +193,7 @@ def test_an_edit_of_what_somebody_else_changed_meanwhile_is_refused(operator: Se
     edit = edited(operator, hold)
     cluster.patch(f"{CLUSTER_QUEUES}/cq-b", {"metadata": {"annotations": {"by": "somebody-else"}}})
     told = ask(operator, edit)
-    assert told.what is What.COMMAND_REFUSED
+    assert told.what is HistoryEventKind.COMMAND_REFUSED
     assert "the object changed" in told.message
     assert cluster.get(f"{CLUSTER_QUEUES}/cq-b")["spec"].get("stopPolicy", "None") == "None"
 
@@ -205,7 +205,7 @@ def test_a_field_of_another_manager_is_a_conflict_and_is_not_taken(operator: See
     cluster.call("PATCH", f"{path}?fieldManager=somebody-else", body, "application/apply-patch+yaml")
     ours = msgspec.json.encode({**body, "spec": {**body["spec"], "stopPolicy": "None"}}).decode()
     told = ask(operator, Submit((), (ours,)))
-    assert told.what is What.COMMAND_REFUSED
+    assert told.what is HistoryEventKind.COMMAND_REFUSED
     assert cluster.get(path)["spec"]["stopPolicy"] == "Hold"
     cluster.delete(path)
 
@@ -283,7 +283,7 @@ def test_a_taint_is_added_changed_and_removed_and_others_stay(operator: Seeing, 
     do(operator, SetTaint("h100-0006", "dedicated", "rl", removed=True))
     assert (cluster.get(path)["spec"].get("taints") or []) == before
     told = ask(operator, SetTaint("h100-0006", "a b"))
-    assert (told.what, "Invalid value" in told.message) == (What.COMMAND_REFUSED, True)
+    assert (told.what, "Invalid value" in told.message) == (HistoryEventKind.COMMAND_REFUSED, True)
 
 
 def test_kubectl_is_asked_for_the_same_cluster_as_the_same_user(operator: Seeing, plane: ControlPlane) -> None:

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from gpuconsole.insight.whatif import looks, what_if
 from gpuconsole.model.clock import MINUTE, SECOND, Time
 from gpuconsole.model.commands import Submit
-from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
+from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.snapshot import Snapshot
@@ -177,17 +177,17 @@ def _times(events: Iterable[Event], start: Time, victim: str, preemptor: str) ->
     for event in events:
         at = (event.time - start) / SECOND
         match event:
-            case Happened(what=What.EVICTED, workload=key) if key == victim:
+            case HistoryEvent(what=HistoryEventKind.EVICTED, workload=key) if key == victim:
                 seen.setdefault("evicted", at)
             case Applied(object=Workload(key=key) as workload) if key == victim and not workload.reserved:
                 seen.setdefault("released", at)
-            case Happened(what=What.ADMITTED, workload=key) if key == preemptor:
+            case HistoryEvent(what=HistoryEventKind.ADMITTED, workload=key) if key == preemptor:
                 seen.setdefault("admitted", at)
             case Deleted(table="pods", key=key) if key.startswith("team-a/victim-"):
                 seen["victim_gone"] = at
-            case Happened(what=What.POD_BOUND, workload=key) if key == preemptor:
+            case HistoryEvent(what=HistoryEventKind.POD_BOUND, workload=key) if key == preemptor:
                 seen["bound"] = at
-            case Happened(what=What.STARTED, workload=key) if key == preemptor:
+            case HistoryEvent(what=HistoryEventKind.STARTED, workload=key) if key == preemptor:
                 seen.setdefault("started", at)
             case _:
                 pass

@@ -11,7 +11,7 @@ from gpuconsole.backends.telemetry.exporters import Exporters
 from gpuconsole.backends.telemetry.prometheus import Prometheus as PrometheusSource
 from gpuconsole.backends.telemetry.source import Source
 from gpuconsole.model.clock import MINUTE, SECOND
-from gpuconsole.model.telemetry import Measure, NodeTelemetry
+from gpuconsole.model.telemetry import GpuMetric, NodeTelemetry
 from tests.live.api import until
 from tests.live.telemetry import Exporter, Gpu, Prometheus, prometheus_binary
 
@@ -68,16 +68,16 @@ def test_the_console_reads_it_as_it_is(exporter: Exporter, tmp_path: Path, as_po
         found = read(PrometheusSource(Http(prometheus.url)))
         whole, divided = found["h100-0000"], found["h100-0001"]
         assert [device.pod for device in whole.devices] == ["team-a/train-0", ""]
-        assert whole.columns[Measure.UTILISATION] == (97.0, 0.0)
-        assert whole.columns[Measure.SM] == (0.81, 0.0)
-        assert whole.columns[Measure.POWER] == (640.0, 90.0)
-        assert whole.columns[Measure.XID] == (0.0, 79.0)
+        assert whole.columns[GpuMetric.UTILISATION] == (97.0, 0.0)
+        assert whole.columns[GpuMetric.SM] == (0.81, 0.0)
+        assert whole.columns[GpuMetric.POWER] == (640.0, 90.0)
+        assert whole.columns[GpuMetric.XID] == (0.0, 79.0)
         assert abs(wall() - whole.time) < MINUTE
         assert [(one.place, one.profile, one.pod) for one in divided.devices] == [
             ((0, 3), "1g.10gb", "team-a/notebook")
         ]
-        assert divided.value(0, Measure.UTILISATION) is None
-        assert divided.value(0, Measure.ACTIVE) == 0.2
+        assert divided.value(0, GpuMetric.UTILISATION) is None
+        assert divided.value(0, GpuMetric.ACTIVE) == 0.2
 
 
 def test_the_time_of_a_value_is_that_of_its_scrape_and_goes_on_with_it(exporter: Exporter, tmp_path: Path) -> None:
@@ -97,5 +97,5 @@ def test_the_exporters_themselves_say_the_same(exporter: Exporter) -> None:
     source = Exporters([f"http://{exporter.address}/{{node}}"], lambda: NODES)
     found = read(source)
     assert [device.pod for device in found["h100-0000"].devices] == ["team-a/train-0", ""]
-    assert found["h100-0000"].columns[Measure.UTILISATION] == (97.0, 0.0)
+    assert found["h100-0000"].columns[GpuMetric.UTILISATION] == (97.0, 0.0)
     assert found["h100-0001"].devices[0].profile == "1g.10gb"

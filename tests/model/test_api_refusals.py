@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from gpuconsole.model.apiserver import KINDS, Stage, create, hidden
+from gpuconsole.model.apiserver import KINDS, WriteStage, create, hidden
 from gpuconsole.model.documents.fields import FieldErrorKind
 from gpuconsole.model.documents.findings import Key
 from tests.model.samples import ABSENT, edited
@@ -16,7 +16,7 @@ INVALID, REQUIRED = FieldErrorKind.INVALID, FieldErrorKind.REQUIRED
 DUPLICATE, UNSUPPORTED = FieldErrorKind.DUPLICATE, FieldErrorKind.NOT_SUPPORTED
 TOO_LONG, TOO_MANY, FORBIDDEN = FieldErrorKind.TOO_LONG, FieldErrorKind.TOO_MANY, FieldErrorKind.FORBIDDEN
 WRONG_TYPE = FieldErrorKind.TYPE_INVALID
-SCHEMA, WEBHOOK, DECODING = Stage.SCHEMA, Stage.WEBHOOK, Stage.DECODING
+SCHEMA, WEBHOOK, DECODING = WriteStage.SCHEMA, WriteStage.WEBHOOK, WriteStage.DECODING
 CQ, COHORT, LQ, FLAVOR = "ClusterQueue cq", "Cohort org", "LocalQueue lq", "ResourceFlavor a100"
 TOPOLOGY, CLASS, CHECK, WORK = (
     "Topology racks",
@@ -41,7 +41,7 @@ class Case(Struct, frozen=True):
     sample: str
     path: tuple[Key, ...]
     value: object
-    stage: Stage | None = None
+    stage: WriteStage | None = None
     errors: tuple[tuple[FieldErrorKind, str], ...] = ()
     says: str = ""
     gates: Mapping[str, bool] = {}

@@ -7,16 +7,16 @@ import pytest
 import yaml
 
 from gpuconsole.model.apiserver import KINDS
-from gpuconsole.model.apiserver.schema import Form, Schema, Transition
+from gpuconsole.model.apiserver.schema import Schema, Transition, ValueType
 from tests.shared import SHARED, needs_shared
 
 FORMS = {
-    Form.RECORD: "object",
-    Form.MAP: "object",
-    Form.LIST: "array",
-    Form.TEXT: "string",
-    Form.WHOLE: "integer",
-    Form.FLAG: "boolean",
+    ValueType.RECORD: "object",
+    ValueType.MAP: "object",
+    ValueType.LIST: "array",
+    ValueType.TEXT: "string",
+    ValueType.WHOLE: "integer",
+    ValueType.FLAG: "boolean",
 }
 SIZES = {"int32": 2**31, "int64": 2**63, None: 2**63}
 CASELESS = "^(?i)[a-z]([-a-z0-9]*[a-z0-9])?$"
@@ -37,7 +37,7 @@ def differences(schema: Schema, theirs: Definition, path: str) -> Iterator[str]:
         "rules": sorted((r["message"], "oldSelf" in r["rule"]) for r in theirs.get("x-kubernetes-validations", ())),
     }
     if theirs.get("x-kubernetes-int-or-string"):
-        want["form"] = Form.QUANTITY if "pattern" in theirs else Form.INT_OR_TEXT
+        want["form"] = ValueType.QUANTITY if "pattern" in theirs else ValueType.INT_OR_TEXT
         ours["form"] = schema.form
     else:
         want["form"], ours["form"] = theirs.get("type"), FORMS.get(schema.form)
@@ -55,7 +55,7 @@ def differences(schema: Schema, theirs: Definition, path: str) -> Iterator[str]:
 
 
 def _bounds(schema: Schema) -> dict[str, Any]:
-    pattern = schema.pattern.pattern if schema.pattern is not None and schema.form is Form.TEXT else None
+    pattern = schema.pattern.pattern if schema.pattern is not None and schema.form is ValueType.TEXT else None
     return {
         "fields": set(schema.fields),
         "required": set(schema.required),

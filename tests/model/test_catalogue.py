@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.model.catalogue import Catalogue, CatalogueError, InstanceType, load
+from gpuconsole.model.catalogue import CatalogueError, InstanceType, InstanceTypeCatalogue, load
 
 FILE = Path(__file__).resolve().parents[2] / "fixtures" / "instances.yaml"
 GIB = 2**30
@@ -18,7 +18,7 @@ types:
 
 
 def test_a_catalogue_is_read() -> None:
-    assert load(SMALL) == Catalogue(
+    assert load(SMALL) == InstanceTypeCatalogue(
         {
             "g.1": InstanceType(
                 name="g.1",

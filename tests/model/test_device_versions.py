@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from gpuconsole.model.devices import (
-    Capacity,
     Device,
+    DeviceCapacity,
     DeviceClass,
     DeviceRequest,
     ResourceClaim,
@@ -76,7 +76,7 @@ def test_a_slice_offers_the_same_in_every_version(version: str) -> None:
     device = {"name": "gpu-0", "basic": body} if version == "v1beta1" else {"name": "gpu-0", **body}
     pool = {"name": "node-1", "generation": 1, "resourceSliceCount": 1}
     text = document(version, "ResourceSlice", {"driver": "d", "nodeName": "n", "pool": pool, "devices": [device]})
-    offered = Device(name="gpu-0", attributes={"index": 3}, capacity={"memory": Capacity(80 * 2**30)})
+    offered = Device(name="gpu-0", attributes={"index": 3}, capacity={"memory": DeviceCapacity(80 * 2**30)})
     assert errors_and_warnings(text) == []
     assert load_text(text).objects == (
         ResourceSlice(name="a", driver="d", pool="node-1", generation=1, devices=(offered,), node="n"),

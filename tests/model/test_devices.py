@@ -3,9 +3,9 @@
 import pytest
 
 from gpuconsole.model.devices import (
-    Capacity,
     CapacityPolicy,
     Device,
+    DeviceCapacity,
     DeviceClass,
     DeviceRequest,
     ResourceClaim,
@@ -116,8 +116,8 @@ spec:
                         "odd": None,
                     },
                     capacity={
-                        "memory": Capacity(10 * 2**30, CapacityPolicy(default=2**30, values=(2**30, 2**31))),
-                        "bandwidth": Capacity(1000, CapacityPolicy(least=1, most=500, step=10)),
+                        "memory": DeviceCapacity(10 * 2**30, CapacityPolicy(default=2**30, values=(2**30, 2**31))),
+                        "bandwidth": DeviceCapacity(1000, CapacityPolicy(least=1, most=500, step=10)),
                     },
                     counters=({"memory": 9856 * 2**20},),
                     counter_sets=("gpu-0",),

@@ -20,9 +20,9 @@ from gpuconsole.model.job_rules import (
     SuccessRule,
     TrainRules,
 )
-from gpuconsole.model.jobs.trained import trained
+from gpuconsole.model.jobs.trainjob_pods import with_runtime_pods
 from gpuconsole.model.manifests import load_text
-from gpuconsole.model.training import TrainingRuntime
+from gpuconsole.model.training_runtimes import TrainingRuntime
 
 Manifest = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -316,10 +316,12 @@ def training(**spec: Any) -> Job:
 
 
 def test_nodes_and_resources_of_a_train_job() -> None:
-    plain = trained(training(), runtime(numNodes=2))
+    plain = with_runtime_pods(training(), runtime(numNodes=2))
     assert (sizes(plain), plain.pod_sets[0].requests) == ([("node", 2), ("data", 1)], {})
     needs = {"limits": {GPU: "8"}}
-    large = trained(training(trainer={"numNodes": 4, "image": "y", "resourcesPerNode": needs}), runtime(numNodes=2))
+    large = with_runtime_pods(
+        training(trainer={"numNodes": 4, "image": "y", "resourcesPerNode": needs}), runtime(numNodes=2)
+    )
     assert (sizes(large), large.pod_sets[0].requests) == ([("node", 4), ("data", 1)], {GPU: 32})
     assert [part.template.containers[0].image for part in large.pod_sets] == ["y", "x"]
 
@@ -327,11 +329,11 @@ def test_nodes_and_resources_of_a_train_job() -> None:
 def test_nodes_of_a_train_job_with_a_launcher() -> None:
     needs = {"limits": {GPU: "8"}}
     job = training(trainer={"numNodes": 4, "resourcesPerNode": needs})
-    apart = trained(job, runtime(mpi={}))
+    apart = with_runtime_pods(job, runtime(mpi={}))
     assert (sizes(apart), [part.requests for part in apart.pod_sets]) == (
         *([("launcher", 1), ("node", 4)], [{GPU: 8}, {}]),
     )
-    within = trained(job, runtime(mpi={"runLauncherAsNode": True}))
+    within = with_runtime_pods(job, runtime(mpi={"runLauncherAsNode": True}))
     assert (sizes(within), [part.requests for part in within.pod_sets]) == (
         *([("launcher", 1), ("node", 3)], [{GPU: 8}, {GPU: 24}]),
     )
@@ -343,7 +345,7 @@ def test_a_train_job_changes_the_pods_of_some_jobs() -> None:
     job = training(runtimePatches=[{"manager": "me", "trainingRuntimeSpec": {"template": {"spec": patch}}}])
     assert isinstance(job.rules, TrainRules)
     assert job.rules.patches == (PodPatch(jobs=("node",), annotations={"k": "v"}, node_selector={"zone": "a"}),)
-    found = trained(job, runtime(numNodes=1))
+    found = with_runtime_pods(job, runtime(numNodes=1))
     assert [(part.template.annotations, part.template.node_selector) for part in found.pod_sets] == [
         ({"k": "v"}, {"zone": "a"}),
         ({}, {}),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuconsole.model.documents.findings import Key
-from gpuconsole.model.manifests import Loaded, decode_object, load_text
+from gpuconsole.model.manifests import LoadedManifests, decode_object, load_text
 from gpuconsole.model.manifests.kinds import DECODERS, versions_of
 from gpuconsole.model.objects import Object
 from tests.model.samples import DOCUMENTS
@@ -56,7 +56,7 @@ def invented(draw: st.DrawFn) -> dict[str, Any]:
     return {"apiVersion": f"{group}/{version}" if group else version, "kind": kind, **body}
 
 
-def holds_up(loaded: Loaded) -> None:
+def holds_up(loaded: LoadedManifests) -> None:
     for finding in loaded.findings:
         assert finding.line >= 1
         assert finding.problem

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gpuconsole.model.autoscaling import Budget, NodePool
+from gpuconsole.model.autoscaling import NodePool, NodePoolBudget
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.cluster import (
     LimitRange,
@@ -23,13 +23,13 @@ from gpuconsole.model.queues import (
     BorrowWithinCohort,
     CheckRule,
     ClusterQueue,
+    ClusterQueuePreemption,
     Cohort,
     FlavorFungibility,
     FlavorQuotas,
     Fungibility,
     FungibilityPreference,
     LocalQueue,
-    Preemption,
     PreemptionPolicy,
     QueueingStrategy,
     Quota,
@@ -102,7 +102,7 @@ WANTED: dict[str, Object] = {
             Fungibility.TRY_NEXT_FLAVOR,
             FungibilityPreference.PREEMPTION_OVER_BORROWING,
         ),
-        preemption=Preemption(
+        preemption=ClusterQueuePreemption(
             PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY,
             PreemptionPolicy.ANY,
             BorrowWithinCohort(PreemptionPolicy.LOWER_PRIORITY, 100),
@@ -132,7 +132,7 @@ WANTED: dict[str, Object] = {
         consolidation_policy="WhenEmpty",
         consolidate_after="30s",
         expire_after=48 * HOUR,
-        budgets=(Budget("20%"), Budget("0", ("Drifted",), "0 9 * * mon-fri", 8 * HOUR)),
+        budgets=(NodePoolBudget("20%"), NodePoolBudget("0", ("Drifted",), "0 9 * * mon-fri", 8 * HOUR)),
     ),
     "PodDisruptionBudget keep": PodDisruptionBudget(
         namespace="team", name="keep", selector=LabelSelector({"app": "serve"}), min_available="50%"

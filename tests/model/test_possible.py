@@ -8,9 +8,9 @@ from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.kai import KaiQueue
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_sets import PodSet
-from gpuconsole.model.possible import MOST_LEVELS, impossible, too_deep
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import Cohort
+from gpuconsole.model.sanity_limits import MOST_LEVELS, insane_values, too_deep
 from gpuconsole.model.volcano import VolcanoQueue
 
 
@@ -60,13 +60,13 @@ PAIRS: dict[str, tuple[Object, Object, str]] = {
 
 @pytest.mark.parametrize(("right", "wrong", "text"), PAIRS.values(), ids=PAIRS)
 def test_what_is_wrong_is_named_with_what_would_be_right(right: Object, wrong: Object, text: str) -> None:
-    assert (list(impossible([right])), list(impossible([wrong]))) == ([], [text])
+    assert (list(insane_values([right])), list(insane_values([wrong]))) == ([], [text])
 
 
 @pytest.mark.parametrize("kind", [Cohort, VolcanoQueue, KaiQueue])
 def test_of_each_kind_that_lies_in_others_the_depth_counts(kind: type[Cohort | VolcanoQueue | KaiQueue]) -> None:
     things = [kind(name=name, parent=parent) for name, parent in nested(MOST_LEVELS + 1).items()]
-    assert list(impossible(things)) == [
+    assert list(insane_values(things)) == [
         f"{kind.__name__}/c0 parent: more than 100 levels lie above it; nest fewer in each other"
     ]
-    assert list(impossible(things[1:])) == []
+    assert list(insane_values(things[1:])) == []

@@ -11,7 +11,7 @@ from gpuconsole.model.jobs.quota_release import (
     ControllerDelay,
     QuotaRelease,
     quota_release,
-    starts_beside_old_pods,
+    starts_before_old_pods_end,
 )
 from gpuconsole.scheduling.kueue.configuration.frameworks import BUILT_IN
 from gpuconsole.scheduling.kueue.gates import DEFAULTS
@@ -92,10 +92,10 @@ def test_some_controllers_add_a_fixed_wait(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", RULES, ids=list(RULES))
 def test_new_pods_of_some_kinds_start_beside_terminating_ones(kind: str) -> None:
-    assert starts_beside_old_pods(kind) is (kind in OVERLAPPING)
+    assert starts_before_old_pods_end(kind) is (kind in OVERLAPPING)
 
 
 @pytest.mark.parametrize("kind", RULES, ids=list(RULES))
 def test_jobs_that_replace_failed_pods_only_wait_for_terminating_ones(kind: str) -> None:
     made_of_jobs = kind in {"Job", "JobSet", "TrainJob"}
-    assert starts_beside_old_pods(kind, replaces_failed_only=True) is (kind in OVERLAPPING and not made_of_jobs)
+    assert starts_before_old_pods_end(kind, replaces_failed_only=True) is (kind in OVERLAPPING and not made_of_jobs)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gpuconsole.model.cluster import Namespace, Node, Pod
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.labels import Taint, Toleration
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import Object
@@ -21,13 +21,13 @@ from gpuconsole.model.redaction import redact
 from gpuconsole.model.redaction_words import KEPT, TEXTS
 from gpuconsole.model.snapshot import SnapshotFile, decode
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim
-from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
+from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSetAssignment, Workload
 
 PRODUCT = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
 
 
-def file(*objects: Object, lines: tuple[Happened, ...] = ()) -> SnapshotFile:
+def file(*objects: Object, lines: tuple[HistoryEvent, ...] = ()) -> SnapshotFile:
     return SnapshotFile(time=1_000_000, objects=objects, recent=lines)
 
 
@@ -81,9 +81,9 @@ ODD: dict[str, SnapshotFile] = {
     "a priority class that was deleted": file(waiting(priority_class="acme-urgent")),
     "history of what is gone": file(
         lines=(
-            Happened(
+            HistoryEvent(
                 time=1,
-                what=What.PREEMPTED,
+                what=HistoryEventKind.PREEMPTED,
                 workload="acme-team/acme-old",
                 by="acme-other/acme-new",
                 queue="acme-cq",
@@ -115,7 +115,7 @@ def test_what_decides_is_left() -> None:
 
 def test_a_name_has_one_pseudonym_wherever_it_stands() -> None:
     message = "acme-llm: LocalQueue acme-door"
-    lines = (Happened(time=1, what=What.PREEMPTED, workload="acme-team/acme-llm", message=message),)
+    lines = (HistoryEvent(time=1, what=HistoryEventKind.PREEMPTED, workload="acme-team/acme-llm", message=message),)
     pods = Pod(name="p", namespace="acme-team", workload="acme-team/acme-llm", node="acme-1")
     door = LocalQueue(name="acme-door", namespace="acme-team", cluster_queue="acme-cq")
     _, again = redacted(file(door, waiting(), pods, lines=lines))
@@ -152,8 +152,8 @@ def test_measurements_name_neither_their_source_nor_a_container() -> None:
         name="acme-1",
         time=1,
         source="http://prometheus.acme.example:9090",
-        devices=(Device(gpu=0, uuid="GPU-acme", model="NVIDIA H100", pod="acme/train", container="acme-main"),),
-        columns={Measure.UTILISATION: (97.0,)},
+        devices=(MeasuredDevice(gpu=0, uuid="GPU-acme", model="NVIDIA H100", pod="acme/train", container="acme-main"),),
+        columns={GpuMetric.UTILISATION: (97.0,)},
     )
     text, snapshot = redacted(file(Node(name="acme-1"), told))
     assert "acme" not in text
@@ -272,7 +272,7 @@ CHECKED: dict[str, tuple[str, str]] = {
 def test_what_a_check_said_is_left_out_wherever_it_is_told_again(said: str, kept: str) -> None:
     checks = (AdmissionCheck(name="acme-budget"), AdmissionCheck(name="acme-legal"))
     evicted = waiting(conditions=(Condition("Evicted", True, "AdmissionCheck", said),))
-    line = Happened(time=1, what=What.EVICTED, workload="acme-team/acme-llm", message=said)
+    line = HistoryEvent(time=1, what=HistoryEventKind.EVICTED, workload="acme-team/acme-llm", message=said)
     _, again = redacted(file(*checks, evicted, lines=(line,)))
     told = again.objects[2]
     assert isinstance(told, Workload)

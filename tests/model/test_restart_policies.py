@@ -7,7 +7,7 @@ import pytest
 
 from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import load_text
-from gpuconsole.model.training import TrainingRuntime
+from gpuconsole.model.training_runtimes import TrainingRuntime
 from tests.model.samples import errors_and_warnings
 
 Manifest = dict[str, Any]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuconsole.model.job import Job
-from gpuconsole.model.manifests import Unread, decode_objects, load
+from gpuconsole.model.manifests import UnreadDocument, decode_objects, load
 
 FLAVOR = "apiVersion: kueue.x-k8s.io/v1beta2\nkind: ResourceFlavor\nmetadata: {name: a100}\n"
 QUEUE = """
@@ -114,8 +114,8 @@ def test_documents_that_give_no_object_are_named() -> None:
     things, unread = decode_objects([nameless, widget, {}, half])
     assert things == ()
     assert unread == (
-        Unread(0, "the Node has no name"),
-        Unread(1, "Widget is no object that can be simulated"),
-        Unread(2, "nothing is no object that can be simulated"),
-        Unread(3, "the pod group crew lacks pods"),
+        UnreadDocument(0, "the Node has no name"),
+        UnreadDocument(1, "Widget is no object that can be simulated"),
+        UnreadDocument(2, "nothing is no object that can be simulated"),
+        UnreadDocument(3, "the pod group crew lacks pods"),
     )

@@ -2,14 +2,14 @@
 
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector
-from gpuconsole.model.manifests import Loaded, Severity, load
+from gpuconsole.model.manifests import LoadedManifests, Severity, load
 from gpuconsole.model.queues import ClusterQueue, Quota
 from tests.shared import SHARED, needs_shared
 
 pytestmark = needs_shared
 
 
-def seeds(*, strict: bool = False, admit_all_namespaces: bool = False) -> Loaded:
+def seeds(*, strict: bool = False, admit_all_namespaces: bool = False) -> LoadedManifests:
     assert SHARED is not None
     files = sorted((SHARED / "seeds").glob("*.txt"))
     return load(files, strict=strict, admit_all_namespaces=admit_all_namespaces)

@@ -4,50 +4,50 @@ import msgspec
 import pytest
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.events import Happened
+from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.queues import ClusterQueue, LocalQueue
 from gpuconsole.model.redaction import redact
-from gpuconsole.model.seen import EVERYTHING, Seen, Unseen, only
 from gpuconsole.model.snapshot import decode, encode
 from gpuconsole.model.state import ClusterState
+from gpuconsole.model.visibility import EVERYTHING, Visibility, VisibilityGap, only_namespaces_text
 from gpuconsole.model.workloads import Workload
 
 NODES = "cannot list nodes at the cluster scope"
 TEAM = "only namespace team is read"
-SEEN = Seen(
+SEEN = Visibility(
     gaps=(
-        Unseen(table="nodes", resource="nodes", why=NODES),
-        Unseen(table="local_queues", resource="localqueues.kueue.x-k8s.io", why=TEAM, namespaces=("team",)),
-        Unseen(table="workloads", resource="workloads.kueue.x-k8s.io", why=TEAM, namespaces=("team",)),
-        Unseen(table="jobs", resource="jobs.batch", why=TEAM, namespaces=("team",)),
-        Unseen(table="recent", resource="events", why="cannot list events at the cluster scope"),
+        VisibilityGap(table="nodes", resource="nodes", why=NODES),
+        VisibilityGap(table="local_queues", resource="localqueues.kueue.x-k8s.io", why=TEAM, namespaces=("team",)),
+        VisibilityGap(table="workloads", resource="workloads.kueue.x-k8s.io", why=TEAM, namespaces=("team",)),
+        VisibilityGap(table="jobs", resource="jobs.batch", why=TEAM, namespaces=("team",)),
+        VisibilityGap(table="recent", resource="events", why="cannot list events at the cluster scope"),
     ),
     assumed=("Kueue's Configuration is assumed to be the default: ConfigMap kueue-system/c may not be read",),
 )
 
 
 def test_of_a_kind_with_a_gap_not_everything_is_seen() -> None:
-    assert SEEN.lacking(ClusterQueue, Pod) == ()
-    assert SEEN.lacking(ClusterQueue, Node) == (NODES,)
-    assert SEEN.lacking(LocalQueue, Workload) == (TEAM,)
-    assert SEEN.lacking(Happened) == ("cannot list events at the cluster scope",)
-    assert EVERYTHING.all_of(Workload, ClusterQueue, LocalQueue, Node, Pod, Happened)
+    assert SEEN.missing_reasons(ClusterQueue, Pod) == ()
+    assert SEEN.missing_reasons(ClusterQueue, Node) == (NODES,)
+    assert SEEN.missing_reasons(LocalQueue, Workload) == (TEAM,)
+    assert SEEN.missing_reasons(HistoryEvent) == ("cannot list events at the cluster scope",)
+    assert EVERYTHING.all_of(Workload, ClusterQueue, LocalQueue, Node, Pod, HistoryEvent)
 
 
 def test_in_a_namespace_that_is_read_everything_is_seen() -> None:
     assert SEEN.all_of(LocalQueue, Workload, within="team")
-    assert SEEN.lacking(LocalQueue, within="other") == (TEAM,)
-    assert SEEN.lacking(Node, LocalQueue, within="team") == (NODES,)
+    assert SEEN.missing_reasons(LocalQueue, within="other") == (TEAM,)
+    assert SEEN.missing_reasons(Node, LocalQueue, within="team") == (NODES,)
 
 
 def test_what_decisions_depend_on_is_remarked_with_what_was_assumed() -> None:
-    assert SEEN.undecided == (NODES, TEAM)
-    assert SEEN.remarks == (*SEEN.assumed, NODES, TEAM)
+    assert SEEN.decisive_gaps == (NODES, TEAM)
+    assert SEEN.warnings == (*SEEN.assumed, NODES, TEAM)
 
 
 def test_that_some_namespaces_only_are_read_is_said_in_a_sentence() -> None:
-    assert only(("team",)) == TEAM
-    assert only(("a", "b")) == "only namespaces a, b are read"
+    assert only_namespaces_text(("team",)) == TEAM
+    assert only_namespaces_text(("a", "b")) == "only namespaces a, b are read"
 
 
 def test_a_snapshot_says_it_and_so_does_its_file_and_what_becomes_of_both() -> None:
@@ -70,13 +70,21 @@ def test_a_file_of_another_format_is_not_read() -> None:
 
 def test_redacted_it_names_no_namespace() -> None:
     state = ClusterState(1)
-    state.seen = Seen(
-        gaps=(Unseen(table="pods", resource="pods", why=only(("acme-team",)), namespaces=("acme-team",)),),
+    state.seen = Visibility(
+        gaps=(
+            VisibilityGap(
+                table="pods", resource="pods", why=only_namespaces_text(("acme-team",)), namespaces=("acme-team",)
+            ),
+        ),
         assumed=("of acme-team",),
     )
     data = redact(encode(state.freeze()))
     assert b"acme" not in data
-    assert decode(data).seen == Seen(
-        gaps=(Unseen(table="pods", resource="pods", why=only(("namespace-1",)), namespaces=("namespace-1",)),),
+    assert decode(data).seen == Visibility(
+        gaps=(
+            VisibilityGap(
+                table="pods", resource="pods", why=only_namespaces_text(("namespace-1",)), namespaces=("namespace-1",)
+            ),
+        ),
         assumed=("of namespace-1",),
     )

@@ -4,13 +4,13 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.interning import LARGEST, MOST, InternTable, intern
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import Toleration
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
-from gpuconsole.model.sharing import LARGEST, MOST, Known, shared
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, PodSetNeeds, Workload
 
 OBJECTS = msgspec.msgpack.Decoder(Object)
@@ -45,7 +45,7 @@ def read(thing: Object) -> Object:
 
 
 def read_and_shared(thing: Object) -> Object:
-    found = shared(read(thing))
+    found = intern(read(thing))
     assert found == thing
     return found
 
@@ -84,17 +84,17 @@ def test_jobs_and_pods_share_what_they_ask_for_with_workloads() -> None:
 
 def test_what_shares_nothing_is_what_it_was() -> None:
     node = Node(name="node")
-    assert shared(node) is node
+    assert intern(node) is node
 
 
 def test_mappings_in_another_order_stay_what_they_are() -> None:
-    known = Known[dict[str, str]]()
+    known = InternTable[dict[str, str]]()
     assert list(known.one({"a": "1", "b": "2"})) == ["a", "b"]
     assert list(known.one({"b": "2", "a": "1"})) == ["b", "a"]
 
 
 def test_so_many_are_known_at_most_and_none_that_is_large() -> None:
-    known = Known[str]()
+    known = InternTable[str]()
     for number in range(3 * MOST):
         assert known.one(str(number)) == str(number)
         assert len(known) <= MOST

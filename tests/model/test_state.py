@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from gpuconsole.model import snapshot as snapshots
 from gpuconsole.model.cluster import Namespace, Node
-from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
+from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.state import ClusterState, Table
+from gpuconsole.model.state import ClusterState, ObjectTable
 from gpuconsole.model.workloads import Workload
 
 names = st.sampled_from([f"w{i}" for i in range(8)])
@@ -19,7 +19,7 @@ events = st.lists(
         st.builds(lambda n, p: Applied(1, Workload(name=n, priority=p)), names, st.integers(0, 9)),
         st.builds(lambda n: Deleted(2, "workloads", f"default/{n}"), names),
         st.builds(lambda n: Applied(3, Node(name=n)), names),
-        st.builds(lambda n: Happened(time=4, what=What.SUBMITTED, workload=f"default/{n}"), names),
+        st.builds(lambda n: HistoryEvent(time=4, what=HistoryEventKind.SUBMITTED, workload=f"default/{n}"), names),
     ),
     max_size=40,
 )
@@ -102,7 +102,7 @@ def test_an_empty_table_is_shared_between_snapshots_too() -> None:
 
 
 def test_a_table_that_shrinks_gives_its_gaps_back() -> None:
-    table = Table()
+    table = ObjectTable()
     for i in range(1000):
         table.put(f"w{i}", Node(name=f"w{i}"))
     old = table.freeze()

@@ -7,39 +7,39 @@ from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.events import Applied
 from gpuconsole.model.snapshot import decode, encode
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry, follow, is_idle
+from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry, follow, is_idle
 
 IDLE = NodeTelemetry(
     name="a",
     time=100 * MINUTE,
     source="http://prometheus",
     lasts=MINUTE,
-    devices=(Device(gpu=0, pod="team/train"), Device(gpu=1, instance=3, profile="1g.10gb")),
+    devices=(MeasuredDevice(gpu=0, pod="team/train"), MeasuredDevice(gpu=1, instance=3, profile="1g.10gb")),
     columns={
-        Measure.UTILISATION: (0.0, None),
-        Measure.ACTIVE: (None, 0.001),
-        Measure.MEMORY_USED: (12.0, 400.0),
+        GpuMetric.UTILISATION: (0.0, None),
+        GpuMetric.ACTIVE: (None, 0.001),
+        GpuMetric.MEMORY_USED: (12.0, 400.0),
     },
 )
 
 
 def test_a_value_that_nobody_told_is_missing_and_not_zero() -> None:
-    assert IDLE.value(1, Measure.UTILISATION) is None
-    assert IDLE.value(0, Measure.POWER) is None
-    assert IDLE.value(7, Measure.UTILISATION) is None
-    assert IDLE.value(0, Measure.UTILISATION) == 0.0
+    assert IDLE.value(1, GpuMetric.UTILISATION) is None
+    assert IDLE.value(0, GpuMetric.POWER) is None
+    assert IDLE.value(7, GpuMetric.UTILISATION) is None
+    assert IDLE.value(0, GpuMetric.UTILISATION) == 0.0
 
 
 def test_a_gpu_is_idle_if_it_computes_nothing_and_holds_next_to_no_memory() -> None:
-    def with_(measure: Measure, *values: float | None) -> NodeTelemetry:
+    def with_(measure: GpuMetric, *values: float | None) -> NodeTelemetry:
         return replace(IDLE, columns={**IDLE.columns, measure: values})
 
     assert [is_idle(IDLE, 0), is_idle(IDLE, 1)] == [True, True]
-    assert not is_idle(with_(Measure.UTILISATION, 1.0, None), 0)
-    assert not is_idle(with_(Measure.MEMORY_USED, 500.0, 400.0), 0)
-    assert not is_idle(with_(Measure.MEMORY_USED, None, 400.0), 0), "nobody knows what it holds"
-    assert not is_idle(with_(Measure.ACTIVE, None, 0.006), 1)
-    assert not is_idle(with_(Measure.ACTIVE, None, None), 1), "nobody knows whether it computes"
+    assert not is_idle(with_(GpuMetric.UTILISATION, 1.0, None), 0)
+    assert not is_idle(with_(GpuMetric.MEMORY_USED, 500.0, 400.0), 0)
+    assert not is_idle(with_(GpuMetric.MEMORY_USED, None, 400.0), 0), "nobody knows what it holds"
+    assert not is_idle(with_(GpuMetric.ACTIVE, None, 0.006), 1)
+    assert not is_idle(with_(GpuMetric.ACTIVE, None, None), 1), "nobody knows whether it computes"
 
 
 def test_idleness_goes_on_from_one_look_to_the_next_until_there_is_work_or_another_pod() -> None:
@@ -48,7 +48,7 @@ def test_idleness_goes_on_from_one_look_to_the_next_until_there_is_work_or_anoth
     later = follow(first, replace(IDLE, time=130 * MINUTE))
     assert later.idle == (100 * MINUTE, 100 * MINUTE)
     assert later.devices is first.devices
-    busy = {**IDLE.columns, Measure.UTILISATION: (55.0, None)}
+    busy = {**IDLE.columns, GpuMetric.UTILISATION: (55.0, None)}
     worked = follow(later, replace(IDLE, time=131 * MINUTE, columns=busy))
     assert worked.idle == (None, 100 * MINUTE)
     assert follow(worked, replace(IDLE, time=132 * MINUTE)).idle == (132 * MINUTE, 100 * MINUTE)

@@ -9,8 +9,8 @@ from gpuconsole.backends.recorded import RecordedBackend
 from gpuconsole.errors import NotSupportedError, ReadOnlyError
 from gpuconsole.model.clock import HOUR, SECOND
 from gpuconsole.model.commands import Cordon
-from gpuconsole.model.seen import Seen, Unseen
 from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.model.visibility import Visibility, VisibilityGap
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import Mode, Status
 from gpuconsole.store import queries
@@ -91,7 +91,7 @@ def test_a_read_only_console_refuses_and_says_that_it_is_one(tmp_path: Path) -> 
 class Half(RecordedBackend):
     """A cluster whose events may not be read."""
 
-    seen = Seen(gaps=(Unseen(table="recent", resource="events", why="cannot list events"),))
+    seen = Visibility(gaps=(VisibilityGap(table="recent", resource="events", why="cannot list events"),))
 
 
 def test_what_was_not_seen_is_kept_with_what_happened(tmp_path: Path) -> None:

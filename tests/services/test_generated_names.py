@@ -8,7 +8,7 @@ import pytest
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.cli.whatif import changes_in
 from gpuconsole.model.commands import Submit
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import load_text
 from gpuconsole.services.console import Console
@@ -40,7 +40,7 @@ def test_what_is_submitted_twice_at_one_moment_is_two_objects_beside_what_was_th
         console.submit(Submit(console.check(text).objects))
     console.tick(0)
     assert len(console.snapshot.jobs) == 3
-    assert not [line for line in console.snapshot.recent if line.what is What.COMMAND_REFUSED]
+    assert not [line for line in console.snapshot.recent if line.what is HistoryEventKind.COMMAND_REFUSED]
 
 
 def test_the_same_submissions_get_the_same_names() -> None:

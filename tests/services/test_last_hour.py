@@ -8,8 +8,8 @@ import pytest
 from gpuconsole.backends.recorded import RecordedBackend
 from gpuconsole.insight.overview import BINS, hour_of
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
-from gpuconsole.model.events import Happened, What
-from gpuconsole.model.seen import KEPT
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.visibility import KEPT
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import Mode, Status
 from gpuconsole.store import history
@@ -21,18 +21,24 @@ from tests.ui.stage import staged
 from tests.ui.worlds import NOW
 
 
-def line(ago: int, what: What, **fields: object) -> Happened:
-    return Happened(time=NOW - ago, what=what, workload="team/job", **fields)  # type: ignore[arg-type]
+def line(ago: int, what: HistoryEventKind, **fields: object) -> HistoryEvent:
+    return HistoryEvent(time=NOW - ago, what=what, workload="team/job", **fields)  # type: ignore[arg-type]
 
 
-def busy_hour() -> list[Happened]:
+def busy_hour() -> list[HistoryEvent]:
     """704 admissions and 367 preemptions in the last hour, others before it, and much besides."""
-    lines = [line(HOUR + n * SECOND, What.ADMITTED) for n in range(50)]
-    lines += [line(n * 5 * SECOND, What.ADMITTED) for n in range(704)]
-    lines += [line(n * 9 * SECOND, What.PREEMPTED, by="team/other", lost_gpu_seconds=60, cost=0.1) for n in range(367)]
-    lines += [line(n * 9 * SECOND, What.EVICTED, lost_gpu_seconds=60, cost=0.1) for n in range(367)]
-    lines += [line(n * SECOND, What.PENDING) for n in range(2_000)]
-    lines += [line(MINUTE, What.EVICTED, lost_unknown=True), line(MINUTE, What.FAILED, lost_gpu_seconds=36)]
+    lines = [line(HOUR + n * SECOND, HistoryEventKind.ADMITTED) for n in range(50)]
+    lines += [line(n * 5 * SECOND, HistoryEventKind.ADMITTED) for n in range(704)]
+    lines += [
+        line(n * 9 * SECOND, HistoryEventKind.PREEMPTED, by="team/other", lost_gpu_seconds=60, cost=0.1)
+        for n in range(367)
+    ]
+    lines += [line(n * 9 * SECOND, HistoryEventKind.EVICTED, lost_gpu_seconds=60, cost=0.1) for n in range(367)]
+    lines += [line(n * SECOND, HistoryEventKind.PENDING) for n in range(2_000)]
+    lines += [
+        line(MINUTE, HistoryEventKind.EVICTED, lost_unknown=True),
+        line(MINUTE, HistoryEventKind.FAILED, lost_gpu_seconds=36),
+    ]
     return sorted(lines, key=lambda one: one.time)
 
 
@@ -71,7 +77,7 @@ def test_another_session_does_not_count(tmp_path: Path) -> None:
 class BusyCluster(FakeCluster):
     """A live cluster that tells a busy hour."""
 
-    def __init__(self, lines: Sequence[Happened]) -> None:
+    def __init__(self, lines: Sequence[HistoryEvent]) -> None:
         super().__init__()
         self._events += lines
 
@@ -100,7 +106,7 @@ async def test_without_a_history_the_window_is_what_is_at_hand() -> None:
 
 
 def test_a_simulation_that_was_saved_knows_the_end_of_its_past_only(recorder: Recorder) -> None:
-    lines = [line(KEPT * SECOND - n * SECOND, What.ADMITTED) for n in range(KEPT)]
+    lines = [line(KEPT * SECOND - n * SECOND, HistoryEventKind.ADMITTED) for n in range(KEPT)]
     backend = RecordedBackend(lines, speed=1.0)
     console = Console(backend, about=Status(mode=Mode.REPLAY), recorder=recorder)
     console.tick(2 * KEPT)

@@ -7,7 +7,7 @@ import pytest
 
 from gpuconsole.backends.recorded import RecordedBackend
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.events import Event, Happened
+from gpuconsole.model.events import Event, HistoryEvent
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.loop import LONGEST, Loop
 from tests.backends.events import ADMITTED, NODE_1, NODE_2, PAST, PREEMPTED, RLHF, START, SUBMITTED
@@ -18,10 +18,10 @@ class Watched:
 
     def __init__(self, backend: RecordedBackend) -> None:
         self.published: list[Snapshot] = []
-        self.recorded: list[Happened] = []
+        self.recorded: list[HistoryEvent] = []
         self.loop = Loop(backend, publish=self.published.append, record=self._record)
 
-    def _record(self, lines: Sequence[Happened]) -> None:
+    def _record(self, lines: Sequence[HistoryEvent]) -> None:
         self.recorded.extend(lines)
 
 

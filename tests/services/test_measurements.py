@@ -7,7 +7,7 @@ import pytest
 from gpuconsole.insight.telemetry import on_node
 from gpuconsole.insight.trends import BINS, Trend
 from gpuconsole.model.clock import HOUR, MINUTE, Time
-from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
+from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import Mode, Status
 from gpuconsole.store.recorder import Recorder
@@ -18,7 +18,9 @@ from tests.insight.world import START, node
 
 def session(path: Path, time: Time, percent: float, *, source: str = "prod") -> Trend:
     """A console that measures a node once: how busy its GPU was by what that console knows."""
-    told = NodeTelemetry(name="n", time=time, devices=(Device(gpu=0),), columns={Measure.UTILISATION: (percent,)})
+    told = NodeTelemetry(
+        name="n", time=time, devices=(MeasuredDevice(gpu=0),), columns={GpuMetric.UTILISATION: (percent,)}
+    )
     recorder = Recorder(path, Opening(version="0.1.0", mode="live", source=source), wall=lambda: time, interval=1e6)
     about = Status(mode=Mode.LIVE, source=source)
     console = Console(Elsewhere([node("n", 1), told], time), about=about, recorder=recorder)

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from gpuconsole.model.autoscaling import Budget, NodeGroup, NodePool
-from gpuconsole.model.catalogue import Catalogue, load
+from gpuconsole.model.autoscaling import NodeGroup, NodePool, NodePoolBudget
+from gpuconsole.model.catalogue import InstanceTypeCatalogue, load
 from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_sets import PodSet
@@ -19,7 +19,7 @@ from gpuconsole.sim.policy import SimPolicy
 from tests.sim.cluster import GPU, START, start
 
 GIB = 2**30
-CATALOGUE: Catalogue = load(
+CATALOGUE: InstanceTypeCatalogue = load(
     """
 zones: [a, b]
 gpus: {x: {product: X, memory: 16Gi}}
@@ -32,7 +32,7 @@ types:
 )
 QUIET = SpotPolicy(interruptions=0)
 KARPENTER = KarpenterPolicy(catalogue=CATALOGUE)
-ALL = (Budget("100%"),)
+ALL = (NodePoolBudget("100%"),)
 ON_DEMAND = ("karpenter.sh/capacity-type", "In", ("on-demand",))
 SPOT = ("karpenter.sh/capacity-type", "In", ("spot",))
 EITHER = ("karpenter.sh/capacity-type", "In", ("spot", "on-demand"))
@@ -128,7 +128,11 @@ def where(simulation: Simulation) -> dict[str, str]:
 
 def said(simulation: Simulation) -> list[str]:
     """What autoscalers and the cloud said since the last time: moment, about what, reason, message."""
-    lines = [event for event in simulation.drain() if isinstance(event, Happened) and event.what is What.CAPACITY]
+    lines = [
+        event
+        for event in simulation.drain()
+        if isinstance(event, HistoryEvent) and event.what is HistoryEventKind.CAPACITY
+    ]
     return [f"{_moment(line.time)} {line.node or line.pod} {line.reason}: {line.message}" for line in lines]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, parse_time
 from gpuconsole.model.cluster import Node, Pod, PriorityClass
 from gpuconsole.model.commands import Command, Submit
-from gpuconsole.model.events import Event, Happened, What
+from gpuconsole.model.events import Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
@@ -13,9 +13,9 @@ from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import (
     ClusterQueue,
+    ClusterQueuePreemption,
     FlavorQuotas,
     LocalQueue,
-    Preemption,
     PreemptionPolicy,
     Quota,
     ResourceFlavor,
@@ -30,7 +30,7 @@ START = parse_time("2026-01-05T08:00:00Z")
 GPU = "nvidia.com/gpu"
 A100 = {"accelerator": "a100-80gb"}
 ANY, LOWER = PreemptionPolicy.ANY, PreemptionPolicy.LOWER_PRIORITY
-RECLAIM = Preemption(within_cluster_queue=LOWER, reclaim_within_cohort=ANY)
+RECLAIM = ClusterQueuePreemption(within_cluster_queue=LOWER, reclaim_within_cohort=ANY)
 USUAL = SimPolicy()
 UNQUEUED = SimPolicy(kueue=None)
 
@@ -153,29 +153,38 @@ def at(simulation: Simulation, *timed: tuple[Span, Command]) -> None:
         simulation.schedule(START + span, command)
 
 
-QUIET = (What.PENDING, What.POD_BOUND, What.SUBMITTED)
+QUIET = (HistoryEventKind.PENDING, HistoryEventKind.POD_BOUND, HistoryEventKind.SUBMITTED)
 
 
-def log(events: Sequence[Event], *, leave_out: Sequence[What] = QUIET) -> list[str]:
+def log(events: Sequence[Event], *, leave_out: Sequence[HistoryEventKind] = QUIET) -> list[str]:
     """Lines of history as `m:ss what subject details`, without what is in `leave_out`."""
-    return [_line(event) for event in events if isinstance(event, Happened) and event.what not in leave_out]
+    return [_line(event) for event in events if isinstance(event, HistoryEvent) and event.what not in leave_out]
 
 
-def _line(event: Happened) -> str:
+def _line(event: HistoryEvent) -> str:
     minutes, rest = divmod(event.time - START, MINUTE)
     moment = f"{minutes}:{rest / SECOND:02.0f}"
     words = [moment, event.what.value, short(event.workload)]
     if event.by:
         words.append(f"by {short(event.by)}")
-    if event.what in (What.EVICTED, What.POD_EVICTED, What.POD_FAILED) and event.lost_gpu_seconds:
+    if (
+        event.what in (HistoryEventKind.EVICTED, HistoryEventKind.POD_EVICTED, HistoryEventKind.POD_FAILED)
+        and event.lost_gpu_seconds
+    ):
         words.append(f"lost {event.lost_gpu_seconds:g}s")
-    if event.what in (What.EVICTED, What.PREEMPTED, What.POD_EVICTED, What.POD_FAILED, What.QUEUE_CHANGED):
+    if event.what in (
+        HistoryEventKind.EVICTED,
+        HistoryEventKind.PREEMPTED,
+        HistoryEventKind.POD_EVICTED,
+        HistoryEventKind.POD_FAILED,
+        HistoryEventKind.QUEUE_CHANGED,
+    ):
         words.append(event.reason)
-    if event.what is What.PLACES:
+    if event.what is HistoryEventKind.PLACES:
         words.append(event.reason)
-    if event.what in (What.NODE_DOWN, What.NODE_UP, What.NODE_CHANGED):
+    if event.what in (HistoryEventKind.NODE_DOWN, HistoryEventKind.NODE_UP, HistoryEventKind.NODE_CHANGED):
         words.append(f"{event.node} {event.reason}".strip())
-    if event.what is What.COMMAND_REFUSED:
+    if event.what is HistoryEventKind.COMMAND_REFUSED:
         words.append(event.message)
     return " ".join(word for word in words if word)
 

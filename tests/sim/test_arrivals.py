@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, parse_time
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.quantity import GPU
 from gpuconsole.scheduling.kueue.config import KueueConfig
@@ -94,7 +94,7 @@ def test_what_is_there_at_the_start_is_in_the_middle_of_its_work() -> None:
     warm = Stream(name="warm", namespace="red", queue="lq", per_hour=0, at_start=4, duration=Spread(median=HOUR))
     policy = SimPolicy(arrivals=(warm,), kueue=KueueConfig(ignore_undeclared=True))
     simulation = Simulation.from_objects(two_teams(), policy=policy, seed=1, start=START)
-    started = [e for e in simulation.drain() if isinstance(e, Happened) and e.what is What.STARTED]
+    started = [e for e in simulation.drain() if isinstance(e, HistoryEvent) and e.what is HistoryEventKind.STARTED]
     assert [line.time for line in started] == [START] * 4
     durations = [j.duration for j in simulation.snapshot().jobs.all()]
     assert all(duration is not None and 0 < duration < HOUR for duration in durations)
@@ -127,7 +127,7 @@ def test_a_cluster_that_goes_on_from_a_snapshot_meets_the_same_arrivals(kept: in
         [
             (line.time, line.workload)
             for line in one.drain()
-            if isinstance(line, Happened) and line.what is What.SUBMITTED
+            if isinstance(line, HistoryEvent) and line.what is HistoryEventKind.SUBMITTED
         ]
         for one in (original, again)
     )

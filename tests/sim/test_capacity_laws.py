@@ -15,7 +15,7 @@ from gpuconsole.model.autoscaling import NodeGroup, NodePool
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Pod, PodDisruptionBudget, PodPhase
 from gpuconsole.model.commands import Command, FailNode, Finish, InterruptSpot, Submit
-from gpuconsole.model.events import Applied, Deleted, Event, Happened, What
+from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import JobPhase
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
@@ -195,7 +195,7 @@ def test_work_done_and_work_lost_are_the_time_that_was_run(name: str, deeds: lis
         if one.phase is JobPhase.SUCCEEDED and one.duration is not None:
             gpus = sum(part.requests.get(GPU, 0) for part in one.pod_sets)
             assert ran[one.key] * gpus == pytest.approx(one.duration / SECOND * gpus + lost[one.key])
-    lines = [event for event in events if isinstance(event, Happened)]
+    lines = [event for event in events if isinstance(event, HistoryEvent)]
     assert sum(work.gpu_hours for work in lost_by(lines).values()) == pytest.approx(sum(lost.values()) / 3600)
 
 
@@ -205,12 +205,12 @@ def _books(events: list[Event]) -> tuple[dict[str, float], dict[str, float]]:
     lost: dict[str, float] = defaultdict(float)
     started: dict[str, int] = {}
     for line in events:
-        if not isinstance(line, Happened):
+        if not isinstance(line, HistoryEvent):
             continue
-        if line.what is What.STARTED:
+        if line.what is HistoryEventKind.STARTED:
             started[line.workload] = line.time
-        elif line.what in (What.EVICTED, What.POD_FAILED, What.FINISHED):
-            key = line.workload if line.what is What.FINISHED else f"Job/{line.pod.rpartition('-')[0]}"
+        elif line.what in (HistoryEventKind.EVICTED, HistoryEventKind.POD_FAILED, HistoryEventKind.FINISHED):
+            key = line.workload if line.what is HistoryEventKind.FINISHED else f"Job/{line.pod.rpartition('-')[0]}"
             if key in started:
                 ran[key] += (line.time - started.pop(key)) / SECOND
             lost[key] += line.lost_gpu_seconds
@@ -232,7 +232,9 @@ def test_nothing_is_drained_against_a_budget(name: str, deeds: list[Deed]) -> No
                 running[pod.key] = pod.phase is PodPhase.RUNNING and not pod.deleted
             case Deleted(_, "pods", key):
                 running.pop(key, None)
-            case Happened(what=What.EVICTED, pod=key, reason=reason) if running.get(key) and reason != "Preempted":
+            case HistoryEvent(what=HistoryEventKind.EVICTED, pod=key, reason=reason) if (
+                running.get(key) and reason != "Preempted"
+            ):
                 assert sum(running.values()) >= 2
 
 

@@ -18,7 +18,7 @@ from gpuconsole.model.commands import (
     SetWeight,
     Submit,
 )
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Cohort, PreemptionPolicy, Quota, ResourceFlavor
@@ -31,13 +31,13 @@ NEVER, ANY = PreemptionPolicy.NEVER, PreemptionPolicy.ANY
 
 def lines(simulation: Simulation) -> list[str]:
     """What was told since the last drain: kind, reason and text."""
-    return [f"{e.what}: {e.reason} {e.message}".strip() for e in simulation.drain() if isinstance(e, Happened)]
+    return [f"{e.what}: {e.reason} {e.message}".strip() for e in simulation.drain() if isinstance(e, HistoryEvent)]
 
 
 def refusal(simulation: Simulation, command: Command) -> str:
     simulation.drain()
     simulation.submit(command)
-    told = [e for e in simulation.drain() if isinstance(e, Happened) and e.what is What.COMMAND_REFUSED]
+    told = [e for e in simulation.drain() if isinstance(e, HistoryEvent) and e.what is HistoryEventKind.COMMAND_REFUSED]
     return told[0].message if told else ""
 
 

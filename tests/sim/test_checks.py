@@ -5,11 +5,11 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.commands import AnswerCheck, Delete
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.objects import Object
 from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor
-from gpuconsole.model.workloads import CheckState, Phase, PodSetUpdate, phase
+from gpuconsole.model.workloads import CheckState, PodSetUpdate, WorkloadPhase, phase
 from gpuconsole.scheduling.kueue.provisioning.references import CONTROLLER
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import Autoscaler, Checks, SimPolicy
@@ -49,9 +49,12 @@ def test_where_checks_wait_the_workload_holds_its_quota_without_pods_until_all_a
     simulation = start(checked("budget", "security"), WAITING)
     submit(simulation, job("train", duration=MINUTE))
     key = key_of(simulation, "red/train")
-    assert phase(simulation.snapshot().workloads[key]) is Phase.QUOTA_RESERVED
+    assert phase(simulation.snapshot().workloads[key]) is WorkloadPhase.QUOTA_RESERVED
     simulation.submit(AnswerCheck(key, "budget", "Ready", "paid"))
-    assert (phase(simulation.snapshot().workloads[key]), len(simulation.snapshot().pods)) == (Phase.QUOTA_RESERVED, 0)
+    assert (phase(simulation.snapshot().workloads[key]), len(simulation.snapshot().pods)) == (
+        WorkloadPhase.QUOTA_RESERVED,
+        0,
+    )
     simulation.advance(START + 5 * SECOND)
     simulation.submit(AnswerCheck(key, "security", "Ready"))
     assert run(simulation, 10 * MINUTE) == [
@@ -82,7 +85,7 @@ def test_retry_sends_the_workload_back_and_it_reserves_again() -> None:
     requeued = workload.condition("Requeued")
     assert requeued is not None
     assert (requeued.status, requeued.reason) == (True, "BackoffFinished")
-    assert phase(workload) is Phase.QUOTA_RESERVED
+    assert phase(workload) is WorkloadPhase.QUOTA_RESERVED
 
 
 def test_a_rejection_stops_the_workload() -> None:
@@ -108,7 +111,7 @@ def test_an_answer_that_makes_no_sense_is_refused() -> None:
     train, late = key_of(simulation, "red/train"), key_of(simulation, "red/late")
     for workload, check in (("red/nobody", "budget"), (train, "bugdet"), (late, "budget")):
         simulation.submit(AnswerCheck(workload, check, "Ready"))
-    refused = [line.message for line in simulation.snapshot().recent if line.what is What.COMMAND_REFUSED]
+    refused = [line.message for line in simulation.snapshot().recent if line.what is HistoryEventKind.COMMAND_REFUSED]
     assert refused == [
         "there is no workload red/nobody",
         f"workload {train} has no check bugdet; it has: budget",

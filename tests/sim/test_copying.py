@@ -4,7 +4,7 @@ import pytest
 
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.commands import Copy, FailPod, Finish
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import JobPhase
 from gpuconsole.model.jobs import pod_name
 from gpuconsole.sim.engine import Simulation
@@ -68,5 +68,5 @@ REFUSED = {
 def test_what_cannot_be_copied_is_refused(order: Copy, says: str) -> None:
     simulation = lived()
     simulation.submit(order)
-    refused = [event for event in simulation.drain() if isinstance(event, Happened)]
-    assert [(line.what, line.message) for line in refused] == [(What.COMMAND_REFUSED, says)]
+    refused = [event for event in simulation.drain() if isinstance(event, HistoryEvent)]
+    assert [(line.what, line.message) for line in refused] == [(HistoryEventKind.COMMAND_REFUSED, says)]

@@ -6,7 +6,7 @@ import pytest
 
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.commands import Delete, SetActive
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import JobPhase
 from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
@@ -187,7 +187,9 @@ def test_a_train_job_has_the_pods_of_its_runtime() -> None:
 
 def test_a_train_job_without_its_runtime_is_refused() -> None:
     simulation = unqueued(train("t", "mine"))
-    refused = [e for e in simulation.drain() if isinstance(e, Happened) and e.what is What.COMMAND_REFUSED]
+    refused = [
+        e for e in simulation.drain() if isinstance(e, HistoryEvent) and e.what is HistoryEventKind.COMMAND_REFUSED
+    ]
     said = "specified clusterTrainingRuntime must be created before the TrainJob is created"
     assert [event.message for event in refused] == [f"spec.runtimeRef: mine not found: {said}"]
 

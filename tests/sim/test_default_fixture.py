@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.manifests import load
 from gpuconsole.model.resources import gpus
 from gpuconsole.sim.engine import Simulation
@@ -23,12 +23,12 @@ def simulation() -> Simulation:
 
 
 @pytest.fixture(scope="module")
-def lines(simulation: Simulation) -> list[Happened]:
+def lines(simulation: Simulation) -> list[HistoryEvent]:
     """The first ten minutes: ten seconds at ×60."""
     twin = simulation.fork()
     twin.drain()
     twin.advance(twin.now + 10 * MINUTE)
-    return [event for event in twin.drain() if isinstance(event, Happened)]
+    return [event for event in twin.drain() if isinstance(event, HistoryEvent)]
 
 
 def test_it_has_24_nodes_of_three_kinds_and_five_teams_in_two_cohorts(simulation: Simulation) -> None:
@@ -56,16 +56,19 @@ def test_it_is_warm_when_it_opens(simulation: Simulation) -> None:
     assert {job.kind for job in snapshot.jobs.all()} >= {"Job", "JobSet", "RayJob", "PyTorchJob"}
 
 
-def test_within_ten_seconds_at_60_everything_has_happened(lines: list[Happened]) -> None:
+def test_within_ten_seconds_at_60_everything_has_happened(lines: list[HistoryEvent]) -> None:
     told = Counter(line.what for line in lines)
-    assert told[What.SUBMITTED] >= 5
-    assert told[What.FINISHED] >= 5
-    assert told[What.STARTED] >= 5
-    assert told[What.GANG_WAITING] >= 1
+    assert told[HistoryEventKind.SUBMITTED] >= 5
+    assert told[HistoryEventKind.FINISHED] >= 5
+    assert told[HistoryEventKind.STARTED] >= 5
+    assert told[HistoryEventKind.GANG_WAITING] >= 1
     assert sum(line.borrowed > 0 for line in lines) >= 1
-    assert {line.reason for line in lines if line.what is What.PREEMPTED} == {"InClusterQueue", "InCohortReclamation"}
-    assert told[What.COMMAND_REFUSED] == 0
+    assert {line.reason for line in lines if line.what is HistoryEventKind.PREEMPTED} == {
+        "InClusterQueue",
+        "InCohortReclamation",
+    }
+    assert told[HistoryEventKind.COMMAND_REFUSED] == 0
 
 
-def test_the_waiting_have_reasons_of_several_kinds(lines: list[Happened]) -> None:
-    assert len({line.reason for line in lines if line.what is What.PENDING}) >= 3
+def test_the_waiting_have_reasons_of_several_kinds(lines: list[HistoryEvent]) -> None:
+    assert len({line.reason for line in lines if line.what is HistoryEventKind.PENDING}) >= 3

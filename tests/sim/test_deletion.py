@@ -4,7 +4,7 @@ import pytest
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Delete
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from tests.sim.cluster import UNQUEUED, job, key_of, log, nodes, run, start, submit, two_teams
 
 
@@ -34,7 +34,7 @@ def test_it_is_known_by_the_name_of_its_job_as_everywhere(table: str, key: str) 
     submit(simulation, job("train"))
     simulation.drain()
     simulation.submit(Delete(table, key))
-    assert [line.what for line in simulation.drain() if isinstance(line, Happened)] == [What.DELETED]
+    assert [line.what for line in simulation.drain() if isinstance(line, HistoryEvent)] == [HistoryEventKind.DELETED]
     assert list(simulation.snapshot().jobs) == []
 
 
@@ -45,7 +45,7 @@ def test_what_nobody_has_the_name_of_cannot_be_deleted(table: str, said: str) ->
     simulation = start(two_teams())
     simulation.drain()
     simulation.submit(Delete(table, "red/no"))
-    assert [line.message for line in simulation.drain() if isinstance(line, Happened)] == [said]
+    assert [line.message for line in simulation.drain() if isinstance(line, HistoryEvent)] == [said]
 
 
 def test_deleted_work_does_not_finish_while_its_pods_leave() -> None:

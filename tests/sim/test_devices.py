@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.commands import Delete
 from gpuconsole.model.devices import Device, DeviceClass, DeviceRequest, ResourceClaimTemplate, ResourceSlice
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import PodClaim
 from gpuconsole.model.queues import FlavorQuotas, Quota, ResourceGroup
@@ -64,7 +64,7 @@ def test_a_claim_that_cannot_be_charged_is_told_once_and_tried_again_when_it_can
     simulation = cluster()
     submit(simulation, claiming("early"))
     simulation.advance(START + MINUTE)
-    told = [e for e in simulation.drain() if isinstance(e, Happened) and e.what is What.PENDING]
+    told = [e for e in simulation.drain() if isinstance(e, HistoryEvent) and e.what is HistoryEventKind.PENDING]
     assert [(line.reason, line.message) for line in told] == [
         (
             "Inadmissible",

@@ -14,7 +14,7 @@ from gpuconsole.model.autoscaling import NodeGroup
 from gpuconsole.model.clock import HOUR, SECOND
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_requests import amount_of_gpus
-from gpuconsole.model.events import Applied, Event, Happened, What
+from gpuconsole.model.events import Applied, Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.gpus.instances import division_of
 from gpuconsole.model.gpus.sharing import device, replicas
 from gpuconsole.model.job import JobPhase
@@ -105,7 +105,7 @@ def _bound_and_evicted_later(events: Sequence[Event]) -> tuple[set[str], set[str
                 if pod.deleted == event.time and pod.key not in told:
                     told.add(pod.key)
                     evicted[pod.gang].add(pod.key)
-            case Happened(what=What.POD_BOUND, pod=key):
+            case HistoryEvent(what=HistoryEventKind.POD_BOUND, pod=key):
                 bound.add(key)
                 evicted[gangs[key]].clear()
             case _:
@@ -259,7 +259,7 @@ def test_money_and_lost_work_add_up(make: Make, data: st.DataObject) -> None:
             gpus = sum(part.count * books.gpus[job.key, part.name] for part in job.pod_sets)
             lost = books.lost[job.key]
             assert books.ran[job.key] * gpus == pytest.approx(job.duration / SECOND * gpus + lost), job.key
-    lines = [event for event in events if isinstance(event, Happened)]
+    lines = [event for event in events if isinstance(event, HistoryEvent)]
     assert sum(lost.gpu_hours for lost in lost_by(lines).values()) == pytest.approx(sum(books.lost.values()) / 3600)
 
 
@@ -300,7 +300,7 @@ class Books:
                     if pod.workload:
                         self._job[pod.workload] = pod.job
                     self._pod(pod, event.time)
-                case Happened():
+                case HistoryEvent():
                     self._line(event)
                 case _:
                     pass
@@ -313,11 +313,17 @@ class Books:
             gpus = amount_of_gpus(before, self._nodes.get(before.node), 0)
             self.worked[pod.job] += gpus * (now - before.started) / SECOND
 
-    def _line(self, line: Happened) -> None:
+    def _line(self, line: HistoryEvent) -> None:
         key = self._job.get(line.workload) or self._job.get(line.pod) or line.workload
-        if line.what is What.STARTED:
+        if line.what is HistoryEventKind.STARTED:
             self._started[key] = line.time
-        elif line.what in (What.EVICTED, What.POD_EVICTED, What.POD_FAILED, What.FINISHED, What.FAILED):
+        elif line.what in (
+            HistoryEventKind.EVICTED,
+            HistoryEventKind.POD_EVICTED,
+            HistoryEventKind.POD_FAILED,
+            HistoryEventKind.FINISHED,
+            HistoryEventKind.FAILED,
+        ):
             if key in self._started:
                 self.ran[key] += (line.time - self._started.pop(key)) / SECOND
             self.lost[key] += line.lost_gpu_seconds

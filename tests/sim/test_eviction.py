@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.commands import Delete, Requeue, SetActive
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.workloads import RequeueState
 from gpuconsole.sim.engine import Simulation
@@ -45,11 +45,13 @@ def test_the_lost_gpu_time_is_exact(case: Lost) -> None:
     key = key_of(simulation, "red/train")
     simulation.drain()
     simulation.submit(Requeue(key))
-    evicted = next(e for e in simulation.drain() if isinstance(e, Happened) and e.what is What.EVICTED)
+    evicted = next(e for e in simulation.drain() if isinstance(e, HistoryEvent) and e.what is HistoryEventKind.EVICTED)
     assert evicted.lost_gpu_seconds == 4 * case.want / SECOND
     assert evicted.cost == pytest.approx(4 * case.want / HOUR * 2.21)
     simulation.advance(START + 3 * HOUR)
-    finished = next(e for e in simulation.drain() if isinstance(e, Happened) and e.what is What.FINISHED)
+    finished = next(
+        e for e in simulation.drain() if isinstance(e, HistoryEvent) and e.what is HistoryEventKind.FINISHED
+    )
     assert finished.time == START + case.ran + SECOND + case.left
 
 
@@ -71,7 +73,7 @@ def test_the_prices_are_those_of_the_policy() -> None:
     submit(simulation, job("train", gpus=4))
     simulation.advance(START + HOUR // 2)
     simulation.submit(Requeue(key_of(simulation, "red/train")))
-    evicted = next(e for e in simulation.drain() if isinstance(e, Happened) and e.what is What.EVICTED)
+    evicted = next(e for e in simulation.drain() if isinstance(e, HistoryEvent) and e.what is HistoryEventKind.EVICTED)
     assert evicted.cost == pytest.approx(20.0)
 
 
@@ -263,5 +265,5 @@ def test_a_preempted_workload_that_has_to_wait_is_queued_when_its_time_has_come(
     simulation.submit(Requeue(key))
     simulation.advance(START + 4 * MINUTE)
     waits = simulation.snapshot().workloads[key]
-    assert (waits.reserved, waits.parked) == (False, False)
+    assert (waits.reserved, waits.inadmissible) == (False, False)
     assert [line for line in run(simulation, 2 * MINUTE) if "admitted" in line] == ["5:00 admitted red/train"]

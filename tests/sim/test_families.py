@@ -8,11 +8,11 @@ from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import (
     ClusterQueue,
+    ClusterQueuePreemption,
     ConcurrentAdmission,
     FlavorQuotas,
     LocalQueue,
     MigrationMode,
-    Preemption,
     Quota,
     ResourceFlavor,
     ResourceGroup,
@@ -37,7 +37,7 @@ def pool(policy: ConcurrentAdmission = TRY_PREFERRED, flavors: tuple[str, ...] =
         uid="red",
         namespace_selector=LabelSelector(),
         resource_groups=(group,),
-        preemption=Preemption(within_cluster_queue=LOWER),
+        preemption=ClusterQueuePreemption(within_cluster_queue=LOWER),
         concurrent_admission=policy,
     )
 

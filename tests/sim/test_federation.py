@@ -5,12 +5,12 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.commands import Cordon, Delete, InCluster, LoseCluster, RestoreCluster, Submit
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import JobPhase
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, LocalQueue, ResourceFlavor
-from gpuconsole.model.workloads import Phase, phase
+from gpuconsole.model.workloads import WorkloadPhase, phase
 from gpuconsole.scheduling.kueue.config import KueueConfig, MultiKueueSettings
 from gpuconsole.scheduling.kueue.multikueue.group import CONTROLLER
 from gpuconsole.sim.engine import Simulation
@@ -46,7 +46,7 @@ def fleet(policy: SimPolicy = USUAL, /, **gpus: int) -> Simulation:
     return simulation
 
 
-def at(simulation: Simulation, cluster: str) -> dict[str, Phase]:
+def at(simulation: Simulation, cluster: str) -> dict[str, WorkloadPhase]:
     """The workloads of a worker cluster."""
     snapshot = simulation.clusters[cluster].snapshot()
     return {key: phase(workload) for key, workload in snapshot.workloads.items()}
@@ -56,7 +56,7 @@ def test_the_cluster_that_has_room_runs_the_workload_and_the_others_forget_it() 
     simulation = fleet(east=0, west=8)
     submit(simulation, job("train", gpus=4, duration=10 * MINUTE))
     key = key_of(simulation, "red/train")
-    assert (at(simulation, "east"), at(simulation, "west")) == ({}, {key: Phase.RUNNING})
+    assert (at(simulation, "east"), at(simulation, "west")) == ({}, {key: WorkloadPhase.RUNNING})
     local = simulation.snapshot().workloads[key]
     (check,) = local.checks
     assert (local.cluster, check.state, check.message) == ("west", "Ready", 'The workload was admitted on "west"')
@@ -156,7 +156,7 @@ def test_a_lost_cluster_is_waited_for_and_then_given_up() -> None:
         "16:00 started red/train",
     ]
     assert simulation.snapshot().workloads[key].cluster == "west"
-    assert at(simulation, "east") == {key: Phase.RUNNING}, "the lost cluster does not know"
+    assert at(simulation, "east") == {key: WorkloadPhase.RUNNING}, "the lost cluster does not know"
     simulation.submit(RestoreCluster("east"))
     assert at(simulation, "east") == {}
 
@@ -177,8 +177,8 @@ def test_only_known_clusters_are_lost_and_found() -> None:
     for command in (LoseCluster("south"), InCluster("south", Delete("nodes", "n1")), RestoreCluster("east")):
         simulation.submit(command)
     told = [(line.what, line.message) for line in simulation.snapshot().recent if line.what.startswith("command-")]
-    unknown = (What.COMMAND_REFUSED, "there is no worker cluster south; there are: east")
-    assert told == [unknown, unknown, (What.COMMAND_NEEDLESS, "worker cluster east is connected already")]
+    unknown = (HistoryEventKind.COMMAND_REFUSED, "there is no worker cluster south; there are: east")
+    assert told == [unknown, unknown, (HistoryEventKind.COMMAND_NEEDLESS, "worker cluster east is connected already")]
 
 
 def test_deleting_the_workload_deletes_its_copies() -> None:

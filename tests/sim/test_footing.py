@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.events import Applied, Event, Happened, What
+from gpuconsole.model.cooperative import run_to_end
+from gpuconsole.model.events import Applied, Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
-from gpuconsole.model.pieces import whole
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Condition, Workload
@@ -63,12 +63,12 @@ def _without_readiness(thing: Object) -> Object:
 
 
 def on(footing: Footing) -> Simulation:
-    return whole(Simulation.on(footing))
+    return run_to_end(Simulation.on(footing))
 
 
 def told(snapshot: Snapshot, policy: SimPolicy) -> Footing:
     footing = Footing(policy, seed=1)
-    whole(footing.catch_up(snapshot))
+    run_to_end(footing.catch_up(snapshot))
     return footing
 
 
@@ -97,11 +97,11 @@ def test_a_cluster_that_is_followed_has_the_future_of_one_that_is_told_whole(pol
     cluster, sight, footing = fresh(policy), Sight(), Footing(policy, seed=1)
     for deed in life:
         live(cluster, [deed])
-        whole(footing.catch_up(sight.of(cluster)))
+        run_to_end(footing.catch_up(sight.of(cluster)))
         on(footing)
     cluster.advance(cluster.now + MINUTE)
     snapshot = sight.of(cluster)
-    whole(footing.catch_up(snapshot))
+    run_to_end(footing.catch_up(snapshot))
     assert future(on(footing)) == future(on(told(snapshot, policy)))
 
 
@@ -120,8 +120,8 @@ def test_who_waits_is_not_told_why_and_everything_else_is_decided_as_if(policy: 
     lines = []
     for simulation in (quiet, telling):
         simulation.advance(simulation.now + HOUR)
-        happened = (event for event in simulation.drain() if isinstance(event, Happened))
-        lines.append([line for line in happened if line.what is not What.PENDING])
+        happened = (event for event in simulation.drain() if isinstance(event, HistoryEvent))
+        lines.append([line for line in happened if line.what is not HistoryEventKind.PENDING])
     assert lines[0] == lines[1]
     assert _deaf(quiet.snapshot()) == _deaf(telling.snapshot())
 
@@ -133,14 +133,16 @@ def _deaf(snapshot: Snapshot) -> list[Object]:
 
 def _not_told(workload: Workload) -> Workload:
     kept = tuple(one for one in workload.conditions if one.type != "QuotaReserved")
-    return workload if workload.reserved else replace(workload, conditions=kept, resource_requests=(), parked=False)
+    return (
+        workload if workload.reserved else replace(workload, conditions=kept, resource_requests=(), inadmissible=False)
+    )
 
 
 def test_what_nobody_says_of_pods_is_written_down_once_and_forgotten_when_the_cluster_says_something_else() -> None:
     cluster, sight, footing = start(two_teams()), Sight(), Footing(USUAL, seed=1)
     submit(cluster, job("one", gpus=2, pods=2), job("two", gpus=1))
     shown = sight.of(cluster)
-    whole(footing.catch_up(shown))
+    run_to_end(footing.catch_up(shown))
     assert {*map(type, written(footing))} == {Pod, Workload}
     known = on(footing).snapshot()
     assert written(footing) == []
@@ -149,7 +151,7 @@ def test_what_nobody_says_of_pods_is_written_down_once_and_forgotten_when_the_cl
     said = replace(first, labels={**first.labels, "said": "since"})
     state = ClusterState.of(shown, ())
     state.apply(Applied(shown.time, said))
-    whole(footing.catch_up(state.freeze()))
+    run_to_end(footing.catch_up(state.freeze()))
     assert footing.completed().pods[first.key] is said
     assert {thing.key for thing in written(footing)} == {first.key, known.pods[first.key].workload}
     assert on(footing).snapshot().pods[first.key] == replace(known.pods[first.key], labels=said.labels)
@@ -157,4 +159,4 @@ def test_what_nobody_says_of_pods_is_written_down_once_and_forgotten_when_the_cl
 
 def written(footing: Footing) -> list[Object]:
     """What is written down where a simulation begins, before anything is decided."""
-    return [event.object for event in whole(footing.begin()).out if isinstance(event, Applied)]
+    return [event.object for event in run_to_end(footing.begin()).out if isinstance(event, Applied)]

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.model.autoscaling import Budget, NodePool
+from gpuconsole.model.autoscaling import NodePool, NodePoolBudget
 from gpuconsole.model.catalogue import load
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, parse_time
 from gpuconsole.model.cluster import Pod, PodDisruptionBudget, PodPhase
@@ -163,18 +163,24 @@ def test_a_job_moves_something_only_when_kueue_lets_it_have_pods(quota: int, bou
 # Budgets
 
 MONDAY_NOON = parse_time("2026-01-05T12:00:00Z")
-BUDGETS: dict[str, tuple[tuple[Budget, ...], str, int, int, int]] = {
-    "ten percent of nine nodes is one": ((Budget(),), "Empty", 9, 0, 1),
-    "a part is rounded up": ((Budget("20%"),), "Empty", 11, 0, 3),
-    "those that go already count": ((Budget("3"),), "Empty", 9, 2, 1),
-    "never below none": ((Budget("1"),), "Empty", 9, 4, 0),
-    "the strictest counts": ((Budget("5"), Budget("2")), "Empty", 9, 0, 2),
-    "a budget for drift says nothing of emptiness": ((Budget("0", ("Drifted",)),), "Empty", 9, 0, 2**31 - 1),
-    "a budget for drift says something of drift": ((Budget("0", ("Drifted",)),), "Drifted", 9, 0, 0),
-    "within its window": ((Budget("0", (), "0 9 * * 1-5", 8 * HOUR),), "Empty", 9, 0, 0),
-    "at the moment when its window ends": ((Budget("0", (), "0 9 * * 1-5", 3 * HOUR),), "Empty", 9, 0, 2**31 - 1),
-    "at the moment when its window begins": ((Budget("0", (), "0 12 * * *", HOUR),), "Empty", 9, 0, 0),
-    "on another day": ((Budget("0", (), "0 9 * * sat", 8 * HOUR),), "Empty", 9, 0, 2**31 - 1),
+BUDGETS: dict[str, tuple[tuple[NodePoolBudget, ...], str, int, int, int]] = {
+    "ten percent of nine nodes is one": ((NodePoolBudget(),), "Empty", 9, 0, 1),
+    "a part is rounded up": ((NodePoolBudget("20%"),), "Empty", 11, 0, 3),
+    "those that go already count": ((NodePoolBudget("3"),), "Empty", 9, 2, 1),
+    "never below none": ((NodePoolBudget("1"),), "Empty", 9, 4, 0),
+    "the strictest counts": ((NodePoolBudget("5"), NodePoolBudget("2")), "Empty", 9, 0, 2),
+    "a budget for drift says nothing of emptiness": ((NodePoolBudget("0", ("Drifted",)),), "Empty", 9, 0, 2**31 - 1),
+    "a budget for drift says something of drift": ((NodePoolBudget("0", ("Drifted",)),), "Drifted", 9, 0, 0),
+    "within its window": ((NodePoolBudget("0", (), "0 9 * * 1-5", 8 * HOUR),), "Empty", 9, 0, 0),
+    "at the moment when its window ends": (
+        (NodePoolBudget("0", (), "0 9 * * 1-5", 3 * HOUR),),
+        "Empty",
+        9,
+        0,
+        2**31 - 1,
+    ),
+    "at the moment when its window begins": ((NodePoolBudget("0", (), "0 12 * * *", HOUR),), "Empty", 9, 0, 0),
+    "on another day": ((NodePoolBudget("0", (), "0 9 * * sat", 8 * HOUR),), "Empty", 9, 0, 2**31 - 1),
 }
 
 
@@ -254,7 +260,7 @@ def test_several_nodes_become_one_that_is_cheaper() -> None:
 
 def test_ten_percent_of_three_nodes_go_one_at_a_time() -> None:
     things: list[Object] = [
-        pool(consolidate_after="1m", budgets=(Budget(),)),
+        pool(consolidate_after="1m", budgets=(NodePoolBudget(),)),
         *(member(f"n{number}", "s.1") for number in range(3)),
     ]
     simulation = begin(things)
@@ -264,7 +270,7 @@ def test_ten_percent_of_three_nodes_go_one_at_a_time() -> None:
 
 
 def test_a_budget_of_none_blocks_and_says_so() -> None:
-    simulation = begin([pool(consolidate_after="1m", budgets=(Budget("0"),)), member("n", "s.1")])
+    simulation = begin([pool(consolidate_after="1m", budgets=(NodePoolBudget("0"),)), member("n", "s.1")])
     lines = said(after(simulation, HOUR))
     assert lines == [
         "1:00  DisruptionBlocked: No allowed disruptions for disruption reason Empty due to blocking budget"
@@ -273,7 +279,7 @@ def test_a_budget_of_none_blocks_and_says_so() -> None:
 
 
 def test_a_budget_with_a_schedule_lets_nodes_go_when_its_window_is_over() -> None:
-    window = (Budget("0", (), "0 8 * * *", 30 * MINUTE), Budget("100%"))
+    window = (NodePoolBudget("0", (), "0 8 * * *", 30 * MINUTE), NodePoolBudget("100%"))
     simulation = begin([pool(consolidate_after="1m", budgets=window), member("n", "s.1")])
     assert list(machines(after(simulation, 30 * MINUTE))) == ["n"]
     assert list(machines(after(simulation, 90 * SECOND))) == []
@@ -345,7 +351,7 @@ def test_a_node_that_is_not_what_its_pool_says_any_more_is_replaced() -> None:
 
 
 def test_an_old_node_expires_whatever_budgets_say() -> None:
-    simulation = begin([pool(expire_after=HOUR, budgets=(Budget("0"),)), member("n", "s.1")])
+    simulation = begin([pool(expire_after=HOUR, budgets=(NodePoolBudget("0"),)), member("n", "s.1")])
     submit(simulation, job("a"))
     assert list(machines(after(simulation, HOUR - SECOND))) == ["n"]
     assert said(after(simulation, SECOND))[-1] == "60:00 n DisruptionTerminating: Disrupting Node: Expired"
@@ -456,7 +462,7 @@ def test_a_drifted_node_may_be_replaced_by_several() -> None:
 
 
 def test_of_drifted_nodes_an_empty_one_goes_first() -> None:
-    one = (Budget("1"),)
+    one = (NodePoolBudget("1"),)
     simulation = begin([pool("p", types("s.1", "t.1"), budgets=one), member("m", "s.1"), member("n", "s.1")])
     submit(simulation, job("a"))
     assert where(simulation) == {"a-0": "m"}

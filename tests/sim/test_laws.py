@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
-from gpuconsole.model.events import Event, Happened, What
+from gpuconsole.model.events import Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import JobPhase
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
@@ -65,14 +65,14 @@ def test_a_fork_to_look_ahead_with_goes_the_way_of_the_original(policy: SimPolic
     deaf = {*known} - {*asked}
     assert _but_for_amounts(quieter.snapshot(), deaf) == _but_for_amounts(original.snapshot(), deaf)
     lines, fewer = _lines(original.drain()), _lines(quieter.drain())
-    assert [line for line in lines if line.what is not What.PENDING] == [
-        line for line in fewer if line.what is not What.PENDING
+    assert [line for line in lines if line.what is not HistoryEventKind.PENDING] == [
+        line for line in fewer if line.what is not HistoryEventKind.PENDING
     ]
     assert set(fewer) <= set(lines)
 
 
-def _lines(events: list[Event]) -> list[Happened]:
-    return [event for event in events if isinstance(event, Happened)]
+def _lines(events: list[Event]) -> list[HistoryEvent]:
+    return [event for event in events if isinstance(event, HistoryEvent)]
 
 
 def _but_for_amounts(snapshot: Snapshot, deaf: set[str]) -> list[Object]:
@@ -225,11 +225,16 @@ def _books(events: list[Event]) -> tuple[dict[str, float], dict[str, float]]:
     lost: dict[str, float] = defaultdict(float)
     started: dict[str, int] = {}
     for line in events:
-        if not isinstance(line, Happened):
+        if not isinstance(line, HistoryEvent):
             continue
-        if line.what is What.STARTED:
+        if line.what is HistoryEventKind.STARTED:
             started[line.workload] = line.time
-        elif line.what in (What.EVICTED, What.POD_EVICTED, What.POD_FAILED, What.FINISHED):
+        elif line.what in (
+            HistoryEventKind.EVICTED,
+            HistoryEventKind.POD_EVICTED,
+            HistoryEventKind.POD_FAILED,
+            HistoryEventKind.FINISHED,
+        ):
             if line.workload in started:
                 ran[line.workload] += (line.time - started.pop(line.workload)) / SECOND
             lost[line.workload] += line.lost_gpu_seconds

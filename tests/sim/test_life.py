@@ -3,11 +3,11 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
-from gpuconsole.model.events import Announcement, Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind, KueueEvent
 from gpuconsole.model.job import JobPhase
 from gpuconsole.model.labels import Taint, Toleration
 from gpuconsole.model.queues import ResourceFlavor
-from gpuconsole.model.workloads import Phase, phase
+from gpuconsole.model.workloads import WorkloadPhase, phase
 from tests.sim.cluster import A100, START, job, key_of, log, node, queue, run, start, submit, two_teams, workload
 
 
@@ -16,22 +16,24 @@ def test_a_job_is_queued_admitted_placed_and_finishes() -> None:
     submit(simulation, job("train", gpus=2, pods=2, duration=10 * MINUTE))
     simulation.advance(START + HOUR)
     key = key_of(simulation, "red/train")
-    admitted = Happened(time=START, what=What.ADMITTED, workload=key, queue="red", flavor="a100", gpus=4)
-    bound = replace(admitted, what=What.POD_BOUND, flavor="", pod="red/train-0", node="n1", gpus=2)
-    told = (
-        Announcement(key, "QuotaReserved", "Quota reserved in ClusterQueue red, wait time since queued was 0s"),
-        Announcement(key, "Admitted", "Admitted by ClusterQueue red, wait time since reservation was 0s"),
+    admitted = HistoryEvent(
+        time=START, what=HistoryEventKind.ADMITTED, workload=key, queue="red", flavor="a100", gpus=4
     )
-    assert [event for event in simulation.drain() if isinstance(event, Happened)] == [
-        replace(admitted, what=What.SUBMITTED, flavor=""),
+    bound = replace(admitted, what=HistoryEventKind.POD_BOUND, flavor="", pod="red/train-0", node="n1", gpus=2)
+    told = (
+        KueueEvent(key, "QuotaReserved", "Quota reserved in ClusterQueue red, wait time since queued was 0s"),
+        KueueEvent(key, "Admitted", "Admitted by ClusterQueue red, wait time since reservation was 0s"),
+    )
+    assert [event for event in simulation.drain() if isinstance(event, HistoryEvent)] == [
+        replace(admitted, what=HistoryEventKind.SUBMITTED, flavor=""),
         replace(admitted, told=told),
         bound,
         replace(bound, pod="red/train-1"),
-        replace(admitted, what=What.STARTED, flavor=""),
+        replace(admitted, what=HistoryEventKind.STARTED, flavor=""),
         replace(
             admitted,
             time=START + 10 * MINUTE,
-            what=What.FINISHED,
+            what=HistoryEventKind.FINISHED,
             reason="Succeeded",
             message="Job finished successfully",
         ),
@@ -39,7 +41,7 @@ def test_a_job_is_queued_admitted_placed_and_finishes() -> None:
     snapshot = simulation.snapshot()
     finished = snapshot.jobs["Job/red/train"]
     assert (finished.phase, finished.started, finished.finished) == (JobPhase.SUCCEEDED, START, START + 10 * MINUTE)
-    assert phase(snapshot.workloads[key]) is Phase.FINISHED
+    assert phase(snapshot.workloads[key]) is WorkloadPhase.FINISHED
 
 
 def test_the_borrower_makes_room_and_returns_when_the_owner_is_done() -> None:
@@ -71,7 +73,9 @@ def test_the_borrower_makes_room_and_returns_when_the_owner_is_done() -> None:
 def test_a_borrowed_gpu_is_said_when_it_is_admitted() -> None:
     simulation = start(two_teams())
     submit(simulation, job("own", gpus=3), job("loan", gpus=3))
-    borrowed = [e.borrowed for e in simulation.drain() if isinstance(e, Happened) and e.what is What.ADMITTED]
+    borrowed = [
+        e.borrowed for e in simulation.drain() if isinstance(e, HistoryEvent) and e.what is HistoryEventKind.ADMITTED
+    ]
     assert borrowed == [0, 2]
 
 
@@ -148,7 +152,7 @@ def test_the_time_limit_deactivates_what_runs_too_long_evictions_included() -> N
         "30:00 evicted red/long lost 7200s DeactivatedDueToMaximumExecutionTimeExceeded",
     ]
     stopped = simulation.snapshot().workloads[key_of(simulation, "red/long")]
-    assert (stopped.active, stopped.reserved, phase(stopped)) == (False, False, Phase.STOPPED)
+    assert (stopped.active, stopped.reserved, phase(stopped)) == (False, False, WorkloadPhase.STOPPED)
 
 
 def test_pods_go_to_the_nodes_of_their_flavor_and_tolerate_what_it_tolerates() -> None:
@@ -168,7 +172,7 @@ def test_lines_of_history_carry_what_kueues_recorder_writes() -> None:
     simulation.advance(START + MINUTE)
     submit(simulation, job("claim", "blue", gpus=4))
     simulation.advance(START + 2 * MINUTE)
-    lines = [event for event in simulation.drain() if isinstance(event, Happened)]
+    lines = [event for event in simulation.drain() if isinstance(event, HistoryEvent)]
     loan, claim = key_of(simulation, "red/loan"), key_of(simulation, "blue/claim")
     assert [(line.what.value, one.workload, one.reason, one.warning) for line in lines for one in line.told] == [
         ("admitted", loan, "QuotaReserved", False),
@@ -181,5 +185,5 @@ def test_lines_of_history_carry_what_kueues_recorder_writes() -> None:
         ("admitted", claim, "Admitted", False),
         *[("pending", loan, "Pending", True)] * 2,
     ]
-    reserved = next(line for line in reversed(lines) if line.what is What.ADMITTED).told[0]
+    reserved = next(line for line in reversed(lines) if line.what is HistoryEventKind.ADMITTED).told[0]
     assert reserved.message == "Quota reserved in ClusterQueue blue, wait time since queued was 1s"

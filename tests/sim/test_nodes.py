@@ -2,7 +2,7 @@
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Cordon, Delete, Drain, FailNode, FailPod, Requeue, RestoreNode
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import JobPhase
 from tests.sim.cluster import START, job, key_of, log, node, queue, run, start, submit, two_teams
 
@@ -157,5 +157,9 @@ def test_the_loss_of_a_crew_is_told_once_however_many_pods_fall() -> None:
     simulation.advance(START + MINUTE)
     simulation.drain()
     simulation.submit(FailNode("n1"))
-    losses = [e.lost_gpu_seconds for e in simulation.drain() if isinstance(e, Happened) and e.what is What.POD_FAILED]
+    losses = [
+        e.lost_gpu_seconds
+        for e in simulation.drain()
+        if isinstance(e, HistoryEvent) and e.what is HistoryEventKind.POD_FAILED
+    ]
     assert losses == [240.0, 0.0, 0.0, 0.0]

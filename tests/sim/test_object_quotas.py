@@ -11,7 +11,7 @@ from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.cluster import Pod, ResourceQuota
 from gpuconsole.model.commands import Delete, Submit
 from gpuconsole.model.devices import Device, DeviceClass, DeviceRequest, ResourceClaimTemplate, ResourceSlice
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.objects import Object
@@ -44,8 +44,8 @@ def placed(simulation: Simulation) -> list[str]:
     return sorted(pod.name for pod in simulation.snapshot().pods.all() if pod.node)
 
 
-def told(simulation: Simulation, what: What) -> list[str]:
-    lines = [event for event in simulation.drain() if isinstance(event, Happened)]
+def told(simulation: Simulation, what: HistoryEventKind) -> list[str]:
+    lines = [event for event in simulation.drain() if isinstance(event, HistoryEvent)]
     return [line.message for line in lines if line.what is what]
 
 
@@ -88,7 +88,7 @@ def test_a_quota_of_devices_refuses_claims_and_their_pods_wait_until_others_end(
     )
     assert sorted(simulation.snapshot().resource_claims) == ["default/a-gpu", "default/b-gpu"]
     assert "ResourceClaim not created yet" in simulation.snapshot().pods["default/c"].message
-    assert told(simulation, What.PENDING)[0] == (
+    assert told(simulation, HistoryEventKind.PENDING)[0] == (
         'PodResourceClaim gpu: create ResourceClaim: resourceclaims.resource.k8s.io "c-gpu" is forbidden:'
         f" exceeded quota: q, requested: {DEVICES}=1, used: {DEVICES}=2, limited: {DEVICES}=2"
     )
@@ -168,7 +168,7 @@ def test_a_claim_for_a_volume_is_refused_where_storage_is_counted(hard: dict[str
     simulation = start([node("n1"), StorageClass(name="fast"), quota(**hard)], UNQUEUED)
     submit(simulation, volume("one", 10, "fast"), volume("two", 10, "fast"))
     refused = [f'persistentvolumeclaims "two" is forbidden: exceeded quota: q, {text}'] if text else []
-    assert told(simulation, What.COMMAND_REFUSED) == refused
+    assert told(simulation, HistoryEventKind.COMMAND_REFUSED) == refused
     assert len(simulation.snapshot().persistent_volume_claims) == 2 - len(refused)
 
 
@@ -213,9 +213,11 @@ def test_a_workload_that_a_quota_refuses_is_not_created_and_its_job_stays_suspen
     snapshot = simulation.snapshot()
     assert [workload.owner for workload in snapshot.workloads.all()] == ["Job/red/one"]
     assert (snapshot.jobs["Job/red/two"].suspended, used(simulation, "red/q")) == (True, {WORKLOADS: 1})
-    told = [event for event in simulation.drain() if isinstance(event, Happened) and event.workload == "Job/red/two"]
+    told = [
+        event for event in simulation.drain() if isinstance(event, HistoryEvent) and event.workload == "Job/red/two"
+    ]
     (line,) = [line for line in told if line.reason == "Forbidden"]
-    assert line.what is What.PENDING
+    assert line.what is HistoryEventKind.PENDING
     assert line.message.startswith('workloads.kueue.x-k8s.io "job-two-')
     assert line.message.endswith(NO_ROOM)
     answer = explain(snapshot, "Job/red/two")
@@ -259,7 +261,9 @@ def test_a_workload_that_somebody_creates_is_refused_as_the_api_server_does() ->
     made = manifests.read(manifests.job("one", 1, queue="lq"))
     submit(simulation, *made)
     submit(simulation, Workload(namespace="red", name="own", queue="lq", pod_sets=(PodSet(name="main"),)))
-    assert [one for one in told(simulation, What.COMMAND_REFUSED)] == [f'workloads.kueue.x-k8s.io "own" {NO_ROOM}']
+    assert [one for one in told(simulation, HistoryEventKind.COMMAND_REFUSED)] == [
+        f'workloads.kueue.x-k8s.io "own" {NO_ROOM}'
+    ]
 
 
 HARD = {"pods": 4, "requests.nvidia.com/gpu": 6, "count/jobs.batch": 3, "count/workloads.kueue.x-k8s.io": 9}

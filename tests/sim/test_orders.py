@@ -24,7 +24,7 @@ from gpuconsole.model.commands import (
     SetWeight,
     Submit,
 )
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import StopPolicy
 from tests.sim.cluster import GPU, START, job, start, submit, two_teams, workload
@@ -98,15 +98,15 @@ SO_ALREADY: dict[str, tuple[Command, str]] = {
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
 def test_refusals_say_why_and_change_nothing(case: tuple[Command, str]) -> None:
-    assert _told(case[0]) == [(What.COMMAND_REFUSED, type(case[0]).__name__, case[1])]
+    assert _told(case[0]) == [(HistoryEventKind.COMMAND_REFUSED, type(case[0]).__name__, case[1])]
 
 
 @pytest.mark.parametrize("case", SO_ALREADY.values(), ids=SO_ALREADY)
 def test_what_is_so_already_is_no_refusal_and_says_what_is_so(case: tuple[Command, str]) -> None:
-    assert _told(case[0]) == [(What.COMMAND_NEEDLESS, type(case[0]).__name__, case[1])]
+    assert _told(case[0]) == [(HistoryEventKind.COMMAND_NEEDLESS, type(case[0]).__name__, case[1])]
 
 
-def _told(command: Command) -> list[tuple[What, str, str]]:
+def _told(command: Command) -> list[tuple[HistoryEventKind, str, str]]:
     """What is told of a command that changes nothing."""
     simulation = start(two_teams())
     submit(simulation, workload("over", duration="30s"), workload("runs", gpus=4, duration="1h"))
@@ -117,7 +117,7 @@ def _told(command: Command) -> list[tuple[What, str, str]]:
     before = list(simulation.snapshot().objects())
     simulation.drain()
     simulation.submit(command)
-    told = [event for event in simulation.drain() if isinstance(event, Happened)]
+    told = [event for event in simulation.drain() if isinstance(event, HistoryEvent)]
     assert list(simulation.snapshot().objects()) == before
     return [(line.what, line.reason, line.message) for line in told]
 
@@ -127,6 +127,6 @@ def test_of_several_objects_those_that_can_be_created_are() -> None:
     submit(simulation, job("a"))
     simulation.drain()
     submit(simulation, job("a"), job("b"))
-    lines = [e.what for e in simulation.drain() if isinstance(e, Happened)]
-    assert What.COMMAND_REFUSED in lines
+    lines = [e.what for e in simulation.drain() if isinstance(e, HistoryEvent)]
+    assert HistoryEventKind.COMMAND_REFUSED in lines
     assert list(simulation.snapshot().jobs) == ["Job/red/a", "Job/red/b"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Delete, Submit
 from gpuconsole.model.gpus.instances import division_of
-from gpuconsole.model.gpus.mig import Placement
+from gpuconsole.model.gpus.mig import MigPlacement
 from gpuconsole.model.gpus.sharing import device, replicas
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.engine import Simulation
@@ -63,7 +63,7 @@ def test_no_gpu_and_no_slice_has_two_owners_unless_it_is_shared(
 def check(snapshot: Snapshot) -> None:
     """Count the owners of every GPU, and lay out all slices of every divided one."""
     owners: Counter[tuple[str, int]] = Counter()
-    slices: dict[str, dict[int, list[Placement]]] = defaultdict(lambda: defaultdict(list))
+    slices: dict[str, dict[int, list[MigPlacement]]] = defaultdict(lambda: defaultdict(list))
     for pod in snapshot.pods.all():
         if not pod.node or pod.done:
             continue
@@ -73,7 +73,7 @@ def check(snapshot: Snapshot) -> None:
         assert len(pod.slices) == asked
         owners.update((pod.node, device(index, node.gpus, node.labels)) for index in pod.gpus)
         for one in pod.slices:
-            slices[pod.node][one.gpu].append(Placement(one.profile, one.start))
+            slices[pod.node][one.gpu].append(MigPlacement(one.profile, one.start))
     for (name, _), count in owners.items():
         assert count <= replicas(snapshot.nodes[name].labels)
     for name, gpus in slices.items():

@@ -13,7 +13,7 @@ import pytest
 from gpuconsole.insight.unblock.search import searching_places
 from gpuconsole.model.clock import HOUR, SECOND
 from gpuconsole.model.commands import Submit
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.manifests import load
 from gpuconsole.model.manifests.loading import load_text
 from gpuconsole.sim.engine import Simulation
@@ -50,8 +50,8 @@ def with_a_production_job() -> Simulation:
 def most_evicted(simulation: Simulation) -> int:
     """How often the workload that is evicted most often is evicted within an hour."""
     simulation.advance(simulation.now + HOUR)
-    lines = (event for event in simulation.drain() if isinstance(event, Happened))
-    return max(Counter(line.workload for line in lines if line.what is What.EVICTED).values())
+    lines = (event for event in simulation.drain() if isinstance(event, HistoryEvent))
+    return max(Counter(line.workload for line in lines if line.what is HistoryEventKind.EVICTED).values())
 
 
 @pytest.mark.usefixtures("measured_latencies")

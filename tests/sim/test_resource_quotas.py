@@ -12,9 +12,9 @@ from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.cluster import PriorityClass, ResourceQuota
 from gpuconsole.model.commands import Delete
 from gpuconsole.model.device_units import described
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.volcano_jobs import VolcanoPhase
-from gpuconsole.model.workloads import Phase
+from gpuconsole.model.workloads import WorkloadPhase
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.ui.workload_rows import WorkloadRows
 from tests.sim import manifests
@@ -37,14 +37,14 @@ def refusals(simulation: Simulation) -> list[tuple[int, str, str, str]]:
     return [
         ((event.time - START) // SECOND, event.workload, event.reason, event.message)
         for event in simulation.drain()
-        if isinstance(event, Happened) and event.what is What.PENDING and event.reason == "FailedCreate"
+        if isinstance(event, HistoryEvent) and event.what is HistoryEventKind.PENDING and event.reason == "FailedCreate"
     ]
 
 
 def forbidden(simulation: Simulation) -> list[str]:
     """Why commands were refused."""
-    lines = [event for event in simulation.drain() if isinstance(event, Happened)]
-    return [line.message for line in lines if line.what is What.COMMAND_REFUSED]
+    lines = [event for event in simulation.drain() if isinstance(event, HistoryEvent)]
+    return [line.message for line in lines if line.what is HistoryEventKind.COMMAND_REFUSED]
 
 
 def present(simulation: Simulation) -> list[str]:
@@ -80,7 +80,7 @@ def test_work_whose_pods_are_refused_is_pending_or_admitted_and_needs_attention(
     submit(simulation, *manifests.read(manifests.job("train", 8)))
     snapshot = simulation.snapshot()
     (row,) = WorkloadRows().update(snapshot).rows
-    assert (row.key, row.phase, row.reason) == ("Job/red/train", Phase.PENDING, Code.RESOURCE_QUOTA)
+    assert (row.key, row.phase, row.reason) == ("Job/red/train", WorkloadPhase.PENDING, Code.RESOURCE_QUOTA)
     found = dashboard(snapshot)
     assert [(one.name, one.pending, one.running, one.pending_gpus) for one in found.queues] == [("red", 1, 0, 4)]
     assert (found.waiting.in_all, found.waiting.by_resource_quota, found.waiting.by_nodes) == (1, 1, 0)
@@ -92,7 +92,7 @@ def test_work_whose_pods_are_refused_is_pending_or_admitted_and_needs_attention(
     submit(queued, *manifests.read(manifests.job("train", 8, queue="lq")))
     snapshot = queued.snapshot()
     (row,) = WorkloadRows().update(snapshot).rows
-    assert (row.phase, row.reason) == (Phase.ADMITTED, Code.RESOURCE_QUOTA)
+    assert (row.phase, row.reason) == (WorkloadPhase.ADMITTED, Code.RESOURCE_QUOTA)
     (trouble,) = (one for one in dashboard(snapshot).attention if one.trouble is Trouble.UNSCHEDULABLE)
     text = f"{row.key}: 6 of 8 pods cannot be created: ResourceQuota q of namespace red would be exceeded"
     assert (trouble.text, trouble.table, trouble.key, trouble.gpus) == (text, "workloads", row.key, 6)
@@ -288,9 +288,9 @@ def test_a_fork_and_a_saved_simulation_go_on_alike() -> None:
     ends = []
     for one in (simulation, fork, loaded):
         one.advance(START + HOUR)
-        ends.append([event for event in one.drain() if isinstance(event, Happened)])
+        ends.append([event for event in one.drain() if isinstance(event, HistoryEvent)])
     assert ends[0] == ends[1] == ends[2]
-    assert ends[0][-1].what is What.FINISHED
+    assert ends[0][-1].what is HistoryEventKind.FINISHED
 
 
 def test_a_cron_job_makes_its_job_when_fewer_jobs_are_there() -> None:
@@ -339,7 +339,7 @@ def test_volcano_terminates_a_job_whose_pods_are_refused_fifteen_times_again() -
     assert len(present(simulation)) == 3
     simulation.drain()
     simulation.advance(START + 164 * SECOND)
-    lines = [event for event in simulation.drain() if isinstance(event, Happened)]
+    lines = [event for event in simulation.drain() if isinstance(event, HistoryEvent)]
     assert "Job failed on action SyncJob for retry limit reached" in [line.message for line in lines]
     simulation.advance(START + 300 * SECOND)
     assert present(simulation) == []

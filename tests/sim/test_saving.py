@@ -1,8 +1,8 @@
 """A simulation as bytes: what it reads back takes no more room than what was written."""
 
 from gpuconsole.model.clock import HOUR
-from gpuconsole.model.seen import Seen
 from gpuconsole.model.state import ClusterState
+from gpuconsole.model.visibility import Visibility
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.sim.cluster import job, start, submit, two_teams
@@ -19,7 +19,7 @@ def test_workloads_that_ask_for_the_same_hold_the_same_when_they_are_loaded() ->
 
 def test_what_was_not_seen_of_its_cluster_is_known_later_in_forks_and_when_it_is_loaded() -> None:
     state = ClusterState(0)
-    state.seen = Seen(assumed=("Kueue's Configuration is assumed to be the default",))
+    state.seen = Visibility(assumed=("Kueue's Configuration is assumed to be the default",))
     simulation = Simulation.from_snapshot(state.freeze(), policy=SimPolicy(), seed=0)
     simulation.advance(HOUR)
     copies = (simulation, simulation.fork(), Simulation.load(simulation.save()))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.model.catalogue import Catalogue, InstanceType
+from gpuconsole.model.catalogue import InstanceType, InstanceTypeCatalogue
 from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.labels import Taint
 from gpuconsole.sim.autoscaling.policy import (
@@ -23,7 +23,7 @@ from gpuconsole.sim.scenario_form import ScenarioError
 
 SOLD = {"zones": ["a"], "types": {"c.1": {"cpu": 4, "memory": "8Gi", "onDemand": 0.5, "spot": {"a": 0.2}}}}
 TYPE = InstanceType(name="c.1", cpu=4000, memory=8 * 2**30, on_demand=0.5, spot={"a": 0.2}, zones=("a",))
-CATALOGUE = Catalogue({"c.1": TYPE})
+CATALOGUE = InstanceTypeCatalogue({"c.1": TYPE})
 
 
 def policy(**capacity: Any) -> SimPolicy:

@@ -9,7 +9,7 @@ from gpuconsole import assets
 from gpuconsole.model.catalogue import load as load_catalogue
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.events import Happened
+from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.manifests import load
 from gpuconsole.model.objects import Object
@@ -94,7 +94,7 @@ def test_the_distributed_training_of_two_nodes_runs_when_its_queue_is_there_and_
     around: list[Object] = [*machines(2, 8, accelerator="nvidia-a100-80gb"), VolcanoQueue(name="team-a-queue")]
     policy = SimPolicy(kueue=None, placement=VolcanoPolicy())
     refused = run([written, *around], policy)
-    messages = [event.message for event in refused.drain() if isinstance(event, Happened)]
+    messages = [event.message for event in refused.drain() if isinstance(event, HistoryEvent)]
     assert (places(refused, written.key), messages[-1]) == ({}, "failed to get plugin sla")
     simulation = run([repaired, *around], policy)
     assert sorted(places(simulation, written.key).values()) == ["n1", "n2"]

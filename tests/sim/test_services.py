@@ -4,7 +4,7 @@ from typing import Any
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Delete, FailNode, FailPod, Requeue, RestoreNode, Scale
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.queues import LocalQueue
 from gpuconsole.sim.engine import Simulation
 from tests.sim.cluster import START, UNQUEUED, log, nodes, run, start, submit, two_teams
@@ -23,7 +23,11 @@ def where(simulation: Simulation) -> dict[str, str]:
 
 
 def refusals(simulation: Simulation) -> list[str]:
-    return [e.message for e in simulation.drain() if isinstance(e, Happened) and e.what is What.COMMAND_REFUSED]
+    return [
+        e.message
+        for e in simulation.drain()
+        if isinstance(e, HistoryEvent) and e.what is HistoryEventKind.COMMAND_REFUSED
+    ]
 
 
 def waiting(simulation: Simulation) -> list[str]:
@@ -51,7 +55,11 @@ def test_a_lost_replica_is_replaced_while_the_others_serve() -> None:
     simulation.advance(START + 2 * MINUTE)
     assert where(simulation) == {"web-0": "n2", "web-1": "n2", "web-2": "n2", "web-3": "n2"}
     assert simulation.snapshot().jobs["Deployment/red/web"].failures == 0
-    lost = [event for event in simulation.drain() if isinstance(event, Happened) and event.what is What.POD_FAILED]
+    lost = [
+        event
+        for event in simulation.drain()
+        if isinstance(event, HistoryEvent) and event.what is HistoryEventKind.POD_FAILED
+    ]
     assert [event.lost_gpu_seconds for event in lost] == [0.0] * 4
 
 

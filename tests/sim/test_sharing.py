@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from gpuconsole.model.cluster import Node, Pod, PodPhase
-from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.gpus.interconnect import NETWORK_BANDWIDTH, NVLINK_BANDWIDTH, WIRING
+from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.gpus.sharing import device
-from gpuconsole.model.gpus.wiring import NETWORK_BANDWIDTH, NVLINK_BANDWIDTH, WIRING
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError
@@ -151,7 +151,7 @@ def test_a_running_pod_that_does_not_name_its_instances_is_given_some(engine: st
     }
     simulation = build(load_scenario([document]))
     simulation.advance(simulation.now + 1_000_000)
-    assert pod(simulation, "p").slices == (Instance(0, "1g.10gb", 0),)
+    assert pod(simulation, "p").slices == (MigInstance(0, "1g.10gb", 0),)
 
 
 def test_a_node_that_joins_later_is_shared_alike() -> None:

@@ -9,7 +9,7 @@ from gpuconsole.insight.losses import lost_by
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.cluster import PodDisruptionBudget
 from gpuconsole.model.commands import InterruptSpot
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.sim.autoscaling.policy import FIXED, Expander, ScalingGroup, SpotPolicy
@@ -35,8 +35,8 @@ from tests.sim.cluster import submit
 NOTICE = 2 * MINUTE
 
 
-def lines(simulation: Simulation) -> list[Happened]:
-    return [event for event in simulation.drain() if isinstance(event, Happened)]
+def lines(simulation: Simulation) -> list[HistoryEvent]:
+    return [event for event in simulation.drain() if isinstance(event, HistoryEvent)]
 
 
 def interrupted(name: str, simulation: Simulation) -> Simulation:
@@ -66,7 +66,7 @@ def test_what_does_not_leave_in_time_is_lost_with_the_machine() -> None:
     interrupted("n", simulation)
     assert where(after(simulation, NOTICE - SECOND)) == {"a-0": "n"}
     simulation.drain()
-    failed = [line for line in lines(after(simulation, SECOND)) if line.what is What.POD_FAILED]
+    failed = [line for line in lines(after(simulation, SECOND)) if line.what is HistoryEventKind.POD_FAILED]
     assert [(line.pod, line.reason, line.lost_gpu_seconds) for line in failed] == [("ml/a-0", "NodeLost", 120.0)]
     assert "n" not in simulation.snapshot().nodes
 
@@ -80,7 +80,7 @@ def test_budgets_hold_the_drain_back_but_not_the_cloud() -> None:
     assert "n" not in after(simulation, SECOND).snapshot().nodes
 
 
-def _lost(told: Iterable[Happened]) -> tuple[float, float]:
+def _lost(told: Iterable[HistoryEvent]) -> tuple[float, float]:
     """GPU-hours and USD of work, whoever lost it."""
     found = lost_by(told).values()
     return sum(lost.gpu_hours for lost in found), sum(lost.cost for lost in found)
@@ -163,7 +163,7 @@ def test_what_is_no_spot_node_is_not_taken_back(name: str) -> None:
     simulation = begin([pool("p", ON_DEMAND), member("m", "s.1")])
     interrupted(name, simulation)
     (line,) = lines(simulation)
-    assert (line.what, line.reason, line.message) == (What.COMMAND_REFUSED, "InterruptSpot", REFUSED[name])
+    assert (line.what, line.reason, line.message) == (HistoryEventKind.COMMAND_REFUSED, "InterruptSpot", REFUSED[name])
 
 
 def test_a_node_is_taken_back_once() -> None:

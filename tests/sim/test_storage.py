@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Delete, Submit
-from gpuconsole.model.events import Happened
+from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import Object
@@ -126,7 +126,7 @@ def test_a_volcano_job_makes_its_claim_which_all_its_pods_share_and_which_goes_w
 
 def test_a_volcano_job_waits_for_a_claim_that_it_names() -> None:
     made = simulation(_job(volumeClaimName="data"))
-    told = [event for event in made.drain() if isinstance(event, Happened) and event.reason == "PVCError"]
+    told = [event for event in made.drain() if isinstance(event, HistoryEvent) and event.reason == "PVCError"]
     text = "pvc data is not found, the job will be in the Pending state until the PVC is created"
     assert [event.message for event in told] == [f"Failed to create PVC, err: {text}"]
     assert made.snapshot().jobs["VolcanoJob/default/train"].volcano_status.phase == "Pending"

@@ -5,10 +5,10 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.events import Applied
-from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.telemetry import Measure, NodeTelemetry, is_idle
+from gpuconsole.model.telemetry import GpuMetric, NodeTelemetry, is_idle
 from gpuconsole.sim.telemetry import PERIOD, habit, measure
 
 START = 1_760_000_000_000_000
@@ -16,7 +16,7 @@ LABELS = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
 NODE = Node(name="a", labels=LABELS, allocatable={"nvidia.com/gpu": 8})
 
 
-def pod(name: str, *gpus: int, kind: str = "Job", node: str = "a", slices: tuple[Instance, ...] = ()) -> Pod:
+def pod(name: str, *gpus: int, kind: str = "Job", node: str = "a", slices: tuple[MigInstance, ...] = ()) -> Pod:
     return Pod(
         name=name,
         job=f"{kind}/default/{name}",
@@ -63,14 +63,14 @@ def test_each_node_tells_the_same_whoever_else_is_there() -> None:
 
 def test_who_works_uses_more_than_nobody() -> None:
     found = told(NODE, pod(named(idle=False), 0, 1))
-    busy, unused = found.value(0, Measure.UTILISATION), found.value(7, Measure.UTILISATION)
+    busy, unused = found.value(0, GpuMetric.UTILISATION), found.value(7, GpuMetric.UTILISATION)
     assert busy is not None
     assert busy > 40
     assert unused == 0
-    for measured in (Measure.SM, Measure.POWER, Measure.TEMPERATURE, Measure.MEMORY_USED):
+    for measured in (GpuMetric.SM, GpuMetric.POWER, GpuMetric.TEMPERATURE, GpuMetric.MEMORY_USED):
         assert (found.value(0, measured) or 0) > (found.value(7, measured) or 0)
     for position in range(8):
-        used, free = (found.value(position, one) or 0 for one in (Measure.MEMORY_USED, Measure.MEMORY_FREE))
+        used, free = (found.value(position, one) or 0 for one in (GpuMetric.MEMORY_USED, GpuMetric.MEMORY_FREE))
         assert used + free == 81_920
     assert found.devices[0].pod == f"default/{named(idle=False)}"
     assert found.devices[7].pod == ""
@@ -86,17 +86,17 @@ def test_who_holds_a_gpu_for_nothing_is_idle_from_the_start() -> None:
 def test_programs_load_their_data_first() -> None:
     name = named(idle=False)
     early, later = (told(NODE, pod(name, 0), at=START + minutes * MINUTE) for minutes in (1, 10))
-    assert (early.value(0, Measure.UTILISATION) or 0) < (later.value(0, Measure.UTILISATION) or 0) / 3
+    assert (early.value(0, GpuMetric.UTILISATION) or 0) < (later.value(0, GpuMetric.UTILISATION) or 0) / 3
 
 
 def test_mig_instances_have_no_utilisation_of_their_own() -> None:
     mig = Node(name="a", labels=LABELS, allocatable={"nvidia.com/mig-1g.10gb": 7})
-    found = told(mig, pod(named(idle=False), slices=(Instance(0, "1g.10gb", 2),)))
+    found = told(mig, pod(named(idle=False), slices=(MigInstance(0, "1g.10gb", 2),)))
     (device,) = found.devices
     assert (device.gpu, device.instance, device.profile) == (0, 3, "1g.10gb")
-    assert found.value(0, Measure.UTILISATION) is None
-    assert (found.value(0, Measure.ACTIVE) or 0) > 0.3
-    assert found.value(0, Measure.POWER) is None
+    assert found.value(0, GpuMetric.UTILISATION) is None
+    assert (found.value(0, GpuMetric.ACTIVE) or 0) > 0.3
+    assert found.value(0, GpuMetric.POWER) is None
 
 
 def test_a_node_that_is_down_tells_nothing() -> None:
@@ -105,5 +105,5 @@ def test_a_node_that_is_down_tells_nothing() -> None:
 
 def test_a_few_of_many_gpus_are_faulty() -> None:
     nodes = [replace(NODE, name=f"n{number}") for number in range(1000)]
-    codes = [value for one in measure(snapshot(*nodes), 1) for value in one.columns[Measure.XID] if value]
+    codes = [value for one in measure(snapshot(*nodes), 1) for value in one.columns[GpuMetric.XID] if value]
     assert 1 <= len(codes) <= 20

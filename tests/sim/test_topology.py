@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Delete, Drain, FailNode, RestoreNode, Submit
-from gpuconsole.model.events import Event, Happened, What
+from gpuconsole.model.events import Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.apps import WORKER_INDEX
 from gpuconsole.model.labels import HOSTNAME
@@ -57,7 +57,7 @@ def where(simulation: Simulation) -> dict[str, str]:
 
 
 def told(events: Iterable[Event]) -> list[tuple[str, str]]:
-    lines = [e for e in events if isinstance(e, Happened) and e.what is What.PLACES]
+    lines = [e for e in events if isinstance(e, HistoryEvent) and e.what is HistoryEventKind.PLACES]
     return [(line.reason, line.message) for line in lines]
 
 
@@ -174,7 +174,7 @@ def test_a_second_failure_before_the_replacement_evicts() -> None:
     simulation.submit(FailNode("n11"))
     simulation.submit(FailNode("n12"))
     simulation.advance(START + 3 * MINUTE)
-    evictions = [e for e in simulation.drain() if isinstance(e, Happened) and e.what is What.EVICTED]
+    evictions = [e for e in simulation.drain() if isinstance(e, HistoryEvent) and e.what is HistoryEventKind.EVICTED]
     assert [(e.reason, e.message) for e in evictions] == [
         (
             "NodeFailures",

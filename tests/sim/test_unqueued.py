@@ -2,7 +2,7 @@
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Delete, FailPod
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import JobPhase
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.sim.policy import SimPolicy
@@ -92,7 +92,7 @@ def test_half_placed_jobs_hold_gpus_and_are_named_and_gangs_hold_nothing() -> No
         submit(simulation, job("one", pods=6, kind="PyTorchJob"))
     held = [sum(len(pod.gpus) for pod in s.snapshot().pods.all()) for s in (loose, whole)]
     assert held == [8, 4]
-    deadlocks = [e for e in loose.drain() if isinstance(e, Happened) and e.what is What.DEADLOCK]
+    deadlocks = [e for e in loose.drain() if isinstance(e, HistoryEvent) and e.what is HistoryEventKind.DEADLOCK]
     assert [(line.workload, line.gpus, line.message) for line in deadlocks] == [
         (
             "PyTorchJob/red/one",
@@ -128,7 +128,11 @@ def test_a_plain_job_that_does_not_fit_whole_holds_nothing_and_says_so() -> None
     simulation = start(nodes(1), UNQUEUED)
     submit(simulation, job("wide", pods=8))
     assert [p.node for p in simulation.snapshot().pods.all()] == [""] * 8
-    (waiting,) = [line for line in simulation.drain() if isinstance(line, Happened) and line.what is What.GANG_WAITING]
+    (waiting,) = [
+        line
+        for line in simulation.drain()
+        if isinstance(line, HistoryEvent) and line.what is HistoryEventKind.GANG_WAITING
+    ]
     assert waiting.workload == "Job/red/wide"
     assert waiting.message.startswith("gang red/Job/wide waits whole: 4 of 8 pods fit; 0/1 nodes are available")
 
@@ -137,5 +141,7 @@ def test_without_gangs_the_deadlock_of_a_plain_job_is_named() -> None:
     simulation = start(nodes(1), LOOSE)
     submit(simulation, job("wide", pods=8))
     assert sorted(p.node for p in simulation.snapshot().pods.all()) == [""] * 4 + ["n1"] * 4
-    (named,) = [line for line in simulation.drain() if isinstance(line, Happened) and line.what is What.DEADLOCK]
+    (named,) = [
+        line for line in simulation.drain() if isinstance(line, HistoryEvent) and line.what is HistoryEventKind.DEADLOCK
+    ]
     assert named.message == ("Job/red/wide holds 4 GPUs with 4 of 8 pods and waits for 4 more; 0 GPUs are free")

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.commands import Command, Cordon, Delete, FailPod, Finish, Scale, SetActive, SetStopPolicy, Submit
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import Object
@@ -60,7 +60,7 @@ class Cluster:
         for order in orders:
             self.simulation.submit(order)
         for event in self.simulation.drain():
-            if isinstance(event, Happened) and event.what is not What.GANG_WAITING:
+            if isinstance(event, HistoryEvent) and event.what is not HistoryEventKind.GANG_WAITING:
                 self.last = event
                 self.lines.append(_line(event))
         return self
@@ -84,7 +84,7 @@ class Cluster:
         return [f"{pod.name} {'Leaving' if pod.deleted else pod.phase.value}" for pod in pods]
 
 
-def _line(event: Happened) -> str:
+def _line(event: HistoryEvent) -> str:
     lost = f" loses {event.lost_gpu_seconds:.0f} GPU s" if event.lost_gpu_seconds else ""
     subject = event.pod.partition("/")[2] or "job"
     reason = f" {event.reason}" if event.reason else ""

@@ -77,7 +77,7 @@ def test_look_alikes_of_a_parked_workload_are_parked_with_it_and_said_to_be() ->
     simulation = full(SimPolicy())
     submit(simulation, *(job(f"alike-{number}", gpus=4, pods=2) for number in range(3)))
     simulation.advance(START + 10 * SECOND)
-    parked = {short(w.key): w.parked for w in simulation.snapshot().workloads.all()}
+    parked = {short(w.key): w.inadmissible for w in simulation.snapshot().workloads.all()}
     assert parked == {
         "red/fills": False,
         "red/parked": True,
@@ -86,7 +86,7 @@ def test_look_alikes_of_a_parked_workload_are_parked_with_it_and_said_to_be() ->
         "red/alike-2": True,
     }
     assert simulation.session is not None
-    assert [p.parked for p in simulation.session.pending("red")] == [True] * 4
+    assert [p.inadmissible for p in simulation.session.pending("red")] == [True] * 4
 
 
 def test_where_admission_is_blocked_the_next_comes_when_the_one_before_is_ready() -> None:

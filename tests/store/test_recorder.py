@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from gpuconsole.errors import HistoryError
 from gpuconsole.insight.losses import LostWork, lost_by
 from gpuconsole.insight.preemptions import rows
-from gpuconsole.model.choices import Choice, Considered, Verdict
-from gpuconsole.model.events import Announcement, Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind, KueueEvent
+from gpuconsole.model.preemption_trace import CandidateVerdict, ConsideredCandidate, PreemptionTrace
 from gpuconsole.store import history, queries
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.schema import open_for_reading, open_for_writing
@@ -21,12 +21,18 @@ from gpuconsole.store.sessions import Opening
 NEVER = 1e6
 """An interval at which nothing is written but by `flush`."""
 
-SUBMITTED = Happened(time=1, what=What.SUBMITTED, workload="research/rlhf", queue="cq-research", gpus=6, priority=500)
-ADMITTED = Happened(time=2, what=What.ADMITTED, workload="research/rlhf", queue="cq-research", gpus=6, borrowed=4)
-OTHER = Happened(time=3, what=What.SUBMITTED, workload="prod/serve-2", queue="cq-prod", gpus=8, priority=10_000)
-PREEMPTED = Happened(
+SUBMITTED = HistoryEvent(
+    time=1, what=HistoryEventKind.SUBMITTED, workload="research/rlhf", queue="cq-research", gpus=6, priority=500
+)
+ADMITTED = HistoryEvent(
+    time=2, what=HistoryEventKind.ADMITTED, workload="research/rlhf", queue="cq-research", gpus=6, borrowed=4
+)
+OTHER = HistoryEvent(
+    time=3, what=HistoryEventKind.SUBMITTED, workload="prod/serve-2", queue="cq-prod", gpus=8, priority=10_000
+)
+PREEMPTED = HistoryEvent(
     time=4,
-    what=What.PREEMPTED,
+    what=HistoryEventKind.PREEMPTED,
     workload="research/rlhf",
     queue="cq-research",
     by="prod/serve-2",
@@ -41,14 +47,14 @@ PREEMPTED = Happened(
     cost=3.53,
     waited=9,
     told=(
-        Announcement("research/rlhf", "EvictedDueToPreempted", "Preempted to accommodate a workload"),
-        Announcement("prod/serve-2", "Pending", "Waits for 1 workload(s)", warning=True),
+        KueueEvent("research/rlhf", "EvictedDueToPreempted", "Preempted to accommodate a workload"),
+        KueueEvent("prod/serve-2", "Pending", "Waits for 1 workload(s)", warning=True),
     ),
-    choice=Choice(
+    choice=PreemptionTrace(
         share="166.666667",
         considered=(
-            Considered("research/embed", "cq-research", Verdict.PUT_BACK, 400),
-            Considered("research/rlhf", "cq-research", Verdict.CHOSEN, 500),
+            ConsideredCandidate("research/embed", "cq-research", CandidateVerdict.PUT_BACK, 400),
+            ConsideredCandidate("research/rlhf", "cq-research", CandidateVerdict.CHOSEN, 500),
         ),
         left_out=3,
     ),
@@ -84,23 +90,23 @@ def test_a_line_can_be_asked_for_before_it_is_written(recorder: Recorder) -> Non
     recorder.close()
 
 
-def line(time: int, what: What, **fields: str) -> Happened:
-    return Happened(time=time, what=what, **fields)  # type: ignore[arg-type]
+def line(time: int, what: HistoryEventKind, **fields: str) -> HistoryEvent:
+    return HistoryEvent(time=time, what=what, **fields)  # type: ignore[arg-type]
 
 
 TOLD = [
-    line(0, What.ADMITTED, workload="a/early"),
-    line(1, What.PREEMPTED, workload="a/victim-1", by="b/first"),
-    line(2, What.EVICTED, workload="a/victim-1", reason="Preempted"),
-    line(3, What.ADMITTED, workload="b/first"),
-    line(4, What.PREEMPTED, workload="a/victim-2", by="b/second"),
-    line(5, What.PREEMPTED, pod="dev/pod", by="infra/pod"),
-    line(6, What.POD_EVICTED, pod="dev/lost", reason="NodeLost"),
-    line(7, What.ADMITTED, workload="c/bystander"),
-    line(8, What.REQUEUED, workload="a/victim-2"),
-    line(9, What.POD_BOUND, pod="infra/pod"),
-    line(10, What.STARTED, workload="b/second"),
-    line(11, What.SUBMITTED, workload="b/second"),
+    line(0, HistoryEventKind.ADMITTED, workload="a/early"),
+    line(1, HistoryEventKind.PREEMPTED, workload="a/victim-1", by="b/first"),
+    line(2, HistoryEventKind.EVICTED, workload="a/victim-1", reason="Preempted"),
+    line(3, HistoryEventKind.ADMITTED, workload="b/first"),
+    line(4, HistoryEventKind.PREEMPTED, workload="a/victim-2", by="b/second"),
+    line(5, HistoryEventKind.PREEMPTED, pod="dev/pod", by="infra/pod"),
+    line(6, HistoryEventKind.POD_EVICTED, pod="dev/lost", reason="NodeLost"),
+    line(7, HistoryEventKind.ADMITTED, workload="c/bystander"),
+    line(8, HistoryEventKind.REQUEUED, workload="a/victim-2"),
+    line(9, HistoryEventKind.POD_BOUND, pod="infra/pod"),
+    line(10, HistoryEventKind.STARTED, workload="b/second"),
+    line(11, HistoryEventKind.SUBMITTED, workload="b/second"),
 ]
 
 
@@ -217,7 +223,7 @@ def test_a_file_that_is_no_database_says_what_to_do(tmp_path: Path) -> None:
 def test_the_table_of_events_has_a_column_for_every_field_of_a_line(tmp_path: Path) -> None:
     db = open_for_writing(tmp_path / "history.db")
     columns = [row[1] for row in db.execute("pragma table_info(events)")]
-    assert sorted(columns) == sorted(["session", "n", *Happened.__struct_fields__])
+    assert sorted(columns) == sorted(["session", "n", *HistoryEvent.__struct_fields__])
     db.close()
 
 
@@ -258,7 +264,7 @@ def test_damaged_announcements_are_an_error_that_says_which(recorder: Recorder) 
 
 
 def test_lost_work_is_summed_up_over_what_is_stored_and_what_waits(recorder: Recorder) -> None:
-    evicted = replace(PREEMPTED, what=What.EVICTED, lost_gpu_seconds=3600.0, cost=2.0)
+    evicted = replace(PREEMPTED, what=HistoryEventKind.EVICTED, lost_gpu_seconds=3600.0, cost=2.0)
     recorder.record([PREEMPTED, evicted])
     recorder.flush()
     recorder.record([evicted, replace(evicted, workload="", pod="prod/p-0")])
@@ -272,7 +278,7 @@ def test_lost_work_is_summed_up_over_what_is_stored_and_what_waits(recorder: Rec
 
 
 def test_lost_work_that_is_unknown_or_has_no_price_is_counted_as_that(recorder: Recorder) -> None:
-    evicted = replace(PREEMPTED, what=What.EVICTED, lost_gpu_seconds=3600.0, cost=2.0)
+    evicted = replace(PREEMPTED, what=HistoryEventKind.EVICTED, lost_gpu_seconds=3600.0, cost=2.0)
     unknown = replace(evicted, lost_gpu_seconds=0.0, cost=0.0, lost_unknown=True)
     lines = [PREEMPTED, evicted, unknown, replace(evicted, cost=0.0), replace(unknown, workload="prod/other")]
     recorder.record(lines)

@@ -4,7 +4,7 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.sessions import Opening
 
@@ -17,7 +17,10 @@ def write_for_ever(path: Path, said: Connection) -> None:
     recorder = Recorder(path, Opening(version="test"), wall=lambda: time.time_ns() // 1_000, interval=INTERVAL)
     n = 0
     while True:
-        lines = [Happened(time=n + i, what=What.SUBMITTED, workload=f"team/job-{n + i}") for i in range(LINES)]
+        lines = [
+            HistoryEvent(time=n + i, what=HistoryEventKind.SUBMITTED, workload=f"team/job-{n + i}")
+            for i in range(LINES)
+        ]
         recorder.record(lines)
         n += len(lines)
         said.send((n, n - len(recorder.unflushed())))

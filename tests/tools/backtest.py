@@ -38,7 +38,7 @@ from gpuconsole.insight.past import past
 from gpuconsole.model.clock import DAY, HOUR, SECOND, Span, Time, parse_span
 from gpuconsole.model.cluster import Namespace, Node
 from gpuconsole.model.commands import Submit
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_sets import PodSet
@@ -46,9 +46,9 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import (
     ClusterQueue,
+    ClusterQueuePreemption,
     FlavorQuotas,
     LocalQueue,
-    Preemption,
     PreemptionPolicy,
     Quota,
     ResourceFlavor,
@@ -154,7 +154,7 @@ def cluster(jobs: Sequence[TraceJob], nodes: Mapping[str, int]) -> list[Object]:
                 cohort="philly",
                 namespace_selector=LabelSelector(),
                 resource_groups=(group,),
-                preemption=Preemption(PreemptionPolicy.NEVER, PreemptionPolicy.NEVER),
+                preemption=ClusterQueuePreemption(PreemptionPolicy.NEVER, PreemptionPolicy.NEVER),
             ),
             LocalQueue(namespace=name, name="main", cluster_queue=name),
         ]
@@ -209,7 +209,11 @@ class Walk:
 
     def _note(self) -> None:
         for event in self.simulation.drain():
-            if isinstance(event, Happened) and event.what is What.STARTED and event.workload not in self.started:
+            if (
+                isinstance(event, HistoryEvent)
+                and event.what is HistoryEventKind.STARTED
+                and event.workload not in self.started
+            ):
                 self.started[event.workload] = event.time
                 self._waiting.pop(event.workload, None)
                 job = self._submitted[event.workload]

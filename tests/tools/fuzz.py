@@ -29,7 +29,7 @@ from click.testing import CliRunner
 from gpuconsole.cli import _status
 from gpuconsole.insight.calibration import Interval, Told
 from gpuconsole.insight.forecast_check import Cause, Difference, Differences
-from gpuconsole.model.events import Announcement, Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind, KueueEvent
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.sessions import Opening
 from gpuconsole.ui.theme import ThemeError, load_themes
@@ -293,10 +293,12 @@ def _saved(scratch: Path) -> list[bytes]:
 def _history(scratch: Path) -> bytes:
     """A history with all kinds of lines, in one file."""
     recorder = Recorder(scratch / "h.db", Opening(version="1", mode="LIVE", source="here"), wall=lambda: 0)
-    told = (Announcement("{subject}", "Preempted", "for another"),)
+    told = (KueueEvent("{subject}", "Preempted", "for another"),)
     lines = [
-        Happened(time=n, what=what, workload=f"team/job-{n % 5}", by="team/other", gpus=8, queue="q", told=told)
-        for n, what in enumerate([*What, *[What.PREEMPTED] * 40, *[What.EVICTED] * 20])
+        HistoryEvent(time=n, what=what, workload=f"team/job-{n % 5}", by="team/other", gpus=8, queue="q", told=told)
+        for n, what in enumerate(
+            [*HistoryEventKind, *[HistoryEventKind.PREEMPTED] * 40, *[HistoryEventKind.EVICTED] * 20]
+        )
     ]
     recorder.record(lines)
     one = Difference(time=1, workload="team/job", queue="q", foreseen="waits", fact="admitted", cause=Cause.ORDER)

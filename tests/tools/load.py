@@ -11,9 +11,9 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import (
     ClusterQueue,
+    ClusterQueuePreemption,
     FlavorQuotas,
     LocalQueue,
-    Preemption,
     PreemptionPolicy,
     Quota,
     ResourceFlavor,
@@ -38,7 +38,7 @@ def queues(count: int, cohorts: int, nominal: int) -> list[Object]:
                 cohort=f"cohort-{i % cohorts}",
                 namespace_selector=LabelSelector(),
                 resource_groups=(group,),
-                preemption=Preemption(PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY),
+                preemption=ClusterQueuePreemption(PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY),
             )
         )
         things.append(LocalQueue(namespace=NAMESPACE, name=f"lq-{i:03}", cluster_queue=f"cq-{i:03}"))

@@ -9,7 +9,7 @@ from gpuconsole.backends.desk import Access, LogLine, Manifest, Said
 from gpuconsole.backends.guard import Entry
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.commands import Command
-from gpuconsole.model.events import Applied, Event, Happened, What
+from gpuconsole.model.events import Applied, Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import Mode, Status
@@ -94,8 +94,8 @@ class FakeCluster:
 
     def submit(self, command: Command) -> None:
         self.sent.append(command)
-        what = What.COMMAND_REFUSED if self.refusing else What.COMMAND_DONE
-        self._events.append(Happened(time=NOW, what=what, message=self.refusing or type(command).__name__))
+        what = HistoryEventKind.COMMAND_REFUSED if self.refusing else HistoryEventKind.COMMAND_DONE
+        self._events.append(HistoryEvent(time=NOW, what=what, message=self.refusing or type(command).__name__))
 
     def desk(self) -> FakeDesk:
         return self.at

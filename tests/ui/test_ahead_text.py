@@ -11,7 +11,7 @@ from gpuconsole.insight.eta import Starts
 from gpuconsole.insight.expected_start import CohortPlace, Eta
 from gpuconsole.insight.risk import Cause, Danger, Turn
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, parse_time
-from gpuconsole.model.workloads import PLACED, Phase
+from gpuconsole.model.workloads import PLACED, WorkloadPhase
 from gpuconsole.ui.ahead_text import ahead_lines, start_range, still_open
 from gpuconsole.ui.paint import Painted
 
@@ -32,7 +32,7 @@ ETA = Eta(
     workload="a/w",
     queue="a",
     gpus=8,
-    phase=Phase.PENDING,
+    phase=WorkloadPhase.PENDING,
     time=NOW,
     position=None,
     cohort=CohortPlace("org", 3, 7),
@@ -117,7 +117,7 @@ def test_nothing_foretold_takes_no_line() -> None:
 def test_what_was_foretold_goes_when_it_has_come() -> None:
     start = Ahead(time=NOW, until=NOW + DAY, runs=9, eta=ETA)
     risk = Ahead(time=NOW, until=NOW + 6 * HOUR, runs=8, danger=DANGER)
-    kept = [[phase for phase in Phase if still_open(found, phase) is found] for found in (start, risk)]
-    others = [phase for phase in Phase if phase not in (*PLACED, Phase.FINISHED, Phase.FAILED)]
+    kept = [[phase for phase in WorkloadPhase if still_open(found, phase) is found] for found in (start, risk)]
+    others = [phase for phase in WorkloadPhase if phase not in (*PLACED, WorkloadPhase.FINISHED, WorkloadPhase.FAILED)]
     assert kept == [others, [*PLACED]]
-    assert still_open(None, Phase.PENDING) is None
+    assert still_open(None, WorkloadPhase.PENDING) is None

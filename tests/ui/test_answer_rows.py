@@ -3,7 +3,7 @@
 import pytest
 
 from gpuconsole.backends.simulated import SimulatedBackend
-from gpuconsole.model.seen import Seen, Unseen
+from gpuconsole.model.visibility import Visibility, VisibilityGap
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import Status
 from gpuconsole.sim.engine import Simulation
@@ -157,7 +157,7 @@ async def test_the_cursor_stays_on_its_row_when_the_answer_is_asked_again() -> N
 
 async def test_with_a_node_that_makes_no_sense_slots_and_risk_tell_what_does_not_rest_on_it() -> None:
     snapshot = snapshot_of(org_cohort())
-    snapshot.seen = Seen(gaps=(Unseen(table="nodes", resource="nodes", why=WHY, partly=True),))
+    snapshot.seen = Visibility(gaps=(VisibilityGap(table="nodes", resource="nodes", why=WHY, partly=True),))
     simulation = Simulation.from_snapshot(snapshot, policy=SimPolicy(), seed=7)
     console = Console(SimulatedBackend(simulation), about=Status(source="test", engines=KUEUE))
     console.tick(0.0)

@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.model.autoscaling import POOL, SPOT, Instance, NodeGroup, NodePool
+from gpuconsole.model.autoscaling import POOL, SPOT, NodeGroup, NodePool, ProvisionedInstance
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
 from gpuconsole.ui.screens.cost import CostScreen
 from gpuconsole.ui.widgets.grid import Grid
@@ -16,7 +16,7 @@ from tests.ui.worlds import HOSTILE, NOW, history, node, org_cohort, recorded
 
 def on_spot(pool: str = "spot") -> list[Object]:
     """The organisation, whose node-3 is a spot machine of a pool."""
-    machine = Instance(
+    machine = ProvisionedInstance(
         name="node-3",
         type="p4de.24xlarge",
         capacity_type=SPOT,
@@ -94,9 +94,9 @@ async def test_hostile_names_reach_the_screen_clean(name: str) -> None:
 
 async def test_work_whose_loss_is_unknown_is_no_nought() -> None:
     """It ran before the console looked."""
-    gone = Happened(
+    gone = HistoryEvent(
         time=NOW - MINUTE,
-        what=What.EVICTED,
+        what=HistoryEventKind.EVICTED,
         workload="prod/old",
         queue="cq-prod",
         reason="Preempted",
@@ -109,8 +109,13 @@ async def test_work_whose_loss_is_unknown_is_no_nought() -> None:
 
 
 async def test_a_sum_with_an_unknown_part_is_at_least_what_is_known() -> None:
-    known = Happened(
-        time=NOW - MINUTE, what=What.EVICTED, workload="prod/a", queue="cq-prod", lost_gpu_seconds=7200.0, cost=4.0
+    known = HistoryEvent(
+        time=NOW - MINUTE,
+        what=HistoryEventKind.EVICTED,
+        workload="prod/a",
+        queue="cq-prod",
+        lost_gpu_seconds=7200.0,
+        cost=4.0,
     )
     lines = [known, replace(known, workload="prod/old", lost_gpu_seconds=0.0, cost=0.0, lost_unknown=True)]
     async with staged(recorded(org_cohort(), lines), (160, 50)) as stage:

@@ -15,7 +15,7 @@ from gpuconsole.model.devices import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
-from gpuconsole.model.events import Announcement, Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind, KueueEvent
 from gpuconsole.model.kai import KaiQueue
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import TABLES, Object
@@ -117,11 +117,13 @@ def test_a_workload_tells_its_checks_its_cluster_and_where_it_is() -> None:
 
 def test_events_are_told_as_kueue_tells_them_without_repeating_a_text() -> None:
     told = (
-        Announcement("ns/w", "EvictedDueToPreempted", "make room"),
-        Announcement("ns/w", "Preempted", "make room; preemptor effective priority: 5"),
-        Announcement("ns/by", "Pending", "no room", warning=True),
+        KueueEvent("ns/w", "EvictedDueToPreempted", "make room"),
+        KueueEvent("ns/w", "Preempted", "make room; preemptor effective priority: 5"),
+        KueueEvent("ns/by", "Pending", "no room", warning=True),
     )
-    line = Happened(time=0, what=What.EVICTED, workload="ns/w", reason="Preempted", message="make room", told=told)
+    line = HistoryEvent(
+        time=0, what=HistoryEventKind.EVICTED, workload="ns/w", reason="Preempted", message="make room", told=told
+    )
     assert [plain(row) for row in events([line], MINUTE)] == [
         "",
         "Events",
@@ -134,9 +136,16 @@ def test_events_are_told_as_kueue_tells_them_without_repeating_a_text() -> None:
 
 def test_events_of_a_queue_name_the_workloads_and_those_of_a_workload_whom_it_preempted() -> None:
     rows = [
-        Happened(time=0, what=What.PENDING, workload="ns/job-a-0a1b2", queue="q", reason="NoFit"),
-        Happened(time=0, what=What.PENDING, workload="ns/b", queue="q", reason="NoFit"),
-        Happened(time=0, what=What.PREEMPTED, workload="ns/b", queue="q", by="ns/job-a-0a1b2", reason="InClusterQueue"),
+        HistoryEvent(time=0, what=HistoryEventKind.PENDING, workload="ns/job-a-0a1b2", queue="q", reason="NoFit"),
+        HistoryEvent(time=0, what=HistoryEventKind.PENDING, workload="ns/b", queue="q", reason="NoFit"),
+        HistoryEvent(
+            time=0,
+            what=HistoryEventKind.PREEMPTED,
+            workload="ns/b",
+            queue="q",
+            by="ns/job-a-0a1b2",
+            reason="InClusterQueue",
+        ),
     ]
     told = {
         key: [plain(row).split("ago  ")[-1] for row in events(rows[first:], MINUTE, key)][2:]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.insight.codes import Code
-from gpuconsole.model.workloads import Phase
+from gpuconsole.model.workloads import WorkloadPhase
 from gpuconsole.ui import gpu_look
 from gpuconsole.ui.glossary import Term, complete_term, find_term, find_term_in, load_terms, parse_terms
 from gpuconsole.ui.preemption_columns import SHORT
@@ -60,7 +60,7 @@ def _titles(node: ast.AST, of_answers: bool) -> Iterator[ast.expr]:
 
 def words() -> Iterator[str]:
     """The words that stand in cells of state: phases, reasons, states of GPUs, rules of preemptions."""
-    for phase in Phase:
+    for phase in WorkloadPhase:
         yield str(phase)
         yield phase_cell(phase)[0][0].partition(" ")[2]
     yield from map(str, Code)

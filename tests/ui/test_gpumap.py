@@ -8,7 +8,7 @@ from gpuconsole.insight.gpumap import gpu_rows
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
+from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.ui.gpu_look import ColourBy, Look, heat
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.widgets.gpumap import GpuMap
@@ -29,11 +29,11 @@ MEASURED = NodeTelemetry(
     time=NOW,
     source="http://prometheus",
     lasts=MINUTE,
-    devices=tuple(Device(gpu=gpu) for gpu in range(8)),
+    devices=tuple(MeasuredDevice(gpu=gpu) for gpu in range(8)),
     columns={
-        Measure.UTILISATION: (0.0, 1.0, 25.0, 50.0, 75.0, 100.0, None, None),
-        Measure.ACTIVE: (None, None, None, None, None, None, 0.3, None),
-        Measure.TEMPERATURE: (30.0, 45.0, 64.9, 65.0, 86.9, 87.0, 99.0, None),
+        GpuMetric.UTILISATION: (0.0, 1.0, 25.0, 50.0, 75.0, 100.0, None, None),
+        GpuMetric.ACTIVE: (None, None, None, None, None, None, 0.3, None),
+        GpuMetric.TEMPERATURE: (30.0, 45.0, 64.9, 65.0, 86.9, 87.0, 99.0, None),
     },
 )
 
@@ -83,8 +83,8 @@ def test_measures_that_are_out_of_date_are_dim() -> None:
 
 
 def test_a_divided_gpu_is_as_busy_as_its_busiest_instance() -> None:
-    devices = tuple(Device(gpu=0, instance=instance, profile="1g.10gb") for instance in range(3))
-    mig = replace(MEASURED, devices=devices, columns={Measure.ACTIVE: (0.1, 0.6, None)})
+    devices = tuple(MeasuredDevice(gpu=0, instance=instance, profile="1g.10gb") for instance in range(3))
+    mig = replace(MEASURED, devices=devices, columns={GpuMetric.ACTIVE: (0.1, 0.6, None)})
     assert heat(mig, temperature=False) == {0: 60.0}
 
 

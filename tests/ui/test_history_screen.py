@@ -11,7 +11,7 @@ from gpuconsole.config import Config
 from gpuconsole.errors import ReadOnlyError
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.commands import Cordon, SetStopPolicy
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.queues import StopPolicy
 from tests.store.test_recorder import recorder_at
 from tests.ui.live import FakeCluster, live
@@ -113,9 +113,9 @@ async def test_what_repeats_is_one_line_with_a_count_on_the_history_screen_and_i
     size: tuple[int, int],
 ) -> None:
     refused = [
-        Happened(
+        HistoryEvent(
             time=NOW - (40 - 2 * number) * SECOND,
-            what=What.PENDING,
+            what=HistoryEventKind.PENDING,
             workload="research/rlhf-2",
             reason="Pending",
             message="insufficient unused quota",

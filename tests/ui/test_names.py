@@ -3,7 +3,7 @@
 import pytest
 
 from gpuconsole.model.clock import HOUR
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.jobs.naming import workload_name
 from gpuconsole.ui.names import called, named
 from tests.ui.stage import SIZES, staged
@@ -45,7 +45,9 @@ async def test_who_waits_longest_goes_by_the_name_of_its_job_on_the_dashboard(si
 
 async def test_history_and_the_life_of_a_workload_name_jobs() -> None:
     made, by = waiting("job-train-0a1b2", 4), "prod/jobset-serve-9-82e33"
-    lines = [Happened(time=NOW, what=What.PREEMPTED, workload=made.key, by=by, message=f"for {by}", gpus=4)]
+    lines = [
+        HistoryEvent(time=NOW, what=HistoryEventKind.PREEMPTED, workload=made.key, by=by, message=f"for {by}", gpus=4)
+    ]
     async with staged(recorded([*org_cohort(), made], lines)) as stage:
         await stage.press("alt+0")
         row = " ".join(stage.line("✖ preempted").split())

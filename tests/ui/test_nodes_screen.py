@@ -7,7 +7,7 @@ from gpuconsole.insight.gpu_totals import gpu_totals
 from gpuconsole.insight.gpumap import gpu_rows
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.gpus.instances import LAYOUT
-from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.gpus.sharing import STRATEGY
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
@@ -96,7 +96,7 @@ def divided() -> list[Object]:
         Node(name="l4-1", labels=shared, capacity={GPU: 8}, allocatable={GPU: 8}),
         eval_,
         tune,
-        replace(pod_on(eval_, "a100-1", 0), slices=(Instance(1, "3g.40gb", 4),)),
+        replace(pod_on(eval_, "a100-1", 0), slices=(MigInstance(1, "3g.40gb", 4),)),
         pod_on(tune, "l4-1", 3),
     ]
 

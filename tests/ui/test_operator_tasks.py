@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Namespace, Node
 from gpuconsole.model.commands import SetQuota, Submit
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
@@ -17,10 +17,10 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import (
     ClusterQueue,
+    ClusterQueuePreemption,
     Cohort,
     FlavorQuotas,
     LocalQueue,
-    Preemption,
     PreemptionPolicy,
     Quota,
     ResourceFlavor,
@@ -64,7 +64,7 @@ class Org:
         ]
 
     def objects(self, reclaim: PreemptionPolicy) -> list[Object]:
-        preemption = Preemption(PreemptionPolicy.LOWER_PRIORITY, reclaim)
+        preemption = ClusterQueuePreemption(PreemptionPolicy.LOWER_PRIORITY, reclaim)
         return [
             *(Namespace(name=name, labels={"kubernetes.io/metadata.name": name}) for name in ("research", "prod")),
             WorkloadPriorityClass(name="research-default", value=500),
@@ -263,7 +263,7 @@ async def test_eight_gpus_are_submitted_and_admitted(org: Org, template: str, si
 @BOTH
 async def test_who_was_preempted_in_the_last_hour_by_whom(org: Org) -> None:
     async with staged(org.console(late(org), reclaim=PreemptionPolicy.ANY), SIZE) as stage:
-        lines = [row for row in stage.app.cluster.snapshot.recent if row.what is What.PREEMPTED]
+        lines = [row for row in stage.app.cluster.snapshot.recent if row.what is HistoryEventKind.PREEMPTED]
         await use(stage, "6")
         assert [(called(row.workload), called(row.by)) for row in lines] == [("research/rlhf", "prod/late")]
         for row in lines:
@@ -289,7 +289,7 @@ async def test_a_job_of_high_priority_is_rehearsed(org: Org) -> None:
         await appears(stage, "preempts")
         rehearsed = stage.text
     real = org.console((values["name"], org.each, "prod", "production"), reclaim=PreemptionPolicy.ANY)
-    victims = {called(row.workload) for row in real.snapshot.recent if row.what is What.PREEMPTED}
+    victims = {called(row.workload) for row in real.snapshot.recent if row.what is HistoryEventKind.PREEMPTED}
     assert victims == {"research/rlhf"}
     verdict = next(line for line in rehearsed.splitlines() if "preempts" in line)
     assert all(victim in verdict for victim in victims)

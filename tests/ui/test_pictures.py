@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from textual.pilot import Pilot
 
-from gpuconsole.model.autoscaling import POOL, SPOT, Instance, NodeGroup, NodePool
+from gpuconsole.model.autoscaling import POOL, SPOT, NodeGroup, NodePool, ProvisionedInstance
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import HOSTNAME
@@ -40,7 +40,7 @@ def campus() -> list[Object]:
             labels = {**thing.labels, "rack": RACKS[thing.name], "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
             labels |= {POOL: "burst"} if thing.name == "node-3" else {}
             things[place] = replace(thing, labels=labels)
-    machine = Instance(
+    machine = ProvisionedInstance(
         name="node-3",
         type="p4de.24xlarge",
         capacity_type=SPOT,

@@ -5,9 +5,9 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.preemptions import rows
 from gpuconsole.insight.who import Who, who
-from gpuconsole.model.choices import Choice, Considered, Verdict
 from gpuconsole.model.clock import MINUTE, SECOND
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.preemption_trace import CandidateVerdict, ConsideredCandidate, PreemptionTrace
 from gpuconsole.ui.paint import painted, plain
 from gpuconsole.ui.screens.preemptions import PreemptionsScreen, count_lines
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
@@ -16,8 +16,10 @@ from tests.ui.stage import SIZES, staged
 from tests.ui.worlds import HOSTILE, NOW, history, org_cohort, recorded, running
 
 
-def preempted(victim: str, by: str, ago: int) -> Happened:
-    return Happened(time=NOW - ago, what=What.PREEMPTED, workload=victim, by=by, reason="InClusterQueue", gpus=1)
+def preempted(victim: str, by: str, ago: int) -> HistoryEvent:
+    return HistoryEvent(
+        time=NOW - ago, what=HistoryEventKind.PREEMPTED, workload=victim, by=by, reason="InClusterQueue", gpus=1
+    )
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -77,10 +79,10 @@ async def test_only_a_victim_goes_in_circles_and_not_who_gained_from_it_once() -
 
 async def test_who_else_was_considered_stands_below_with_the_shares_of_that_time() -> None:
     candidates = (
-        Considered("research/embed", "cq-research", Verdict.PUT_BACK, 400),
-        Considered("research/rlhf", "cq-research", Verdict.CHOSEN, 500),
+        ConsideredCandidate("research/embed", "cq-research", CandidateVerdict.PUT_BACK, 400),
+        ConsideredCandidate("research/rlhf", "cq-research", CandidateVerdict.CHOSEN, 500),
     )
-    choice = Choice("166.7", "0", candidates, left_out=3)
+    choice = PreemptionTrace("166.7", "0", candidates, left_out=3)
     line = replace(preempted("research/rlhf", "prod/serve-3", 20 * MINUTE), choice=choice)
     async with staged(recorded(org_cohort(), [*history(), line])) as stage:
         await stage.press("6")
@@ -151,7 +153,7 @@ def test_a_loop_of_25_workloads_is_told_by_its_most_frequent_pairs() -> None:
     """In a ring, where the first pair comes three times; lines are never longer than two names."""
     ring = [(f"dev/w{number:02}", f"dev/w{(number + 1) % 25:02}") for number in range(25)]
     lines = [
-        Happened(time=NOW + number * SECOND, what=What.PREEMPTED, workload=victim, by=by, gpus=1)
+        HistoryEvent(time=NOW + number * SECOND, what=HistoryEventKind.PREEMPTED, workload=victim, by=by, gpus=1)
         for number, (victim, by) in enumerate([*ring, ring[7], ring[7], ring[3]])
     ]
     told = [plain(one).rstrip() for one in count_lines(who(rows(lines)))]

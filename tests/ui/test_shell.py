@@ -13,7 +13,7 @@ from gpuconsole.backends.recorded import RecordedBackend
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.cluster import Namespace, Node, Pod
 from gpuconsole.model.commands import Command, Delete, SetQuota, SetStopPolicy
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue, Cohort, LocalQueue, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
@@ -521,7 +521,7 @@ async def test_an_empty_cluster_is_said_to_be_empty_and_a_late_one_to_be_loading
 
 
 async def test_what_the_cluster_refuses_is_said_once() -> None:
-    refused = Happened(time=NOW + SECOND, what=What.COMMAND_REFUSED, message="queue cq-x is unknown")
+    refused = HistoryEvent(time=NOW + SECOND, what=HistoryEventKind.COMMAND_REFUSED, message="queue cq-x is unknown")
     console = recorded([*org_cohort()], [*history(), refused])
     async with shown(console) as (app, pilot):
         for _ in range(3):
@@ -531,7 +531,7 @@ async def test_what_the_cluster_refuses_is_said_once() -> None:
 
 
 async def test_what_is_so_already_is_said_to_be_so() -> None:
-    needless = Happened(time=NOW + SECOND, what=What.COMMAND_NEEDLESS, message="node n1 is up already")
+    needless = HistoryEvent(time=NOW + SECOND, what=HistoryEventKind.COMMAND_NEEDLESS, message="node n1 is up already")
     console = recorded([*org_cohort()], [*history(), needless])
     async with shown(console) as (app, pilot):
         console.tick(1.0)
@@ -546,7 +546,7 @@ async def test_history_tells_the_newest_first_and_leads_to_the_workload() -> Non
         assert [row.line.what for row in grid.rows] == [row.what for row in reversed(history())]
         assert "✖ preempted" in "\n".join(painted(app))
         await press(pilot, "exclamation_mark")
-        assert {row.line.what for row in grid.rows} == {What.PREEMPTED}
+        assert {row.line.what for row in grid.rows} == {HistoryEventKind.PREEMPTED}
         await press(pilot, "exclamation_mark", "enter")
         assert app.view == "workloads"
         assert front(app).grid.current.key == "research/rlhf-2"  # type: ignore[union-attr]

@@ -7,8 +7,8 @@ from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.errors import UnseenError
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import LocalQueue
-from gpuconsole.model.seen import Seen, Unseen
 from gpuconsole.model.state import ClusterState
+from gpuconsole.model.visibility import Visibility, VisibilityGap
 from gpuconsole.services.console import Console
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
@@ -129,7 +129,9 @@ async def test_what_comes_is_not_foretold_by_what_may_not_be_read() -> None:
 
 async def test_a_saved_cluster_is_asked_no_more_than_was_seen_of_it() -> None:
     state = ClusterState(NOW)
-    state.seen = Seen(gaps=(Unseen(table="nodes", resource="nodes", why="cannot list nodes at the cluster scope"),))
+    state.seen = Visibility(
+        gaps=(VisibilityGap(table="nodes", resource="nodes", why="cannot list nodes at the cluster scope"),)
+    )
     simulation = Simulation.from_snapshot(state.freeze(), policy=SimPolicy(), seed=0)
     console = Console(SimulatedBackend(simulation))
     console.tick(0)

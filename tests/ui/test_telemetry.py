@@ -7,7 +7,7 @@ from gpuconsole.insight.telemetry import Coverage, Use
 from gpuconsole.insight.trouble import Trouble
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
-from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
+from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.ui.screens.node_detail import NodeDetailScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.telemetry_text import coverage_text, trend_text, use_text
@@ -19,14 +19,14 @@ NODE_1 = NodeTelemetry(
     time=NOW - 20_000_000,
     source="http://prometheus:9090",
     lasts=MINUTE,
-    devices=tuple(Device(gpu=gpu) for gpu in range(8)),
+    devices=tuple(MeasuredDevice(gpu=gpu) for gpu in range(8)),
     columns={
-        Measure.UTILISATION: (97.0, *[50.0] * 6, None),
-        Measure.SM: (0.81, *[0.5] * 6, None),
-        Measure.MEMORY_USED: (61_440.0, *[500.0] * 7),
-        Measure.POWER: (640.0, *[300.0] * 7),
-        Measure.TEMPERATURE: (91.0, *[60.0] * 7),
-        Measure.XID: (0.0, 79.0, *[0.0] * 6),
+        GpuMetric.UTILISATION: (97.0, *[50.0] * 6, None),
+        GpuMetric.SM: (0.81, *[0.5] * 6, None),
+        GpuMetric.MEMORY_USED: (61_440.0, *[500.0] * 7),
+        GpuMetric.POWER: (640.0, *[300.0] * 7),
+        GpuMetric.TEMPERATURE: (91.0, *[60.0] * 7),
+        GpuMetric.XID: (0.0, 79.0, *[0.0] * 6),
     },
 )
 
@@ -95,7 +95,7 @@ def test_faults_heat_and_waste_need_attention() -> None:
 
 
 def test_many_of_a_kind_are_five_lines_and_their_sum() -> None:
-    hot = replace(NODE_1, columns={Measure.TEMPERATURE: (90.0,) * 8})
+    hot = replace(NODE_1, columns={GpuMetric.TEMPERATURE: (90.0,) * 8})
     lines = [one.text for one in attention(snapshot_of(world(hot))) if one.trouble is Trouble.GPU_HOT]
     assert len(lines) == 6
     assert "3 more GPUs hot or throttled" in lines

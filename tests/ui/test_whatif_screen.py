@@ -11,7 +11,7 @@ from gpuconsole.cli.whatif import changes_in
 from gpuconsole.insight.whatif import Look
 from gpuconsole.model.clock import HOUR, MINUTE, Span
 from gpuconsole.model.commands import Command, Copy, FailNode, Later, SetWeight, Submit
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.workloads import Workload
 from gpuconsole.services.answers import Answers
 from gpuconsole.sim.latencies import MEASURED
@@ -223,7 +223,7 @@ async def test_nothing_of_a_what_if_reaches_the_cluster() -> None:
         await stage.settle()
         await stage.press("enter")
         await stage.tick(times=3)
-        assert not [row for row in console.snapshot.recent if row.what is What.PREEMPTED]
+        assert not [row for row in console.snapshot.recent if row.what is HistoryEventKind.PREEMPTED]
         assert set(console.snapshot.jobs) == set(before.jobs)
 
 

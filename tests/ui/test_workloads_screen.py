@@ -9,7 +9,7 @@ from gpuconsole.insight.why import rehearsal_on, trying
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
-from gpuconsole.model.workloads import Phase, Workload
+from gpuconsole.model.workloads import Workload, WorkloadPhase
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.screens.text import TextScreen
@@ -43,13 +43,13 @@ def test_pending_workloads_come_first_by_their_place_in_the_queue() -> None:
     ]
     listing = WorkloadRows().update(snapshot_of(objects))
     assert [(row.workload.name, row.phase, listing.positions.get(row.key)) for row in listing.rows] == [
-        ("urgent", Phase.PENDING, 1),
-        ("rlhf-2", Phase.PENDING, 2),
-        ("late", Phase.PENDING, 3),
-        ("rlhf", Phase.RUNNING, None),
-        ("embed", Phase.RUNNING, None),
-        ("llm-ft", Phase.RUNNING, None),
-        ("serve", Phase.RUNNING, None),
+        ("urgent", WorkloadPhase.PENDING, 1),
+        ("rlhf-2", WorkloadPhase.PENDING, 2),
+        ("late", WorkloadPhase.PENDING, 3),
+        ("rlhf", WorkloadPhase.RUNNING, None),
+        ("embed", WorkloadPhase.RUNNING, None),
+        ("llm-ft", WorkloadPhase.RUNNING, None),
+        ("serve", WorkloadPhase.RUNNING, None),
     ]
 
 

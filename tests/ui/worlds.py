@@ -8,7 +8,7 @@ from gpuconsole.insight.engines import Engine, Engines
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time, parse_time
 from gpuconsole.model.cluster import Namespace, Node, Pod, PodPhase
 from gpuconsole.model.commands import Submit
-from gpuconsole.model.events import Applied, Event, Happened, What
+from gpuconsole.model.events import Applied, Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.labels import LabelSelector, Taint, Toleration
 from gpuconsole.model.objects import Object
@@ -17,10 +17,10 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import (
     ClusterQueue,
+    ClusterQueuePreemption,
     Cohort,
     FlavorQuotas,
     LocalQueue,
-    Preemption,
     PreemptionPolicy,
     Quota,
     ResourceFlavor,
@@ -61,7 +61,7 @@ def cluster_queue(name: str, nominal: int, borrowing: int | None = None) -> Clus
         cohort="org-cohort",
         namespace_selector=LabelSelector(),
         resource_groups=(ResourceGroup((GPU,), (quotas,)),),
-        preemption=Preemption(PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY),
+        preemption=ClusterQueuePreemption(PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY),
     )
 
 
@@ -90,7 +90,7 @@ def waiting(name: str, gpus: int, namespace: str = "research", priority: int = 5
         priority=priority,
         pod_sets=(pod_set(gpus),),
         conditions=(Condition("QuotaReserved", False, "Pending", REFUSED + short, NOW - ago),),
-        parked=True,
+        inadmissible=True,
     )
 
 
@@ -180,15 +180,20 @@ def org_cohort() -> list[Object]:
     ]
 
 
-def history() -> list[Happened]:
+def history() -> list[HistoryEvent]:
     """An hour of it: rlhf was reclaimed by prod once, and a notebook evicted for llm-ft."""
     return [
-        Happened(
-            time=NOW - 2 * HOUR, what=What.SUBMITTED, workload="prod/serve", queue="cq-prod", gpus=8, priority=10_000
+        HistoryEvent(
+            time=NOW - 2 * HOUR,
+            what=HistoryEventKind.SUBMITTED,
+            workload="prod/serve",
+            queue="cq-prod",
+            gpus=8,
+            priority=10_000,
         ),
-        Happened(
+        HistoryEvent(
             time=NOW - HOUR,
-            what=What.PREEMPTED,
+            what=HistoryEventKind.PREEMPTED,
             workload="dev/notebook-2",
             queue="cq-research",
             by="research/llm-ft",
@@ -201,10 +206,16 @@ def history() -> list[Happened]:
             lost_gpu_seconds=360.0,
             cost=0.22,
         ),
-        Happened(time=NOW - 31 * MINUTE, what=What.SUBMITTED, workload="research/rlhf", queue="cq-research", gpus=6),
-        Happened(
+        HistoryEvent(
+            time=NOW - 31 * MINUTE,
+            what=HistoryEventKind.SUBMITTED,
+            workload="research/rlhf",
+            queue="cq-research",
+            gpus=6,
+        ),
+        HistoryEvent(
             time=NOW - 30 * MINUTE,
-            what=What.PREEMPTED,
+            what=HistoryEventKind.PREEMPTED,
             workload="research/rlhf",
             queue="cq-research",
             by="prod/serve-2",
@@ -217,9 +228,9 @@ def history() -> list[Happened]:
             lost_gpu_seconds=10_440.0,
             cost=6.41,
         ),
-        Happened(
+        HistoryEvent(
             time=NOW - 12 * MINUTE,
-            what=What.PENDING,
+            what=HistoryEventKind.PENDING,
             workload="research/rlhf-2",
             queue="cq-research",
             reason="NoFit",
@@ -229,7 +240,7 @@ def history() -> list[Happened]:
     ]
 
 
-def snapshot_of(objects: Iterable[Object], lines: Sequence[Happened] = ()) -> Snapshot:
+def snapshot_of(objects: Iterable[Object], lines: Sequence[HistoryEvent] = ()) -> Snapshot:
     """A Snapshot of these objects, taken at NOW."""
     state = ClusterState(NOW)
     for thing in objects:
@@ -239,7 +250,7 @@ def snapshot_of(objects: Iterable[Object], lines: Sequence[Happened] = ()) -> Sn
     return state.freeze()
 
 
-def recorded(objects: Iterable[Object], lines: Sequence[Happened] = ()) -> Console:
+def recorded(objects: Iterable[Object], lines: Sequence[HistoryEvent] = ()) -> Console:
     """A console that plays a recording of these objects up to NOW, and stays there until it is ticked."""
     events: list[Event] = [*sorted(lines, key=lambda row: row.time), *(Applied(NOW, thing) for thing in objects)]
     console = Console(RecordedBackend(events, speed=60.0), about=Status(mode=Mode.REPLAY, source="test", engines=KUEUE))

@@ -25,7 +25,7 @@ from gpuconsole.backends.kube.retrying import with_retries
 from gpuconsole.backends.kube.rights import Rights
 from gpuconsole.backends.kube.settings import engines_of, policy_of
 from gpuconsole.backends.kube.target import Place, Target, ask_nobody
-from gpuconsole.backends.kube.visibility import Visibility
+from gpuconsole.backends.kube.visibility import VisibilityClient
 from gpuconsole.backends.kube.watches import Watches
 from gpuconsole.backends.telemetry.feed import Feed
 from gpuconsole.backends.telemetry.kueue_metrics import KueueMetrics
@@ -36,10 +36,10 @@ from gpuconsole.insight.standings import Standings
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Command
-from gpuconsole.model.events import Event, Happened, What
-from gpuconsole.model.seen import EVERYTHING, Seen
+from gpuconsole.model.events import Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
+from gpuconsole.model.visibility import EVERYTHING, Visibility
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.policy import SimPolicy
 
@@ -86,7 +86,7 @@ class KubeBackend:
         self._watches = Watches(
             target.namespaces, self._joiner.known, self._inbox, pace=pace or Pace(), clock=clock, wall=wall
         )
-        self._early: list[Happened] | None = []
+        self._early: list[HistoryEvent] | None = []
         """Lines of the time until everything was read once: they come in no order."""
         self._connection: Connection | None = None
         self._gate: Gate | None = None
@@ -100,7 +100,7 @@ class KubeBackend:
         self.kueue_metrics: KueueMetrics | None = None
         """Asked for the metrics of the queue that somebody looks at; set it before `open`."""
         self._measuring = False
-        self._visibility: Visibility | None = None
+        self._visibility: VisibilityClient | None = None
         self._kueue_health: KueueHealth | None = None
         self._asked = threading.Event()
         """Whether its policy was asked for."""
@@ -118,7 +118,7 @@ class KubeBackend:
         served = with_retries(partial(discover, connection))
         self.engines = engines_of(served)
         self._watches.begin(connection, gate, served)
-        self._visibility = Visibility(connection, wall)
+        self._visibility = VisibilityClient(connection, wall)
         known = Known(self._joiner.workload, self._watches.version)
         hands = self._hands = Hands(connection, lambda: self.served, known, self._came_of, wall)
         rights = Rights(connection, lambda: self.served, known)
@@ -205,9 +205,9 @@ class KubeBackend:
             return self._state.freeze()
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> Visibility:
         """What of the cluster its Snapshots hold; the same value as long as that is the same."""
-        seen = Seen(gaps=tuple(self._watches.gaps), assumed=self.assumed)
+        seen = Visibility(gaps=tuple(self._watches.gaps), assumed=self.assumed)
         if seen != self._seen:
             self._seen = seen
         return self._seen
@@ -271,7 +271,7 @@ class KubeBackend:
 
     # Events
 
-    def _came_of(self, line: Happened) -> None:
+    def _came_of(self, line: HistoryEvent) -> None:
         self._inbox.put([Outcome(line)])
 
     def _fetch(self) -> bool:
@@ -294,12 +294,12 @@ class KubeBackend:
         """The events; lines of history of the first seconds are held back, and come by their times."""
         if self._early is None:
             return [*events, *self._joiner.overdue(wall())]
-        self._early += [event for event in events if isinstance(event, Happened)]
-        others: list[Event] = [event for event in events if not isinstance(event, Happened)]
+        self._early += [event for event in events if isinstance(event, HistoryEvent)]
+        others: list[Event] = [event for event in events if not isinstance(event, HistoryEvent)]
         reading = not self._asked.is_set() or not self._watches.synced
         if reading or self._rest or not self._inbox.empty():
             return others
-        told = [*self._early, *(line for line in self._joiner.overdue() if isinstance(line, Happened))]
+        told = [*self._early, *(line for line in self._joiner.overdue() if isinstance(line, HistoryEvent))]
         early = self._joiner.complete(told)
         self._early = None
-        return [*others, *sorted(early, key=lambda line: (line.time, line.what is not What.PREEMPTED))]
+        return [*others, *sorted(early, key=lambda line: (line.time, line.what is not HistoryEventKind.PREEMPTED))]

@@ -32,7 +32,7 @@ from gpuconsole.backends.kube.orders import (
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command, Cordon, Drain, Requeue, SetActive, SetQuota, SetTaint, Submit
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.taints import format_taint
 from gpuconsole.model.text import clean
@@ -81,7 +81,7 @@ class Hands:
         connection: Connection,
         served: Callable[[], Sequence[Served]],
         known: Known,
-        tell: Callable[[Happened], None],
+        tell: Callable[[HistoryEvent], None],
         wall: Callable[[], Time],
     ) -> None:
         self._connection = connection
@@ -107,16 +107,16 @@ class Hands:
     def _carry_out(self, command: Command, asked: Sequence[Order]) -> None:
         """Do it, and tell what came of it. Never raises."""
         try:
-            what, message = What.COMMAND_DONE, self._do(command, asked)
+            what, message = HistoryEventKind.COMMAND_DONE, self._do(command, asked)
         except ClusterError as error:
-            what, message = What.COMMAND_REFUSED, str(error)
+            what, message = HistoryEventKind.COMMAND_REFUSED, str(error)
             if isinstance(error, Refused) and error.code == CONFLICT:
                 message += "; the object changed, or another field manager owns the field: reload it"
         except Exception as error:
             LOG.exception("A command failed")
-            what, message = What.COMMAND_REFUSED, clean(repr(error))
+            what, message = HistoryEventKind.COMMAND_REFUSED, clean(repr(error))
         subject: dict[str, Any] = _subject(command)
-        self._tell(Happened(time=self._wall(), what=what, message=message, **subject))
+        self._tell(HistoryEvent(time=self._wall(), what=what, message=message, **subject))
 
     def _do(self, command: Command, asked: Sequence[Order]) -> str:
         """What was done, in words. Raises ClusterError."""

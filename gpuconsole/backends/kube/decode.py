@@ -15,13 +15,13 @@ from gpuconsole.model.clock import Time, parse_time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.interning import intern
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import CronRules, FlowRules, TemplateRules
 from gpuconsole.model.jobs.labels import QUEUE
 from gpuconsole.model.jobs.podgroup import GROUP
 from gpuconsole.model.manifests.kinds import DECODERS
 from gpuconsole.model.objects import Object
-from gpuconsole.model.sharing import shared
 from gpuconsole.model.text import clean
 
 ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
@@ -187,7 +187,7 @@ class Decoder:
         if isinstance(annotations, dict):
             annotations.pop(_DROPPED, None)
         document["apiVersion"], document["kind"] = self._version, self.served.kind
-        thing = shared(DECODERS[source](Reader(document, _SILENCE), now))
+        thing = intern(DECODERS[source](Reader(document, _SILENCE), now))
         match thing:
             case Pod():
                 return _attributed(thing, document)

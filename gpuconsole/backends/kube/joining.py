@@ -19,7 +19,7 @@ from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.device_requests import DeviceCounter
 from gpuconsole.model.devices import ResourceClaim, ResourceClaimTemplate
-from gpuconsole.model.events import Applied, Deleted, Event, Happened
+from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import ClusterQueue, LocalQueue
@@ -74,7 +74,7 @@ class Joiner:
         if isinstance(news, Outcome):
             return [news.line]
         for event in self._put(news) if isinstance(news, Put) else self._drop(news):
-            if isinstance(event, Happened):
+            if isinstance(event, HistoryEvent):
                 self._sayings.told(event)
             events.append(event)
         return events
@@ -88,7 +88,7 @@ class Joiner:
                 lines += self._sayings.lines(held)
         return lines
 
-    def complete(self, lines: Sequence[Happened]) -> list[Happened]:
+    def complete(self, lines: Sequence[HistoryEvent]) -> list[HistoryEvent]:
         """The lines of the first seconds, and what only all that was read tells of them."""
         return list(self._chronicler.complete(lines))
 

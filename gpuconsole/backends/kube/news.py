@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gpuconsole.backends.kube.decode import Told
 from gpuconsole.model.clock import Time
-from gpuconsole.model.events import Happened
+from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.objects import Object
 
 
@@ -29,7 +29,7 @@ class Drop(Struct, frozen=True):
 class Outcome(Struct, frozen=True):
     """What became of a command of ours."""
 
-    line: Happened
+    line: HistoryEvent
 
 
 News = Put | Drop | Outcome

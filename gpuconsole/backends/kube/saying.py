@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from gpuconsole.backends.kube.decode import Told
 from gpuconsole.backends.kube.telling import Chronicler
 from gpuconsole.model.clock import SECOND, Span, Time
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.messages import rule_in
 
@@ -20,9 +20,9 @@ OF_A_KIND = 64
 """So many lines of one kind about one workload: a day of thrashing."""
 EVICTED_DUE_TO = "EvictedDueTo"
 _WHAT = {
-    "QuotaReserved": What.RESERVED,
-    "Admitted": What.ADMITTED,
-    "Preempted": What.PREEMPTED,
+    "QuotaReserved": HistoryEventKind.RESERVED,
+    "Admitted": HistoryEventKind.ADMITTED,
+    "Preempted": HistoryEventKind.PREEMPTED,
 }
 """Reason → what it means. Why a workload waits is in its conditions, word for word."""
 _UNSCHEDULABLE = "FailedScheduling"
@@ -34,9 +34,9 @@ class Sayings:
     def __init__(self, chronicler: Chronicler, workload: Callable[[str], Workload | None]) -> None:
         self._chronicler = chronicler
         self._workload = workload
-        self._lately: OrderedDict[tuple[What, str], deque[tuple[Time, str]]] = OrderedDict()
+        self._lately: OrderedDict[tuple[HistoryEventKind, str], deque[tuple[Time, str]]] = OrderedDict()
 
-    def told(self, line: Happened) -> None:
+    def told(self, line: HistoryEvent) -> None:
         """A line was told. Not the last one alone is remembered: Events of earlier ones may come after the newest."""
         key = (line.what, line.workload or line.pod)
         self._lately.setdefault(key, deque(maxlen=OF_A_KIND)).append((line.time, line.message))
@@ -44,7 +44,7 @@ class Sayings:
         if len(self._lately) > REMEMBERED:
             self._lately.popitem(last=False)
 
-    def lines(self, event: Told) -> Iterator[Happened]:
+    def lines(self, event: Told) -> Iterator[HistoryEvent]:
         """The lines that an Event adds to what is told."""
         line = self._line(event)
         if line is None or self._known(line):
@@ -52,30 +52,36 @@ class Sayings:
         self.told(line)
         yield line
 
-    def _known(self, line: Happened) -> bool:
+    def _known(self, line: HistoryEvent) -> bool:
         told = self._lately.get((line.what, line.workload or line.pod))
         # Who reserves quota and is admitted at once is said to be admitted; after that, the Event would undo the order.
-        if line.what is What.RESERVED and _lately(self._lately.get((What.ADMITTED, line.workload), ()), line.time):
+        if line.what is HistoryEventKind.RESERVED and _lately(
+            self._lately.get((HistoryEventKind.ADMITTED, line.workload), ()), line.time
+        ):
             return True
         if not told:
             return False
-        return _lately(told, line.time) or (line.what is What.PENDING and told[-1][1] == line.message)
+        return _lately(told, line.time) or (line.what is HistoryEventKind.PENDING and told[-1][1] == line.message)
 
-    def _line(self, event: Told) -> Happened | None:
+    def _line(self, event: Told) -> HistoryEvent | None:
         if event.kind == "Pod" and event.reason == _UNSCHEDULABLE:
-            return Happened(
-                time=event.time, what=What.PENDING, pod=event.key, reason="Unschedulable", message=event.message
+            return HistoryEvent(
+                time=event.time,
+                what=HistoryEventKind.PENDING,
+                pod=event.key,
+                reason="Unschedulable",
+                message=event.message,
             )
         if event.kind != "Workload":
             return None
         evicted = event.reason.startswith(EVICTED_DUE_TO)
-        what = What.EVICTED if evicted else _WHAT.get(event.reason)
+        what = HistoryEventKind.EVICTED if evicted else _WHAT.get(event.reason)
         if what is None:
             return None
         namespace, _, name = event.key.rpartition("/")
         workload = self._workload(event.key) or Workload(namespace=namespace, name=name)
         reason = event.reason.removeprefix(EVICTED_DUE_TO) if evicted else ""
-        if what is What.PREEMPTED:
+        if what is HistoryEventKind.PREEMPTED:
             reason = rule_in(event.message) or ""
         return self._chronicler.said(what, workload, event.time, reason, event.message)
 

@@ -14,7 +14,7 @@ from gpuconsole.insight.unsaved import gpu_time, unsaved
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_requests import DeviceCounter
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
 from gpuconsole.model.workloads import Condition, Workload
@@ -59,7 +59,7 @@ class Chronicler:
 
     # Workloads
 
-    def workload(self, before: Workload | None, after: Workload, now: Time, *, listed: bool) -> Iterator[Happened]:
+    def workload(self, before: Workload | None, after: Workload, now: Time, *, listed: bool) -> Iterator[HistoryEvent]:
         """Lines about a workload that was like `before`. One that was `listed` was there before we looked."""
         if before is not None and before.uid != after.uid:
             yield from self.workload_gone(before, now)
@@ -69,70 +69,70 @@ class Chronicler:
                 yield from self._evictions(after, after, now)
                 yield from self._released(after)
                 return
-            yield self._line(What.SUBMITTED, after, min(now, after.created))
+            yield self._line(HistoryEventKind.SUBMITTED, after, min(now, after.created))
         yield from self._changes(before, after, now)
 
-    def workload_gone(self, workload: Workload, now: Time) -> Iterator[Happened]:
+    def workload_gone(self, workload: Workload, now: Time) -> Iterator[HistoryEvent]:
         """A workload was deleted; one that had ended is only tidied away."""
         if not workload.finished:
-            yield self._line(What.DELETED, workload, now, reason="Deleted")
+            yield self._line(HistoryEventKind.DELETED, workload, now, reason="Deleted")
 
-    def _changes(self, before: Workload | None, after: Workload, now: Time) -> Iterator[Happened]:
+    def _changes(self, before: Workload | None, after: Workload, now: Time) -> Iterator[HistoryEvent]:
         if _turned(before, after, "QuotaReserved"):
             reserved = _condition(after, "QuotaReserved")
             if not after.admitted:
-                yield self._line(What.RESERVED, after, reserved.since, message=reserved.message)
+                yield self._line(HistoryEventKind.RESERVED, after, reserved.since, message=reserved.message)
         elif not after.reserved:
             yield from self._pending(before, after, now)
         if _turned(before, after, "Admitted"):
             yield self._admission(after, queued_since(before or after))
         if _turned(before, after, "PodsReady"):
-            yield self._line(What.STARTED, after, _condition(after, "PodsReady").since)
+            yield self._line(HistoryEventKind.STARTED, after, _condition(after, "PodsReady").since)
         if _again(before, after, "Evicted"):
             yield from self._evictions(before or after, after, now)
         if before is not None and before.reserved and not after.reserved and after.is_true("Requeued"):
             requeued, evicted = _condition(after, "Requeued"), _condition(after, "Evicted")
             waited = max(0, requeued.since - evicted.since) if evicted.status else 0
-            yield self._line(What.REQUEUED, after, now, reason=requeued.reason, waited=waited)
+            yield self._line(HistoryEventKind.REQUEUED, after, now, reason=requeued.reason, waited=waited)
         if _turned(before, after, "Finished"):
             finished = _condition(after, "Finished")
-            what = What.FAILED if finished.reason == "Failed" else What.FINISHED
+            what = HistoryEventKind.FAILED if finished.reason == "Failed" else HistoryEventKind.FINISHED
             yield self._line(what, before or after, finished.since, reason=finished.reason, message=finished.message)
 
-    def complete(self, lines: Sequence[Happened]) -> Iterator[Happened]:
+    def complete(self, lines: Sequence[HistoryEvent]) -> Iterator[HistoryEvent]:
         """The first lines, when every Workload is known: preemptors by their names, and who was let in since then."""
         let_in: dict[str, Time] = {}
         for line in lines:
-            if line.what is What.ADMITTED:
+            if line.what is HistoryEventKind.ADMITTED:
                 let_in[line.workload] = max(line.time, let_in.get(line.workload, 0))
         for line in lines:
             by = self._by_uid(preemptor_uid(line.message)) if line.by else None
             yield replace(line, **self._named(by, line.by_queue)) if by is not None else line
-            victim = self._by_key(line.workload) if line.what is What.EVICTED else None
+            victim = self._by_key(line.workload) if line.what is HistoryEventKind.EVICTED else None
             for one in (by, victim):
                 if one is not None and let_in.get(one.key, 0) < line.time <= _admitted_at(one):
                     yield (admission := self._admission(one, queued_since(one)))
                     let_in[one.key] = admission.time
 
-    def _admission(self, after: Workload, queued: Time) -> Happened:
+    def _admission(self, after: Workload, queued: Time) -> HistoryEvent:
         admitted = _condition(after, "Admitted")
         waited = max(0, admitted.since - queued)
-        return self._line(What.ADMITTED, after, admitted.since, message=admitted.message, waited=waited)
+        return self._line(HistoryEventKind.ADMITTED, after, admitted.since, message=admitted.message, waited=waited)
 
-    def _released(self, after: Workload) -> Iterator[Happened]:
+    def _released(self, after: Workload) -> Iterator[HistoryEvent]:
         """That it gave its quota back when it was evicted last; `Requeued` keeps the time of the first eviction."""
         evicted, reserved = _condition(after, "Evicted"), _condition(after, "QuotaReserved")
         if evicted.status and not reserved.status and reserved.since >= evicted.since:
             waited = reserved.since - evicted.since
-            yield self._line(What.REQUEUED, after, reserved.since, reason=evicted.reason, waited=waited)
+            yield self._line(HistoryEventKind.REQUEUED, after, reserved.since, reason=evicted.reason, waited=waited)
 
-    def _pending(self, before: Workload | None, after: Workload, now: Time) -> Iterator[Happened]:
+    def _pending(self, before: Workload | None, after: Workload, now: Time) -> Iterator[HistoryEvent]:
         said = _condition(after, "QuotaReserved")
         heard = _condition(before, "QuotaReserved").message if before is not None else ""
         if said.message and said.message != heard and not after.finished:
-            yield self._line(What.PENDING, after, now, reason=said.reason, message=said.message)
+            yield self._line(HistoryEventKind.PENDING, after, now, reason=said.reason, message=said.message)
 
-    def _evictions(self, before: Workload, after: Workload, now: Time) -> Iterator[Happened]:
+    def _evictions(self, before: Workload, after: Workload, now: Time) -> Iterator[HistoryEvent]:
         """The eviction that a workload's conditions tell; whom it made room for, where it was preempted."""
         evicted, preempted = _condition(after, "Evicted"), _condition(after, "Preempted")
         if not evicted.status:
@@ -141,8 +141,8 @@ class Chronicler:
         names: dict[str, Any] = {"message": evicted.message, **self._loss(before, at, seen=before is not after)}
         if evicted.reason == "Preempted":
             names |= self._preemptor(evicted.message)
-            yield self._line(What.PREEMPTED, before, at, reason=preempted.reason, **names)
-        yield self._line(What.EVICTED, before, at, reason=evicted.reason, **names)
+            yield self._line(HistoryEventKind.PREEMPTED, before, at, reason=preempted.reason, **names)
+        yield self._line(HistoryEventKind.EVICTED, before, at, reason=evicted.reason, **names)
 
     def _loss(self, before: Workload, at: Time, *, seen: bool) -> dict[str, Any]:
         """What its pods had done; unknown of one that was not `seen` before it was evicted, or whose pods are not."""
@@ -164,14 +164,14 @@ class Chronicler:
     def _named(self, by: Workload, queue: str) -> dict[str, Any]:
         return {"by": by.key, "by_queue": queue or self._queue_of(by), "by_priority": by.priority}
 
-    def said(self, what: What, workload: Workload, at: Time, reason: str, message: str) -> Happened:
+    def said(self, what: HistoryEventKind, workload: Workload, at: Time, reason: str, message: str) -> HistoryEvent:
         """A line about a workload that an Event tells."""
-        evicted = what in (What.PREEMPTED, What.EVICTED)
+        evicted = what in (HistoryEventKind.PREEMPTED, HistoryEventKind.EVICTED)
         more = self._preemptor(message) if evicted and "UID:" in message else {}
         return self._line(what, workload, at, reason=reason, message=message, lost_unknown=evicted, **more)
 
-    def _line(self, what: What, workload: Workload, time: Time, **more: Any) -> Happened:
-        return Happened(
+    def _line(self, what: HistoryEventKind, workload: Workload, time: Time, **more: Any) -> HistoryEvent:
+        return HistoryEvent(
             time=time,
             what=what,
             workload=workload.key,
@@ -184,20 +184,20 @@ class Chronicler:
 
     # Pods, nodes, queues
 
-    def pod(self, before: Pod | None, after: Pod, now: Time) -> Iterator[Happened]:
+    def pod(self, before: Pod | None, after: Pod, now: Time) -> Iterator[HistoryEvent]:
         """Lines about a pod that was like `before`."""
         if before is None or before.uid != after.uid:
             return
         if after.node and not before.node:
             waited = max(0, after.bound - after.created) if after.bound else 0
-            yield self._pod_line(What.POD_BOUND, after, now, waited=waited)
+            yield self._pod_line(HistoryEventKind.POD_BOUND, after, now, waited=waited)
         elif not after.node and after.message and after.message != before.message:
-            yield self._pod_line(What.PENDING, after, now)
+            yield self._pod_line(HistoryEventKind.PENDING, after, now)
         if after.phase is PodPhase.FAILED and before.phase is not PodPhase.FAILED:
-            yield self._pod_line(What.POD_FAILED, after, now)
+            yield self._pod_line(HistoryEventKind.POD_FAILED, after, now)
 
-    def _pod_line(self, what: What, pod: Pod, now: Time, waited: Span = 0) -> Happened:
-        return Happened(
+    def _pod_line(self, what: HistoryEventKind, pod: Pod, now: Time, waited: Span = 0) -> HistoryEvent:
+        return HistoryEvent(
             time=now,
             what=what,
             workload=pod.workload or pod.job,
@@ -210,37 +210,43 @@ class Chronicler:
             **self._devices.requested([pod]),
         )
 
-    def node(self, before: Node | None, after: Node, now: Time) -> Iterator[Happened]:
+    def node(self, before: Node | None, after: Node, now: Time) -> Iterator[HistoryEvent]:
         """Lines about a node that was like `before`, or is new."""
         if before is None:
-            yield Happened(time=now, what=What.NODE_UP, node=after.name, reason="Added", **self._devices.of_node(after))
+            yield HistoryEvent(
+                time=now, what=HistoryEventKind.NODE_UP, node=after.name, reason="Added", **self._devices.of_node(after)
+            )
             return
         if before.ready != after.ready:
-            what = What.NODE_UP if after.ready else What.NODE_DOWN
-            yield Happened(time=now, what=what, node=after.name, **self._devices.of_node(after))
+            what = HistoryEventKind.NODE_UP if after.ready else HistoryEventKind.NODE_DOWN
+            yield HistoryEvent(time=now, what=what, node=after.name, **self._devices.of_node(after))
         if before.unschedulable != after.unschedulable:
             reason = "Cordoned" if after.unschedulable else "Uncordoned"
-            yield Happened(time=now, what=What.NODE_CHANGED, node=after.name, reason=reason)
+            yield HistoryEvent(time=now, what=HistoryEventKind.NODE_CHANGED, node=after.name, reason=reason)
         amount = self._devices.of_node(after)
         if amount != self._devices.of_node(before):
-            yield Happened(time=now, what=What.NODE_CHANGED, node=after.name, reason="GPUs", **amount)
+            yield HistoryEvent(time=now, what=HistoryEventKind.NODE_CHANGED, node=after.name, reason="GPUs", **amount)
 
-    def node_gone(self, name: str, node: Node | None, now: Time) -> Iterator[Happened]:
+    def node_gone(self, name: str, node: Node | None, now: Time) -> Iterator[HistoryEvent]:
         """A line about a node that is deleted; None if it was not known."""
         amount = self._devices.of_node(node) if node is not None else {}
-        yield Happened(time=now, what=What.NODE_DOWN, node=name, reason="Deleted", **amount)
+        yield HistoryEvent(time=now, what=HistoryEventKind.NODE_DOWN, node=name, reason="Deleted", **amount)
 
     def queue(
         self, before: ClusterQueue | LocalQueue | None, after: ClusterQueue | LocalQueue, now: Time
-    ) -> Iterator[Happened]:
+    ) -> Iterator[HistoryEvent]:
         """Lines about a queue that was like `before`."""
         policy = before.stop_policy if before is not None else StopPolicy.NONE
         name = after.name if isinstance(after, ClusterQueue) else after.cluster_queue
         if policy is not after.stop_policy:
             reason = f"StopPolicy{after.stop_policy.value}"
-            yield Happened(time=now, what=What.QUEUE_CHANGED, queue=name, reason=reason, message=after.key)
+            yield HistoryEvent(
+                time=now, what=HistoryEventKind.QUEUE_CHANGED, queue=name, reason=reason, message=after.key
+            )
         if isinstance(before, ClusterQueue) and isinstance(after, ClusterQueue) and before.quotas() != after.quotas():
-            yield Happened(time=now, what=What.QUEUE_CHANGED, queue=name, reason="Quota", message=after.key)
+            yield HistoryEvent(
+                time=now, what=HistoryEventKind.QUEUE_CHANGED, queue=name, reason="Quota", message=after.key
+            )
 
 
 def _condition(workload: Workload, type: str) -> Condition:

@@ -45,7 +45,7 @@ class _Summary(Struct):
     items: list[_Pending] = []
 
 
-class Visibility:
+class VisibilityClient:
     """Asks, and remembers the answer for a while. Mutates; may be called from any thread, and waits for the server."""
 
     def __init__(

@@ -22,7 +22,7 @@ from gpuconsole.backends.kube.watch import Phase, Watch
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.clock import Time
 from gpuconsole.model.manifests.kinds import table_of
-from gpuconsole.model.seen import HISTORY, Unseen, only
+from gpuconsole.model.visibility import HISTORY, VisibilityGap, only_namespaces_text
 
 LOG = logging.getLogger(__name__)
 SELECTORS = {EVENT: ("involvedObject.kind=Workload", "reason=FailedScheduling")}
@@ -189,7 +189,7 @@ class Watches:
         return [watch.missing for watch in self._all if watch.missing is not None]
 
     @property
-    def gaps(self) -> Iterable[Unseen]:
+    def gaps(self) -> Iterable[VisibilityGap]:
         """The kinds of which not everything is read, and why."""
         every = self._refused
         unread = Counter[tuple[str, str]]()
@@ -203,9 +203,9 @@ class Watches:
             odd = unread[source]
             if not rights and not narrowed and not odd:
                 continue
-            why = [*map(str, rights), *([only(narrowed)] if narrowed and reached.namespaces else ())]
+            why = [*map(str, rights), *([only_namespaces_text(narrowed)] if narrowed and reached.namespaces else ())]
             why += [f"{odd} of {reached.served.resource} could not be read"] if odd else []
-            yield Unseen(
+            yield VisibilityGap(
                 table=HISTORY if source == EVENT else table_of(source),
                 resource=reached.served.resource,
                 why=", ".join(why),

@@ -24,7 +24,7 @@ from gpuconsole.backends.telemetry.samples import (
 from gpuconsole.backends.telemetry.source import Look
 from gpuconsole.errors import TelemetryError
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
-from gpuconsole.model.telemetry import Measure
+from gpuconsole.model.telemetry import GpuMetric
 from gpuconsole.model.text import clean
 
 LOG = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class Prometheus:
             try:
                 found = list(self.query(_grouped(name, PLACES if first else EVERYTHING)))
             except TelemetryError as error:
-                if not first and not troubles and measure is Measure.MEMORY_USED:
+                if not first and not troubles and measure is GpuMetric.MEMORY_USED:
                     raise
                 troubles.append(str(error))
                 continue

@@ -10,29 +10,29 @@ from math import isfinite
 from msgspec import Struct
 
 from gpuconsole.model.clock import Span, Time
-from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
+from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.model.text import clean
 
-METRICS: Mapping[str, Measure] = {
-    "DCGM_FI_DEV_FB_USED": Measure.MEMORY_USED,
-    "DCGM_FI_DEV_GPU_TEMP": Measure.TEMPERATURE,
-    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": Measure.ACTIVE,
-    "DCGM_FI_DEV_GPU_UTIL": Measure.UTILISATION,
-    "DCGM_FI_DEV_FB_FREE": Measure.MEMORY_FREE,
-    "DCGM_FI_PROF_SM_ACTIVE": Measure.SM,
-    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": Measure.TENSOR,
-    "DCGM_FI_PROF_DRAM_ACTIVE": Measure.DRAM,
-    "DCGM_FI_DEV_POWER_USAGE": Measure.POWER,
-    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": Measure.NVLINK,
-    "DCGM_FI_PROF_PCIE_TX_BYTES": Measure.PCIE_TX,
-    "DCGM_FI_PROF_PCIE_RX_BYTES": Measure.PCIE_RX,
-    "DCGM_FI_DEV_SM_CLOCK": Measure.CLOCK,
-    "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": Measure.THROTTLE,
-    "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": Measure.THROTTLE,
-    "DCGM_FI_DEV_XID_ERRORS": Measure.XID,
-    "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": Measure.ECC_DOUBLE,
-    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": Measure.REMAPPED_ROWS,
-    "DCGM_FI_DEV_ROW_REMAP_FAILURE": Measure.REMAP_FAILURE,
+METRICS: Mapping[str, GpuMetric] = {
+    "DCGM_FI_DEV_FB_USED": GpuMetric.MEMORY_USED,
+    "DCGM_FI_DEV_GPU_TEMP": GpuMetric.TEMPERATURE,
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": GpuMetric.ACTIVE,
+    "DCGM_FI_DEV_GPU_UTIL": GpuMetric.UTILISATION,
+    "DCGM_FI_DEV_FB_FREE": GpuMetric.MEMORY_FREE,
+    "DCGM_FI_PROF_SM_ACTIVE": GpuMetric.SM,
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": GpuMetric.TENSOR,
+    "DCGM_FI_PROF_DRAM_ACTIVE": GpuMetric.DRAM,
+    "DCGM_FI_DEV_POWER_USAGE": GpuMetric.POWER,
+    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": GpuMetric.NVLINK,
+    "DCGM_FI_PROF_PCIE_TX_BYTES": GpuMetric.PCIE_TX,
+    "DCGM_FI_PROF_PCIE_RX_BYTES": GpuMetric.PCIE_RX,
+    "DCGM_FI_DEV_SM_CLOCK": GpuMetric.CLOCK,
+    "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": GpuMetric.THROTTLE,
+    "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": GpuMetric.THROTTLE,
+    "DCGM_FI_DEV_XID_ERRORS": GpuMetric.XID,
+    "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": GpuMetric.ECC_DOUBLE,
+    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": GpuMetric.REMAPPED_ROWS,
+    "DCGM_FI_DEV_ROW_REMAP_FAILURE": GpuMetric.REMAP_FAILURE,
 }
 """The first of them are always exported, also for MIG instances, so that they say which devices there are."""
 NODE_LABELS = ("node", "kubernetes_node", "Hostname", "hostname", "exported_node")
@@ -41,7 +41,7 @@ ABOUT_LABELS = (
     *("UUID", "modelName", "GPU_I_PROFILE"),
     *("pod", "namespace", "container", "exported_pod", "exported_namespace", "exported_container"),
 )
-_WIDE = (Measure.NVLINK, Measure.PCIE_TX, Measure.PCIE_RX, Measure.THROTTLE)
+_WIDE = (GpuMetric.NVLINK, GpuMetric.PCIE_TX, GpuMetric.PCIE_RX, GpuMetric.THROTTLE)
 _BLANK = 2_147_483_632
 """DCGM's 32-bit values from here on say why there is no value; the 64-bit ones are larger still."""
 _WIDE_BLANK = 140_737_488_355_328
@@ -54,12 +54,12 @@ Labels = Mapping[str, str]
 class Sample(Struct, frozen=True):
     """One series now."""
 
-    measure: Measure
+    measure: GpuMetric
     labels: Labels
     value: float
 
 
-def number(measure: Measure, value: float) -> float | None:
+def number(measure: GpuMetric, value: float) -> float | None:
     """A value, or None for what is none: NaN, infinities, negative ones and DCGM's blanks."""
     if not isfinite(value) or value < 0:
         return None
@@ -105,7 +105,7 @@ class _Node:
 
     def __init__(self) -> None:
         self.about: dict[tuple[int, int], Labels] = {}
-        self.values: dict[Measure, dict[tuple[int, int], float]] = {}
+        self.values: dict[GpuMetric, dict[tuple[int, int], float]] = {}
 
 
 class Gathering:
@@ -157,9 +157,9 @@ class Gathering:
                 },
             )
 
-    def _device(self, place: tuple[int, int], labels: Labels) -> Device:
+    def _device(self, place: tuple[int, int], labels: Labels) -> MeasuredDevice:
         pod, container = _pod_of(labels, self._renamed)
-        return Device(
+        return MeasuredDevice(
             gpu=place[0],
             instance=place[1],
             profile=clean(labels.get("GPU_I_PROFILE", ""), 32),

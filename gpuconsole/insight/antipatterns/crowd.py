@@ -17,7 +17,7 @@ from gpuconsole.insight.quota_node import NodeKind, QuotaNode, queues_below
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.who import Circle, Count, who
 from gpuconsole.model.clock import DAY, HOUR
-from gpuconsole.model.events import Happened
+from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 
@@ -31,7 +31,7 @@ PAIRS = 3
 """Number of pairs of a preemption loop that the text names."""
 
 
-def find(snapshot: Snapshot, prices: Prices, history: Sequence[Happened]) -> Iterator[Pattern]:
+def find(snapshot: Snapshot, prices: Prices, history: Sequence[HistoryEvent]) -> Iterator[Pattern]:
     """Find the anti-patterns of this module; evictions come from `history` (oldest line first)."""
     yield from _deadlock(snapshot, prices)
     yield from monopoly(snapshot, prices)

@@ -8,7 +8,7 @@ from gpuconsole.insight.basis import PLACES, QUOTA
 from gpuconsole.insight.linting import Engines
 from gpuconsole.insight.linting.facts import OPEN, placed_by
 from gpuconsole.model.cluster import Namespace, Node, Pod, PriorityClass
-from gpuconsole.model.events import Happened
+from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.job import Job
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.queues import (
@@ -19,8 +19,8 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
-from gpuconsole.model.seen import Seen
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.visibility import Visibility
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.policy import SimPolicy
 
@@ -35,14 +35,14 @@ RESTS_ON: Mapping[Code, tuple[type, ...]] = {
 }
 """Kinds that need every object to be visible: otherwise a finding may be false."""
 _TOLD_BY: Mapping[Code, tuple[type, ...]] = {
-    Code.THRASH: (Happened,),
+    Code.THRASH: (HistoryEvent,),
     Code.NEVER_FITS: (LocalQueue,),
 }
 """Kinds whose findings hold whatever else is not visible."""
 
 
 def antipatterns(
-    snapshot: Snapshot, prices: Prices, history: Sequence[Happened] = (), engines: Engines = OPEN
+    snapshot: Snapshot, prices: Prices, history: Sequence[HistoryEvent] = (), engines: Engines = OPEN
 ) -> tuple[Pattern, ...]:
     """Find all anti-patterns, the most expensive first, those without cost by kind. `history`: oldest line first.
 
@@ -57,14 +57,14 @@ def antipatterns(
     return tuple(sorted(found, key=lambda one: (-one.cost_per_day, _RANK[one.code], one.subject, one.text)))
 
 
-def unlooked(seen: Seen) -> tuple[str, ...]:
+def unlooked(seen: Visibility) -> tuple[str, ...]:
     """List the kinds that were skipped, wholly or in part, with the missing permissions."""
     codes: dict[tuple[str, ...], list[str]] = {}
     for code in Code:
-        if lacking := seen.lacking(*RESTS_ON.get(code, ()), *_TOLD_BY.get(code, ())):
+        if lacking := seen.missing_reasons(*RESTS_ON.get(code, ()), *_TOLD_BY.get(code, ())):
             codes.setdefault(lacking, []).append(code)
     said = [f"{', '.join(group)}: {'; '.join(lacking)}" for lacking, group in codes.items()]
-    unseen = seen.lacking(Job, Workload, Pod)
+    unseen = seen.missing_reasons(Job, Workload, Pod)
     return (*said, *([f"findings about other workloads: {'; '.join(unseen)}"] if unseen else ()))
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.emptied import all_nodes
 from gpuconsole.insight.linting.findings import named
-from gpuconsole.model.catalogue import Catalogue
+from gpuconsole.model.catalogue import InstanceTypeCatalogue
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.events import Applied
@@ -55,7 +55,7 @@ class Engines(Struct, frozen=True, kw_only=True):
     capacity: Capacity = FIXED
 
     @property
-    def catalogue(self) -> Catalogue | None:
+    def catalogue(self) -> InstanceTypeCatalogue | None:
         """The instance-type catalogue, where nodes are provisioned."""
         return None if isinstance(self.capacity, FixedCapacity) else self.capacity.catalogue
 

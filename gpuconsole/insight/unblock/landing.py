@@ -15,7 +15,7 @@ from gpuconsole.insight.unblock.orders import orders
 from gpuconsole.insight.unblock.placing import HORIZON
 from gpuconsole.insight.unblock.steps import Steps
 from gpuconsole.model.clock import Time, format_seconds
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 
@@ -92,7 +92,11 @@ def _landed(fork: "Simulation", key: str, steps: Steps) -> Trying:
 def _evicted(fork: "Simulation", key: str, start: Time) -> Landing | None:
     """Return the outcome of a workload that was evicted again; None if it was not."""
     now = fork.workload(key)
-    lost = [e for e in fork.drain() if isinstance(e, Happened) and e.what is What.EVICTED and e.workload == key]
+    lost = [
+        e
+        for e in fork.drain()
+        if isinstance(e, HistoryEvent) and e.what is HistoryEventKind.EVICTED and e.workload == key
+    ]
     if not lost or (now is not None and now.reserved and not now.is_true("Evicted")):
         return None
     by = f" by {lost[-1].by}" if lost[-1].by else ""

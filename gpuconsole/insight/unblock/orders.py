@@ -130,7 +130,7 @@ def _anew(before: Snapshot, workload: Workload) -> Object:
     """Return what replaces a workload: the Workload, or its job if that is a group of independent pods."""
     job = before.jobs.get(workload.owner)
     if job is None or job.owner or not job.solo or sum(part.count for part in workload.pod_sets) == 1:
-        return replace(workload, owner="", parked=False, conditions=())
+        return replace(workload, owner="", inadmissible=False, conditions=())
     return replace(again(job, job.name), uid=job.uid, created=workload.created, pod_sets=workload.pod_sets)
 
 

@@ -12,7 +12,7 @@ from gpuconsole.model.apiserver.schema import (
     MOMENT,
     TEXT,
     Empty,
-    Rule,
+    SchemaRule,
     Transition,
     a_text,
     listed,
@@ -27,32 +27,32 @@ from gpuconsole.model.labels import HOSTNAME
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _ALL_EFFECTS = "supported taint effect values: 'NoSchedule', 'PreferNoSchedule', 'NoExecute'"
-_TAINT_EFFECTS = Rule(
+_TAINT_EFFECTS = SchemaRule(
     _ALL_EFFECTS, lambda taints: all(taint["effect"] in _EFFECTS for taint in taints), "write one of these effects"
 )
 _TAINT = record({"key!": a_text(zero=""), "effect!": a_text(zero=""), "value": TEXT, "timeAdded": MOMENT})
 _TOLERATION_RULES = (
-    Rule(
+    SchemaRule(
         "operator must be Exists when 'key' is empty, which means 'match all values and all keys'",
         lambda listed: all("key" in one or one["operator"] == "Exists" for one in listed),
         "name a key, or write operator: Exists",
     ),
-    Rule(
+    SchemaRule(
         "effect must be 'NoExecute' when 'tolerationSeconds' is set",
         lambda listed: all("tolerationSeconds" not in one or one["effect"] == "NoExecute" for one in listed),
         "write effect: NoExecute, or drop tolerationSeconds",
     ),
-    Rule(
+    SchemaRule(
         "supported toleration values: 'Equal'(default), 'Exists'",
         lambda listed: all(one.get("operator", "Equal") in ("Equal", "Exists") for one in listed),
         "write Equal or Exists",
     ),
-    Rule(
+    SchemaRule(
         "a value must be empty when 'operator' is 'Exists'",
         lambda listed: all(one.get("operator") != "Exists" or "value" not in one for one in listed),
         "drop the value, or write operator: Equal",
     ),
-    Rule(
+    SchemaRule(
         _ALL_EFFECTS,
         lambda listed: all("effect" not in one or one["effect"] in _EFFECTS for one in listed),
         "write one of these effects, or none",
@@ -73,7 +73,7 @@ def _frozen(key: str) -> Transition:
     )
 
 
-_HAS_LABEL = Rule(
+_HAS_LABEL = SchemaRule(
     "at least one nodeLabel is required when topology is set",
     lambda spec: "topologyName" not in spec or len(spec["nodeLabels"]) >= 1,
     "add a nodeLabel of the nodes",
@@ -141,14 +141,14 @@ TOPOLOGY = {
                 most=16,
                 rules=(
                     Transition("field is immutable", lambda new, old: bool(new == old), "create another topology"),
-                    Rule(
+                    SchemaRule(
                         "must be unique",
                         lambda levels: not levels or max(Counter(_labels(levels)).values()) == 1,
                         "drop one of those that are equal",
                         "duplicate",
                         lambda levels: (_repeated(_labels(levels)),),
                     ),
-                    Rule(
+                    SchemaRule(
                         f"the {HOSTNAME} label can only be used at the lowest level of topology",
                         lambda levels: HOSTNAME not in _labels(levels)[:-1] or _labels(levels)[-1] == HOSTNAME,
                         "move it to the end",

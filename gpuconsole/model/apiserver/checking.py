@@ -18,7 +18,7 @@ from gpuconsole.model.apiserver.refusals import (
     too_many,
     wrong_type,
 )
-from gpuconsole.model.apiserver.schema import Form, Schema
+from gpuconsole.model.apiserver.schema import Schema, ValueType
 from gpuconsole.model.clock import parse_time
 from gpuconsole.model.documents.fields import FieldError
 from gpuconsole.model.documents.findings import Path, path_text
@@ -41,11 +41,11 @@ def check(schema: Schema, value: Any, say: Say, path: Path = (), old: Any = None
     if old is not None and value == old:
         return
     match schema.form:
-        case Form.RECORD | Form.MAP if isinstance(value, dict):
+        case ValueType.RECORD | ValueType.MAP if isinstance(value, dict):
             _check_object(schema, value, say, path, old if isinstance(old, dict) else {})
-        case Form.LIST if isinstance(value, list):
+        case ValueType.LIST if isinstance(value, list):
             _check_list(schema, value, say, path, old)
-        case form if form not in (Form.RECORD, Form.MAP, Form.LIST) and is_of(form, value):
+        case form if form not in (ValueType.RECORD, ValueType.MAP, ValueType.LIST) and is_of(form, value):
             for refusal in _scalar(schema, value, path):
                 say(refusal)
         case form:
@@ -60,7 +60,7 @@ def _check_object(schema: Schema, value: Mapping[str, Any], say: Say, path: Path
         if name not in value:
             say(missing((*path, name)))
     for key, entry in value.items():
-        field = schema.fields.get(key) if schema.form is Form.RECORD else schema.items
+        field = schema.fields.get(key) if schema.form is ValueType.RECORD else schema.items
         if field is not None:
             check(field, entry, say, (*path, key), old.get(key))
 
@@ -115,7 +115,7 @@ def _repeated(schema: Schema, value: list[Any]) -> Iterator[int]:
 def _scalar(schema: Schema, value: Any, path: Path) -> Iterator[FieldError]:
     if isinstance(value, str):
         yield from _text(schema, value, path)
-    elif schema.form is Form.WHOLE:
+    elif schema.form is ValueType.WHOLE:
         yield from _number(schema, int(value), path)
 
 

@@ -3,7 +3,17 @@
 from collections import Counter
 
 from gpuconsole.model.apiserver.forms import KIND, LABEL, LONGEST_LABEL, NODE_LABEL
-from gpuconsole.model.apiserver.schema import TEXT, Rule, Transition, a_text, listed, mapped, one_of, record, whole
+from gpuconsole.model.apiserver.schema import (
+    TEXT,
+    SchemaRule,
+    Transition,
+    a_text,
+    listed,
+    mapped,
+    one_of,
+    record,
+    whole,
+)
 from gpuconsole.model.apiserver.selectors import CONDITIONS, exactly_one, named
 
 _IMMUTABLE = Transition("field is immutable", lambda new, old: bool(new == old), "create another AdmissionCheck")
@@ -41,7 +51,7 @@ PROVISIONING_REQUEST_CONFIG = {
 }
 
 
-_UNIQUE = Rule(
+_UNIQUE = SchemaRule(
     "must be unique",
     lambda clusters: not clusters or max(Counter(clusters).values()) == 1,
     "name each cluster once",

@@ -19,7 +19,7 @@ from gpuconsole.model.apiserver.refusals import forbidden, invalid, not_supporte
 from gpuconsole.model.apiserver.schema import (
     INT_32,
     Empty,
-    Rule,
+    SchemaRule,
     a_text,
     listed,
     one_of,
@@ -45,7 +45,7 @@ def _orphan(spec: Mapping[str, Any]) -> Path:
     return ()
 
 
-_NO_ORPHANS = Rule(
+_NO_ORPHANS = SchemaRule(
     "borrowingLimit must be nil when cohort is empty",
     lambda spec: not _orphan(spec),
     "name a cohort, or drop borrowingLimit",
@@ -54,7 +54,7 @@ _NO_ORPHANS = Rule(
 )
 _PREFERENCE_REMEDY = "write TryNextFlavor in both, or drop preference"
 _RECLAIM_REMEDY = "set reclaimWithinCohort, or drop borrowWithinCohort"
-_PREFERENCE = Rule(
+_PREFERENCE = SchemaRule(
     "preference can only be set when both whenCanBorrow and whenCanPreempt are TryNextFlavor",
     lambda place: (
         "preference" not in place or (place["whenCanBorrow"] == _TRY_NEXT and place["whenCanPreempt"] == _TRY_NEXT)
@@ -63,7 +63,7 @@ _PREFERENCE = Rule(
     "needless-preference",
     lambda place: ("preference",),
 )
-_RECLAIM = Rule(
+_RECLAIM = SchemaRule(
     "reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never",
     lambda place: (
         not (

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
-from gpuconsole.model.apiserver.schema import Empty, Form, Schema
+from gpuconsole.model.apiserver.schema import Empty, Schema, ValueType
 from gpuconsole.model.documents.findings import Key, Path
 from gpuconsole.model.quantity import canonical
 
@@ -21,12 +21,12 @@ def with_defaults(schema: Schema, value: Any, unknown: Unknown = ignore, path: P
 
     A value of a wrong type is left for the check to refuse. The given value is not changed; parts may be shared.
     """
-    if schema.form is Form.RECORD:
+    if schema.form is ValueType.RECORD:
         return _record(schema, value, unknown, path) if isinstance(value, dict) else value
     items = schema.items
     if items is None:
         return value
-    if schema.form is Form.LIST:
+    if schema.form is ValueType.LIST:
         if not isinstance(value, list):
             return value
         return [_or_default(items, entry, unknown, (*path, n)) for n, entry in enumerate(value)]
@@ -62,9 +62,9 @@ def written_back(schema: Schema, value: Any) -> Any:
 
     What is empty is dropped, amounts become canonical, and a few fields are written even where nothing stood.
     """
-    if schema.form is Form.QUANTITY:
+    if schema.form is ValueType.QUANTITY:
         return canonical(value)
-    if schema.form is Form.RECORD:
+    if schema.form is ValueType.RECORD:
         written: dict[Key, Any] = {}
         for key, field in schema.fields.items():
             entry = written_back(field, value[key]) if key in value else field.zero
@@ -73,7 +73,7 @@ def written_back(schema: Schema, value: Any) -> Any:
         return written
     if schema.items is None:
         return value
-    if schema.form is Form.LIST:
+    if schema.form is ValueType.LIST:
         return [written_back(schema.items, entry) for entry in value]
     return {key: written_back(schema.items, entry) for key, entry in value.items()}
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 from gpuconsole.model.apiserver import capacity, checks, cluster_queue, queues, workload, workload_webhook
 from gpuconsole.model.apiserver.gates import Gates
 from gpuconsole.model.apiserver.metadata import METADATA
-from gpuconsole.model.apiserver.schema import TEXT, Rule, Schema, Transition, record
+from gpuconsole.model.apiserver.schema import TEXT, Schema, SchemaRule, Transition, record
 from gpuconsole.model.documents.fields import FieldError
 
 Object = Mapping[str, Any]
@@ -18,7 +18,7 @@ IN_USE = f"{GROUP}/resource-in-use"
 """The finalizer that keeps what is in use from being deleted."""
 
 
-class Kind(Struct, frozen=True, kw_only=True):
+class ApiKind(Struct, frozen=True, kw_only=True):
     """How one kind is treated when it is written."""
 
     name: str
@@ -41,40 +41,40 @@ class Kind(Struct, frozen=True, kw_only=True):
         return "status" in self.schema.fields
 
 
-def _keep_in_use(thing: Object, gates: Gates) -> Object:
-    meta = thing.get("metadata") or {}
+def _keep_in_use(obj: Object, gates: Gates) -> Object:
+    meta = obj.get("metadata") or {}
     finalizers = meta.get("finalizers") or []
     if IN_USE in finalizers:
-        return thing
-    return {**thing, "metadata": {**meta, "finalizers": [*finalizers, IN_USE]}}
+        return obj
+    return {**obj, "metadata": {**meta, "finalizers": [*finalizers, IN_USE]}}
 
 
-def _whole(fields: Mapping[str, Schema], rules: tuple[Rule | Transition, ...] = ()) -> Schema:
+def _whole(fields: Mapping[str, Schema], rules: tuple[SchemaRule | Transition, ...] = ()) -> Schema:
     return record({"apiVersion": TEXT, "kind": TEXT, "metadata": METADATA, **fields}, rules=rules)
 
 
 _ALL = (
-    Kind(
+    ApiKind(
         name="ClusterQueue",
         schema=_whole(cluster_queue.CLUSTER_QUEUE),
         default=_keep_in_use,
         validate=cluster_queue.validate,
     ),
-    Kind(name="Cohort", schema=_whole(queues.COHORT), validate=queues.validate_cohort),
-    Kind(name="LocalQueue", schema=_whole(queues.LOCAL_QUEUE), namespaced=True),
-    Kind(name="WorkloadPriorityClass", schema=_whole(queues.WORKLOAD_PRIORITY_CLASS)),
-    Kind(
+    ApiKind(name="Cohort", schema=_whole(queues.COHORT), validate=queues.validate_cohort),
+    ApiKind(name="LocalQueue", schema=_whole(queues.LOCAL_QUEUE), namespaced=True),
+    ApiKind(name="WorkloadPriorityClass", schema=_whole(queues.WORKLOAD_PRIORITY_CLASS)),
+    ApiKind(
         name="ResourceFlavor",
         schema=_whole(capacity.RESOURCE_FLAVOR),
         default=_keep_in_use,
         validate=capacity.validate_flavor,
     ),
-    Kind(name="Topology", schema=_whole(capacity.TOPOLOGY)),
-    Kind(name="AdmissionCheck", schema=_whole(checks.ADMISSION_CHECK)),
-    Kind(name="ProvisioningRequestConfig", schema=_whole(checks.PROVISIONING_REQUEST_CONFIG)),
-    Kind(name="MultiKueueConfig", schema=_whole(checks.MULTI_KUEUE_CONFIG)),
-    Kind(name="MultiKueueCluster", schema=_whole(checks.MULTI_KUEUE_CLUSTER)),
-    Kind(
+    ApiKind(name="Topology", schema=_whole(capacity.TOPOLOGY)),
+    ApiKind(name="AdmissionCheck", schema=_whole(checks.ADMISSION_CHECK)),
+    ApiKind(name="ProvisioningRequestConfig", schema=_whole(checks.PROVISIONING_REQUEST_CONFIG)),
+    ApiKind(name="MultiKueueConfig", schema=_whole(checks.MULTI_KUEUE_CONFIG)),
+    ApiKind(name="MultiKueueCluster", schema=_whole(checks.MULTI_KUEUE_CLUSTER)),
+    ApiKind(
         name="Workload",
         schema=_whole(workload.WORKLOAD, workload.RULES),
         namespaced=True,
@@ -83,4 +83,4 @@ _ALL = (
         warn=workload_webhook.warn,
     ),
 )
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}
+KINDS: Mapping[str, ApiKind] = {kind.name: kind for kind in _ALL}

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.apiserver.refusals import duplicate, invalid
-from gpuconsole.model.apiserver.schema import TEXT, Rule, Schema, listed, quantity, record
+from gpuconsole.model.apiserver.schema import TEXT, Schema, SchemaRule, listed, quantity, record
 from gpuconsole.model.apiserver.selectors import named
 from gpuconsole.model.documents.fields import FieldError
 from gpuconsole.model.documents.findings import Path
@@ -40,7 +40,7 @@ def _number_remedy(group: Mapping[str, Any]) -> str:
     return f"{said}list the resources of coveredResources, in that order: {', '.join(covered)}"
 
 
-_SAME_NUMBER = Rule(
+_SAME_NUMBER = SchemaRule(
     "flavors must have the same number of resources as the coveredResources",
     lambda group: all(len(flavor["resources"]) == len(group["coveredResources"]) for flavor in group["flavors"]),
     lambda group: _number_remedy(group),

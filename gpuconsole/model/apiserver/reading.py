@@ -4,44 +4,44 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpuconsole.model.apiserver.refusals import invalid, wrong_type
-from gpuconsole.model.apiserver.schema import Form, Schema
+from gpuconsole.model.apiserver.schema import Schema, ValueType
 from gpuconsole.model.documents.fields import FieldError
 from gpuconsole.model.documents.findings import Path, path_text
 from gpuconsole.model.quantity import canonical
 
 _TYPES = {
-    Form.RECORD: "object",
-    Form.MAP: "object",
-    Form.LIST: "array",
-    Form.TEXT: "string",
-    Form.WHOLE: "integer",
-    Form.FLAG: "boolean",
-    Form.INT_OR_TEXT: "integer,string",
-    Form.QUANTITY: "integer,string",
+    ValueType.RECORD: "object",
+    ValueType.MAP: "object",
+    ValueType.LIST: "array",
+    ValueType.TEXT: "string",
+    ValueType.WHOLE: "integer",
+    ValueType.FLAG: "boolean",
+    ValueType.INT_OR_TEXT: "integer,string",
+    ValueType.QUANTITY: "integer,string",
 }
 _NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 _QUANTITIES = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
-def is_of(form: Form, value: Any) -> bool:
+def is_of(form: ValueType, value: Any) -> bool:
     """Whether a value is of a form's type."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     match form:
-        case Form.RECORD | Form.MAP:
+        case ValueType.RECORD | ValueType.MAP:
             return isinstance(value, dict)
-        case Form.LIST:
+        case ValueType.LIST:
             return isinstance(value, list)
-        case Form.TEXT:
+        case ValueType.TEXT:
             return isinstance(value, str)
-        case Form.FLAG:
+        case ValueType.FLAG:
             return isinstance(value, bool)
-        case Form.WHOLE:
+        case ValueType.WHOLE:
             return is_whole or (isinstance(value, float) and value.is_integer())
         case _:
             return is_whole or isinstance(value, str)
 
 
-def type_error(form: Form, value: Any, path: Path) -> FieldError:
+def type_error(form: ValueType, value: Any, path: Path) -> FieldError:
     """What the server says of a value of another type."""
     got = _NAMES.get(type(value), "null")
     return wrong_type(path, value, f'{path_text(path)} in body must be of type {_TYPES[form]}: "{got}"')
@@ -50,15 +50,15 @@ def type_error(form: Form, value: Any, path: Path) -> FieldError:
 def unreadable(schema: Schema, value: Any, path: Path = ()) -> FieldError | None:
     """The first thing that Kueue's types cannot take: Go's decoder fails on it before anybody validates."""
     form = schema.form
-    if form is Form.QUANTITY and isinstance(value, (str, int, float)):
+    if form is ValueType.QUANTITY and isinstance(value, (str, int, float)):
         return _no_quantity(value, path)
     if not is_of(form, value):
         return type_error(form, value, path)
-    if form is Form.RECORD:
+    if form is ValueType.RECORD:
         fields = schema.fields
         return _first((fields[key], entry, (*path, key)) for key, entry in value.items())
     if schema.items is not None:
-        pairs = value.items() if form is Form.MAP else enumerate(value)
+        pairs = value.items() if form is ValueType.MAP else enumerate(value)
         return _first((schema.items, entry, (*path, key)) for key, entry in pairs)
     return None
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.apiserver.checking import Say, by_keys, identity
 from gpuconsole.model.apiserver.refusals import invalid
-from gpuconsole.model.apiserver.schema import Form, Rule, Schema, Transition
+from gpuconsole.model.apiserver.schema import Schema, SchemaRule, Transition, ValueType
 from gpuconsole.model.documents.findings import Path
 
 
@@ -24,24 +24,24 @@ def check_rules(
         broken = _broken(rule, value, old)
         if broken and not (lenient and broken != rule.message):
             remedy = rule.remedy if isinstance(rule.remedy, str) else rule.remedy(value)
-            deeper = rule.deeper(value) if isinstance(rule, Rule) else ()
+            deeper = rule.deeper(value) if isinstance(rule, SchemaRule) else ()
             say(replace(invalid(path, value, broken, remedy, rule.code), deeper=deeper))
-    if schema.form is Form.RECORD:
+    if schema.form is ValueType.RECORD:
         before = old if isinstance(old, dict) else {}
         for key, field in schema.fields.items():
             if field.ruled and key in value:
                 check_rules(field, value[key], say, (*path, key), before.get(key), lenient=lenient)
-    elif schema.form is Form.LIST and schema.items is not None:
+    elif schema.form is ValueType.LIST and schema.items is not None:
         earlier = by_keys(schema, old)
         for n, entry in enumerate(value):
             known = earlier.get(identity(schema, entry))
             check_rules(schema.items, entry, say, (*path, n), known, lenient=lenient)
 
 
-def _broken(rule: Rule | Transition, value: Any, old: Any) -> str:
+def _broken(rule: SchemaRule | Transition, value: Any, old: Any) -> str:
     """What to say of a rule that does not hold; nothing if it holds, or if nothing changed."""
     try:
-        if isinstance(rule, Rule):
+        if isinstance(rule, SchemaRule):
             held = (old is not None and value == old) or rule.holds(value)
         else:
             held = old is None or rule.holds(value, old)

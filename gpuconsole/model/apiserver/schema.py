@@ -15,7 +15,7 @@ from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.documents.reader import INT32, INT64
 
 
-class Form(Enum):
+class ValueType(Enum):
     """The type of a value."""
 
     RECORD = auto()
@@ -28,7 +28,7 @@ class Form(Enum):
     QUANTITY = auto()
 
 
-class Rule(Struct, frozen=True):
+class SchemaRule(Struct, frozen=True):
     """Something that has to be true of a value (x-kubernetes-validations)."""
 
     message: str
@@ -60,7 +60,7 @@ class Empty(Enum):
 class Schema(Struct, frozen=True, kw_only=True):
     """One value of a document."""
 
-    form: Form
+    form: ValueType
     fields: Mapping[str, "Schema"] = {}
     required: tuple[str, ...] = ()
     items: "Schema | None" = None
@@ -78,7 +78,7 @@ class Schema(Struct, frozen=True, kw_only=True):
     """A list without equal entries."""
     moment: bool = False
     """A text that is a time."""
-    rules: tuple[Rule | Transition, ...] = ()
+    rules: tuple[SchemaRule | Transition, ...] = ()
     ruled: bool = False
     """True if a rule stands here or below."""
     empty: Empty = Empty.KEPT
@@ -91,7 +91,7 @@ def record(
     /,
     *,
     default: Any = None,
-    rules: tuple[Rule | Transition, ...] = (),
+    rules: tuple[SchemaRule | Transition, ...] = (),
     empty: Empty = Empty.KEPT,
     zero: Any = None,
     text: str = "",
@@ -105,7 +105,7 @@ def record(
     everything = {name: _PLAIN[form] for form, names in listed.items() for name in names.split()} | dict(fields or {})
     own = {name.rstrip("!"): schema for name, schema in everything.items()}
     return Schema(
-        form=Form.RECORD,
+        form=ValueType.RECORD,
         fields=own,
         required=tuple(name[:-1] for name in everything if name.endswith("!")),
         default=default,
@@ -123,11 +123,11 @@ def listed(
     most: int | None = None,
     by: tuple[str, ...] = (),
     distinct: bool = False,
-    rules: tuple[Rule | Transition, ...] = (),
+    rules: tuple[SchemaRule | Transition, ...] = (),
 ) -> Schema:
     """A list; `by` names the fields in which its entries differ (a list of type map), `distinct` makes it a set."""
     return Schema(
-        form=Form.LIST,
+        form=ValueType.LIST,
         items=items,
         least=least,
         most=most,
@@ -141,7 +141,7 @@ def listed(
 
 def mapped(items: Schema, *, most: int | None = None) -> Schema:
     """A map from any text."""
-    return Schema(form=Form.MAP, items=items, most=most, empty=Empty.DROPPED)
+    return Schema(form=ValueType.MAP, items=items, most=most, empty=Empty.DROPPED)
 
 
 def a_text(
@@ -150,12 +150,12 @@ def a_text(
     least: int | None = None,
     most: int | None = None,
     default: str | None = None,
-    rules: tuple[Rule | Transition, ...] = (),
+    rules: tuple[SchemaRule | Transition, ...] = (),
     empty: Empty = Empty.DROPPED,
     zero: str | None = None,
 ) -> Schema:
     return Schema(
-        form=Form.TEXT,
+        form=ValueType.TEXT,
         pattern=pattern,
         least=least,
         most=most,
@@ -169,21 +169,21 @@ def a_text(
 
 def one_of(*words: str, default: str | None = None, most: int | None = None, empty: Empty = Empty.DROPPED) -> Schema:
     """A text that is one of a few words."""
-    return Schema(form=Form.TEXT, words=words, default=default, most=most, empty=empty)
+    return Schema(form=ValueType.TEXT, words=words, default=default, most=most, empty=empty)
 
 
 def whole(least: int = -INT32 - 1, most: int = INT32, *, default: int | None = None) -> Schema:
     """A whole number; `least` below the type's own is a bound that the server names."""
-    return Schema(form=Form.WHOLE, least=least, most=most, default=default)
+    return Schema(form=ValueType.WHOLE, least=least, most=most, default=default)
 
 
 def a_flag(default: bool | None = None) -> Schema:
-    return Schema(form=Form.FLAG, default=default)
+    return Schema(form=ValueType.FLAG, default=default)
 
 
 def quantity(default: int | None = None, *, zero: str | None = None) -> Schema:
     """An amount such as 500m or 1Gi, as a text or a whole number."""
-    return Schema(form=Form.QUANTITY, pattern=_QUANTITY, default=default, zero=zero)
+    return Schema(form=ValueType.QUANTITY, pattern=_QUANTITY, default=default, zero=zero)
 
 
 _QUANTITY = re.compile(
@@ -193,8 +193,8 @@ TEXT = a_text()
 FLAG = a_flag()
 INT_32 = whole()
 INT_64 = whole(-INT64 - 1, INT64)
-MOMENT = Schema(form=Form.TEXT, moment=True)
-INT_OR_TEXT = Schema(form=Form.INT_OR_TEXT)
+MOMENT = Schema(form=ValueType.TEXT, moment=True)
+INT_OR_TEXT = Schema(form=ValueType.INT_OR_TEXT)
 TEXTS = listed(TEXT)
 LABELS = mapped(TEXT)
 AMOUNTS = mapped(quantity())

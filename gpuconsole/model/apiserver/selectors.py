@@ -9,8 +9,8 @@ from gpuconsole.model.apiserver.schema import (
     MOMENT,
     TEXTS,
     Empty,
-    Rule,
     Schema,
+    SchemaRule,
     Transition,
     a_text,
     listed,
@@ -44,14 +44,14 @@ def pod_set_name(default: str | None = None) -> Schema:
     return a_text(LABEL, most=LONGEST_LABEL, default=default)
 
 
-def exactly_one(*fields: str) -> Rule:
+def exactly_one(*fields: str) -> SchemaRule:
     """One of these fields, and only one, has to be there."""
 
     def holds(place: Mapping[str, Any]) -> bool:
         return sum(field in place for field in fields) == 1
 
     message = f"exactly one of the fields in [{' '.join(fields)}] must be set"
-    return Rule(message, holds, f"write either {' or '.join(fields)}")
+    return SchemaRule(message, holds, f"write either {' or '.join(fields)}")
 
 
 WEIGHT = record({"weight": quantity(1)})

@@ -6,8 +6,8 @@ from typing import Any
 from gpuconsole.model.apiserver.pods import POD_TEMPLATE
 from gpuconsole.model.apiserver.schema import (
     INT_32,
-    Rule,
     Schema,
+    SchemaRule,
     Transition,
     a_flag,
     a_text,
@@ -33,7 +33,7 @@ _TOPOLOGY_REQUEST = record(
     flag="unconstrained",
     int32="subGroupCount podSetSliceSize",
 )
-_MIN_COUNT = Rule(
+_MIN_COUNT = SchemaRule(
     "minCount should be positive and less or equal to count",
     lambda pod_set: "minCount" not in pod_set or pod_set["minCount"] <= pod_set["count"],
     lambda pod_set: f"write {pod_set['count']} or less",
@@ -53,9 +53,9 @@ POD_SET = record(
 _CLASSES = {"kueue.x-k8s.io": "WorkloadPriorityClass", "scheduling.k8s.io": "PriorityClass"}
 
 
-def _kind_of_group(group: str) -> Rule:
+def _kind_of_group(group: str) -> SchemaRule:
     kind = _CLASSES[group]
-    return Rule(
+    return SchemaRule(
         f"only the {kind} kind is allowed for the {group} group",
         lambda place: place["group"] != group or place["kind"] == kind,
         f"write kind: {kind}",
@@ -77,7 +77,7 @@ _SPEC = record(
         "preemptionGates": listed(record({"name!": a_text(least=1, most=63)}), most=8, by=("name",)),
     },
     rules=(
-        Rule(
+        SchemaRule(
             "priority should not be nil when priorityClassRef is set",
             lambda spec: "priorityClassRef" not in spec or "priority" in spec,
             "write the value of the class",
@@ -141,8 +141,8 @@ def _assigns_each(workload: Object) -> bool:
     return len(workload["spec"]["podSets"]) == len(admission["podSetAssignments"])
 
 
-RULES: tuple[Rule | Transition, ...] = (
-    Rule(
+RULES: tuple[SchemaRule | Transition, ...] = (
+    SchemaRule(
         "podSetAssignments must have the same number of podSets as the spec", _assigns_each, "assign each pod set once"
     ),
     _while_reserved(

@@ -9,7 +9,7 @@ from gpuconsole.model.apiserver.schema import (
     INT_32,
     LABELS,
     MOMENT,
-    Rule,
+    SchemaRule,
     Transition,
     a_text,
     listed,
@@ -56,12 +56,12 @@ _SLICE = record(
         "podCounts!": _COUNTS,
     },
     rules=(
-        Rule(
+        SchemaRule(
             "podCounts.individual must have length equal to domainCount",
             _has_count_each,
             "write one count a domain",
         ),
-        Rule(
+        SchemaRule(
             "valuesPerLevel.individual, if set, must have roots of length equal to domainCount of this "
             "TopologyAssignmentSlice",
             _has_root_each,
@@ -75,7 +75,7 @@ _TOPOLOGY_ASSIGNMENT = record(
         "slices!": listed(_SLICE, most=1000),
     },
     rules=(
-        Rule(
+        SchemaRule(
             "valuesPerLevel must have the same length as the number of levels in this TopologyAssignment",
             lambda place: all(len(piece["valuesPerLevel"]) == len(place["levels"]) for piece in place["slices"]),
             "write the values of each level",
@@ -147,7 +147,7 @@ STATUS = record(
             ),
             "leave it as it was",
         ),
-        Rule(
+        SchemaRule(
             "clusterName and nominatedClusterNames are mutually exclusive",
             lambda status: "clusterName" not in status or not status.get("nominatedClusterNames"),
             "drop nominatedClusterNames once the cluster is chosen",

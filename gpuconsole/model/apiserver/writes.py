@@ -9,7 +9,7 @@ from msgspec import Struct
 from gpuconsole.model.apiserver.checking import check
 from gpuconsole.model.apiserver.defaulting import with_defaults, written_back
 from gpuconsole.model.apiserver.gates import NO_GATES, Gates
-from gpuconsole.model.apiserver.kinds import Kind
+from gpuconsole.model.apiserver.kinds import ApiKind
 from gpuconsole.model.apiserver.metadata import check_change, check_metadata
 from gpuconsole.model.apiserver.reading import unreadable
 from gpuconsole.model.apiserver.rules import check_rules
@@ -29,7 +29,7 @@ _BLOCKING = (
 )
 
 
-class Stage(StrEnum):
+class WriteStage(StrEnum):
     """Who refuses a write. What one stage refuses the next one never sees."""
 
     DECODING = "decoding"
@@ -38,13 +38,13 @@ class Stage(StrEnum):
     WEBHOOK = "webhook"
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class WriteResult(Struct, frozen=True, kw_only=True):
     """What becomes of a write."""
 
     kind: str
     stored: Object
     """The object as it would be stored; of one that is refused, as far as it came."""
-    stage: Stage | None = None
+    stage: WriteStage | None = None
     """Who refused it; None if it was accepted."""
     by: str = ""
     """Its name, as `webhook vclusterqueue.kb.io`."""
@@ -58,15 +58,19 @@ class Verdict(Struct, frozen=True, kw_only=True):
     @property
     def reason(self) -> str:
         """The reason in the server's answer."""
-        return {Stage.SCHEMA: "Invalid", Stage.WEBHOOK: "Forbidden"}.get(self.stage, "") if self.stage else ""
+        return {WriteStage.SCHEMA: "Invalid", WriteStage.WEBHOOK: "Forbidden"}.get(self.stage, "") if self.stage else ""
 
     @property
     def code(self) -> int:
         """The HTTP status of the answer."""
-        return {Stage.SCHEMA: 422, Stage.WEBHOOK: 403, Stage.DECODING: 400}.get(self.stage, 201) if self.stage else 201
+        return (
+            {WriteStage.SCHEMA: 422, WriteStage.WEBHOOK: 403, WriteStage.DECODING: 400}.get(self.stage, 201)
+            if self.stage
+            else 201
+        )
 
 
-def create(kind: Kind, document: Object, *, gates: Gates = NO_GATES, suffix: str = "00000") -> Verdict:
+def create(kind: ApiKind, document: Object, *, gates: Gates = NO_GATES, suffix: str = "00000") -> WriteResult:
     """Judge a new object; `suffix` follows a generateName where there is no name.
 
     The order is the server's: what a mistake hides is not looked for.
@@ -84,7 +88,9 @@ def create(kind: Kind, document: Object, *, gates: Gates = NO_GATES, suffix: str
     return _judge(kind, _with_name(found, suffix), None, gates)
 
 
-def update(kind: Kind, document: Object, old: Object, *, status: bool = False, gates: Gates = NO_GATES) -> Verdict:
+def update(
+    kind: ApiKind, document: Object, old: Object, *, status: bool = False, gates: Gates = NO_GATES
+) -> WriteResult:
     """Judge an object that replaces `old`; `status` writes its status alone, otherwise the old status stays."""
     found = with_defaults(kind.schema, document)
     if kind.has_status:
@@ -101,11 +107,11 @@ def _with_name(document: dict[str, Any], suffix: str) -> dict[str, Any]:
     return {**document, "metadata": {**meta, "name": meta["generateName"] + suffix}}
 
 
-def _unreadable(kind: Kind, found: Object, problem: FieldError) -> Verdict:
-    return Verdict(kind=kind.name, stored=found, stage=Stage.DECODING, by="decoding", refusals=(problem,))
+def _unreadable(kind: ApiKind, found: Object, problem: FieldError) -> WriteResult:
+    return WriteResult(kind=kind.name, stored=found, stage=WriteStage.DECODING, by="decoding", refusals=(problem,))
 
 
-def _judge(kind: Kind, found: Object, old: Object | None, gates: Gates) -> Verdict:
+def _judge(kind: ApiKind, found: Object, old: Object | None, gates: Gates) -> WriteResult:
     refusals: list[FieldError] = []
     check(kind.schema, found, refusals.append, (), old)
     if not any(refusal.path[:1] == ("metadata",) for refusal in refusals):
@@ -117,30 +123,32 @@ def _judge(kind: Kind, found: Object, old: Object | None, gates: Gates) -> Verdi
         else:
             check_rules(kind.schema, found, refusals.append, (), old)
     if refusals:
-        return Verdict(kind=kind.name, stored=found, stage=Stage.SCHEMA, by="schema", refusals=tuple(refusals))
+        return WriteResult(kind=kind.name, stored=found, stage=WriteStage.SCHEMA, by="schema", refusals=tuple(refusals))
     # The mutating webhook has read a new object already.
     if kind.validate is not None and (old is not None or kind.default is None):
         problem = unreadable(kind.schema, found)
         if problem is not None:
             return _unreadable(kind, found, problem)
     refused = tuple(kind.validate(found, old, gates)) if kind.validate is not None else ()
-    return Verdict(
+    return WriteResult(
         kind=kind.name,
         stored=found,
-        stage=Stage.WEBHOOK if refused else None,
+        stage=WriteStage.WEBHOOK if refused else None,
         by=f"webhook {kind.webhook}" if refused else "",
         refusals=refused,
         warnings=tuple(kind.warn(found)) if kind.warn is not None else (),
     )
 
 
-def hidden(kind: Kind, verdict: Verdict, old: Object | None = None, *, gates: Gates = NO_GATES) -> list[FieldError]:
+def hidden(
+    kind: ApiKind, verdict: WriteResult, old: Object | None = None, *, gates: Gates = NO_GATES
+) -> list[FieldError]:
     """What a refused write would be refused for next, as far as that can be seen already.
 
     The server stops at the first stage that refuses; a person would rather know everything at once. Nothing is said
     of what lies in a part that is wrong already.
     """
-    if verdict.stage is not Stage.SCHEMA or unreadable(kind.schema, verdict.stored) is not None:
+    if verdict.stage is not WriteStage.SCHEMA or unreadable(kind.schema, verdict.stored) is not None:
         return []
     known = list(verdict.refusals)
     if any(refusal.kind in _BLOCKING for refusal in known):

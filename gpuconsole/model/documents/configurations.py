@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gpuconsole.model.documents.findings import Report
-from gpuconsole.model.documents.yamlsafe import FormError, Tree, read_yaml, sections
+from gpuconsole.model.documents.findings import DocumentFindings
+from gpuconsole.model.documents.yamlsafe import FormError, YamlDocument, read_yaml, sections
 
 Holds = Callable[[str, str], bool]
 """(key, text) → whether this text of a ConfigMap is the one that is meant."""
@@ -15,7 +15,7 @@ def named(*keys: str) -> Holds:
     return lambda key, _: key in keys
 
 
-def unwrapped(tree: Tree, holds: Holds) -> Tree:
+def unwrapped(tree: YamlDocument, holds: Holds) -> YamlDocument:
     """The document itself, or the one that it holds as a ConfigMap. Raises FormError where that cannot be read."""
     held = tree.value.get("data") if isinstance(tree.value, dict) and tree.value.get("kind") == "ConfigMap" else None
     for key, text in held.items() if isinstance(held, dict) else ():
@@ -32,7 +32,7 @@ def find_configuration(
     holds: Holds,
     absent: tuple[str, str],
     strict: bool = False,
-) -> tuple[dict[str, Any] | None, Report]:
+) -> tuple[dict[str, Any] | None, DocumentFindings]:
     """The first document of a text that is `meant`, and the report for what is found in it.
 
     Where there is none (`absent`: the problem and its remedy), or a document cannot be read, the report says so.
@@ -41,17 +41,17 @@ def find_configuration(
         for tree in _trees(text):
             inner = unwrapped(tree, holds)
             if isinstance(inner.value, dict) and meant(inner.value):
-                return inner.value, Report(name, line_of=inner.place.find, strict=strict)
+                return inner.value, DocumentFindings(name, line_of=inner.place.find, strict=strict)
     except FormError as error:
-        trouble = error.trouble
-        report = Report(name, line_of=lambda _: trouble.line)
+        trouble = error.problem
+        report = DocumentFindings(name, line_of=lambda _: trouble.line)
         report.error((), trouble.problem, trouble.remedy, trouble.code)
         return None, report
-    report = Report(name)
+    report = DocumentFindings(name)
     report.error((), *absent, "no-configuration")
     return None, report
 
 
-def _trees(text: str) -> Iterable[Tree]:
+def _trees(text: str) -> Iterable[YamlDocument]:
     """All documents, read before any is used: an error anywhere is told."""
     return [read_yaml(part, line) for part, line in sections(text)]

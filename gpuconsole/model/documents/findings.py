@@ -68,10 +68,10 @@ def first_line(path: Path) -> int:
     return 1
 
 
-class Report:
+class DocumentFindings:
     """The findings of one document. Mutates by `add`; in strict mode what the API server refuses is an error."""
 
-    heard: ClassVar[bool] = True
+    is_recorded: ClassVar[bool] = True
     """False where nobody will read them: a check that only finds something need not be made."""
 
     def __init__(
@@ -111,9 +111,9 @@ class Report:
         if len(self.findings) < MOST_FINDINGS:
             self.findings.append(finding)
 
-    def about(self, name: str) -> "Report":
+    def about(self, name: str) -> "DocumentFindings":
         """A report of its own for one object in the same document."""
-        report = Report(self.file, self.document, strict=self.strict, line_of=self.line_of)
+        report = DocumentFindings(self.file, self.document, strict=self.strict, line_of=self.line_of)
         report.object = name
         return report
 
@@ -131,10 +131,10 @@ class Report:
         self.add(Severity.ERROR if self.strict else Severity.WARNING, path, problem, remedy, code)
 
 
-class Silence(Report):
+class Silence(DocumentFindings):
     """A report that keeps nothing: for objects that an API server has already accepted."""
 
-    heard = False
+    is_recorded = False
 
     def add(self, severity: Severity, path: Path, problem: str, remedy: str, code: str, *, deeper: Path = ()) -> None:
         """Drop it."""

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from gpuconsole.model.documents.jsonsafe import looks_like_json, read_json
-from gpuconsole.model.documents.yamlsafe import TEMPLATE, FormError, Tree, read_yaml, sections
+from gpuconsole.model.documents.yamlsafe import TEMPLATE, FormError, YamlDocument, read_yaml, sections
 
 _KEYS = ("apiVersion", "kind")
 _SCENARIO = ("steps", "objects", "arrivals", "files")
@@ -64,7 +64,7 @@ def _is_template(text: str) -> bool:
         for section, _ in sections(text):
             read_yaml(section)
     except FormError as error:
-        return error.trouble.code == TEMPLATE
+        return error.problem.code == TEMPLATE
     return False
 
 
@@ -84,7 +84,7 @@ def kustomize_patches(files: Iterable[str]) -> frozenset[str]:
 def _named_in(file: str) -> Iterator[str]:
     try:
         with open(file, encoding="utf-8") as stream:
-            tree: Tree = read_yaml(stream.read(_MOST_CHARACTERS))
+            tree: YamlDocument = read_yaml(stream.read(_MOST_CHARACTERS))
     except (OSError, ValueError, FormError):
         return
     value = tree.value if isinstance(tree.value, dict) else {}

@@ -5,12 +5,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpuconsole.model.documents.findings import Path
-from gpuconsole.model.documents.yamlsafe import MOST_DEPTH, FormError, Place, Tree, Trouble, read_yaml
+from gpuconsole.model.documents.yamlsafe import (
+    MOST_DEPTH,
+    FormError,
+    YamlDocument,
+    YamlPosition,
+    YamlProblem,
+    read_yaml,
+)
 
 MOST_VALUES = 4_000_000
 
 
-class LazyPlace(Place):
+class LazyPlace(YamlPosition):
     """Lines of a JSON document, found by reading it as YAML the first time that one is asked for. Mutates once."""
 
     __slots__ = ("_text",)
@@ -49,21 +56,21 @@ def looks_like_json(text: str) -> bool:
     return text.lstrip()[:1] in ("{", "[")
 
 
-def read_json(text: str) -> list[Tree] | None:
+def read_json(text: str) -> list[YamlDocument] | None:
     """Read one JSON value after another; None if this is no plain JSON, which the YAML reader then explains.
 
     Raises FormError if it is too large.
     """
     if text.count(",") + text.count("{") + text.count("[") > MOST_VALUES:
         problem = f"it has more than {MOST_VALUES} values"
-        raise FormError(Trouble(1, problem, "split the file", "too-large"))
+        raise FormError(YamlProblem(1, problem, "split the file", "too-large"))
     try:
         return list(_values(text))
     except (ValueError, RecursionError, _NotPlain):
         return None
 
 
-def _values(text: str) -> Iterator[Tree]:
+def _values(text: str) -> Iterator[YamlDocument]:
     position, line = 0, 1
     while True:
         start = position
@@ -75,7 +82,7 @@ def _values(text: str) -> Iterator[Tree]:
         value, end = _DECODER.raw_decode(text, position)
         if _depth(value) > MOST_DEPTH:
             raise _NotPlain
-        yield Tree(value, LazyPlace(line, text[position:end]))
+        yield YamlDocument(value, LazyPlace(line, text[position:end]))
         line += text.count("\n", position, end)
         position = end
 

@@ -32,7 +32,7 @@ def name(
 ) -> str:
     """A text that names something; one that the API server does not take as a name is reported, and taken."""
     text = place.required(key) if required else place.text(key, limit=LONGEST_KEY)
-    raw = place.raw(key) if place.report.heard else None
+    raw = place.raw(key) if place.report.is_recorded else None
     if isinstance(raw, str) and raw and (len(raw) > limit or not form.fullmatch(raw)):
         place.report.refused(place.at(key), f"{shown(raw)} is no valid name", _REMEDIES[form].format(limit), code)
     return text
@@ -61,7 +61,7 @@ def annotations(place: Reader) -> Mapping[str, str]:
 
 
 def _check_keys(place: Reader, key: str, found: Mapping[str, str]) -> None:
-    for label in found if place.report.heard else ():
+    for label in found if place.report.is_recorded else ():
         if not is_label_key(label):
             problem = f"{shown(label)} is no valid key"
             place.report.refused(place.at(key, label), problem, _REMEDIES[KEY], "bad-label")
@@ -70,7 +70,7 @@ def _check_keys(place: Reader, key: str, found: Mapping[str, str]) -> None:
 def labels(place: Reader, key: str = "labels") -> Mapping[str, str]:
     """Read labels, and report keys and values that the API server refuses."""
     found = place.labels(key, limit=400)
-    if not place.report.heard:
+    if not place.report.is_recorded:
         return found
     _check_keys(place, key, found)
     for label, value in found.items():

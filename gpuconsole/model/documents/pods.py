@@ -40,11 +40,11 @@ def pod_template(reader: Reader, *, checked: bool = True) -> PodTemplate:
     """
     meta, spec = reader.mapping("metadata"), reader.mapping("spec")
     own = {"labels": labels(meta), "annotations": annotations(meta), "hostname": spec.text("hostname")}
-    alike = None if spec.report.heard else _alike(spec.value, checked)
-    return replace(alike or _template(spec, checked), **own)
+    known = None if spec.report.is_recorded else _known_template(spec.value, checked)
+    return replace(known or _template(spec, checked), **own)
 
 
-def _alike(spec: Mapping[str, Any], checked: bool) -> PodTemplate | None:
+def _known_template(spec: Mapping[str, Any], checked: bool) -> PodTemplate | None:
     """What was read of a spec that says the same, its own name and place aside: the pods of a gang, and of many."""
     try:
         said = ENCODER.encode({key: value for key, value in spec.items() if key not in _OWN})

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from gpuconsole.model.clock import SECOND, Span, Time, parse_span, parse_time
-from gpuconsole.model.documents.findings import Key, Path, Report
+from gpuconsole.model.documents.findings import DocumentFindings, Key, Path
 from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.text import MAX_NAME, clean
 
@@ -37,13 +37,13 @@ class Reader:
 
     __slots__ = ("_key", "_parent", "report", "value")
 
-    def __init__(self, value: Any, report: Report, parent: "Reader | None" = None, key: Key = "") -> None:
+    def __init__(self, value: Any, report: DocumentFindings, parent: "Reader | None" = None, key: Key = "") -> None:
         self.value = value
         self.report = report
         self._parent = parent
         self._key = key
 
-    def reporting(self, report: Report, value: Any) -> "Reader":
+    def reporting(self, report: DocumentFindings, value: Any) -> "Reader":
         """The same place with a report of its own, and `value` there."""
         return Reader(value, report, self._parent, self._key)
 
@@ -273,7 +273,7 @@ class Reader:
 
     def only(self, *known: str) -> None:
         """Report the fields that nothing reads, with the nearest known name (kubectl's strict field validation)."""
-        if not isinstance(self.value, dict) or not self.report.heard:
+        if not isinstance(self.value, dict) or not self.report.is_recorded:
             return
         for name in self.value:
             if name not in known:

@@ -10,8 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.documents.folders import holds_manifest, is_chart_template, kustomize_patches, matches
-from gpuconsole.model.documents.prose import blocks
-from gpuconsole.model.documents.yamlsafe import Trouble
+from gpuconsole.model.documents.markdown_blocks import blocks
+from gpuconsole.model.documents.yamlsafe import YamlProblem
 from gpuconsole.model.text import REPLACEMENT
 
 MOST_BYTES = 32 * 1024 * 1024
@@ -24,12 +24,12 @@ PROSE = (".txt", ".md", ".markdown", ".rst", ".html")
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-class Source(Struct, frozen=True):
+class SourceText(Struct, frozen=True):
     """A text and its name, with what was wrong with its bytes."""
 
     name: str
     text: str
-    troubles: tuple[Trouble, ...] = ()
+    troubles: tuple[YamlProblem, ...] = ()
     ignored_in: str = ""
     """The folder in which it was found and is left out, as it is no manifest."""
 
@@ -44,7 +44,7 @@ class Source(Struct, frozen=True):
         return self.name.lower().endswith(PROSE)
 
 
-def read_sources(sources: Sequence[str | Path], stdin: str | None, ignore: Sequence[str] = ()) -> Iterator[Source]:
+def read_sources(sources: Sequence[str | Path], stdin: str | None, ignore: Sequence[str] = ()) -> Iterator[SourceText]:
     """Read files, folders (recursively, in a stable order) and `-`, which stands for `stdin`.
 
     Files that match a glob of `ignore` are not read. What in a folder is no manifest is marked as such.
@@ -58,29 +58,33 @@ def read_sources(sources: Sequence[str | Path], stdin: str | None, ignore: Seque
             yield read_file(source)
 
 
-def from_text(text: str, name: str) -> Source:
+def from_text(text: str, name: str) -> SourceText:
     """A source from a text that is at hand."""
     if len(text) > MOST_BYTES:
-        return Source(name, "", (_too_large(f"{len(text)} characters"),))
+        return SourceText(name, "", (_too_large(f"{len(text)} characters"),))
     return _cleaned(name, text.removeprefix("\ufeff"), ())
 
 
-def _too_large(size: str) -> Trouble:
+def _too_large(size: str) -> YamlProblem:
     limit = f"{MOST_BYTES // 1024 // 1024} MiB"
-    return Trouble(1, f"it has {size}; at most {limit} are read", f"split it into files of up to {limit}", "too-large")
+    return YamlProblem(
+        1, f"it has {size}; at most {limit} are read", f"split it into files of up to {limit}", "too-large"
+    )
 
 
-def _folder(folder: str | Path, ignore: Sequence[str]) -> Iterator[Source]:
+def _folder(folder: str | Path, ignore: Sequence[str]) -> Iterator[SourceText]:
     """Manifests below a folder; where there are none, the texts in which manifests stand."""
     found = list(islice(_below(folder, SUFFIXES), MOST_FILES + 1))
     files = [file for file in found if not (ignore and matches(file, str(folder), ignore))]
     texts = [] if found else list(islice(_below(folder, PROSE), MOST_FILES + 1))
     if not found and not texts:
         problem = "the folder has no manifests"
-        yield Source(str(folder), "", (Trouble(1, problem, f"it needs {', '.join(SUFFIXES)} files", "empty-folder"),))
+        yield SourceText(
+            str(folder), "", (YamlProblem(1, problem, f"it needs {', '.join(SUFFIXES)} files", "empty-folder"),)
+        )
     if len(files) + len(texts) > MOST_FILES:
         problem = f"it holds more than {MOST_FILES} files"
-        yield Source(str(folder), "", (Trouble(1, problem, "name its folders one by one", "too-many-files"),))
+        yield SourceText(str(folder), "", (YamlProblem(1, problem, "name its folders one by one", "too-many-files"),))
         return
     patches = kustomize_patches(found)
     for file in files:
@@ -92,7 +96,7 @@ def _folder(folder: str | Path, ignore: Sequence[str]) -> Iterator[Source]:
             yield source
 
 
-def _is_read(source: Source, patches: Collection[str]) -> bool:
+def _is_read(source: SourceText, patches: Collection[str]) -> bool:
     """True for a file of a folder that is to be read; one that could not be read at all is, so that it is said."""
     if source.troubles and not source.text:
         return True
@@ -106,7 +110,7 @@ def _below(folder: str | Path, suffixes: tuple[str, ...]) -> Iterator[str]:
         yield from (os.path.join(where, name) for name in sorted(files) if name.lower().endswith(suffixes))
 
 
-def read_file(path: str | Path) -> Source:
+def read_file(path: str | Path) -> SourceText:
     """Read one file, bounded; what is wrong with it is among the troubles."""
     name = str(path)
     try:
@@ -117,30 +121,30 @@ def read_file(path: str | Path) -> Source:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         problem = f"it cannot be read: {reason}"
-        return Source(name, "", (Trouble(1, problem, "check the path and its permissions", UNREADABLE),))
+        return SourceText(name, "", (YamlProblem(1, problem, "check the path and its permissions", UNREADABLE),))
     if size > MOST_BYTES or len(data) > MOST_BYTES:
-        return Source(name, "", (_too_large(f"{max(size, len(data))} bytes"),))
+        return SourceText(name, "", (_too_large(f"{max(size, len(data))} bytes"),))
     return _decoded(name, data)
 
 
-def _decoded(name: str, data: bytes) -> Source:
+def _decoded(name: str, data: bytes) -> SourceText:
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
         return _cleaned(name, data.decode(encoding), ())
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         problem = f"not valid UTF-8: byte {error.start} is 0x{data[error.start]:02x}"
-        trouble = Trouble(line, problem, "save the file as UTF-8", "not-utf-8")
+        trouble = YamlProblem(line, problem, "save the file as UTF-8", "not-utf-8")
         return _cleaned(name, data.decode(encoding, errors="replace"), (trouble,))
 
 
-def _cleaned(name: str, text: str, troubles: tuple[Trouble, ...]) -> Source:
+def _cleaned(name: str, text: str, troubles: tuple[YamlProblem, ...]) -> SourceText:
     """Replace what YAML forbids, such as a NUL byte, so that the rest of the file can still be read."""
     text = text.replace("\r\n", "\n")
     first = _UNPRINTABLE.search(text)
     if first is None:
-        return Source(name, text, troubles)
+        return SourceText(name, text, troubles)
     line = text.count("\n", 0, first.start()) + 1
     problem = f"it contains a control character (U+{ord(first[0]):04X})"
-    trouble = Trouble(line, problem, "remove it; is this a binary file?", "control-character")
-    return Source(name, _UNPRINTABLE.sub(REPLACEMENT, text), (*troubles, trouble))
+    trouble = YamlProblem(line, problem, "remove it; is this a binary file?", "control-character")
+    return SourceText(name, _UNPRINTABLE.sub(REPLACEMENT, text), (*troubles, trouble))

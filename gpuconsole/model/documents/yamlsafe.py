@@ -28,12 +28,12 @@ _PLAIN_TAGS = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bo
 _CONTAINER_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "!")
 
 
-class Place:
+class YamlPosition:
     """Where a value stands, and where its parts do."""
 
     __slots__ = ("children", "line")
 
-    def __init__(self, line: int, children: "dict[Key, Place] | None" = None) -> None:
+    def __init__(self, line: int, children: "dict[Key, YamlPosition] | None" = None) -> None:
         self.line = line
         self.children = children
 
@@ -48,7 +48,7 @@ class Place:
         return place.line
 
 
-class Trouble(Struct, frozen=True):
+class YamlProblem(Struct, frozen=True):
     """Something wrong with a document's form."""
 
     line: int
@@ -58,20 +58,20 @@ class Trouble(Struct, frozen=True):
     path: Path = ()
 
 
-class Tree(Struct, frozen=True):
+class YamlDocument(Struct, frozen=True):
     """One document: its value, its lines, and what is wrong with its form though it could be read."""
 
     value: Any
-    place: Place
-    troubles: tuple[Trouble, ...] = ()
+    place: YamlPosition
+    troubles: tuple[YamlProblem, ...] = ()
 
 
 class FormError(Exception):
     """A document that cannot be read; `trouble` says where and why."""
 
-    def __init__(self, trouble: Trouble) -> None:
+    def __init__(self, trouble: YamlProblem) -> None:
         super().__init__(trouble.problem)
-        self.trouble = trouble
+        self.problem = trouble
 
 
 class _Frame:
@@ -81,14 +81,14 @@ class _Frame:
 
     def __init__(self, line: int, anchor: str | None, is_map: bool) -> None:
         self.value: Any = {} if is_map else []
-        self.places: dict[Key, Place] = {}
-        self.place = Place(line, self.places)
+        self.places: dict[Key, YamlPosition] = {}
+        self.place = YamlPosition(line, self.places)
         self.anchor = anchor
         self.is_map = is_map
         self.key: str | None = None
         self.key_line = line
         self.size = 1
-        self.merges: list[tuple[Any, Place]] = []
+        self.merges: list[tuple[Any, YamlPosition]] = []
 
 
 class _Builder:
@@ -97,12 +97,12 @@ class _Builder:
     def __init__(self, first_line: int) -> None:
         self._offset = first_line
         self._stack: list[_Frame] = []
-        self._anchors: dict[str, tuple[Any, Place, int]] = {}
-        self._troubles: list[Trouble] = []
+        self._anchors: dict[str, tuple[Any, YamlPosition, int]] = {}
+        self._troubles: list[YamlProblem] = []
         self._aliased = 0
-        self._root: tuple[Any, Place] = (None, Place(first_line))
+        self._root: tuple[Any, YamlPosition] = (None, YamlPosition(first_line))
 
-    def build(self, text: str) -> Tree:
+    def build(self, text: str) -> YamlDocument:
         try:
             for event in yaml.parse(text, Loader=_LOADER):
                 self._take(event)
@@ -111,25 +111,25 @@ class _Builder:
         except (yaml.YAMLError, RecursionError) as error:
             raise self._stop(self._offset, f"invalid YAML: {error}", "fix the syntax", "syntax") from None
         value, place = self._root
-        return Tree(value, place, tuple(self._troubles))
+        return YamlDocument(value, place, tuple(self._troubles))
 
-    def _syntax(self, error: yaml.MarkedYAMLError, text: str) -> Trouble:
+    def _syntax(self, error: yaml.MarkedYAMLError, text: str) -> YamlProblem:
         mark = error.problem_mark or error.context_mark
         number = mark.line if mark is not None else 0
         problem = " ".join(part for part in (error.context, error.problem) if part)
         line = next(islice(text.split("\n"), number, None), "")
         tab = "\t" in line[: len(line) - len(line.lstrip())]
         remedy = "indent with spaces, not with tabs" if tab else "fix the syntax: indentation, quotes, colons"
-        return Trouble(self._offset + number, f"invalid YAML: {problem}", remedy, "syntax")
+        return YamlProblem(self._offset + number, f"invalid YAML: {problem}", remedy, "syntax")
 
     def _stop(self, line: int, problem: str, remedy: str, code: str) -> FormError:
-        return FormError(Trouble(line, problem, remedy, code))
+        return FormError(YamlProblem(line, problem, remedy, code))
 
     def _take(self, event: Any) -> None:
         match event:
             case yaml.ScalarEvent():
                 line = self._line(event)
-                self._add(self._scalar(event, line), Place(line), 1, event.anchor)
+                self._add(self._scalar(event, line), YamlPosition(line), 1, event.anchor)
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                 self._open(event, isinstance(event, yaml.MappingStartEvent))
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
@@ -152,7 +152,7 @@ class _Builder:
 
     def _trouble(self, line: int, problem: str, remedy: str, code: str) -> None:
         if len(self._troubles) < 100:
-            self._troubles.append(Trouble(line, problem, remedy, code, self._path()))
+            self._troubles.append(YamlProblem(line, problem, remedy, code, self._path()))
 
     def _path(self) -> Path:
         keys: list[Key] = []
@@ -195,9 +195,9 @@ class _Builder:
         if self._aliased > MOST_ALIASED:
             problem = f"its aliases repeat more than {MOST_ALIASED} values"
             raise self._stop(line, problem, "write it without aliases of aliases", "too-many-aliases")
-        self._add(value, Place(line, place.children), size, None)
+        self._add(value, YamlPosition(line, place.children), size, None)
 
-    def _add(self, value: Any, place: Place, size: int, anchor: str | None) -> None:
+    def _add(self, value: Any, place: YamlPosition, size: int, anchor: str | None) -> None:
         if anchor is not None:
             self._anchors[anchor] = (value, place, size)
         if not self._stack:
@@ -220,7 +220,7 @@ class _Builder:
             raise self._stop(line, "a mapping key must be a text", "write a plain key", "bad-key")
         frame.key, frame.key_line = key_text(value), line
 
-    def _entry(self, frame: _Frame, key: str, value: Any, place: Place) -> None:
+    def _entry(self, frame: _Frame, key: str, value: Any, place: YamlPosition) -> None:
         if key == MERGE and isinstance(value, (dict, list)):
             frame.merges.append((value, place))
         else:
@@ -229,11 +229,11 @@ class _Builder:
                 problem = f"the key {key!r:.100} is duplicated, first at line {first}"
                 self._trouble(frame.key_line, problem, "remove one of them; the last one would win", "duplicate-key")
             frame.value[key] = value
-            frame.places[key] = Place(frame.key_line, place.children)
+            frame.places[key] = YamlPosition(frame.key_line, place.children)
         frame.key = None
 
 
-def _merge(frame: _Frame, value: Any, place: Place) -> None:
+def _merge(frame: _Frame, value: Any, place: YamlPosition) -> None:
     """Fill in what `<<` brings, without replacing what stands there."""
     sources = [(value, place)] if isinstance(value, dict) else []
     if isinstance(value, list) and place.children is not None:
@@ -242,20 +242,20 @@ def _merge(frame: _Frame, value: Any, place: Place) -> None:
         for key, item in source.items():
             if key not in frame.value:
                 frame.value[key] = item
-                frame.places[key] = Place(place.line, (where.children or {})[key].children)
+                frame.places[key] = YamlPosition(place.line, (where.children or {})[key].children)
 
 
-def read_yaml(text: str, first_line: int = 1) -> Tree:
+def read_yaml(text: str, first_line: int = 1) -> YamlDocument:
     """Read one YAML document (JSON too). Raises FormError with line and reason."""
     try:
         return _Builder(first_line).build(text)
     except FormError as error:
-        lines = text.split("\n")[: error.trouble.line - first_line + 1]
+        lines = text.split("\n")[: error.problem.line - first_line + 1]
         # A loop or condition on a line of its own may break what stands further down.
         if not (_TEMPLATE.search(lines[-1]) or any(_TEMPLATE.match(line.lstrip()) for line in lines)):
             raise
         problem, remedy = "this is a template, not a manifest yet", "render it first, such as by helm template"
-        raise FormError(Trouble(error.trouble.line, problem, remedy, TEMPLATE)) from None
+        raise FormError(YamlProblem(error.problem.line, problem, remedy, TEMPLATE)) from None
 
 
 def sections(text: str) -> Iterator[tuple[str, int]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from gpuconsole.model.gpus.mig import Geometry, Layout, Placement, layouts, mix, ordered
+from gpuconsole.model.gpus.mig import Layout, MigGeometry, MigPlacement, layouts, mix, ordered
 
 
 class GeometryChange(Struct, frozen=True, kw_only=True):
@@ -20,14 +20,14 @@ class GeometryChange(Struct, frozen=True, kw_only=True):
     reset: bool = False
     """MIG mode is switched."""
 
-    def leavers(self, owners: Mapping[Placement, str], whole: Iterable[str] = ()) -> tuple[str, ...]:
+    def leavers(self, owners: Mapping[MigPlacement, str], whole: Iterable[str] = ()) -> tuple[str, ...]:
         """Who has to leave first, by name: owners of instances that go, or of the GPU (`whole`) that is reset."""
         gone = (*whole, *owners.values()) if self.reset else (owners.get(placement, "") for placement in self.removed)
         return tuple(sorted({owner for owner in gone if owner}))
 
 
 def change(
-    geometry: Geometry, old: Layout | None, profiles: Iterable[str] | None, busy: Iterable[Placement] = ()
+    geometry: MigGeometry, old: Layout | None, profiles: Iterable[str] | None, busy: Iterable[MigPlacement] = ()
 ) -> GeometryChange | None:
     """The cheapest way from a layout to instances of these profiles (None: MIG mode off); None if there is no such way.
 

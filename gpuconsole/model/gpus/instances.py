@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from gpuconsole.model.gpus.mig import Geometry, Instance, Layout, Placement
+from gpuconsole.model.gpus.mig import Layout, MigGeometry, MigInstance, MigPlacement
 from gpuconsole.model.gpus.models import MODELS, model_of
 from gpuconsole.model.quantity import MIG_PREFIX
 from gpuconsole.model.resources import Resources
@@ -25,10 +25,10 @@ _MOST = 512
 class Division(Struct, frozen=True, eq=False):
     """How a node's GPUs are divided."""
 
-    geometry: Geometry
+    geometry: MigGeometry
     gpus: int
     """How many there are, whole ones between divided ones included; pods own whole ones by their place among these."""
-    instances: tuple[Instance, ...] = ()
+    instances: tuple[MigInstance, ...] = ()
     """In order of GPU and slice; none where they are made as pods come."""
 
     @property
@@ -77,33 +77,33 @@ def written(gpus: Iterable[Layout | None]) -> str:
     return " | ".join("-" if layout is None else " ".join(map(str, layout)) for layout in gpus)
 
 
-def _geometry(offered: Mapping[str, int], labels: Mapping[str, str]) -> Geometry | None:
+def _geometry(offered: Mapping[str, int], labels: Mapping[str, str]) -> MigGeometry | None:
     named = model_of(labels)
     models = MODELS.values() if named is None else (named,)
     geometries = (model.mig for model in models if model.mig is not None)
     return next((mig for mig in geometries if all(mig.profile_of(name) is not None for name in offered)), None)
 
 
-def _resource(geometry: Geometry, profile: str) -> str:
+def _resource(geometry: MigGeometry, profile: str) -> str:
     return geometry.by_name[profile].resource
 
 
-def _said(geometry: Geometry, text: str) -> tuple[Instance, ...]:
+def _said(geometry: MigGeometry, text: str) -> tuple[MigInstance, ...]:
     """What the annotation says; nothing if one of its GPUs could not be divided so."""
-    instances: list[Instance] = []
+    instances: list[MigInstance] = []
     for gpu, part in enumerate(text.split("|")[:_MOST]):
         words = [word.partition("@") for word in part.split() if word != "-"]
         if not all(start.isdecimal() and len(start) == 1 for _, _, start in words):
             return ()
-        layout = [Placement(name, int(start)) for name, _, start in words]
+        layout = [MigPlacement(name, int(start)) for name, _, start in words]
         if geometry.objection(layout):
             return ()
-        instances += sorted(Instance(gpu, one.profile, one.start) for one in layout)
+        instances += sorted(MigInstance(gpu, one.profile, one.start) for one in layout)
     return tuple(instances)
 
 
 @lru_cache(maxsize=256)
-def _laid(geometry: Geometry, offered: tuple[tuple[str, int], ...], count: str) -> tuple[Instance, ...]:
+def _laid(geometry: MigGeometry, offered: tuple[tuple[str, int], ...], count: str) -> tuple[MigInstance, ...]:
     """Instances of the profiles that are offered, on as few GPUs as it takes, or evenly on `count`.
 
     Kept, since most nodes of a cluster are divided alike.
@@ -112,17 +112,17 @@ def _laid(geometry: Geometry, offered: tuple[tuple[str, int], ...], count: str) 
     return tuple(
         one
         for gpu, part in enumerate(_even(geometry, names, count) or _first_fit(geometry, names))
-        for one in sorted(Instance(gpu, one.profile, one.start) for one in geometry.pack(part) or ())
+        for one in sorted(MigInstance(gpu, one.profile, one.start) for one in geometry.pack(part) or ())
     )
 
 
-def _profile(geometry: Geometry, resource: str) -> str:
+def _profile(geometry: MigGeometry, resource: str) -> str:
     found = geometry.profile_of(resource)
     assert found is not None
     return found.name
 
 
-def _even(geometry: Geometry, names: list[str], count: str) -> list[list[str]]:
+def _even(geometry: MigGeometry, names: list[str], count: str) -> list[list[str]]:
     gpus = int(count) if count.isdecimal() and len(count) < 4 else 0
     totals = Counter(names)
     if not gpus or any(total % gpus for total in totals.values()):
@@ -131,7 +131,7 @@ def _even(geometry: Geometry, names: list[str], count: str) -> list[list[str]]:
     return [part] * gpus if geometry.pack(part) is not None else []
 
 
-def _first_fit(geometry: Geometry, names: list[str]) -> list[list[str]]:
+def _first_fit(geometry: MigGeometry, names: list[str]) -> list[list[str]]:
     parts: list[list[str]] = []
     for name in sorted(names, key=lambda name: (-geometry.by_name[name].span, -geometry.by_name[name].compute, name)):
         part = next((part for part in parts if geometry.pack([*part, name]) is not None), None)

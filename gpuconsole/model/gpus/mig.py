@@ -14,7 +14,7 @@ from gpuconsole.model.quantity import MIG_PREFIX
 _MEDIA = "+me"
 
 
-class Profile(Struct, frozen=True, kw_only=True):
+class MigProfile(Struct, frozen=True, kw_only=True):
     """A size of GPU instance."""
 
     name: str
@@ -43,7 +43,7 @@ class Profile(Struct, frozen=True, kw_only=True):
         return MIG_PREFIX + self.name.replace("+", ".")
 
 
-class Placement(Struct, frozen=True, order=True):
+class MigPlacement(Struct, frozen=True, order=True):
     """An instance of a profile at a place on a GPU."""
 
     profile: str
@@ -53,7 +53,7 @@ class Placement(Struct, frozen=True, order=True):
         return f"{self.profile}@{self.start}"
 
 
-class Instance(Struct, frozen=True, order=True):
+class MigInstance(Struct, frozen=True, order=True):
     """One MIG instance of a node."""
 
     gpu: int
@@ -63,41 +63,41 @@ class Instance(Struct, frozen=True, order=True):
     """First memory slice."""
 
 
-Layout = tuple[Placement, ...]
+Layout = tuple[MigPlacement, ...]
 """The instances of one GPU, in order of their starts."""
 Mix = tuple[str, ...]
 """The profiles of a layout, wherever they lie, in alphabetical order."""
 
 
-class Geometry(Struct, frozen=True, eq=False, dict=True):
+class MigGeometry(Struct, frozen=True, eq=False, dict=True):
     """How one model of GPU may be divided. Compared by identity: there is one for each model."""
 
     compute: int
     """Compute slices that its instances may have together."""
     slices: int
     """Memory slices."""
-    profiles: tuple[Profile, ...]
+    profiles: tuple[MigProfile, ...]
     """The smallest first."""
 
     @cached_property
-    def by_name(self) -> dict[str, Profile]:
+    def by_name(self) -> dict[str, MigProfile]:
         return {profile.name: profile for profile in self.profiles}
 
     @cached_property
-    def plain(self) -> tuple[Profile, ...]:
+    def plain(self) -> tuple[MigProfile, ...]:
         """Those that NVIDIA's own count of layouts is about: without double memory and media engines."""
         return tuple(profile for profile in self.profiles if not profile.doubled and not profile.media)
 
     @cached_property
-    def sized(self) -> tuple[Profile, ...]:
+    def sized(self) -> tuple[MigProfile, ...]:
         """All but those with media engines, which cover the same spans as those without."""
         return tuple(profile for profile in self.profiles if not profile.media)
 
-    def profile_of(self, resource: str) -> Profile | None:
+    def profile_of(self, resource: str) -> MigProfile | None:
         """The profile that a resource's name stands for."""
         return next((profile for profile in self.profiles if profile.resource == resource), None)
 
-    def objection(self, layout: Iterable[Placement]) -> str:
+    def objection(self, layout: Iterable[MigPlacement]) -> str:
         """Why a layout is not legal; empty if it is."""
         taken = compute = media = 0
         for placement in layout:
@@ -116,10 +116,10 @@ class Geometry(Struct, frozen=True, eq=False, dict=True):
             return f"it has {compute} compute slices; the GPU has {self.compute}"
         return "only one instance can have the media engines" if media > 1 else ""
 
-    def places(self, layout: Iterable[Placement], profile: Profile) -> tuple[int, ...]:
+    def places(self, layout: Iterable[MigPlacement], profile: MigProfile) -> tuple[int, ...]:
         """Where one more instance of a profile may begin."""
-        beside = tuple(layout)
-        return tuple(s for s in profile.starts if not self.objection((*beside, Placement(profile.name, s))))
+        others = tuple(layout)
+        return tuple(s for s in profile.starts if not self.objection((*others, MigPlacement(profile.name, s))))
 
     def pack(self, names: Iterable[str]) -> Layout | None:
         """A legal layout of these profiles, None if there is none; big ones are laid first, at their best place.
@@ -137,41 +137,41 @@ class Geometry(Struct, frozen=True, eq=False, dict=True):
         found = self._pack((), wanted)
         return None if found is None else ordered(found)
 
-    def _pack(self, layout: Layout, wanted: list[Profile]) -> Layout | None:
+    def _pack(self, layout: Layout, wanted: list[MigProfile]) -> Layout | None:
         if not wanted:
             return layout
         first, *rest = wanted
         starts = sorted(self.places(layout, first), key=lambda s: (-self.open_to(layout, first, s), s))
         for start in starts:
-            found = self._pack((*layout, Placement(first.name, start)), rest)
+            found = self._pack((*layout, MigPlacement(first.name, start)), rest)
             if found is not None:
                 return found
         return None
 
-    def open_to(self, layout: Layout, profile: Profile, start: int) -> int:
+    def open_to(self, layout: Layout, profile: MigProfile, start: int) -> int:
         """How many maximal mixes stay reachable if an instance is put there."""
-        return reachable(self, ordered((*layout, Placement(profile.name, start))))
+        return reachable(self, ordered((*layout, MigPlacement(profile.name, start))))
 
 
-def ordered(layout: Iterable[Placement]) -> Layout:
+def ordered(layout: Iterable[MigPlacement]) -> Layout:
     """The layout in order of its starts."""
     return tuple(sorted(layout, key=lambda placement: (placement.start, placement.profile)))
 
 
-def mix(layout: Iterable[Placement]) -> Mix:
+def mix(layout: Iterable[MigPlacement]) -> Mix:
     """The profiles of a layout, in alphabetical order."""
     return tuple(sorted(placement.profile for placement in layout))
 
 
 @lru_cache(maxsize=64)
-def layouts(geometry: Geometry, profiles: tuple[Profile, ...]) -> tuple[Layout, ...]:
+def layouts(geometry: MigGeometry, profiles: tuple[MigProfile, ...]) -> tuple[Layout, ...]:
     """Every legal layout of at least one instance of these profiles."""
     options = [(start, profile) for profile in profiles for start in profile.starts]
     return tuple(ordered(layout) for layout in _grown(geometry, options, (), 0) if layout)
 
 
 @lru_cache(maxsize=64)
-def maximal(geometry: Geometry, profiles: tuple[Profile, ...]) -> tuple[Layout, ...]:
+def maximal(geometry: MigGeometry, profiles: tuple[MigProfile, ...]) -> tuple[Layout, ...]:
     """The legal layouts to which no instance of these profiles can be added."""
     return tuple(
         layout
@@ -181,7 +181,7 @@ def maximal(geometry: Geometry, profiles: tuple[Profile, ...]) -> tuple[Layout, 
 
 
 @lru_cache(maxsize=65536)
-def reachable(geometry: Geometry, layout: Layout) -> int:
+def reachable(geometry: MigGeometry, layout: Layout) -> int:
     """How many distinct mixes among the maximal ones can still be made without removing an instance.
 
     Media engines do not matter for it, and double memory only where the layout has it.
@@ -193,15 +193,15 @@ def reachable(geometry: Geometry, layout: Layout) -> int:
     return len({mix(full) for full in among if wanted <= {(p.profile, p.start) for p in full}})
 
 
-def _grown(geometry: Geometry, options: list[tuple[int, Profile]], layout: Layout, at: int) -> Iterator[Layout]:
+def _grown(geometry: MigGeometry, options: list[tuple[int, MigProfile]], layout: Layout, at: int) -> Iterator[Layout]:
     yield layout
     for n in range(at, len(options)):
         start, profile = options[n]
-        bigger = (*layout, Placement(profile.name, start))
+        bigger = (*layout, MigPlacement(profile.name, start))
         if not geometry.objection(bigger):
             yield from _grown(geometry, options, bigger, n + 1)
 
 
-def _span(profile: Profile, start: int) -> int:
+def _span(profile: MigProfile, start: int) -> int:
     """The memory slices that an instance covers, as bits."""
     return ((1 << profile.span) - 1) << start

@@ -10,7 +10,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.gpus.mig import Geometry, Profile
+from gpuconsole.model.gpus.mig import MigGeometry, MigProfile
 from gpuconsole.model.prices import gpu_type
 
 _EIGHTHS: tuple[tuple[int, int, tuple[int, ...]], ...] = (
@@ -46,7 +46,7 @@ class GpuModel(Struct, frozen=True, kw_only=True):
     """As most machines with this model are built."""
     nvlink: int = 0
     """GB/s of one GPU to the others of its NVLink domain, both directions together; 0 without NVLink."""
-    mig: Geometry | None = None
+    mig: MigGeometry | None = None
     pci: tuple[int, ...] = ()
     """Device and vendor id, as the device filters of mig-parted write them."""
 
@@ -62,11 +62,11 @@ def model_of(labels: Mapping[str, str]) -> GpuModel | None:
     return MODELS.get(_ALSO.get(name, name))
 
 
-def _eighths(gigabytes: str, memory: tuple[int, ...] = (), sms: tuple[int, ...] = ()) -> Iterator[Profile]:
+def _eighths(gigabytes: str, memory: tuple[int, ...] = (), sms: tuple[int, ...] = ()) -> Iterator[MigProfile]:
     """The profiles of a model with eight memory slices; `gigabytes` are the six sizes in their names."""
     sizes = [int(size) for size in gigabytes.split()]
     for n, (compute, span, starts) in enumerate(_EIGHTHS):
-        plain = Profile(
+        plain = MigProfile(
             name=f"{compute}g.{sizes[n]}gb",
             compute=compute,
             span=span,
@@ -77,16 +77,18 @@ def _eighths(gigabytes: str, memory: tuple[int, ...] = (), sms: tuple[int, ...] 
         )
         yield plain
         if n == 0:
-            yield Profile(name=plain.name + "+me", compute=1, span=1, starts=starts, memory=plain.memory, sms=plain.sms)
+            yield MigProfile(
+                name=plain.name + "+me", compute=1, span=1, starts=starts, memory=plain.memory, sms=plain.sms
+            )
 
 
-def _quarters(gigabytes: str, sms: tuple[int, ...] = (), media: tuple[int, ...] = ()) -> Iterator[Profile]:
+def _quarters(gigabytes: str, sms: tuple[int, ...] = (), media: tuple[int, ...] = ()) -> Iterator[MigProfile]:
     """The profiles of a model with four memory slices; those of `media` compute slices come with media engines, too."""
     sizes = [int(size) for size in gigabytes.split()]
     for n, (compute, span, starts) in enumerate(_QUARTERS):
         name, size, units = f"{compute}g.{sizes[n]}gb", sizes[n] * 1024, sms[n] if sms else 0
         for suffix in ("", "+me") if compute in media else ("",):
-            yield Profile(name=name + suffix, compute=compute, span=span, starts=starts, memory=size, sms=units)
+            yield MigProfile(name=name + suffix, compute=compute, span=span, starts=starts, memory=size, sms=units)
 
 
 def _by_eight(
@@ -103,7 +105,7 @@ def _by_eight(
     profiles = tuple(_eighths(gigabytes, memory, sms))
     total = int(gigabytes.split()[-1]) * 1024
     return GpuModel(
-        name=name, memory=total, sms=whole, links=links, nvlink=nvlink, mig=Geometry(7, 8, profiles), pci=pci
+        name=name, memory=total, sms=whole, links=links, nvlink=nvlink, mig=MigGeometry(7, 8, profiles), pci=pci
     )
 
 
@@ -111,7 +113,7 @@ def _by_four(
     name: str, gigabytes: str, whole: int, nvlink: int, sms: tuple[int, ...], media: tuple[int, ...]
 ) -> GpuModel:
     total = int(gigabytes.split()[-1]) * 1024
-    mig = Geometry(4, 4, tuple(_quarters(gigabytes, sms, media)))
+    mig = MigGeometry(4, 4, tuple(_quarters(gigabytes, sms, media)))
     links = Links.PAIRS if nvlink else Links.NONE
     return GpuModel(name=name, memory=total, sms=whole, links=links, nvlink=nvlink, mig=mig)
 

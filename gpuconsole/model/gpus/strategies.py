@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from gpuconsole.model.gpus.mig import Layout, Profile
+from gpuconsole.model.gpus.mig import Layout, MigProfile
 from gpuconsole.model.gpus.models import GpuModel
 from gpuconsole.model.quantity import GPU
 
@@ -25,7 +25,7 @@ class MigStrategy(StrEnum):
     """Instances are offered by the names of their profiles, GPUs without MIG as GPUs."""
 
 
-class Offer(Struct, frozen=True):
+class MigStrategyResources(Struct, frozen=True):
     """What a node offers, and how it is labelled; `problem` says why single offers nothing."""
 
     resources: dict[str, int]
@@ -33,7 +33,7 @@ class Offer(Struct, frozen=True):
     problem: str = ""
 
 
-def offer(model: GpuModel, product: str, gpus: Gpus, strategy: MigStrategy) -> Offer:
+def offer(model: GpuModel, product: str, gpus: Gpus, strategy: MigStrategy) -> MigStrategyResources:
     """What a node with these GPUs offers. `product` is its GPUs' own name (`NVIDIA-A100-SXM4-80GB`)."""
     labels = {
         "nvidia.com/gpu.product": product,
@@ -42,7 +42,7 @@ def offer(model: GpuModel, product: str, gpus: Gpus, strategy: MigStrategy) -> O
         "nvidia.com/mig.capable": "true" if model.mig is not None else "false",
     }
     if strategy is MigStrategy.NONE or model.mig is None:
-        return Offer({GPU: len(gpus)}, labels)
+        return MigStrategyResources({GPU: len(gpus)}, labels)
     labels["nvidia.com/mig.strategy"] = strategy.value
     return (
         _single(model, product, gpus, labels)
@@ -51,16 +51,18 @@ def offer(model: GpuModel, product: str, gpus: Gpus, strategy: MigStrategy) -> O
     )
 
 
-def _single(model: GpuModel, product: str, gpus: Gpus, labels: dict[str, str]) -> Offer:
+def _single(model: GpuModel, product: str, gpus: Gpus, labels: dict[str, str]) -> MigStrategyResources:
     if all(layout is None for layout in gpus):
-        return Offer({GPU: len(gpus)}, labels)
+        return MigStrategyResources({GPU: len(gpus)}, labels)
     problem = _objection(gpus)
     if problem:
         nothing = {"product": f"{product}-MIG-INVALID", "count": "0", "memory": "0"}
-        return Offer({GPU: 0}, labels | {f"nvidia.com/gpu.{key}": value for key, value in nothing.items()}, problem)
+        return MigStrategyResources(
+            {GPU: 0}, labels | {f"nvidia.com/gpu.{key}": value for key, value in nothing.items()}, problem
+        )
     counts = _instances(model, gpus)
     (profile, count), *_ = counts.items()
-    return Offer({GPU: count}, labels | _described("nvidia.com/gpu", product, profile, count))
+    return MigStrategyResources({GPU: count}, labels | _described("nvidia.com/gpu", product, profile, count))
 
 
 def _objection(gpus: Gpus) -> str:
@@ -73,23 +75,23 @@ def _objection(gpus: Gpus) -> str:
     return "more than one MIG device type present on node" if len(kinds) > 1 else ""
 
 
-def _mixed(model: GpuModel, product: str, gpus: Gpus, labels: dict[str, str]) -> Offer:
+def _mixed(model: GpuModel, product: str, gpus: Gpus, labels: dict[str, str]) -> MigStrategyResources:
     whole = sum(layout is None for layout in gpus)
     resources = {GPU: whole} if whole else {}
     for profile, count in _instances(model, gpus).items():
         resources[profile.resource] = count
         labels |= _described(profile.resource, product, profile, count)
-    return Offer(resources, labels)
+    return MigStrategyResources(resources, labels)
 
 
-def _instances(model: GpuModel, gpus: Gpus) -> dict[Profile, int]:
+def _instances(model: GpuModel, gpus: Gpus) -> dict[MigProfile, int]:
     """How many instances of each profile there are, the smallest profiles first."""
     assert model.mig is not None
     counts = Counter(placement.profile for layout in gpus if layout for placement in layout)
     return {profile: counts[profile.name] for profile in model.mig.profiles if counts[profile.name]}
 
 
-def _described(prefix: str, product: str, profile: Profile, count: int) -> dict[str, str]:
+def _described(prefix: str, product: str, profile: MigProfile, count: int) -> dict[str, str]:
     """The labels that tell of instances of one profile."""
     labels = {
         f"{prefix}.product": f"{product}-MIG-{profile.name.replace('+', '.')}",

@@ -56,7 +56,7 @@ def _maker(place: Reader, namespace: str) -> str:
 
 def check_spans(reader: Reader) -> None:
     """Report durations that cannot be read in the annotations of an object that keeps them as they stand."""
-    if not reader.report.heard:
+    if not reader.report.is_recorded:
         return
     notes = reader.down("metadata", "annotations")
     for key in (DURATION, CHECKPOINT, ON_NOTICE):

@@ -30,7 +30,7 @@ SCHEDULED_SPARK = "sparkoperator.k8s.io/scheduled-app-name"
 """Label of the SparkApplications that a ScheduledSparkApplication makes."""
 _SUFFIX = "-29460000"
 """Its jobs' names end in the minute of their time."""
-_TOLD_BY_READING = ("bad-schedule", "bad-time-zone")
+_REPORTED_BY_READER = ("bad-schedule", "bad-time-zone")
 """Codes of what reading the schedule says better."""
 NEVER = "0 0 31 2 *"
 _FIELDS = (
@@ -80,7 +80,7 @@ def volcano_cron_job(reader: Reader, now: Time) -> Job:
         volcano=volcano,
     )
     if fits(reader.value, CRON_JOB):
-        own = (objection for objection in check_cron_job(reader.value) if objection.code not in _TOLD_BY_READING)
+        own = (objection for objection in check_cron_job(reader.value) if objection.code not in _REPORTED_BY_READER)
         report(reader.report, reader.path, own)
     more: dict[str, Any] = {"backoff_limit": volcano.max_retry, **_times(notes)}
     return _cron(reader, now, "VolcanoCronJob", tasks, rules, **more)

@@ -90,7 +90,7 @@ CONTROLLER_DELAYS: Mapping[str, ControllerDelay] = {
 """Kind → the waits of its controller; other kinds have none."""
 
 _MADE_OF_JOBS = frozenset({"Job", "JobSet", "TrainJob"})
-_STARTS_BESIDE_OLD_PODS = _MADE_OF_JOBS | {"RayJob", "Deployment", POD}
+_STARTS_BEFORE_OLD_PODS_END = _MADE_OF_JOBS | {"RayJob", "Deployment", POD}
 
 
 def quota_release(kind: str, *, fast_release: bool = False, was_ready: bool = True) -> QuotaRelease:
@@ -110,7 +110,7 @@ def quota_release(kind: str, *, fast_release: bool = False, was_ready: bool = Tr
     return rule
 
 
-def starts_beside_old_pods(kind: str, *, replaces_failed_only: bool = False) -> bool:
+def starts_before_old_pods_end(kind: str, *, replaces_failed_only: bool = False) -> bool:
     """Return True if a job that is admitted again creates new pods while its old pods still terminate.
 
     `replaces_failed_only` is True where the batch/v1 Jobs have `podReplacementPolicy: Failed` or a `podFailurePolicy`;
@@ -118,4 +118,4 @@ def starts_beside_old_pods(kind: str, *, replaces_failed_only: bool = False) -> 
     The other kinds give the new pods the names of the old ones, or wait until the old ones are deleted. A Deployment
     replaces an evicted pod at once, by a pod with its own Workload; a plain pod is not started again.
     """
-    return kind in _STARTS_BESIDE_OLD_PODS and not (kind in _MADE_OF_JOBS and replaces_failed_only)
+    return kind in _STARTS_BEFORE_OLD_PODS_END and not (kind in _MADE_OF_JOBS and replaces_failed_only)

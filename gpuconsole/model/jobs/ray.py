@@ -19,8 +19,8 @@ from gpuconsole.model.jobs.ray_schedulers import (
     SELECTOR,
     SUBMISSION,
     SUBMITTER,
-    Group,
     RayPods,
+    RayWorkerGroup,
     check_existing,
     check_submission,
     group_of,
@@ -183,13 +183,13 @@ def _head(cluster: Reader, head: PodSet, mode: str, tolerant: bool) -> PodSet:
     return replace(head, template=replace(head.template, containers=containers))
 
 
-def _workers(cluster: Reader, managed: bool) -> tuple[Group, ...]:
+def _workers(cluster: Reader, managed: bool) -> tuple[RayWorkerGroup, ...]:
     workers = tuple(_worker(place, managed) for place in cluster.items("workerGroupSpecs", 1000))
     unique(cluster, "workerGroupSpecs", [group.pods.name for group in workers], "groupName", fatal=True)
     return workers
 
 
-def _worker(place: Reader, managed: bool) -> Group:
+def _worker(place: Reader, managed: bool) -> RayWorkerGroup:
     """A group of workers; Kueue, where it manages them, counts replicas as they are written.
 
     KubeRay makes as many as are within minReplicas and maxReplicas, and none of a group that is suspended
@@ -202,7 +202,7 @@ def _worker(place: Reader, managed: bool) -> Group:
         asked = desired = least = 0
     desired, asked, least, written = (min(MOST_PODS, count * hosts) for count in (desired, asked, least, replicas))
     counted = pod_set(place, place.required("groupName"), written if managed else desired)
-    return Group(counted, desired=desired, asked=asked, least=least)
+    return RayWorkerGroup(counted, desired=desired, asked=asked, least=least)
 
 
 def _submitter(spec: Reader, mode: str) -> tuple[PodSet, ...]:

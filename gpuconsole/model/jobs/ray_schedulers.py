@@ -71,7 +71,7 @@ CONFIGURED: Mapping[str, BatchScheduler | None] = {
 """Names in the operator's configuration (`batchScheduler`) → what it then writes into pods."""
 
 
-class Group(Struct, frozen=True):
+class RayWorkerGroup(Struct, frozen=True):
     """A group of equal pods of a Ray cluster, as its operator counts them."""
 
     pods: PodSet
@@ -89,7 +89,7 @@ class RayPods(Struct, frozen=True, kw_only=True):
     head: PodSet
     head_needs: Resources
     """What the head's containers ask for as they are written, without those that the operator adds."""
-    workers: tuple[Group, ...] = ()
+    workers: tuple[RayWorkerGroup, ...] = ()
     submitter: tuple[PodSet, ...] = ()
     submitting: tuple[PodTemplate, ...] = ()
     """What submits the job: the submitter, or the container that it adds to the head."""

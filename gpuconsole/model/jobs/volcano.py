@@ -15,7 +15,7 @@ from gpuconsole.model.jobs.volcano_spec import volcano_spec, volcano_status
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.volcano_jobs import JobEvent, VolcanoPhase, VolcanoSpec
 
-_TOLD_BY_READING = ("duplicate", "bad-resources")
+_REPORTED_BY_READER = ("duplicate", "bad-resources")
 """Codes of what reading the tasks and their pods says better."""
 _FAILURES = frozenset((JobEvent.ANY, JobEvent.POD_FAILED))
 _FIELDS = (
@@ -68,7 +68,7 @@ def job_parts(place: Reader, name: str = "") -> tuple[tuple[PodSet, ...], Volcan
     _check_fields(spec)
     value = {**place.value, "metadata": {**place.mapping("metadata").value, "name": name}} if name else place.value
     if fits(value, JOB):
-        own = (objection for objection in check_job(value) if objection.code not in _TOLD_BY_READING)
+        own = (objection for objection in check_job(value) if objection.code not in _REPORTED_BY_READER)
         report(place.report, place.path, own)
     volcano = volcano_spec(spec, tasks)
     if tasks and not _minds_failures(volcano):

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import SECOND, Span
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.jobs.nearness import network_topology
+from gpuconsole.model.jobs.network_topology import network_topology
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.volcano_jobs import (
     DependsOn,

@@ -1,17 +1,17 @@
 """YAML and JSON documents to structs, with findings that name file, line and field."""
 
 from gpuconsole.model.documents.findings import Finding, Severity
-from gpuconsole.model.manifests.decoding import Unread, decode_objects
+from gpuconsole.model.manifests.decoding import UnreadDocument, decode_objects
 from gpuconsole.model.manifests.kinds import decode_object
-from gpuconsole.model.manifests.loaded import Loaded
+from gpuconsole.model.manifests.loaded import LoadedManifests
 from gpuconsole.model.manifests.loading import NO_MANIFEST, load, load_text
 
 __all__ = [
     "NO_MANIFEST",
     "Finding",
-    "Loaded",
+    "LoadedManifests",
     "Severity",
-    "Unread",
+    "UnreadDocument",
     "decode_object",
     "decode_objects",
     "load",

@@ -9,11 +9,11 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue
 
 
-def admitting_all(thing: Object) -> Object:
+def admitting_all(obj: Object) -> Object:
     """The object; a ClusterQueue without a selector gets the empty one, which selects every namespace."""
-    if isinstance(thing, ClusterQueue) and thing.namespace_selector is None:
-        return replace(thing, namespace_selector=LabelSelector())
-    return thing
+    if isinstance(obj, ClusterQueue) and obj.namespace_selector is None:
+        return replace(obj, namespace_selector=LabelSelector())
+    return obj
 
 
 def noted(finding: Finding) -> Finding:

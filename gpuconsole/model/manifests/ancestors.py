@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from gpuconsole.model.manifests.loaded import Entry
-from gpuconsole.model.possible import MOST_LEVELS, parent_of, too_deep
+from gpuconsole.model.manifests.loaded import LoadedObject
+from gpuconsole.model.sanity_limits import MOST_LEVELS, parent_of, too_deep
 
 FIELDS = {
     "cohorts": ("parentName", "cohort"),
@@ -13,7 +13,7 @@ FIELDS = {
 """Table → the field of `spec` that names the parent, and what is nested."""
 
 
-def check_ancestors(entries: Mapping[str, Entry], field: str, what: str) -> None:
+def check_ancestors(entries: Mapping[str, LoadedObject], field: str, what: str) -> None:
     """Name each cycle once, at the first of its members that the input gives; and the first that lies too deep."""
     done: set[str] = set()
     for name in entries:
@@ -24,16 +24,16 @@ def check_ancestors(entries: Mapping[str, Entry], field: str, what: str) -> None
                 _say_cycle(members, entries, field, what)
                 break
             trail[name] = None
-            name = parent_of(entries[name].thing)
+            name = parent_of(entries[name].obj)
         done.update(trail)
-    deep = too_deep({name: parent_of(entry.thing) for name, entry in entries.items()})
+    deep = too_deep({name: parent_of(entry.obj) for name, entry in entries.items()})
     if deep:
         place = entries[deep].place
         problem = f"more than {MOST_LEVELS} levels of {what}s lie above {what} {deep}"
         place.report.error(place.at("spec", field), problem, "nest fewer in each other", f"{what}s-too-deep")
 
 
-def _say_cycle(members: list[str], entries: Mapping[str, Entry], field: str, what: str) -> None:
+def _say_cycle(members: list[str], entries: Mapping[str, LoadedObject], field: str, what: str) -> None:
     first = next(name for name in entries if name in members)
     start = members.index(first)
     shown = [*members[start:], *members[:start]]

@@ -13,7 +13,7 @@ from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.labels import NAMESPACE_NAME
 from gpuconsole.model.manifests.ancestors import FIELDS, check_ancestors
 from gpuconsole.model.manifests.kai_checks import check_kai_group, check_kai_queue
-from gpuconsole.model.manifests.loaded import Entry
+from gpuconsole.model.manifests.loaded import LoadedObject
 from gpuconsole.model.manifests.volcano_checks import (
     check_queue_of_group,
     check_queue_of_job,
@@ -21,29 +21,29 @@ from gpuconsole.model.manifests.volcano_checks import (
     known_queues,
 )
 from gpuconsole.model.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
-from gpuconsole.model.training import CLUSTER_WIDE, SHIPPED
+from gpuconsole.model.training_runtimes import CLUSTER_WIDE, SHIPPED
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Workload
 
 _VOLCANO = ("VolcanoJob", "VolcanoCronJob", "JobTemplate")
 """Kinds whose pods Kueue does not manage: they go to a queue of Volcano."""
-Names = Mapping[str, Mapping[str, Entry]]
+Names = Mapping[str, Mapping[str, LoadedObject]]
 """Table → key → entry."""
 
 
-def check(entries: Sequence[Entry]) -> None:
+def check(entries: Sequence[LoadedObject]) -> None:
     """Report what does not fit together, at the object that names the other. A scenario sees what stands beside it."""
-    beside = [entry for entry in entries if not entry.scope]
-    _check_scope(beside, beside)
+    cluster_entries = [entry for entry in entries if not entry.scope]
+    _check_scope(cluster_entries, cluster_entries)
     for scope in dict.fromkeys(entry.scope for entry in entries if entry.scope):
         own = [entry for entry in entries if entry.scope == scope]
-        _check_scope(own, [*beside, *own])
+        _check_scope(own, [*cluster_entries, *own])
 
 
-def _check_scope(own: Sequence[Entry], known: Sequence[Entry]) -> None:
-    names: dict[str, dict[str, Entry]] = {}
+def _check_scope(own: Sequence[LoadedObject], known: Sequence[LoadedObject]) -> None:
+    names: dict[str, dict[str, LoadedObject]] = {}
     for entry in known:
-        names.setdefault(entry.table, {})[entry.thing.key] = entry
+        names.setdefault(entry.table, {})[entry.obj.key] = entry
     for entry in own:
         _check(entry, names)
     for table, (field, what) in FIELDS.items():
@@ -51,9 +51,9 @@ def _check_scope(own: Sequence[Entry], known: Sequence[Entry]) -> None:
     _check_defaults(names.get("priority_classes", {}).values())
 
 
-def _check(entry: Entry, names: Names) -> None:
+def _check(entry: LoadedObject, names: Names) -> None:
     place = entry.place
-    match entry.thing:
+    match entry.obj:
         case ClusterQueue() as queue:
             _check_cluster_queue(queue, place, names)
         case Cohort() as cohort:
@@ -108,9 +108,9 @@ def _some(keys: Iterable[str]) -> str:
     return ", ".join(listed[:5]) + (", …" if len(listed) > 5 else "")
 
 
-def _check_flavors(thing: ClusterQueue | Cohort, place: Reader, names: Names) -> None:
-    effect = "Kueue keeps the queue inactive until it exists" if isinstance(thing, ClusterQueue) else "it gives nothing"
-    for g, group in enumerate(thing.resource_groups):
+def _check_flavors(obj: ClusterQueue | Cohort, place: Reader, names: Names) -> None:
+    effect = "Kueue keeps the queue inactive until it exists" if isinstance(obj, ClusterQueue) else "it gives nothing"
+    for g, group in enumerate(obj.resource_groups):
         for f, flavor in enumerate(group.flavors):
             path = ("spec", "resourceGroups", g, "flavors", f, "name")
             if flavor.name:
@@ -133,9 +133,9 @@ def _check_local_queue(queue: LocalQueue, place: Reader, names: Names) -> None:
         queue.cluster_queue, "cluster_queues", "ClusterQueue", names, place, path, effect
     ):
         return
-    target = names["cluster_queues"][queue.cluster_queue].thing
+    target = names["cluster_queues"][queue.cluster_queue].obj
     namespace = names.get("namespaces", {}).get(queue.namespace)
-    known = namespace.thing if namespace is not None else None
+    known = namespace.obj if namespace is not None else None
     labels = known.labels if isinstance(known, Namespace) else {NAMESPACE_NAME: queue.namespace}
     selector = target.namespace_selector if isinstance(target, ClusterQueue) else None
     if selector is not None and not selector.matches(labels):
@@ -247,14 +247,14 @@ def _check_workload(workload: Workload, place: Reader, names: Names) -> None:
         _defined(workload.local_queue, "local_queues", "LocalQueue", names, place, path, effect, severity)
 
 
-def _check_defaults(entries: Iterable[Entry]) -> None:
+def _check_defaults(entries: Iterable[LoadedObject]) -> None:
     default = ""
     for entry in entries:
-        thing = entry.thing
-        if not isinstance(thing, PriorityClass) or not thing.global_default:
+        obj = entry.obj
+        if not isinstance(obj, PriorityClass) or not obj.global_default:
             continue
         if default:
             path = entry.place.at("globalDefault")
             problem = f"PriorityClass {default} is the global default already"
             entry.place.report.refused(path, problem, "only one class may be", "two-defaults")
-        default = default or thing.name
+        default = default or obj.name

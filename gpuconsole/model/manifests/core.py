@@ -31,9 +31,9 @@ from gpuconsole.model.jobs.labels import POD_SET, WORKLOAD
 from gpuconsole.model.jobs.naming import OWNER_KINDS
 from gpuconsole.model.labels import NAMESPACE_NAME
 from gpuconsole.model.manifests.resizing import resized
-from gpuconsole.model.possible import MOST_DEVICES, too_many_devices
 from gpuconsole.model.quantity import MAX
 from gpuconsole.model.resources import Resources
+from gpuconsole.model.sanity_limits import MOST_DEVICES, too_many_devices
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
 _SYSTEM = "system-"
@@ -114,7 +114,7 @@ def pod(reader: Reader, now: Time) -> Pod:
     spec, status = reader.mapping("spec"), reader.mapping("status")
     template = resized(pod_template(reader), status)
     check_spans(reader)
-    if reader.report.heard and fits(reader.value, POD):
+    if reader.report.is_recorded and fits(reader.value, POD):
         report(reader.report, reader.path, check_pod(reader.value))
         report(reader.report, reader.path, check_gpu_request(reader.value))
     workload = meta.annotations.get(WORKLOAD)

@@ -14,14 +14,14 @@ from gpuconsole.model.jobs.naming import POD, POD_GROUP
 from gpuconsole.model.jobs.podgroup import group_of
 from gpuconsole.model.manifests.groups import fold_groups
 from gpuconsole.model.manifests.kinds import decoder_of, kind_of_document
-from gpuconsole.model.manifests.loaded import Entry
-from gpuconsole.model.manifests.others import has_no_effect, is_unsimulated
-from gpuconsole.model.manifests.unfold import objects_in
+from gpuconsole.model.manifests.lists import objects_in
+from gpuconsole.model.manifests.loaded import LoadedObject
+from gpuconsole.model.manifests.unread_kinds import has_no_effect, is_unsimulated
 from gpuconsole.model.objects import Object
 from gpuconsole.model.text import clean
 
 
-class Unread(Struct, frozen=True):
+class UnreadDocument(Struct, frozen=True):
     """A document that gave no object, by its position among its fellows."""
 
     position: int
@@ -30,36 +30,38 @@ class Unread(Struct, frozen=True):
 
 def decode_objects(
     documents: Sequence[Mapping[str, Any]], *, now: Time = 0, names: GeneratedNames | None = None
-) -> tuple[tuple[Object, ...], tuple[Unread, ...]]:
+) -> tuple[tuple[Object, ...], tuple[UnreadDocument, ...]]:
     """Read documents as files are read: lists unfolded, plain pods with a queue as jobs, pod groups put together.
 
     Kinds that have no effect or are not simulated yet are left out, as they are from files. `names` are those that
     objects with a generateName got elsewhere.
     """
     names = names or GeneratedNames(str(now) if now else "")
-    entries: list[tuple[int, Entry]] = []
-    unread: list[Unread] = []
+    entries: list[tuple[int, LoadedObject]] = []
+    unread: list[UnreadDocument] = []
     for position, document in enumerate(documents):
         for found in objects_in(Reader(document, Silence())):
             place = found.reporting(found.report, names.named(found.value))
             group, _, kind = kind_of_document(place.value)
             decoder = decoder_of(place)
-            thing = None if decoder is None else decoder(place, now)
-            if thing is not None and thing.name:
-                entries.append((position, Entry(thing=thing, place=place)))
-            elif thing is not None:
-                unread.append(Unread(position, f"the {clean(kind, 60)} has no name"))
+            obj = None if decoder is None else decoder(place, now)
+            if obj is not None and obj.name:
+                entries.append((position, LoadedObject(obj=obj, place=place)))
+            elif obj is not None:
+                unread.append(UnreadDocument(position, f"the {clean(kind, 60)} has no name"))
             elif not (has_no_effect(group, kind) or is_unsimulated(group, kind)):
-                unread.append(Unread(position, f"{clean(kind, 60) or 'nothing'} is no object that can be simulated"))
-    things = tuple(entry.thing for entry in fold_groups([entry for _, entry in entries]))
-    return things, (*unread, *_lost(entries, things))
+                unread.append(
+                    UnreadDocument(position, f"{clean(kind, 60) or 'nothing'} is no object that can be simulated")
+                )
+    objs = tuple(entry.obj for entry in fold_groups([entry for _, entry in entries]))
+    return objs, (*unread, *_lost(entries, objs))
 
 
-def _lost(entries: Sequence[tuple[int, Entry]], things: Sequence[Object]) -> Iterator[Unread]:
+def _lost(entries: Sequence[tuple[int, LoadedObject]], objs: Sequence[Object]) -> Iterator[UnreadDocument]:
     """Pods of groups that are not complete, which Kueue holds back until they are."""
-    groups = {thing.key for thing in things if isinstance(thing, Job) and thing.kind == POD_GROUP}
+    groups = {obj.key for obj in objs if isinstance(obj, Job) and obj.kind == POD_GROUP}
     for position, entry in entries:
-        pod = entry.thing
+        pod = entry.obj
         group = group_of(pod) if isinstance(pod, Job) and pod.kind == POD else ""
         if isinstance(pod, Job) and group and f"{POD_GROUP}/{pod.namespace}/{group}" not in groups:
-            yield Unread(position, f"the pod group {group} lacks pods")
+            yield UnreadDocument(position, f"the pod group {group} lacks pods")

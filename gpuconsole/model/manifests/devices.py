@@ -12,15 +12,15 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Time
 from gpuconsole.model.devices import (
     EXACT_COUNT,
+    AllocatedDevice,
     Allocation,
     Attribute,
-    Capacity,
     CapacityPolicy,
     Device,
+    DeviceCapacity,
     DeviceClass,
+    DeviceConstraint,
     DeviceRequest,
-    GivenDevice,
-    Likeness,
     ResourceClaim,
     ResourceClaimTemplate,
     ResourceSlice,
@@ -71,7 +71,7 @@ def claim_template(reader: Reader, now: Time) -> ResourceClaimTemplate:
         name=meta.name,
         uid=meta.uid,
         requests=_requests(spec.mapping("spec"), is_flat=_is_flat(reader)),
-        likenesses=_likenesses(spec.mapping("spec")),
+        constraints=_likenesses(spec.mapping("spec")),
     )
 
 
@@ -85,7 +85,7 @@ def claim(reader: Reader, now: Time) -> ResourceClaim:
         uid=meta.uid,
         labels=meta.labels,
         requests=_requests(spec, is_flat=_is_flat(reader)),
-        likenesses=_likenesses(spec),
+        constraints=_likenesses(spec),
         pod=_made_for(reader, meta.namespace),
         allocation=_allocation(status.mapping("allocation")) if "allocation" in status else None,
         reserved=tuple(f"{meta.namespace}/{place.text('name')}" for place in status.items("reservedFor")),
@@ -102,7 +102,7 @@ def _made_for(reader: Reader, namespace: str) -> str:
 
 def _allocation(place: Reader) -> Allocation:
     given = tuple(
-        GivenDevice(
+        AllocatedDevice(
             one.text("request"), one.text("driver"), one.text("pool"), one.text("device"), one.flag("adminAccess")
         )
         for one in place.mapping("devices").items("results", MOST_DEVICES)
@@ -157,9 +157,9 @@ def _requests(spec: Reader, *, is_flat: bool) -> tuple[DeviceRequest, ...]:
     return tuple(read(place) for place in devices.items("requests", MOST_REQUESTS))
 
 
-def _likenesses(spec: Reader) -> tuple[Likeness, ...]:
+def _likenesses(spec: Reader) -> tuple[DeviceConstraint, ...]:
     return tuple(
-        Likeness(
+        DeviceConstraint(
             requests=place.texts("requests"),
             same=place.text("matchAttribute"),
             distinct=place.text("distinctAttribute"),
@@ -259,9 +259,9 @@ def _attribute(place: Reader, key: str) -> Attribute:
     return value.text("string") if "string" in value else None
 
 
-def _capacity(place: Reader) -> Capacity:
+def _capacity(place: Reader) -> DeviceCapacity:
     policy = place.mapping("requestPolicy") if "requestPolicy" in place else None
-    return Capacity(quantity(place, "value", "memory") or 0, None if policy is None else _policy(policy))
+    return DeviceCapacity(quantity(place, "value", "memory") or 0, None if policy is None else _policy(policy))
 
 
 def _policy(place: Reader) -> CapacityPolicy:

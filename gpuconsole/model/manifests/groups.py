@@ -7,30 +7,30 @@ from msgspec.structs import replace
 from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.naming import POD
 from gpuconsole.model.jobs.podgroup import FAST, GROUP, group_of, pod_group, total_of
-from gpuconsole.model.manifests.loaded import Entry
+from gpuconsole.model.manifests.loaded import LoadedObject
 
-Members = list[tuple[Job, Entry]]
+Members = list[tuple[Job, LoadedObject]]
 
 
-def fold_groups(entries: Sequence[Entry]) -> list[Entry]:
+def fold_groups(entries: Sequence[LoadedObject]) -> list[LoadedObject]:
     """Replace the pods of each pod group by one job, in the place of its first pod; report incomplete groups."""
     groups: dict[tuple[str, str, str], Members] = {}
-    kept: list[Entry | Members] = []
+    kept: list[LoadedObject | Members] = []
     for entry in entries:
-        thing = entry.thing
-        name = group_of(thing) if isinstance(thing, Job) and thing.kind == POD else ""
-        if not isinstance(thing, Job) or not name:
+        obj = entry.obj
+        name = group_of(obj) if isinstance(obj, Job) and obj.kind == POD else ""
+        if not isinstance(obj, Job) or not name:
             kept.append(entry)
             continue
-        members = groups.setdefault((entry.scope, thing.namespace, name), [])
+        members = groups.setdefault((entry.scope, obj.namespace, name), [])
         if not members:
             kept.append(members)
-        members.append((thing, entry))
-    folded = (item if isinstance(item, Entry) else _fold(item) for item in kept)
+        members.append((obj, entry))
+    folded = (item if isinstance(item, LoadedObject) else _fold(item) for item in kept)
     return [entry for entry in folded if entry is not None]
 
 
-def _fold(members: Members) -> Entry | None:
+def _fold(members: Members) -> LoadedObject | None:
     pods = [pod for pod, _ in members]
     first = members[0][1]
     name, total = group_of(pods[0]), total_of(first.place) or len(pods)
@@ -50,4 +50,4 @@ def _fold(members: Members) -> Entry | None:
             f"'{name}' group has {len(pods)} pods, {len(pods) - total} more than its total count: they are removed"
         )
         report.warning(path, problem, "correct the total count", "excess-pods")
-    return replace(first, thing=pod_group(name, pods, total))
+    return replace(first, obj=pod_group(name, pods, total))

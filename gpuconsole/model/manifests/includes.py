@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.documents.sources import UNREADABLE, Source, read_sources
+from gpuconsole.model.documents.sources import UNREADABLE, SourceText, read_sources
 from gpuconsole.model.text import clean
 
 
-def included(scenario: Reader, origin: str) -> Iterator[Source]:
+def included(scenario: Reader, origin: str) -> Iterator[SourceText]:
     """Read what `files` of a scenario names; nothing if the scenario itself is in no file.
 
     Of a file that is not there the field is told that names it.

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from gpuconsole.model.documents.findings import Path
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue
-from gpuconsole.model.manifests.loaded import Entry
+from gpuconsole.model.manifests.loaded import LoadedObject
 
-Names = Mapping[str, Mapping[str, Entry]]
+Names = Mapping[str, Mapping[str, LoadedObject]]
 
 
 def check_kai_queue(queue: KaiQueue, place: Reader, names: Names) -> None:
@@ -42,7 +42,7 @@ def check_queue_for_jobs(name: str, place: Reader, path: Path, names: Names) -> 
         place.report.note(place.at(*path), f"Queue '{name}' does not exist", remedy, "undefined-kai")
     elif name not in queues:
         _undefined(place, path, f"Queue '{name}' does not exist", f"define a Queue {name}, or name another one")
-    elif any(isinstance(e.thing, KaiQueue) and e.thing.parent == name for e in queues.values()):
+    elif any(isinstance(e.obj, KaiQueue) and e.obj.parent == name for e in queues.values()):
         problem = f"KAI Queue {name} has queues below it: it takes no jobs"
         place.report.warning(place.at(*path), problem, "name one of the queues below it", "kai-queue-with-children")
 

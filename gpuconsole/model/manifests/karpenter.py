@@ -2,7 +2,7 @@
 
 import re
 
-from gpuconsole.model.autoscaling import DEFAULT_BUDGETS, EXPIRE_AFTER, Budget, NodePool
+from gpuconsole.model.autoscaling import DEFAULT_BUDGETS, EXPIRE_AFTER, NodePool, NodePoolBudget
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cron import parse_cron
 from gpuconsole.model.documents.amounts import resources
@@ -114,13 +114,13 @@ def _expiry(inner: Reader) -> Span | None:
     return EXPIRE_AFTER if span is None else span
 
 
-def _budgets(disruption: Reader) -> tuple[Budget, ...]:
+def _budgets(disruption: Reader) -> tuple[NodePoolBudget, ...]:
     if disruption.raw("budgets") is None:
         return DEFAULT_BUDGETS
     return tuple(_budget(place) for place in disruption.items("budgets", 50))
 
 
-def _budget(place: Reader) -> Budget:
+def _budget(place: Reader) -> NodePoolBudget:
     place.only("nodes", "reasons", "schedule", "duration")
     schedule, duration = place.text("schedule"), place.span("duration")
     if bool(schedule) != (duration is not None):
@@ -133,7 +133,7 @@ def _budget(place: Reader) -> Budget:
         if reason not in REASONS:
             problem = f"{shown(reason)} is no reason of a disruption"
             place.report.refused(place.at("reasons"), problem, f"it takes {', '.join(REASONS)}", "bad-value")
-    return Budget(_nodes(place), reasons, schedule, duration or 0)
+    return NodePoolBudget(_nodes(place), reasons, schedule, duration or 0)
 
 
 def _nodes(place: Reader) -> str:

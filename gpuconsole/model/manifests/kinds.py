@@ -7,7 +7,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.job import Job
-from gpuconsole.model.jobs import apps, appwrapper, batch, cronjob, jobflow, kubeflow, podgroup, ray, spark, train
+from gpuconsole.model.jobs import apps, appwrapper, batch, cronjob, jobflow, kubeflow, podgroup, ray, spark, trainjob
 from gpuconsole.model.jobs import volcano as volcano_jobs
 from gpuconsole.model.jobs.naming import CRON_KINDS, POD_GROUP
 from gpuconsole.model.manifests import (
@@ -50,7 +50,7 @@ JOBS: Mapping[tuple[str, str], Decoder] = {
     ("ray.io", "RayCluster"): ray.ray_cluster,
     ("ray.io", "RayService"): ray.ray_service,
     **{("kubeflow.org", replicas.kind): kubeflow.decoder(replicas) for replicas in kubeflow.ALL},
-    **{(group, "TrainJob"): train.train_job for group in (TRAINER, "kubeflow.org")},
+    **{(group, "TrainJob"): trainjob.train_job for group in (TRAINER, "kubeflow.org")},
     ("batch.volcano.sh", "Job"): volcano_jobs.volcano_job,
     ("sparkoperator.k8s.io", "SparkApplication"): spark.spark_application,
     ("sparkoperator.k8s.io", "ScheduledSparkApplication"): cronjob.scheduled_spark_application,
@@ -91,8 +91,8 @@ DECODERS: Mapping[tuple[str, str], Decoder] = {
     (DEVICES, "ResourceSlice"): devices.resource_slice,
     (DEVICES, "ResourceClaimTemplate"): devices.claim_template,
     (DEVICES, "ResourceClaim"): devices.claim,
-    **{(group, "TrainingRuntime"): train.training_runtime for group in (TRAINER, "kubeflow.org")},
-    **{(group, "ClusterTrainingRuntime"): train.cluster_training_runtime for group in (TRAINER, "kubeflow.org")},
+    **{(group, "TrainingRuntime"): trainjob.training_runtime for group in (TRAINER, "kubeflow.org")},
+    **{(group, "ClusterTrainingRuntime"): trainjob.cluster_training_runtime for group in (TRAINER, "kubeflow.org")},
     ("scheduling.volcano.sh", "Queue"): volcano.volcano_queue,
     ("topology.volcano.sh", "HyperNode"): volcano.hyper_node,
     ("nodeinfo.volcano.sh", "Numatopology"): volcano.numatopology,
@@ -193,5 +193,5 @@ def decode_object(document: Mapping[str, Any], *, now: Time = 0) -> Object | Non
     decoder = DECODERS.get((group, kind))
     if decoder is None:
         return None
-    thing = decoder(Reader(document, Silence()), now)
-    return thing if thing.name else None
+    obj = decoder(Reader(document, Silence()), now)
+    return obj if obj.name else None

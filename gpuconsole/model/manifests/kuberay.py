@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from gpuconsole.model.documents.configurations import unwrapped
 from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.documents.yamlsafe import FormError, Place, Tree
+from gpuconsole.model.documents.yamlsafe import FormError, YamlDocument, YamlPosition
 from gpuconsole.model.jobs.ray_schedulers import CONFIGURED, DEFAULT_SCHEDULER, VOLCANO
 from gpuconsole.model.manifests.kinds import kind_of_document
 
@@ -56,7 +56,7 @@ def configuration_of_values(place: Reader) -> OperatorConfiguration | None:
 def _held(place: Reader) -> Mapping[str, Any] | None:
     """The Configuration in a ConfigMap."""
     try:
-        tree = unwrapped(Tree(place.value, Place(1, {})), lambda _, text: GROUP in text)
+        tree = unwrapped(YamlDocument(place.value, YamlPosition(1, {})), lambda _, text: GROUP in text)
     except FormError:
         return None
     inner = tree.value

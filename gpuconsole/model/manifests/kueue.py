@@ -10,6 +10,7 @@ from gpuconsole.model.queues import (
     BorrowWithinCohort,
     CheckRule,
     ClusterQueue,
+    ClusterQueuePreemption,
     Cohort,
     ConcurrentAdmission,
     FlavorFungibility,
@@ -17,7 +18,6 @@ from gpuconsole.model.queues import (
     FungibilityPreference,
     LocalQueue,
     MigrationMode,
-    Preemption,
     PreemptionPolicy,
     QueueingStrategy,
     StopPolicy,
@@ -88,10 +88,10 @@ def _fungibility(place: Reader) -> FlavorFungibility:
     )
 
 
-def _preemption(place: Reader) -> Preemption:
+def _preemption(place: Reader) -> ClusterQueuePreemption:
     borrow = place.mapping("borrowWithinCohort")
     never = PreemptionPolicy.NEVER
-    return Preemption(
+    return ClusterQueuePreemption(
         _policy(place, "withinClusterQueue", never, PreemptionPolicy.ANY),
         _policy(place, "reclaimWithinCohort", never, PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY),
         BorrowWithinCohort(

@@ -10,10 +10,10 @@ from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.objects import TABLES, Object
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class LoadedObject(Struct, frozen=True, kw_only=True):
     """An object and the place that it was read from."""
 
-    thing: Object
+    obj: Object
     place: Reader
     keep: bool = True
     """False for what only a scenario creates."""
@@ -24,10 +24,10 @@ class Entry(Struct, frozen=True, kw_only=True):
 
     @property
     def table(self) -> str:
-        return TABLES[type(self.thing)]
+        return TABLES[type(self.obj)]
 
 
-class Loaded(Struct, frozen=True, kw_only=True):
+class LoadedManifests(Struct, frozen=True, kw_only=True):
     """What a set of files holds, and what is to be said about it."""
 
     objects: tuple[Object, ...] = ()
@@ -46,7 +46,7 @@ class Loaded(Struct, frozen=True, kw_only=True):
     """For each scenario: which line a path in it stands in."""
     included: tuple[str, ...] = ()
     """The files that scenarios name, as they were read."""
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[LoadedObject, ...] = ()
     """Every object with its place, those of scenarios and of their steps included."""
     configurations: tuple[Reader, ...] = ()
     """Kueue's Configurations, each where it stands."""
@@ -60,11 +60,11 @@ class Loaded(Struct, frozen=True, kw_only=True):
         return any(finding.severity == Severity.ERROR for finding in self.findings)
 
 
-def last_of_each(entries: Sequence[Entry]) -> list[Entry]:
+def last_of_each(entries: Sequence[LoadedObject]) -> list[LoadedObject]:
     """Of an object that is given twice the last one counts, as with kubectl apply."""
-    last: dict[tuple[str, str, str], Entry] = {}
+    last: dict[tuple[str, str, str], LoadedObject] = {}
     for entry in entries:
-        key = entry.scope, entry.table, entry.thing.key
+        key = entry.scope, entry.table, entry.obj.key
         if key in last and not entry.later:
             first = last[key].place
             where = f"{first.report.file} line {first.report.line_of(first.path)}"

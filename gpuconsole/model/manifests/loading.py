@@ -9,19 +9,18 @@ from msgspec.structs import replace
 
 from gpuconsole.model.apiserver.gates import NO_GATES, Gates
 from gpuconsole.model.clock import Time
-from gpuconsole.model.documents.findings import Report, Severity
+from gpuconsole.model.documents.findings import DocumentFindings, Severity
 from gpuconsole.model.documents.generated_names import GeneratedNames
 from gpuconsole.model.documents.jsonsafe import looks_like_json, read_json
-from gpuconsole.model.documents.prose import blocks, looks_like_prose
+from gpuconsole.model.documents.markdown_blocks import blocks, looks_like_markdown
 from gpuconsole.model.documents.reader import Reader, kind_of
-from gpuconsole.model.documents.sources import Source, from_text, read_sources
-from gpuconsole.model.documents.yamlsafe import FormError, Tree, Trouble, read_yaml, sections
+from gpuconsole.model.documents.sources import SourceText, from_text, read_sources
+from gpuconsole.model.documents.yamlsafe import FormError, YamlDocument, YamlProblem, read_yaml, sections
 from gpuconsole.model.jobs.ray import RAY_GROUP, RAY_KINDS, is_of_scheduler
 from gpuconsole.model.manifests.admit_all import admitting_all, noted
 from gpuconsole.model.manifests.checks import check
 from gpuconsole.model.manifests.groups import fold_groups
 from gpuconsole.model.manifests.includes import included, is_same_file
-from gpuconsole.model.manifests.judging import Judge
 from gpuconsole.model.manifests.kinds import decoder_of, kind_of_document, versions_of
 from gpuconsole.model.manifests.kuberay import (
     OPERATOR,
@@ -29,9 +28,16 @@ from gpuconsole.model.manifests.kuberay import (
     configuration_in,
     configuration_of_values,
 )
-from gpuconsole.model.manifests.loaded import Entry, Loaded, last_of_each
-from gpuconsole.model.manifests.remarks import Unread, say_fragment, say_ignored, say_unread, say_version
-from gpuconsole.model.manifests.unfold import first_objects, is_scenario, is_snapshot, label, later_objects, objects_in
+from gpuconsole.model.manifests.lists import first_objects, is_scenario, is_snapshot, label, later_objects, objects_in
+from gpuconsole.model.manifests.loaded import LoadedManifests, LoadedObject, last_of_each
+from gpuconsole.model.manifests.skipped_documents import (
+    UnreadReason,
+    say_fragment,
+    say_ignored,
+    say_unread,
+    say_version,
+)
+from gpuconsole.model.manifests.webhook_validation import ApiServerValidator
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.text import clean
 
@@ -52,7 +58,7 @@ def load(
     keep_stored: bool = False,
     names: GeneratedNames | None = None,
     ignore: Sequence[str] = (),
-) -> Loaded:
+) -> LoadedManifests:
     """Read files, folders and `-` (the text of `stdin`), and report what is wrong; nothing is raised.
 
     `strict` makes what the API server would refuse an error. `admit_all_namespaces` gives ClusterQueues without a
@@ -79,7 +85,7 @@ def load_text(
     admit_all_namespaces: bool = False,
     gates: Gates = NO_GATES,
     names: GeneratedNames | None = None,
-) -> Loaded:
+) -> LoadedManifests:
     """Read manifests from a text; see `load`."""
     loading = _Loading(strict, now, gates, names)
     loading.read(from_text(text, name))
@@ -94,10 +100,10 @@ class _Loading:
         self._names = names or GeneratedNames(str(now) if now else "")
         self._strict = strict
         self._now = now
-        self._judge = Judge(gates)
-        self._reports: list[Report] = []
-        self._entries: list[Entry] = []
-        self._beside: list[Entry] = []
+        self._judge = ApiServerValidator(gates)
+        self._reports: list[DocumentFindings] = []
+        self._entries: list[LoadedObject] = []
+        self._surrounding: list[LoadedObject] = []
         self._unknown: Counter[str] = Counter()
         self._unsimulated: Counter[str] = Counter()
         self._scenarios: list[Reader] = []
@@ -111,17 +117,17 @@ class _Loading:
         self._including = ""
         """The scenario whose files are being read."""
 
-    def _report(self, source: str, document: int, tree: Tree) -> Report:
-        report = Report(clean(source, 1000), document, strict=self._strict, line_of=tree.place.find)
+    def _report(self, source: str, document: int, tree: YamlDocument) -> DocumentFindings:
+        report = DocumentFindings(clean(source, 1000), document, strict=self._strict, line_of=tree.place.find)
         self._reports.append(report)
         return report
 
-    def _say(self, source: str, document: int, trouble: Trouble, severity: Severity = Severity.ERROR) -> None:
-        report = Report(clean(source, 1000), document, line_of=lambda path: trouble.line)
+    def _say(self, source: str, document: int, trouble: YamlProblem, severity: Severity = Severity.ERROR) -> None:
+        report = DocumentFindings(clean(source, 1000), document, line_of=lambda path: trouble.line)
         self._reports.append(report)
         report.add(severity, trouble.path, trouble.problem, trouble.remedy, trouble.code)
 
-    def read(self, source: Source) -> None:
+    def read(self, source: SourceText) -> None:
         """Take in a source, document by document."""
         if source.ignored_in:
             self._ignored.setdefault(source.ignored_in, []).append(source.name)
@@ -133,12 +139,14 @@ class _Loading:
         try:
             self._read(source)
         except FormError as error:
-            self._say(source.name, 1, error.trouble)
+            self._say(source.name, 1, error.problem)
         if len(self._reports) == before and not source.troubles:
-            trouble = Trouble(1, "it holds no manifest", "a manifest begins with apiVersion: and kind:", NO_MANIFEST)
+            trouble = YamlProblem(
+                1, "it holds no manifest", "a manifest begins with apiVersion: and kind:", NO_MANIFEST
+            )
             self._say(source.name, 1, trouble, Severity.NOTE)
 
-    def _read_values(self, source: Source) -> None:
+    def _read_values(self, source: SourceText) -> None:
         """Look for the values of KubeRay's Helm chart in a file that is no manifest."""
         if "batchScheduler" not in source.text:
             return
@@ -153,18 +161,18 @@ class _Loading:
         if found is not None and (self._operator is None or found.rank >= self._operator.rank):
             self._operator = found
 
-    def _read(self, source: Source) -> None:
+    def _read(self, source: SourceText) -> None:
         trees = read_json(source.text) if looks_like_json(source.text) else None
         if trees is not None:
             for number, tree in enumerate(trees, start=1):
                 self._document(source.name, number, tree)
-        elif source.is_prose or (not source.is_manifest and looks_like_prose(source.text)):
+        elif source.is_prose or (not source.is_manifest and looks_like_markdown(source.text)):
             self._prose(source)
         else:
             for number, (text, line) in enumerate(sections(source.text), start=1):
                 self._section(source.name, number, text, line)
 
-    def _prose(self, source: Source) -> None:
+    def _prose(self, source: SourceText) -> None:
         number = 0
         for block in blocks(source.text):
             for text, line in sections(block.text):
@@ -177,13 +185,13 @@ class _Loading:
             tree = read_yaml(text, line)
         except FormError as error:
             if not part:
-                self._say(source, number, error.trouble)
+                self._say(source, number, error.problem)
             return
         for trouble in () if part else tree.troubles:
             self._say(source, number, trouble)
         self._document(source, number, tree, prose=part is not None)
 
-    def _document(self, source: str, number: int, tree: Tree, *, prose: bool = False) -> None:
+    def _document(self, source: str, number: int, tree: YamlDocument, *, prose: bool = False) -> None:
         value = tree.value
         if value is None:
             return
@@ -220,7 +228,7 @@ class _Loading:
 
     def begin(self) -> None:
         """What was read so far is there already: it is known, and nothing is said of it."""
-        self._beside, self._entries = self._entries, []
+        self._surrounding, self._entries = self._entries, []
         for collected in (self._reports, self._scenarios, self._origins, self._configurations, self._ignored):
             collected.clear()
         self._judge.begin()
@@ -259,11 +267,11 @@ class _Loading:
             return
         if version not in versions_of(group, kind):
             say_version(place, group, version, kind)
-        thing = self._judge.read(place, decoder, self._now, scope, anew=later)
-        if thing.name:
-            self._entries.append(Entry(thing=thing, place=place, keep=not scope, scope=scope, later=later))
+        obj = self._judge.read(place, decoder, self._now, scope, anew=later)
+        if obj.name:
+            self._entries.append(LoadedObject(obj=obj, place=place, keep=not scope, scope=scope, later=later))
 
-    def _scheduled(self, entry: Entry) -> Entry:
+    def _scheduled(self, entry: LoadedObject) -> LoadedObject:
         """A Ray job or cluster with the scheduler that KubeRay's operator is configured for, where that is known."""
         group, _, kind = kind_of_document(entry.place.value)
         decoder = RAY_KINDS.get(kind) if group == RAY_GROUP else None
@@ -271,40 +279,40 @@ class _Loading:
             return entry
         report, own = entry.place.report, entry.place.report.about(entry.place.report.object)
         place = entry.place.reporting(own, entry.place.value)
-        thing = decoder(place, self._now, self._operator.scheduler)
+        obj = decoder(place, self._now, self._operator.scheduler)
         # What was said by another scheduler than the one that is configured is not so.
         report.findings[:] = [one for one in report.findings if not is_of_scheduler(one)]
         report.findings += filter(is_of_scheduler, own.findings)
-        return replace(entry, thing=thing)
+        return replace(entry, obj=obj)
 
     def _not_read(self, place: Reader, group: str, kind: str) -> None:
         """Count a document that is not read, and say why."""
         name = clean(f"{kind} ({group})" if group else kind, 200)
-        counted = {Unread.UNSIMULATED: self._unsimulated, Unread.UNKNOWN: self._unknown}.get(
+        counted = {UnreadReason.UNSIMULATED: self._unsimulated, UnreadReason.UNKNOWN: self._unknown}.get(
             say_unread(place, group, kind, name)
         )
         if counted is not None:
             counted[name] += 1
 
-    def finish(self, admit_all: bool, keep_stored: bool = False) -> Loaded:
+    def finish(self, admit_all: bool, keep_stored: bool = False) -> LoadedManifests:
         """Fold pod groups, drop what is given twice, and check what the objects say about each other."""
         for folder, ignored in self._ignored.items():
-            report = Report(clean(folder, 1000))
+            report = DocumentFindings(clean(folder, 1000))
             self._reports.append(report)
             say_ignored(report, [os.path.relpath(file, folder) for file in ignored])
         entries = last_of_each(fold_groups([self._scheduled(entry) for entry in self._entries]))
-        new = {(entry.table, entry.thing.key) for entry in entries if not entry.scope}
-        check([*(entry for entry in self._beside if (entry.table, entry.thing.key) not in new), *entries])
+        new = {(entry.table, entry.obj.key) for entry in entries if not entry.scope}
+        check([*(entry for entry in self._surrounding if (entry.table, entry.obj.key) not in new), *entries])
         # A file that several scenarios name says the same each time.
         findings = list(dict.fromkeys(finding for report in self._reports for finding in report.findings))
-        objects = [entry.thing for entry in entries if entry.keep]
+        objects = [entry.obj for entry in entries if entry.keep]
         if admit_all:
-            objects = [admitting_all(thing) for thing in objects]
+            objects = [admitting_all(obj) for obj in objects]
             findings = [noted(finding) for finding in findings]
         order = {kind: position for position, kind in enumerate(TABLES)}
         files = {name: n for n, name in enumerate(dict.fromkeys(report.file for report in self._reports))}
-        return Loaded(
-            objects=tuple(sorted(objects, key=lambda thing: order[type(thing)])),
+        return LoadedManifests(
+            objects=tuple(sorted(objects, key=lambda obj: order[type(obj)])),
             findings=tuple(sorted(findings, key=lambda f: (files[f.file], f.line, f.document))),
             unknown=dict(sorted(self._unknown.items())),
             known_unsimulated=dict(sorted(self._unsimulated.items())),

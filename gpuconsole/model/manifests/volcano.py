@@ -9,7 +9,7 @@ from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata, spec_of
 from gpuconsole.model.documents.reader import INT32, Reader
 from gpuconsole.model.documents.selectors import selector
-from gpuconsole.model.jobs.nearness import network_topology
+from gpuconsole.model.jobs.network_topology import network_topology
 from gpuconsole.model.volcano import (
     CpuPlace,
     GroupAffinity,

@@ -9,7 +9,7 @@ from gpuconsole.model.apiserver.volcano.objections import report
 from gpuconsole.model.apiserver.volcano.queues import check_hierarchy
 from gpuconsole.model.apiserver.volcano.shapes import QUEUE, fits
 from gpuconsole.model.documents.reader import Reader
-from gpuconsole.model.manifests.loaded import Entry
+from gpuconsole.model.manifests.loaded import LoadedObject
 
 Document = Mapping[str, Any]
 BUILT_IN: Mapping[str, Document] = {
@@ -17,7 +17,7 @@ BUILT_IN: Mapping[str, Document] = {
 }
 
 
-def known_queues(entries: Mapping[str, Entry]) -> dict[str, Document]:
+def known_queues(entries: Mapping[str, LoadedObject]) -> dict[str, Document]:
     """The queues of a file as they are once Volcano's controller has seen them: open, unless they say otherwise."""
     found = dict(BUILT_IN)
     for name, entry in entries.items():

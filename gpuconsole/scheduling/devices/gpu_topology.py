@@ -8,8 +8,8 @@ from itertools import combinations
 from math import comb
 
 from gpuconsole.model.cluster import Node
+from gpuconsole.model.gpus.interconnect import Groups, Wiring, wiring_of
 from gpuconsole.model.gpus.sharing import replicas
-from gpuconsole.model.gpus.wiring import Groups, Wiring, wiring_of
 
 _MOST_TRIED = 13_000
 """All ways to take 8 of 16; of more the lowest indices are taken."""

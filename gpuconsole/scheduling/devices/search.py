@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.devices import (
     EXACT_COUNT,
+    AllocatedDevice,
     Allocation,
+    DeviceConstraint,
     DeviceRequest,
-    GivenDevice,
-    Likeness,
     ResourceClaim,
 )
 from gpuconsole.model.labels import NodeTerm, Requirement
@@ -114,7 +114,7 @@ class DeviceSearch:
             return False
         if any(taint.effect in KEEPS_AWAY and not _tolerated(asked, one) for taint in one.device.taints):
             return False
-        return all(_meets_constraint(rule, name, one, mine) for rule in claim.likenesses)
+        return all(_meets_constraint(rule, name, one, mine) for rule in claim.constraints)
 
     def _suited(self, asked: DeviceRequest, one: Offered) -> bool:
         """True if the class's selectors and the request's own mean the device."""
@@ -164,7 +164,7 @@ def _tolerated(asked: DeviceRequest, one: Offered) -> bool:
 
 
 def _meets_constraint(
-    rule: Likeness, name: str, one: Offered, picked: Sequence[tuple[DeviceRequest, str, Offered]]
+    rule: DeviceConstraint, name: str, one: Offered, picked: Sequence[tuple[DeviceRequest, str, Offered]]
 ) -> bool:
     """True if the device may stand beside those that were picked for the requests of a constraint."""
 
@@ -188,7 +188,7 @@ def _attribute(one: Offered, name: str) -> object:
 
 
 def _allocation(picked: Sequence[tuple[DeviceRequest, str, Offered]]) -> Allocation:
-    devices = tuple(GivenDevice(name, *one.place, shared=asked.admin_access) for asked, name, one in picked)
+    devices = tuple(AllocatedDevice(name, *one.place, shared=asked.admin_access) for asked, name, one in picked)
     node = next((one.node for _, _, one in picked if one.node), "")
     if node:
         return Allocation(devices, (NodeTerm(fields=(Requirement("metadata.name", "In", (node,)),)),))

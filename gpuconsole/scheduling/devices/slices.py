@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterable, Mapping
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.gpus.instances import Division, division_of
-from gpuconsole.model.gpus.mig import Instance, Layout, Placement, ordered, reachable
+from gpuconsole.model.gpus.mig import Layout, MigInstance, MigPlacement, ordered, reachable
 from gpuconsole.model.resources import Resources, is_mig
 
 
-def give(node: Node, requests: Resources, others: Iterable[Pod]) -> tuple[Instance, ...]:
+def give(node: Node, requests: Resources, others: Iterable[Pod]) -> tuple[MigInstance, ...]:
     """The instances that a pod gets on a node beside these pods; none if it asks for none, or they are not there."""
     if not any(map(is_mig, requests)):
         return ()
@@ -32,9 +32,9 @@ def wanted(division: Division, requests: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: (-profiles[name].span, -profiles[name].compute, name)))
 
 
-def choose(division: Division, taken: Collection[Instance], names: Iterable[str]) -> tuple[Instance, ...] | None:
+def choose(division: Division, taken: Collection[MigInstance], names: Iterable[str]) -> tuple[MigInstance, ...] | None:
     """An instance for each profile beside those that are taken; None if there are not so many."""
-    mine: list[Instance] = []
+    mine: list[MigInstance] = []
     for name in names:
         occupied = {*taken, *mine}
         found = _made(division, occupied, name) if division.dynamic else _idle(division, occupied, name)
@@ -45,7 +45,7 @@ def choose(division: Division, taken: Collection[Instance], names: Iterable[str]
 
 
 def can_have(
-    division: Division, taken: Collection[Instance], named: tuple[Instance, ...], names: tuple[str, ...]
+    division: Division, taken: Collection[MigInstance], named: tuple[MigInstance, ...], names: tuple[str, ...]
 ) -> bool:
     """True if instances of these profiles, which somebody names, are there (or can be made) and belong to nobody."""
     if Counter(one.profile for one in named) != Counter(names) or any(one in taken for one in named):
@@ -54,12 +54,12 @@ def can_have(
         return all(one in division.instances for one in named)
     together = (*taken, *named)
     return all(one.gpu < division.gpus for one in named) and not any(
-        division.geometry.objection(Placement(one.profile, one.start) for one in together if one.gpu == gpu)
+        division.geometry.objection(MigPlacement(one.profile, one.start) for one in together if one.gpu == gpu)
         for gpu in {one.gpu for one in named}
     )
 
 
-def room(division: Division, taken: Collection[Instance], names: tuple[str, ...], most: int) -> int:
+def room(division: Division, taken: Collection[MigInstance], names: tuple[str, ...], most: int) -> int:
     """How many pods that ask for these profiles fit one after the other, up to `most`."""
     occupied = set(taken)
     for count in range(most):
@@ -70,20 +70,20 @@ def room(division: Division, taken: Collection[Instance], names: tuple[str, ...]
     return most
 
 
-def _idle(division: Division, occupied: Collection[Instance], name: str) -> Instance | None:
+def _idle(division: Division, occupied: Collection[MigInstance], name: str) -> MigInstance | None:
     return next((one for one in division.instances if one.profile == name and one not in occupied), None)
 
 
-def _made(division: Division, occupied: Iterable[Instance], name: str) -> Instance | None:
+def _made(division: Division, occupied: Iterable[MigInstance], name: str) -> MigInstance | None:
     geometry = division.geometry
     profile = geometry.by_name[name]
-    layouts: dict[int, list[Placement]] = {gpu: [] for gpu in range(division.gpus)}
+    layouts: dict[int, list[MigPlacement]] = {gpu: [] for gpu in range(division.gpus)}
     for one in occupied:
-        layouts[one.gpu].append(Placement(one.profile, one.start))
+        layouts[one.gpu].append(MigPlacement(one.profile, one.start))
     best: tuple[int, int, int] | None = None
     for gpu, placements in layouts.items():
         layout: Layout = ordered(placements)
         for start in geometry.places(layout, profile):
             lost = reachable(geometry, layout) - geometry.open_to(layout, profile, start)
             best = min(best or (lost, gpu, start), (lost, gpu, start))
-    return None if best is None else Instance(best[1], name, best[2])
+    return None if best is None else MigInstance(best[1], name, best[2])

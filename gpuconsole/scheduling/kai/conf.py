@@ -150,7 +150,7 @@ def read(text: str) -> KaiConfiguration:
         # libyaml's own reader of whole documents ends the process where lists are nested very deeply.
         file = convert(read_yaml(text).value or {}, _File, strict=False)
     except FormError as error:
-        raise BadArgument(f"line {error.trouble.line}: {error.trouble.problem}") from None
+        raise BadArgument(f"line {error.problem.line}: {error.problem.problem}") from None
     except (ValidationError, ValueError) as problem:
         raise BadArgument(str(problem)) from None
     return configuration(file.actions, file.tiers, file.queue_depth_per_action)

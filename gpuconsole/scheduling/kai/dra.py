@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.devices import Allocation, GivenDevice, ResourceClaim, ResourceSlice
+from gpuconsole.model.devices import AllocatedDevice, Allocation, ResourceClaim, ResourceSlice
 from gpuconsole.model.pod_template import PodClaim, PodTemplate
 from gpuconsole.scheduling.devices.claims import grant
 from gpuconsole.scheduling.devices.dra_inventory import Stock, claim_keys
@@ -66,7 +66,7 @@ def devices_of(allocation: Allocation, node: str = "") -> tuple[OfferedDevice, .
     return tuple(_device(given, node or _node(allocation)) for given in allocation.devices)
 
 
-def _device(given: GivenDevice, node: str) -> OfferedDevice:
+def _device(given: AllocatedDevice, node: str) -> OfferedDevice:
     return OfferedDevice(node, given.driver, given.pool, given.device)
 
 

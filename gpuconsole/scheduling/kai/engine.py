@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.decisions import Bind, EvictPod, PlacementDecision, Unschedulable
-from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.kai import NODE_POOL_LABEL, SchedulingShard
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
@@ -195,7 +195,7 @@ class KaiPlacement(SessionPlacement):
         """Indices of the GPUs that a pod owns; none if it sits on no node."""
         return self._store.gpu_owners.of(pod)
 
-    def slices_of(self, pod: str) -> tuple[Instance, ...]:
+    def slices_of(self, pod: str) -> tuple[MigInstance, ...]:
         """The MIG instances that a pod owns; none if it sits on no node."""
         known = self._store.pods.get(pod)
         return known.slices if known is not None and known.node else ()

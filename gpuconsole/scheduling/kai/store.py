@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PriorityClass
-from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.kai import NODE_POOL_LABEL, KaiPodGroup, KaiQueue, SchedulingShard
 from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.objects import Object
@@ -101,7 +101,7 @@ class KaiStore:
         self.groups[group.key] = group
         return known is None or replace(known, conditions=()) != replace(group, conditions=())
 
-    def instances(self, pod: Pod, name: str) -> tuple[Instance, ...]:
+    def instances(self, pod: Pod, name: str) -> tuple[MigInstance, ...]:
         """The MIG instances that a pod gets on a node."""
         node = self.nodes.get(name)
         return () if node is None else give(node, pod.template.requests, self.pods.values())

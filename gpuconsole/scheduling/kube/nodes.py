@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.gpus.instances import Division, division_of
-from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.quantity import CPU, MAX, MEMORY, PODS
 from gpuconsole.model.resources import EMPTY, Resources
 from gpuconsole.scheduling.devices import gpu_topology, slices
@@ -28,7 +28,7 @@ class AssignedPod(Struct, frozen=True):
     gpus: tuple[int, ...] = ()
     leaving: bool = False
     """Its deletion was asked for; it holds its place until it is gone."""
-    slices: tuple[Instance, ...] = ()
+    slices: tuple[MigInstance, ...] = ()
     who: Pod | None = None
     """The pod itself, for those who look at labels."""
 
@@ -70,7 +70,7 @@ class NodeState(Struct, frozen=True):
         return tuple(index for index, owner in enumerate(self.owners) if owner == NO_OWNERS)
 
     @property
-    def taken(self) -> set[Instance]:
+    def taken(self) -> set[MigInstance]:
         """The MIG instances that have an owner."""
         return {one for seat in self.seats.values() for one in seat.slices}
 
@@ -178,7 +178,7 @@ def _indices(state: NodeState, seat: AssignedPod) -> tuple[int, ...]:
     return gpu_topology.choose(state.node, state.free_gpus, wanted)
 
 
-def _instances(state: NodeState, seat: AssignedPod, own: bool = False) -> tuple[Instance, ...]:
+def _instances(state: NodeState, seat: AssignedPod, own: bool = False) -> tuple[MigInstance, ...]:
     """The MIG instances of a seat: those that it names if it can have them; `own` where it sits on them already."""
     if state.division is None:
         return ()

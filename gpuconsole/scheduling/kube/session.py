@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
 from gpuconsole.model.decisions import PlacementDecision
-from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.scheduling_groups import CompositePodGroup
@@ -168,7 +168,7 @@ class KubePlacement:
         seat = self._ledger.seat_of(pod)
         return () if seat is None else seat.gpus
 
-    def slices_of(self, pod: str) -> tuple[Instance, ...]:
+    def slices_of(self, pod: str) -> tuple[MigInstance, ...]:
         """The MIG instances that a pod owns; none if it sits on no node."""
         seat = self._ledger.seat_of(pod)
         return () if seat is None else seat.slices

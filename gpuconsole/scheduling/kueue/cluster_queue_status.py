@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor, StopPolicy, Topology
-from gpuconsole.model.seen import EVERYTHING, Seen
+from gpuconsole.model.visibility import EVERYTHING, Visibility
 
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"
@@ -46,7 +46,7 @@ _Obstacle = tuple[str, str]
 
 
 def active_condition(
-    queue: ClusterQueue | None, known: ReferencedObjects, *, topologies: bool = True, seen: Seen = EVERYTHING
+    queue: ClusterQueue | None, known: ReferencedObjects, *, topologies: bool = True, seen: Visibility = EVERYTHING
 ) -> ActiveCondition:
     """Say whether a ClusterQueue can admit, and every reason why not; the first one is the condition's reason.
 
@@ -71,13 +71,13 @@ def _stopped(queue: ClusterQueue) -> Iterator[_Obstacle]:
         yield "Stopped", "is stopped"
 
 
-def _flavors(queue: ClusterQueue, known: ReferencedObjects, seen: Seen) -> Iterator[_Obstacle]:
+def _flavors(queue: ClusterQueue, known: ReferencedObjects, seen: Visibility) -> Iterator[_Obstacle]:
     missing = [name for name in queue.flavors if name not in known.flavors]
     if missing and seen.all_of(ResourceFlavor):
         yield "FlavorNotFound", f"references missing ResourceFlavor(s): {','.join(missing)}"
 
 
-def _checks(queue: ClusterQueue, known: ReferencedObjects, seen: Seen) -> Iterator[_Obstacle]:
+def _checks(queue: ClusterQueue, known: ReferencedObjects, seen: Visibility) -> Iterator[_Obstacle]:
     rules = {rule.name: rule for rule in queue.checks}
     found = {name: known.admission_checks[name] for name in sorted(rules) if name in known.admission_checks}
     missing = [name for name in sorted(rules) if name not in found]

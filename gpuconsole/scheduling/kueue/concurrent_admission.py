@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE, Span, Time
-from gpuconsole.model.events import Announcement
+from gpuconsole.model.events import KueueEvent
 from gpuconsole.model.queues import ClusterQueue, ConcurrentAdmission, MigrationMode
 from gpuconsole.model.workloads import Condition, PreemptionGate, Workload
 from gpuconsole.scheduling.kueue import conditions
@@ -32,7 +32,7 @@ class Reconciled(Struct, frozen=True, kw_only=True):
     """New variants; they have no uid yet."""
     deleted: tuple[str, ...] = ()
     """Keys of variants whose flavors the queue does not have any more."""
-    events: tuple[Announcement, ...] = ()
+    events: tuple[KueueEvent, ...] = ()
     again: Span | None = None
     """When to look again, whatever happens until then."""
 
@@ -66,7 +66,7 @@ class _VariantReconciler:
         self._before = {workload.key: workload for workload in (parent, *self._variants)}
         self._created: list[Workload] = []
         self._deleted: list[str] = []
-        self._events: list[Announcement] = []
+        self._events: list[KueueEvent] = []
 
     def result(self, again: Span | None = None) -> Reconciled:
         everybody = (self._parent, *self._variants)
@@ -214,7 +214,7 @@ class _VariantReconciler:
         self._variants = [variant if other.key == variant.key else other for other in self._variants]
 
     def _tell(self, workload: Workload, reason: str, message: str) -> None:
-        self._events.append(Announcement(workload.key, reason, message))
+        self._events.append(KueueEvent(workload.key, reason, message))
 
 
 def _is_admissible(variant: Workload) -> bool:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time
-from gpuconsole.model.decisions import Refuse, Rule
+from gpuconsole.model.decisions import PreemptionRule, Refuse
 from gpuconsole.model.workloads import (
     Admission,
     Condition,
@@ -169,7 +169,7 @@ def on_hold(workload: Workload) -> bool:
 
 
 def evict(
-    workload: Workload, reason: str, message: str, now: Time, rule: Rule | None = None, *, cause: str = ""
+    workload: Workload, reason: str, message: str, now: Time, rule: PreemptionRule | None = None, *, cause: str = ""
 ) -> Workload:
     """Mark the workload as evicted; it holds its quota until `release` (Kueue 0.19 pkg/workload/evict).
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpuconsole.model.decisions import Rule
+from gpuconsole.model.decisions import PreemptionRule
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.workloads import Workload
@@ -29,15 +29,15 @@ _IN_FLAVOR = re.compile(r"\bin flavor ([a-z0-9.-]*[a-z0-9])")
 _UNKNOWN = "UNKNOWN"
 _PATHS = re.compile(r"; preemptor path: ([^;\s]*); preemptee path: ([^;\s]*)")
 _PRIORITIES = re.compile(r"; preemptor effective priority: (-?\d+)\b.*; preemptee effective priority: (-?\d+)\b")
-_DUE_TO: Mapping[Rule | None, str] = {
-    Rule.IN_CLUSTER_QUEUE: "prioritization in the ClusterQueue",
-    Rule.IN_COHORT_RECLAMATION: "reclamation within the cohort",
-    Rule.IN_COHORT_FAIR_SHARING: "Fair Sharing within the cohort",
-    Rule.IN_COHORT_RECLAIM_WHILE_BORROWING: "reclamation within the cohort while borrowing",
+_DUE_TO: Mapping[PreemptionRule | None, str] = {
+    PreemptionRule.IN_CLUSTER_QUEUE: "prioritization in the ClusterQueue",
+    PreemptionRule.IN_COHORT_RECLAMATION: "reclamation within the cohort",
+    PreemptionRule.IN_COHORT_FAIR_SHARING: "Fair Sharing within the cohort",
+    PreemptionRule.IN_COHORT_RECLAIM_WHILE_BORROWING: "reclamation within the cohort while borrowing",
 }
 
 
-def rule_in(message: str) -> Rule | None:
+def rule_in(message: str) -> PreemptionRule | None:
     """The rule by which a victim was chosen, read from the text of its preemption; None where it says no known one."""
     known = (rule for rule, words in _DUE_TO.items() if rule is not None and f"due to {words}" in message)
     return max(known, key=lambda rule: len(_DUE_TO[rule]), default=None)
@@ -159,7 +159,7 @@ def migrated(preferred: Workload) -> str:
     )
 
 
-def preempted(preemptor: Workload, rule: Rule | None, preemptor_path: str, victim_path: str) -> str:
+def preempted(preemptor: Workload, rule: PreemptionRule | None, preemptor_path: str, victim_path: str) -> str:
     """The Preempted condition of a victim; what is not known is called so."""
     uid = preemptor.uid or _UNKNOWN
     job = preemptor.labels.get(JOB_UID) or preemptor.job_uid or _UNKNOWN

@@ -1,6 +1,6 @@
 """Whom a ClusterQueue could evict for an amount of one flavor: the search of preemption, asked before anybody waits."""
 
-from gpuconsole.model.decisions import Rule
+from gpuconsole.model.decisions import PreemptionRule
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, find_targets
 from gpuconsole.scheduling.kueue.requests import WorkloadRequest
@@ -12,7 +12,7 @@ NO_TARGETS = -1
 
 def targets_for_amount(
     state: KueueState, cluster_queue: str, flavor: str, resource: str, amount: int, priority: int
-) -> list[tuple[str, Rule]] | None:
+) -> list[tuple[str, PreemptionRule]] | None:
     """Workloads and the rule by which each would go; none where the amount is free, None where nobody can be evicted
     for it. The one that asks is the newest of its priority.
     """

@@ -8,7 +8,7 @@ from typing import assert_never
 
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, Refuse
-from gpuconsole.model.events import Announcement
+from gpuconsole.model.events import KueueEvent
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.conditions import DEACTIVATED, PREEMPTED, QUOTA_RESERVED, REQUEUED
 from gpuconsole.scheduling.kueue.config import KueueConfig
@@ -26,7 +26,7 @@ def events_for(
     workloads: Mapping[str, Workload],
     config: KueueConfig,
     now: Time,
-) -> Iterator[Announcement]:
+) -> Iterator[KueueEvent]:
     """Events of one decision about `workload`, which made it `changed`; others are looked up by key."""
     match decision:
         case Admit():
@@ -39,12 +39,12 @@ def events_for(
         case Evict():
             yield evicted(workload, decision.reason, decision.message)
         case KeepWaiting():
-            yield Announcement(workload.key, SECOND_PASS_FAILED, decision.message, warning=True)
+            yield KueueEvent(workload.key, SECOND_PASS_FAILED, decision.message, warning=True)
         case _:
             assert_never(decision)
 
 
-def _admission(decision: Admit, workload: Workload, changed: Workload, now: Time) -> Iterator[Announcement]:
+def _admission(decision: Admit, workload: Workload, changed: Workload, now: Time) -> Iterator[KueueEvent]:
     """What is told of an admission; of a second pass only that the workload is admitted now, if it was not."""
     if not workload.reserved:
         yield reserved(decision, workload, now)
@@ -52,42 +52,42 @@ def _admission(decision: Admit, workload: Workload, changed: Workload, now: Time
         yield admitted(changed)
 
 
-def reserved(decision: Admit, workload: Workload, now: Time) -> Announcement:
+def reserved(decision: Admit, workload: Workload, now: Time) -> KueueEvent:
     """Quota is reserved for a workload that waited until now."""
     waited = min(_LONGEST_WAIT, (now - queued_since(workload)) / SECOND)
     considered = f"; Flavors considered: {decision.considered}" if decision.considered else ""
     queue = decision.admission.cluster_queue
     message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited:.0f}s{considered}"
-    return Announcement(workload.key, QUOTA_RESERVED, message)
+    return KueueEvent(workload.key, QUOTA_RESERVED, message)
 
 
-def admitted(workload: Workload, waited: Span = 0) -> Announcement:
+def admitted(workload: Workload, waited: Span = 0) -> KueueEvent:
     """A workload with quota is admitted: by the scheduler, which says 0s whenever that is, or when its checks pass."""
     queue = workload.cluster_queue
     message = f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited / SECOND:.0f}s"
-    return Announcement(workload.key, "Admitted", message)
+    return KueueEvent(workload.key, "Admitted", message)
 
 
-def refused(decision: Refuse) -> Announcement:
+def refused(decision: Refuse) -> KueueEvent:
     """A workload was tried and stays where it is. Kueue tells it each time; what repeats itself is counted there."""
-    return Announcement(decision.workload, decision.reason, decision.message, warning=True)
+    return KueueEvent(decision.workload, decision.reason, decision.message, warning=True)
 
 
-def evicted(workload: Workload, reason: str, message: str, cause: str = "") -> Announcement:
+def evicted(workload: Workload, reason: str, message: str, cause: str = "") -> KueueEvent:
     """A workload loses its quota; `cause` is what was behind a deactivation."""
     behind = f"DueTo{cause}" if reason == DEACTIVATED and cause else ""
-    return Announcement(workload.key, f"EvictedDueTo{reason}{behind}", message)
+    return KueueEvent(workload.key, f"EvictedDueTo{reason}{behind}", message)
 
 
-def preempted(message: str, victim: Workload, preemptor: Workload, config: KueueConfig) -> Iterator[Announcement]:
+def preempted(message: str, victim: Workload, preemptor: Workload, config: KueueConfig) -> Iterator[KueueEvent]:
     """A victim makes room: what it is told beside its eviction, and what the preemptor is told."""
     priorities = (
         f"preemptor effective priority: {priority_text(preemptor, config)};"
         f" preemptee effective priority: {priority_text(victim, config)}"
     )
-    yield Announcement(victim.key, "Preempted", f"{message}; {priorities}")
+    yield KueueEvent(victim.key, "Preempted", f"{message}; {priorities}")
     place = f"{victim.key} (UID: {victim.uid}) in ClusterQueue {victim.cluster_queue}"
-    yield Announcement(preemptor.key, "PreemptedWorkload", f"Preempted workload {place}; {priorities}")
+    yield KueueEvent(preemptor.key, "PreemptedWorkload", f"Preempted workload {place}; {priorities}")
 
 
 def queued_since(workload: Workload) -> Time:

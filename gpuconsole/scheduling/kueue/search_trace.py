@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from gpuconsole.model.choices import Considered, Verdict
+from gpuconsole.model.preemption_trace import CandidateVerdict, ConsideredCandidate
 from gpuconsole.scheduling.kueue.requests import Holding
 
 
@@ -14,14 +14,14 @@ class SearchTrace:
     __slots__ = ("verdicts",)
 
     def __init__(self) -> None:
-        self.verdicts: dict[int, tuple[Holding, Verdict]] = {}
+        self.verdicts: dict[int, tuple[Holding, CandidateVerdict]] = {}
         """Id of the workload → the workload, and what became of it."""
 
     def begin(self, candidates: Iterable[Holding]) -> None:
         """A new attempt: nobody is needed so far."""
-        self.verdicts = {candidate.id: (candidate, Verdict.NOT_NEEDED) for candidate in candidates}
+        self.verdicts = {candidate.id: (candidate, CandidateVerdict.NOT_NEEDED) for candidate in candidates}
 
-    def record(self, candidate: Holding, verdict: Verdict) -> None:
+    def record(self, candidate: Holding, verdict: CandidateVerdict) -> None:
         self.verdicts[candidate.id] = candidate, verdict
 
 
@@ -32,7 +32,7 @@ class FinishedTrace(Struct, frozen=True):
     by_share: str
     shares: Mapping[str, str]
     """ClusterQueue → its share before anybody left."""
-    considered: tuple[Considered, ...]
+    considered: tuple[ConsideredCandidate, ...]
     left_out: int
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.decisions import AdmissionDecision, Pending, Refuse, Rule
-from gpuconsole.model.events import Applied, Deleted, Event, Happened
+from gpuconsole.model.decisions import AdmissionDecision, Pending, PreemptionRule, Refuse
+from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.seen import NO_ASSUMPTIONS
+from gpuconsole.model.visibility import NO_ASSUMPTIONS
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import afs_charges, config_events, cycle, requeue
 from gpuconsole.scheduling.kueue.admissibility import QueueLookup, look_up_queues
@@ -77,7 +77,7 @@ class KueueSession:
                 self.apply(obj, now)
             case Deleted(_, table, key):
                 self.delete(table, key, now)
-            case Happened():
+            case HistoryEvent():
                 pass
 
     def run_cycle(
@@ -353,7 +353,7 @@ class KueueSession:
 
     def targets_for_amount(
         self, cluster_queue: str, flavor: str, resource: str, amount: int, *, priority: int
-    ) -> list[tuple[str, Rule]] | None:
+    ) -> list[tuple[str, PreemptionRule]] | None:
         """Whom a workload of this queue would evict for an amount of a flavor, and by which rule.
 
         Nobody where it is free; None where evicting others does not help, or the rules forbid it.

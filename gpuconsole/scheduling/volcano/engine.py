@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.decisions import Bind, EvictPod, Nominate, PlacementDecision, SetPhase, Unschedulable
-from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.scheduling.placement import SessionPlacement
@@ -128,7 +128,7 @@ class VolcanoPlacement(SessionPlacement):
         """Indices of the GPUs that a pod owns; none if it sits on no node."""
         return self._gpus.of(pod)
 
-    def slices_of(self, pod: str) -> tuple[Instance, ...]:
+    def slices_of(self, pod: str) -> tuple[MigInstance, ...]:
         """The MIG instances that a pod owns; none if it sits on no node."""
         return self._gpus.slices_of(pod)
 

@@ -2,7 +2,7 @@
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.scheduling.kube.node_cache import NodeCache
 from gpuconsole.scheduling.kube.nodes import AssignedPod
@@ -51,7 +51,7 @@ class VolcanoGpuOwners:
         number = self._homes.get(pod)
         return () if number is None else self._board.nodes[number].seats[pod].gpus
 
-    def slices_of(self, pod: str) -> tuple[Instance, ...]:
+    def slices_of(self, pod: str) -> tuple[MigInstance, ...]:
         """The MIG instances that a pod owns."""
         number = self._homes.get(pod)
         return () if number is None else self._board.nodes[number].seats[pod].slices

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from gpuconsole.model.documents.configurations import find_configuration, named
-from gpuconsole.model.documents.findings import Finding, Path, Report, Severity
+from gpuconsole.model.documents.findings import DocumentFindings, Finding, Path, Severity
 from gpuconsole.scheduling.volcano.arguments import VolcanoArguments, parse_flag
 from gpuconsole.scheduling.volcano.conf import ACTIONS, DEFAULTS, Flag, Tier, VolcanoConfiguration, VolcanoPluginOption
 from gpuconsole.scheduling.volcano.plugins.device_filters import FILTER_TIMEOUT, TIMEOUT_ARGUMENT, filter_timeout
@@ -47,7 +47,7 @@ def read_configuration(text: str, name: str = "volcano-scheduler.conf") -> Parse
     return ParsedVolcanoConfiguration(configuration, tuple(report.findings))
 
 
-def _configuration(document: Mapping[str, Any], report: Report) -> VolcanoConfiguration:
+def _configuration(document: Mapping[str, Any], report: DocumentFindings) -> VolcanoConfiguration:
     for key in document.keys() - {"actions", "tiers", "configurations", "metrics"}:
         report.warning((key,), "Volcano does not know it", "leave it out", "unknown-field")
     configuration = VolcanoConfiguration(
@@ -59,7 +59,7 @@ def _configuration(document: Mapping[str, Any], report: Report) -> VolcanoConfig
     return configuration
 
 
-def _actions(said: object, report: Report) -> Iterator[str]:
+def _actions(said: object, report: DocumentFindings) -> Iterator[str]:
     if not isinstance(said, str):
         report.error(("actions",), "it is no text", 'write actions: "enqueue, allocate, backfill"', "wrong-type")
         return
@@ -70,7 +70,7 @@ def _actions(said: object, report: Report) -> Iterator[str]:
             report.error(("actions",), f"there is no action {name!r}", f"one of {', '.join(ACTIONS)}", "unknown-action")
 
 
-def _tiers(said: object, report: Report) -> Iterator[Tier]:
+def _tiers(said: object, report: DocumentFindings) -> Iterator[Tier]:
     if said is not None and not isinstance(said, list):
         report.error(("tiers",), "it is no list", "write a list of plugins for each tier", "wrong-type")
         return
@@ -89,7 +89,7 @@ def _tiers(said: object, report: Report) -> Iterator[Tier]:
         yield found
 
 
-def _option(said: object, path: Path, report: Report) -> VolcanoPluginOption | None:
+def _option(said: object, path: Path, report: DocumentFindings) -> VolcanoPluginOption | None:
     name = said.get("name") if isinstance(said, dict) else None
     if not isinstance(said, dict) or not isinstance(name, str):
         report.error(path, "it names no plugin", "write name: gang", "wrong-type")
@@ -109,7 +109,7 @@ def _option(said: object, path: Path, report: Report) -> VolcanoPluginOption | N
     return VolcanoPluginOption(name=name, enabled=frozenset(enabled), arguments=_given(said.get("arguments")))
 
 
-def _arguments(said: object, report: Report) -> Iterator[tuple[str, VolcanoArguments]]:
+def _arguments(said: object, report: DocumentFindings) -> Iterator[tuple[str, VolcanoArguments]]:
     if said is not None and not isinstance(said, list):
         report.error(("configurations",), "it is no list", "write a name and arguments for each action", "wrong-type")
         return
@@ -126,7 +126,7 @@ def _given(said: object) -> VolcanoArguments:
     return VolcanoArguments(said) if isinstance(said, dict) else VolcanoArguments()
 
 
-def _advise(configuration: VolcanoConfiguration, report: Report) -> None:
+def _advise(configuration: VolcanoConfiguration, report: DocumentFindings) -> None:
     """What is allowed, and hardly does what its author thinks."""
     actions = set(configuration.actions)
     if not actions.intersection(EVICTING):
@@ -146,7 +146,7 @@ def _advise(configuration: VolcanoConfiguration, report: Report) -> None:
                 report.note(path, problem, "set binpack.resources: nvidia.com/gpu", "binpack-without-gpus")
 
 
-def _check_timeouts(arguments: VolcanoArguments, path: Path, report: Report) -> None:
+def _check_timeouts(arguments: VolcanoArguments, path: Path, report: DocumentFindings) -> None:
     """Volcano does not start with a negative timeout for volumes, and leaves one for devices out."""
     if VolumeBindingArguments.of(arguments).bind_timeout < 0:
         problem = "invalid BindTimeoutSeconds, should not be a negative value"

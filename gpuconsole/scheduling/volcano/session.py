@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import ResourceQuota
-from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.volcano import Numatopology
 from gpuconsole.scheduling.devices.claims import Grant
 from gpuconsole.scheduling.devices.dra_inventory import Stock
@@ -107,7 +107,7 @@ class VolcanoSession(SessionPlugins):
         self.mig_models = cluster.mig_models
         self.promised: dict[str, VolumeBindingPlan] = {}
         """What a pod was promised of storage with its node, by the pod's key."""
-        self.instances: dict[str, tuple[Instance, ...]] = {}
+        self.instances: dict[str, tuple[MigInstance, ...]] = {}
         """The MIG instances that are made for a pod on its node, by the pod's key."""
         self.granted: dict[str, Grant] = {}
         """What a pod was promised of devices with its node, by the pod's key."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.autoscaling import SPOT, Budget, Instance, NodePool
+from gpuconsole.model.autoscaling import SPOT, NodePool, NodePoolBudget, ProvisionedInstance
 from gpuconsole.model.clock import Span, Time, parse_span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.cron import parse_cron
@@ -31,7 +31,7 @@ class Candidate(Struct, frozen=True):
 
     node: str
     pool: NodePool
-    instance: Instance
+    instance: ProvisionedInstance
     pods: tuple[Pod, ...]
     price: float
     disruption: float
@@ -57,7 +57,7 @@ class Move(Struct, frozen=True):
     """Further nodes that come; only a drifted node is replaced by several."""
 
 
-def candidate(view: View, pool: NodePool, instance: Instance, pods: Iterable[Pod]) -> Candidate:
+def candidate(view: View, pool: NodePool, instance: ProvisionedInstance, pods: Iterable[Pod]) -> Candidate:
     """A machine as a candidate."""
     moving = tuple(pod for pod in pods if not pod.done and not pod.deleted)
     price = view.catalogue.price(view.nodes[instance.name].labels)
@@ -92,7 +92,7 @@ def allowed(pool: NodePool, reason: str, total: int, disrupting: int, now: Time)
     return max(0, min(bounds, default=_UNBOUNDED) - disrupting)
 
 
-def is_active(budget: Budget, now: Time) -> bool:
+def is_active(budget: NodePoolBudget, now: Time) -> bool:
     """True within its window: its schedule came true no longer ago than its duration."""
     if not budget.schedule:
         return True
@@ -214,7 +214,7 @@ def _other_type(move: Move, candidates: Sequence[Candidate]) -> Move | None:
     return replace(move, new=replace(move.new, offers=left)) if left else None
 
 
-def _scaled(budget: Budget, total: int) -> int:
+def _scaled(budget: NodePoolBudget, total: int) -> int:
     """A number of nodes, or a percentage of them, rounded up."""
     if budget.nodes.endswith("%"):
         return -(-int(budget.nodes[:-1]) * total // 100)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.model.autoscaling import GROUP, SPOT, Instance
+from gpuconsole.model.autoscaling import GROUP, SPOT, ProvisionedInstance
 from gpuconsole.model.catalogue import Offering
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.cluster import Node, Pod
@@ -39,7 +39,7 @@ def offering_of(policy: AutoscalerPolicy, group: ScalingGroup) -> Offering | Non
     return None if price is None else Offering(kind, zone, group.capacity_type, price)
 
 
-def starting(world: World) -> Iterable[Instance]:
+def starting(world: World) -> Iterable[ProvisionedInstance]:
     for group in world.state.table("node_groups").all():
         yield from (instance for instance in group.instances if instance.ready is None)
 
@@ -141,7 +141,7 @@ def _template(world: World, policy: AutoscalerPolicy, group: ScalingGroup) -> No
     offering = offering_of(policy, group)
     if offering is None:
         return None
-    instance = Instance(name="", type=group.type, zone=offering.zone, capacity_type=group.capacity_type)
+    instance = ProvisionedInstance(name="", type=group.type, zone=offering.zone, capacity_type=group.capacity_type)
     return node_of(
         instance, offering.type, 0, {**group.labels, GROUP: group.name}, group.taints, world.policy.equipment
     )

@@ -10,14 +10,14 @@ from gpuconsole.model.autoscaling import (
     POOL,
     SPOT,
     ZONE,
-    Instance,
     NodeGroup,
     NodePool,
+    ProvisionedInstance,
 )
-from gpuconsole.model.catalogue import Catalogue, Offering
+from gpuconsole.model.catalogue import InstanceTypeCatalogue, Offering
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.labels import NO_LABELS, Taint
 from gpuconsole.sim.autoscaling.evictions import DO_NOT_DISRUPT, Allowances, annotated
 from gpuconsole.sim.autoscaling.policy import MONTH, AutoscalerPolicy, FixedCapacity, KarpenterPolicy
@@ -29,7 +29,7 @@ from gpuconsole.sim.world import World
 
 DISRUPTED = Taint("karpenter.sh/disrupted")
 TO_BE_DELETED = Taint("ToBeDeletedByClusterAutoscaler")
-NO_CATALOGUE = Catalogue()
+NO_CATALOGUE = InstanceTypeCatalogue()
 
 
 def say(world: World, reason: str, message: str, *, node: str = "", about: str = "", pod: str = "") -> None:
@@ -40,7 +40,7 @@ def say(world: World, reason: str, message: str, *, node: str = "", about: str =
         if world.fleet.said.get(subject) == text:
             return
         world.fleet.said[subject] = text
-    world.tell(What.CAPACITY, reason=reason, message=message, node=node, pod=pod)
+    world.tell(HistoryEventKind.CAPACITY, reason=reason, message=message, node=node, pod=pod)
 
 
 def group_of(world: World, name: str) -> NodeGroup:
@@ -49,7 +49,7 @@ def group_of(world: World, name: str) -> NodeGroup:
     return found or NodeGroup(name=name, autoscaler=str(world.policy.capacity.__struct_config__.tag))
 
 
-def find(world: World, node: str) -> tuple[NodeGroup, Instance] | None:
+def find(world: World, node: str) -> tuple[NodeGroup, ProvisionedInstance] | None:
     """The machine of a node, with its group."""
     for group in world.state.table("node_groups").all():
         for instance in group.instances:
@@ -58,7 +58,7 @@ def find(world: World, node: str) -> tuple[NodeGroup, Instance] | None:
     return None
 
 
-def change(world: World, instance: Instance) -> None:
+def change(world: World, instance: ProvisionedInstance) -> None:
     """Put a changed machine back into its group."""
     found = find(world, instance.name)
     if found is not None:
@@ -67,11 +67,11 @@ def change(world: World, instance: Instance) -> None:
         world.put(replace(group, instances=changed))
 
 
-def launch(world: World, name: str, offering: Offering) -> Instance:
+def launch(world: World, name: str, offering: Offering) -> ProvisionedInstance:
     """Buy a machine for a group; its node joins when it has started. One that cannot be had never joins."""
     group = group_of(world, name)
     number = group.launched + 1
-    instance = Instance(
+    instance = ProvisionedInstance(
         name=f"{name}-{number}",
         type=offering.type.name,
         zone=offering.zone,
@@ -85,7 +85,7 @@ def launch(world: World, name: str, offering: Offering) -> Instance:
     return instance
 
 
-def start(world: World, instance: Instance) -> None:
+def start(world: World, instance: ProvisionedInstance) -> None:
     """The machine starts; its node joins after a while."""
     policy = world.policy.capacity
     assert not isinstance(policy, FixedCapacity)
@@ -105,7 +105,7 @@ def join(world: World, name: str) -> None:
     node = node_of(instance, kind, world.now, labels, taints, world.policy.equipment)
     change(world, replace(instance, ready=world.now))
     world.put(node)
-    world.tell(What.NODE_UP, node=name, **world.devices.of_node(node))
+    world.tell(HistoryEventKind.NODE_UP, node=name, **world.devices.of_node(node))
     world.fleet.moved[name] = world.now
     world.fleet.batched = ()
     world.fleet.stirred = True
@@ -129,7 +129,7 @@ def watch(world: World, name: str) -> None:
 
 
 def _described(
-    world: World, policy: KarpenterPolicy | AutoscalerPolicy, group: str, instance: Instance
+    world: World, policy: KarpenterPolicy | AutoscalerPolicy, group: str, instance: ProvisionedInstance
 ) -> tuple[dict[str, str], tuple[Taint, ...]]:
     """The labels and taints that a group gives its nodes."""
     if isinstance(policy, KarpenterPolicy):
@@ -145,7 +145,7 @@ def adopt(world: World, node: Node, group: str) -> None:
     """A node that was there before is one of a group's machines from now on, at the catalogue's price."""
     policy = world.policy.capacity
     catalogue = NO_CATALOGUE if isinstance(policy, FixedCapacity) else policy.catalogue
-    instance = Instance(
+    instance = ProvisionedInstance(
         name=node.name,
         type=node.labels.get(INSTANCE_TYPE, ""),
         zone=node.labels.get(ZONE, ""),

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.model.autoscaling import CAPACITY_TYPE, POOL, SPOT, Instance, NodePool
-from gpuconsole.model.catalogue import Catalogue, Offering
+from gpuconsole.model.autoscaling import CAPACITY_TYPE, POOL, SPOT, NodePool, ProvisionedInstance
+from gpuconsole.model.catalogue import InstanceTypeCatalogue, Offering
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import HOSTNAME, Requirement
 from gpuconsole.model.resources import Resources
@@ -41,7 +41,7 @@ def requirement(key: str, operator: str, values: tuple[str, ...]) -> Requirement
     return Requirement(key, operator, values)
 
 
-def offers_of(pool: NodePool, catalogue: Catalogue, equipment: Equipment = BARE) -> list[Offer]:
+def offers_of(pool: NodePool, catalogue: InstanceTypeCatalogue, equipment: Equipment = BARE) -> list[Offer]:
     """What the pool may buy, the cheapest first. Karpenter buys on demand where nothing asks for a capacity type."""
     wanted = [requirement(*one) for one in pool.requirements]
     if all(one.key != CAPACITY_TYPE for one in wanted):
@@ -73,7 +73,7 @@ def drifted(pool: NodePool, node: Node) -> str:
 
 
 def choose(
-    offers: Sequence[Offer], ours: Iterable[Instance], available: Callable[[Offer], bool], policy: SpotPolicy
+    offers: Sequence[Offer], ours: Iterable[ProvisionedInstance], available: Callable[[Offer], bool], policy: SpotPolicy
 ) -> Offer | None:
     """The offering to launch: spot before on demand, as Karpenter's AWS provider does; None if nothing is to be had.
 

@@ -7,7 +7,7 @@ from typing import Union
 from msgspec import Struct
 
 from gpuconsole.model.autoscaling import ON_DEMAND
-from gpuconsole.model.catalogue import Catalogue
+from gpuconsole.model.catalogue import InstanceTypeCatalogue
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.labels import NO_LABELS, Taint
 from gpuconsole.sim.chance import Spread
@@ -41,7 +41,7 @@ class FixedCapacity(Struct, frozen=True, kw_only=True, tag="fixed"):
 class KarpenterPolicy(Struct, frozen=True, kw_only=True, tag="karpenter"):
     """Karpenter, with the NodePools among the objects."""
 
-    catalogue: Catalogue = Catalogue()
+    catalogue: InstanceTypeCatalogue = InstanceTypeCatalogue()
     startup: Spread = Spread(median=45 * SECOND)
     """From the launch of a machine until its node takes pods."""
     unavailable: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ class ScalingGroup(Struct, frozen=True, kw_only=True):
 class AutoscalerPolicy(Struct, frozen=True, kw_only=True, tag="cluster-autoscaler"):
     """The Cluster Autoscaler; the spans are its flags, with their defaults."""
 
-    catalogue: Catalogue = Catalogue()
+    catalogue: InstanceTypeCatalogue = InstanceTypeCatalogue()
     groups: tuple[ScalingGroup, ...] = ()
     startup: Spread = Spread(median=4 * MINUTE)
     unavailable: tuple[str, ...] = ()

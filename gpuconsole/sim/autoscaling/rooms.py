@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.model.autoscaling import PRICE, Instance
+from gpuconsole.model.autoscaling import PRICE, ProvisionedInstance
 from gpuconsole.model.catalogue import InstanceType
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod
@@ -81,7 +81,7 @@ def rooms_of(
 
 
 def node_of(
-    instance: Instance,
+    instance: ProvisionedInstance,
     kind: InstanceType,
     now: Time,
     labels: Mapping[str, str] = NO_LABELS,

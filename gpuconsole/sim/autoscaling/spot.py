@@ -8,7 +8,7 @@ cloud takes it. Work that is critical gets machines on demand from then on.
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.prices import is_spot
 from gpuconsole.sim.autoscaling.machines import DISRUPTED, change, evict, find, leave
 from gpuconsole.sim.autoscaling.policy import INTERRUPTED, SPOT_INTERRUPTION, KarpenterPolicy
@@ -46,7 +46,9 @@ def notify(world: World, node: Node) -> None:
     fleet, spot = world.fleet, world.policy.spot
     deadline = world.now + spot.notice
     fleet.interrupted[node.name] = deadline
-    world.tell(What.CAPACITY, reason=INTERRUPTED, message=WARNING, node=node.name, **world.devices.of_node(node))
+    world.tell(
+        HistoryEventKind.CAPACITY, reason=INTERRUPTED, message=WARNING, node=node.name, **world.devices.of_node(node)
+    )
     found = find(world, node.name)
     if found is not None:
         instance = found[1]

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
-from gpuconsole.model.autoscaling import GROUP, POOL, Instance, NodeGroup, NodePool
-from gpuconsole.model.catalogue import Catalogue
+from gpuconsole.model.autoscaling import GROUP, POOL, NodeGroup, NodePool, ProvisionedInstance
+from gpuconsole.model.catalogue import InstanceTypeCatalogue
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget
 from gpuconsole.model.resources import Resources, add
@@ -19,7 +19,7 @@ from gpuconsole.sim.world import World
 class View:
     """One look. Nothing of it changes."""
 
-    def __init__(self, world: World, catalogue: Catalogue) -> None:
+    def __init__(self, world: World, catalogue: InstanceTypeCatalogue) -> None:
         state = world.state
         self.now: Time = world.now
         self.catalogue = catalogue
@@ -54,7 +54,7 @@ class View:
             known = self._memo[id(pool)] = (pool, offers_of(pool, self.catalogue, self._equipment))
         return known[1]
 
-    def instances(self) -> Iterable[Instance]:
+    def instances(self) -> Iterable[ProvisionedInstance]:
         return (instance for group in self.groups.values() for instance in group.instances)
 
     @cached_property
@@ -69,7 +69,7 @@ class View:
         return [pod for name in names for pod in self.pods.get(name, ()) if pod.job or pod.workload]
 
     @cached_property
-    def starting(self) -> list[Instance]:
+    def starting(self) -> list[ProvisionedInstance]:
         """Machines whose nodes are not there yet."""
         return [i for i in self.instances() if i.ready is None and i.leaving is None]
 
@@ -83,7 +83,7 @@ class View:
         there = rooms_of(self.nodes.values(), self.pods, self.shapes, self.leaving)
         return [*there, *(Room(node) for node in map(self._future, self.starting) if node is not None)]
 
-    def _future(self, instance: Instance) -> Node | None:
+    def _future(self, instance: ProvisionedInstance) -> Node | None:
         kind = self.catalogue.types.get(instance.type)
         group = instance.name.rpartition("-")[0]
         if kind is None:
@@ -100,6 +100,6 @@ class View:
 
     def _used(self, pool: str) -> Resources:
         group = self.groups.get(pool)
-        machines: Sequence[Instance] = group.instances if group is not None else ()
+        machines: Sequence[ProvisionedInstance] = group.instances if group is not None else ()
         kinds = (self.catalogue.types.get(machine.type) for machine in machines)
         return add(*(kind.capacity for kind in kinds if kind is not None))

@@ -35,7 +35,7 @@ from gpuconsole.model.commands import (
     SetWeight,
     Submit,
 )
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.sim.autoscaling import spot
 from gpuconsole.sim.controllers import (
     checks,
@@ -60,7 +60,7 @@ def carry(world: World, command: Command, place: str = "") -> None:
     """Carry a command out; why it was not becomes a line of history, which begins with the command's place."""
     refusal = _carry(world, command, place)
     if refusal:
-        what = What.COMMAND_NEEDLESS if isinstance(refusal, SoAlready) else What.COMMAND_REFUSED
+        what = HistoryEventKind.COMMAND_NEEDLESS if isinstance(refusal, SoAlready) else HistoryEventKind.COMMAND_REFUSED
         message = f"{place}: {refusal}" if place else str(refusal)
         world.tell(what, reason=type(command).__name__, message=message, **_about(command))
 

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.devices import ResourceClaim
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.jobs import pod_name
 from gpuconsole.model.objects import Object
@@ -87,15 +87,21 @@ def _configure(world: World, thing: Object) -> Refusal:
     world.put(thing)
     match thing:
         case Node():
-            world.tell(What.NODE_UP if new else What.NODE_CHANGED, node=thing.name, **world.devices.of_node(thing))
+            world.tell(
+                HistoryEventKind.NODE_UP if new else HistoryEventKind.NODE_CHANGED,
+                node=thing.name,
+                **world.devices.of_node(thing),
+            )
         case ClusterQueue(name=name):
-            world.tell(What.QUEUE_CHANGED, queue=name, reason="Created" if new else "Updated")
+            world.tell(HistoryEventKind.QUEUE_CHANGED, queue=name, reason="Created" if new else "Updated")
             queues.recheck(world, thing)
         case LocalQueue(cluster_queue=name):
-            world.tell(What.QUEUE_CHANGED, queue=name, reason="Created" if new else "Updated", message=thing.key)
+            world.tell(
+                HistoryEventKind.QUEUE_CHANGED, queue=name, reason="Created" if new else "Updated", message=thing.key
+            )
             queues.recheck(world, thing)
         case Cohort(name=name):
-            world.tell(What.QUEUE_CHANGED, reason="Created" if new else "Updated", message=f"Cohort {name}")
+            world.tell(HistoryEventKind.QUEUE_CHANGED, reason="Created" if new else "Updated", message=f"Cohort {name}")
             queues.recheck_all(world)
         case AdmissionCheck() | ProvisioningRequestConfig():
             active_checks.refresh(world)

@@ -1,7 +1,7 @@
 """Deletions: what an object owns goes along; what is still in use is not deleted."""
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.provisioning import ProvisioningRequestConfig
@@ -36,7 +36,7 @@ def delete(world: World, table: str, key: str) -> Refusal:
         case Node():
             nodes.lose_pods(world, key)
             world.drop(Node, key)
-            world.tell(What.NODE_DOWN, node=key, reason="Deleted", **world.devices.of_node(thing))
+            world.tell(HistoryEventKind.NODE_DOWN, node=key, reason="Deleted", **world.devices.of_node(thing))
         case ClusterQueue() | LocalQueue():
             return _delete_queue(world, thing)
         case ResourceFlavor() | AdmissionCheck() | Topology() | Cohort() | ProvisioningRequestConfig():
@@ -82,7 +82,7 @@ def _delete_pod(world: World, pod: Pod) -> Refusal:
         nodes.evict_pod(world, pod, reason="Deleted", message="the pod is deleted")
     else:
         work.interrupt(world, crew_key(pod), pod=pod)
-        world.tell(What.DELETED, workload=pod.key, pod=pod.key, node=pod.node, **world.devices.held([pod]))
+        world.tell(HistoryEventKind.DELETED, workload=pod.key, pod=pod.key, node=pod.node, **world.devices.held([pod]))
         pods.remove(world, (pod,), "Deleted")
     return DONE
 
@@ -97,7 +97,7 @@ def _delete_queue(world: World, queue: ClusterQueue | LocalQueue) -> Refusal:
     waiting = queues.waiting_in(world, queue)
     world.drop(type(queue), queue.key)
     name = queue.name if isinstance(queue, ClusterQueue) else queue.cluster_queue
-    world.tell(What.QUEUE_CHANGED, queue=name, reason="Deleted", message=queue.key)
+    world.tell(HistoryEventKind.QUEUE_CHANGED, queue=name, reason="Deleted", message=queue.key)
     for workload in waiting:
         standing.check(world, workload)
     return DONE

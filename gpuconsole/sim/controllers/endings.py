@@ -1,7 +1,7 @@
 """How crews end: their work is done, they fail for good, or their owner is deleted."""
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import LaunchRules
 from gpuconsole.model.volcano_jobs import JobAction
@@ -100,9 +100,9 @@ def delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> No
         world.drop(Workload, key)
         if workload.checks:
             world.unchecked[key] = None
-        world.tell(What.DELETED, workload=key, queue=queue, priority=priority, **amount)
+        world.tell(HistoryEventKind.DELETED, workload=key, queue=queue, priority=priority, **amount)
     else:
-        world.tell(What.DELETED, workload=key)
+        world.tell(HistoryEventKind.DELETED, workload=key)
     pods.remove(world, members, "Deleted")
     for other in _other_slices(world, workload) if workload is not None and job is not None else ():
         delete_owner(world, Workload, other.key)
@@ -140,7 +140,7 @@ def _finish(
         for other in _other_slices(world, workload):
             workloads.finish(world, other, reason, message)
     else:
-        what = What.FAILED if phase is JobPhase.FAILED else What.FINISHED
+        what = HistoryEventKind.FAILED if phase is JobPhase.FAILED else HistoryEventKind.FINISHED
         subject = job or members[0].key
         # Not the GPUs that they have: on a live cluster which these are is a guess, and may be fewer.
         world.tell(

@@ -6,14 +6,14 @@ When a job is no longer active depends on its kind (Kueue: job reconciler and `I
 
 from msgspec.structs import replace
 
-from gpuconsole.model.choices import Choice
 from gpuconsole.model.clock import SECOND, Span, Time
-from gpuconsole.model.decisions import Preempt, Rule
-from gpuconsole.model.events import What
+from gpuconsole.model.decisions import Preempt, PreemptionRule
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import JobPhase
 from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.jobs import quota_release
 from gpuconsole.model.jobs.quota_release import CONTROLLER_DELAYS, FAST_RELEASE_GATE, NO_DELAY, QuotaRelease
+from gpuconsole.model.preemption_trace import PreemptionTrace
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions, recorder_events
 from gpuconsole.scheduling.kueue.config import DEFAULT
@@ -50,8 +50,8 @@ def evict(
     message: str,
     *,
     by: Workload | None = None,
-    rule: Rule | None = None,
-    choice: Choice | None = None,
+    rule: PreemptionRule | None = None,
+    choice: PreemptionTrace | None = None,
     cause: str = "",
 ) -> None:
     """Take a workload's place away: its work stops now, its pods leave within their grace period.
@@ -76,11 +76,19 @@ def evict(
     if rule is not None:
         config = world.policy.kueue or DEFAULT
         made_room = recorder_events.preempted(message, workload, by, config) if by is not None else ()
-        tell(world, What.PREEMPTED, workload, reason=rule.value, told=tuple(made_room), choice=choice, **names)
+        tell(
+            world,
+            HistoryEventKind.PREEMPTED,
+            workload,
+            reason=rule.value,
+            told=tuple(made_room),
+            choice=choice,
+            **names,
+        )
     marked = evicted.condition(conditions.EVICTED)
     told = recorder_events.evicted(workload, reason, message, cause)
     shown = marked.reason if marked is not None else reason
-    tell(world, What.EVICTED, workload, reason=shown, told=(told,), **names)
+    tell(world, HistoryEventKind.EVICTED, workload, reason=shown, told=(told,), **names)
     if workload.checks:
         world.unchecked[workload.key] = None
     jobphases.mark(world, workload.owner, JobPhase.SUSPENDED, suspended=True)
@@ -203,13 +211,13 @@ def starts_beside_old_pods(world: World, workload: Workload) -> bool:
     """True if the job would start again while its old pods still terminate."""
     job = world.job(workload.owner) if workload.owner else None
     failed_only = job is not None and isinstance(job.rules, BatchRules) and job.rules.replaces_failed
-    return quota_release.starts_beside_old_pods(kind_of(workload), replaces_failed_only=failed_only)
+    return quota_release.starts_before_old_pods_end(kind_of(workload), replaces_failed_only=failed_only)
 
 
 def _tell_requeued(world: World, workload: Workload, queue: str, *, waited: Span = 0) -> None:
     evicted = workload.condition(conditions.EVICTED)
     world.tell(
-        What.REQUEUED,
+        HistoryEventKind.REQUEUED,
         workload=workload.key,
         queue=queue,
         reason=evicted.reason if evicted is not None else "",

@@ -6,7 +6,7 @@ parent's pods are gone (Kueue 0.19 pkg/controller/concurrentadmission).
 
 from msgspec.structs import replace
 
-from gpuconsole.model.events import Announcement, What
+from gpuconsole.model.events import HistoryEventKind, KueueEvent
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
@@ -69,7 +69,7 @@ def _change(world: World, before: Workload, after: Workload) -> None:
         world.put(after)
 
 
-def _tell(world: World, event: Announcement) -> None:
+def _tell(world: World, event: KueueEvent) -> None:
     workload = world.workload(event.workload)
     if workload is not None:
-        workloads.tell(world, What.PENDING, workload, reason=event.reason, message=event.message)
+        workloads.tell(world, HistoryEventKind.PENDING, workload, reason=event.reason, message=event.message)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import MILLISECOND, Span, Time
 from gpuconsole.model.commands import Command, Delete, SetActive, Submit
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import JobPhase
 from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION
 from gpuconsole.model.multikueue import MultiKueueCluster, MultiKueueConfig
@@ -249,7 +249,7 @@ def _mirror(world: World, key: str) -> bool:
     world.put(standing.ready(local, world.now))
     jobphases.mark(world, local.owner, JobPhase.RUNNING)
     world.tell(
-        What.STARTED,
+        HistoryEventKind.STARTED,
         workload=key,
         queue=local.cluster_queue,
         priority=local.priority,

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from gpuconsole.model.apiserver.jobs.defaulting import DEFAULT_QUEUE
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Namespace, Pod
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import CronRules, MemberRules
 from gpuconsole.model.jobs import workload_of
@@ -44,7 +44,7 @@ def create_job(world: World, job: Job) -> None:
         stand_for(world, job, since=job.created)
         return
     world.put(replace(job, phase=JobPhase.SUSPENDED if job.suspended else JobPhase.PENDING))
-    world.tell(What.SUBMITTED, workload=job.key, **world.devices.of_pod_sets(job.namespace, job.pod_sets))
+    world.tell(HistoryEventKind.SUBMITTED, workload=job.key, **world.devices.of_pod_sets(job.namespace, job.pod_sets))
     if not job.suspended:
         start_unmanaged(world, job)
 
@@ -75,7 +75,7 @@ def makes_jobs(world: World, job: Job) -> bool:
 
 def _create_parent(world: World, job: Job) -> None:
     world.put(job)
-    world.tell(What.SUBMITTED, workload=job.key)
+    world.tell(HistoryEventKind.SUBMITTED, workload=job.key)
     world.parents[job.key] = None
     cron.arm(world, job)
 
@@ -89,7 +89,7 @@ def stand_for(world: World, job: Job, since: Time = 0) -> None:
     if refusal := quotas.refusal_of(world, workload):
         # Kueue writes no event of it, only a line of its log ("Handling job with no workload").
         if job.created == world.now:
-            world.tell(What.PENDING, workload=job.key, reason=FORBIDDEN, message=refusal)
+            world.tell(HistoryEventKind.PENDING, workload=job.key, reason=FORBIDDEN, message=refusal)
         return
     create_workload(world, prepared(workload, None) if elastic(world, job) else workload)
 
@@ -155,7 +155,7 @@ def create_pod(world: World, pod: Pod) -> None:
         priority=pod.priority or pod_priority(world, pod.template),
         template=defaulted(world, pod.namespace, pod.template),
     )
-    world.tell(What.SUBMITTED, workload=pod.key, priority=pod.priority, **world.devices.requested([pod]))
+    world.tell(HistoryEventKind.SUBMITTED, workload=pod.key, priority=pod.priority, **world.devices.requested([pod]))
     pods.form(world, Crew(key=crew_key(pod)), (pod,))
 
 

@@ -5,7 +5,7 @@ The rules are `scheduling.kueue.controller`; here its steps are carried out unti
 
 from msgspec.structs import replace
 
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED
 from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
@@ -59,7 +59,7 @@ def _carry_out(world: World, before: Workload, outcome: ReconcileResult) -> None
     if after is None:
         world.drop(Workload, before.key)
         said = outcome.events[0].message
-        workloads.tell(world, What.DELETED, before, reason="Retention", message=said)
+        workloads.tell(world, HistoryEventKind.DELETED, before, reason="Retention", message=said)
     elif why is not None:
         evicting.evict(world, after, why.reason, why.message, cause=why.cause)
     elif after.admitted and not before.admitted:
@@ -72,12 +72,12 @@ def _carry_out(world: World, before: Workload, outcome: ReconcileResult) -> None
 
 def _take_back(world: World, before: Workload, after: Workload) -> None:
     """It had quota but was not admitted yet: it gives the quota back at once."""
-    world.put(replace(after, parked=False))
+    world.put(replace(after, inadmissible=False))
     said = after.condition(QUOTA_RESERVED)
     if said is not None:
         queue = standing.cluster_queue(world, before)
         world.tell(
-            What.PENDING,
+            HistoryEventKind.PENDING,
             workload=after.key,
             queue=queue,
             reason=said.reason,

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Workload
@@ -67,4 +67,4 @@ def _carry_out(world: World, name: str, verdict: NodeFailureActions) -> None:
 
 def _tell_lost(world: World, workload: Workload, name: str) -> None:
     message = f"Node {name} failed; the pods on it wait for another place"
-    workloads.tell(world, What.PLACES, workload, reason=UNHEALTHY, message=message, node=name)
+    workloads.tell(world, HistoryEventKind.PLACES, workload, reason=UNHEALTHY, message=message, node=name)

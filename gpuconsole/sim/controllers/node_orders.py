@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import Divide, SetTaint
 from gpuconsole.model.devices import ResourceSlice
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.gpus.instances import DYNAMIC, LAYOUT, division_of
+from gpuconsole.model.gpus.mig_reconfigure import mig_node_changes
 from gpuconsole.model.gpus.models import model_of
-from gpuconsole.model.gpus.redividing import redivided
 from gpuconsole.model.gpus.strategies import MigStrategy
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.quantity import GPU
@@ -41,7 +41,7 @@ def set_taint(world: World, command: SetTaint) -> Refusal:
     if sorted(map(repr, taints)) == sorted(map(repr, node.taints)):
         return SoAlready(f"node {node.name} has taint {command.key}:{command.effect} already")
     world.put(replace(node, taints=taints))
-    world.tell(What.NODE_CHANGED, node=node.name, reason="Untainted" if command.removed else "Tainted")
+    world.tell(HistoryEventKind.NODE_CHANGED, node=node.name, reason="Untainted" if command.removed else "Tainted")
     if not command.removed and command.effect == "NoExecute":
         for pod in nodes.pods_on(world, node.name):
             if not pod.deleted and not any(one.tolerates(taint) for one in pod.template.tolerations):
@@ -86,7 +86,7 @@ def divide(world: World, command: Divide) -> Refusal:
     if model is None or model.mig is None:
         return f"node {node.name} has no GPUs with MIG"
     here = tuple(nodes.pods_on(world, node.name))
-    change = redivided(node, model, here, command.config, {})
+    change = mig_node_changes(node, model, here, command.config, {})
     problems = [change.problem] if change.problem else []
     if not problems and not change.gpus:
         return SoAlready(f"the GPUs of node {node.name} already have this MIG configuration")
@@ -100,7 +100,7 @@ def divide(world: World, command: Divide) -> Refusal:
             nodes.fail_pod(world, pod, DIVIDED, f"the GPUs of node {node.name} are being reconfigured (MIG)")
     world.put(made)
     amount = world.devices.of_node(made)
-    world.tell(What.NODE_CHANGED, node=node.name, reason=DIVIDED, message=command.config, **amount)
+    world.tell(HistoryEventKind.NODE_CHANGED, node=node.name, reason=DIVIDED, message=command.config, **amount)
     return DONE
 
 

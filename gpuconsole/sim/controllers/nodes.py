@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import NODE_LOST, Node, Pod
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.sim.controllers import endings, pods, standing, watching, work
 from gpuconsole.sim.controllers.solo import running
 from gpuconsole.sim.crews import crew_key
@@ -19,7 +19,7 @@ def cordon(world: World, node: Node, cordoned: bool) -> None:
     """Let no new pod (or new pods again) come to a node."""
     if node.unschedulable != cordoned:
         world.put(replace(node, unschedulable=cordoned))
-        world.tell(What.NODE_CHANGED, node=node.name, reason="Cordoned" if cordoned else "Uncordoned")
+        world.tell(HistoryEventKind.NODE_CHANGED, node=node.name, reason="Cordoned" if cordoned else "Uncordoned")
 
 
 def drain(world: World, node: Node) -> None:
@@ -33,14 +33,14 @@ def drain(world: World, node: Node) -> None:
 def fail(world: World, node: Node) -> None:
     """A node stops answering: its pods fail at once, Workloads keep their quota."""
     world.put(replace(node, ready=False, not_ready_since=world.now))
-    world.tell(What.NODE_DOWN, node=node.name, **world.devices.of_node(node))
+    world.tell(HistoryEventKind.NODE_DOWN, node=node.name, **world.devices.of_node(node))
     lose_pods(world, node.name)
 
 
 def restore(world: World, node: Node) -> None:
     """A failed node comes back, empty."""
     world.put(replace(node, ready=True, not_ready_since=None))
-    world.tell(What.NODE_UP, node=node.name, **world.devices.of_node(node))
+    world.tell(HistoryEventKind.NODE_UP, node=node.name, **world.devices.of_node(node))
 
 
 def remove(world: World, node: Node) -> None:
@@ -49,7 +49,7 @@ def remove(world: World, node: Node) -> None:
         world.put(replace(node, ready=False, not_ready_since=world.now))
     lose_pods(world, node.name)
     world.drop(Node, node.name)
-    world.tell(What.NODE_CHANGED, node=node.name, reason="Removed", **world.devices.of_node(node))
+    world.tell(HistoryEventKind.NODE_CHANGED, node=node.name, reason="Removed", **world.devices.of_node(node))
 
 
 def lose_pods(world: World, name: str) -> None:
@@ -67,7 +67,7 @@ def fail_pod(world: World, pod: Pod, reason: str, message: str) -> None:
     loss = _interrupt(world, pod)
     pods.fail(world, pod, reason, message)
     world.tell(
-        What.POD_FAILED,
+        HistoryEventKind.POD_FAILED,
         workload=pods.subject(pod),
         pod=pod.key,
         queue=pods.queue_of(world, pod),
@@ -91,9 +91,9 @@ def evict_pod(
     """
     loss = _interrupt(world, pod, notice)
     if by is not None:
-        world.tell(What.PREEMPTED, reason=rule or reason, **_victim(world, pod, by, message))
+        world.tell(HistoryEventKind.PREEMPTED, reason=rule or reason, **_victim(world, pod, by, message))
     world.tell(
-        What.POD_EVICTED if pod.workload else What.EVICTED,
+        HistoryEventKind.POD_EVICTED if pod.workload else HistoryEventKind.EVICTED,
         reason=reason,
         lost_gpu_seconds=loss.gpu_seconds,
         cost=loss.cost,

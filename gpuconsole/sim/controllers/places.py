@@ -2,7 +2,7 @@
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.decisions import Admit, Evict, KeepWaiting
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.sim.controllers import evicting, workloads
 from gpuconsole.sim.controllers.ungating import ungate
@@ -26,7 +26,9 @@ def settle(world: World, decision: Admit, at: Time) -> bool:
     else:
         world.put(placed)
         nodes = ", ".join(workload.unhealthy_nodes)
-        workloads.tell(world, What.PLACES, placed, reason=REPLACED, message=f"Replaced unhealthy node(s): {nodes}")
+        workloads.tell(
+            world, HistoryEventKind.PLACES, placed, reason=REPLACED, message=f"Replaced unhealthy node(s): {nodes}"
+        )
         ungate(world, placed)
     return True
 
@@ -35,7 +37,7 @@ def still_missing(world: World, decision: KeepWaiting) -> None:
     """A second pass found no places; it is told, and tried again."""
     workload = world.workload(decision.workload)
     if workload is not None:
-        workloads.tell(world, What.PLACES, workload, reason=SECOND_PASS_FAILED, message=decision.message)
+        workloads.tell(world, HistoryEventKind.PLACES, workload, reason=SECOND_PASS_FAILED, message=decision.message)
 
 
 def give_up(world: World, decision: Evict) -> None:
@@ -43,5 +45,5 @@ def give_up(world: World, decision: Evict) -> None:
     workload = world.workload(decision.workload)
     if workload is not None and workload.reserved and not workload.is_true(conditions.EVICTED):
         if decision.detail:
-            workloads.tell(world, What.PLACES, workload, reason=SECOND_PASS_FAILED, message=decision.detail)
+            workloads.tell(world, HistoryEventKind.PLACES, workload, reason=SECOND_PASS_FAILED, message=decision.detail)
         evicting.evict(world, workload, decision.reason, decision.message)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.decisions import Bind
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.text import MAX_NAME
 from gpuconsole.scheduling.queue_names import group_key, own_queue, queue_by
 from gpuconsole.sim.controllers import pod_groups, quotas
@@ -43,7 +43,7 @@ def create(world: World, key: str, pods: Sequence[Pod]) -> int:
         world.crew(noted)
     if message and message != crew.refusal:
         world.tell(
-            What.PENDING,
+            HistoryEventKind.PENDING,
             workload=crew.workload or crew.job,
             queue=queue_of(world, pods[0]),
             reason=FAILED_CREATE,
@@ -126,7 +126,7 @@ def bind(world: World, decision: Bind) -> None:
     crew = world.crews[crew_key(pod)]
     world.crew(replace(crew, running=crew.running + 1, starting=crew.starting + (not starts)))
     world.tell(
-        What.POD_BOUND,
+        HistoryEventKind.POD_BOUND,
         workload=subject(pod),
         pod=pod.key,
         queue=queue_of(world, pod),

@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.commands import SetCohort, SetPreemption, SetWeight
-from gpuconsole.model.events import What
-from gpuconsole.model.queues import ClusterQueue, Cohort, LocalQueue, Preemption, PreemptionPolicy
+from gpuconsole.model.events import HistoryEventKind
+from gpuconsole.model.queues import ClusterQueue, ClusterQueuePreemption, Cohort, LocalQueue, PreemptionPolicy
 from gpuconsole.sim.controllers import queues
 from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
 from gpuconsole.sim.world import World
@@ -77,10 +77,10 @@ def set_preemption(world: World, command: SetPreemption) -> Refusal:
     return DONE
 
 
-def _preemption(old: Preemption, command: SetPreemption) -> Preemption:
+def _preemption(old: ClusterQueuePreemption, command: SetPreemption) -> ClusterQueuePreemption:
     borrow = old.borrow_within_cohort
     threshold = command.max_priority_threshold
-    return Preemption(
+    return ClusterQueuePreemption(
         within_cluster_queue=command.within_cluster_queue or old.within_cluster_queue,
         reclaim_within_cohort=command.reclaim_within_cohort or old.reclaim_within_cohort,
         borrow_within_cohort=replace(
@@ -107,8 +107,8 @@ def _changed(world: World, new: ClusterQueue | LocalQueue | Cohort, reason: str)
     world.put(new)
     match new:
         case ClusterQueue(name=name) | LocalQueue(cluster_queue=name):
-            world.tell(What.QUEUE_CHANGED, queue=name, reason=reason, message=new.key)
+            world.tell(HistoryEventKind.QUEUE_CHANGED, queue=name, reason=reason, message=new.key)
             queues.recheck(world, new)
         case Cohort(name=name):
-            world.tell(What.QUEUE_CHANGED, reason=reason, message=f"Cohort {name}")
+            world.tell(HistoryEventKind.QUEUE_CHANGED, reason=reason, message=f"Cohort {name}")
             queues.recheck_all(world)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.queues import ClusterQueue, FlavorQuotas, LocalQueue, Quota, StopPolicy
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.controllers import lifecycle, standing
@@ -15,7 +15,7 @@ def stop(world: World, queue: ClusterQueue | LocalQueue, policy: StopPolicy) -> 
     """Set the stop policy: Hold admits nobody new, HoldAndDrain evicts who is admitted, None starts it again."""
     world.put(replace(queue, stop_policy=policy))
     name = queue.name if isinstance(queue, ClusterQueue) else queue.cluster_queue
-    world.tell(What.QUEUE_CHANGED, queue=name, reason=f"StopPolicy{policy.value}", message=queue.key)
+    world.tell(HistoryEventKind.QUEUE_CHANGED, queue=name, reason=f"StopPolicy{policy.value}", message=queue.key)
     for workload in waiting_in(world, queue):
         lifecycle.restart(world, workload)
     for workload in sorted(holders(world, queue), key=lambda held: held.key):
@@ -30,7 +30,7 @@ def resize(world: World, queue: ClusterQueue, flavor: str, resource: str, quota:
         for group in queue.resource_groups
     )
     world.put(replace(queue, resource_groups=groups))
-    world.tell(What.QUEUE_CHANGED, queue=queue.name, reason="Quota", flavor=flavor, message=resource)
+    world.tell(HistoryEventKind.QUEUE_CHANGED, queue=queue.name, reason="Quota", flavor=flavor, message=resource)
 
 
 def recheck(world: World, queue: ClusterQueue | LocalQueue) -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
 from gpuconsole.model.cluster import Pod, ResourceQuota
 from gpuconsole.model.devices import ResourceClaim
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.resource_quota import COUNT_WORKLOADS, counts, object_refusal, pod_refusal, pod_usage
 from gpuconsole.model.resources import add
@@ -65,7 +65,13 @@ def refusal_of(world: World, thing: Job | Workload | Pod | PersistentVolumeClaim
 def tell_refused_claim(world: World, pod: Pod, reason: str, text: str) -> None:
     """Say, in the moment a pod is created, that a claim of it is not; its controller tries again unseen."""
     if pod.created == world.now:
-        world.tell(What.PENDING, workload=pod.workload or pod.job or pod.key, pod=pod.key, reason=reason, message=text)
+        world.tell(
+            HistoryEventKind.PENDING,
+            workload=pod.workload or pod.job or pod.key,
+            pod=pod.key,
+            reason=reason,
+            message=text,
+        )
 
 
 def refuse(world: World, crew: Crew, refused: int, message: str) -> Crew:

@@ -4,10 +4,10 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.cluster import Pod, PodPhase
-from gpuconsole.model.events import What
+from gpuconsole.model.cooperative import Steps
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import MemberRules
-from gpuconsole.model.pieces import Pieces
 from gpuconsole.model.volcano_jobs import VolcanoPhase
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
@@ -36,7 +36,7 @@ _FIRST_BACKOFF = 10 * SECOND
 _LONGEST_BACKOFF = 6 * MINUTE
 
 
-def settle(world: World) -> Pieces[None]:
+def settle(world: World) -> Steps[None]:
     """Look at suspect nodes, checks that may be answered and every crew that changed, until none is left."""
     while (
         world.dirty or world.unchecked or world.suspects or world.families or world.changes or world.requests
@@ -199,7 +199,7 @@ def _begin(world: World, crew: Crew, workload: Workload | None) -> None:
     jobphases.mark(world, crew.job, JobPhase.RUNNING)
     members = pods.pods_of(world, crew)
     world.tell(
-        What.STARTED,
+        HistoryEventKind.STARTED,
         workload=crew.workload or crew.job or members[0].key,
         queue=workload.cluster_queue if workload is not None else "",
         node=members[0].node if len(members) == 1 else "",

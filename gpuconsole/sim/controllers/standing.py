@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.admissibility import inadmissible_reason
@@ -31,9 +31,9 @@ def check(world: World, workload: Workload) -> None:
     changed = conditions.refuse(current, reason, message, world.now, granular=granular)
     if changed is current:
         return
-    world.put(replace(changed, parked=False))
+    world.put(replace(changed, inadmissible=False))
     world.tell(
-        What.PENDING,
+        HistoryEventKind.PENDING,
         workload=current.key,
         queue=cluster_queue(world, current),
         reason=reason,

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import CronRules
 from gpuconsole.sim.controllers import jobphases, jobs, pods, work
@@ -52,7 +52,7 @@ def _suspend(world: World, job: Job) -> None:
     crew = world.crews.get(job.key)
     members = pods.pods_of(world, crew) if crew is not None else []
     world.tell(
-        What.EVICTED,
+        HistoryEventKind.EVICTED,
         workload=job.key,
         reason="Suspended",
         message="Job suspended",

@@ -97,7 +97,7 @@ def move(world: World, key: str, queue: str) -> Refusal:
     job = world.job(workload.owner) if workload.owner else None
     if job is not None:
         world.put(replace(job, queue=queue))
-    moved = replace(workload, queue=queue, parked=False)
+    moved = replace(workload, queue=queue, inadmissible=False)
     world.put(moved)
     standing.check(world, moved)
     return DONE

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Time
 from gpuconsole.model.decisions import Admit, Refuse
 from gpuconsole.model.device_units import is_counted
-from gpuconsole.model.events import Announcement, What
+from gpuconsole.model.events import HistoryEventKind, KueueEvent
 from gpuconsole.model.job import JobPhase
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import apply_decisions, conditions, recorder_events
@@ -26,7 +26,7 @@ def submit(world: World, workload: Workload) -> None:
     """A new Workload joins its queue."""
     world.put(workload)
     world.tell(
-        What.SUBMITTED,
+        HistoryEventKind.SUBMITTED,
         workload=workload.key,
         queue=standing.cluster_queue(world, workload),
         priority=workload.priority,
@@ -42,16 +42,16 @@ def admit(world: World, decision: Admit, at: Time) -> None:
         return
     told = recorder_events.reserved(decision, waiting, at)
     queue = world.cluster_queue(decision.admission.cluster_queue)
-    workload = replace(apply_decisions.reserved(waiting, decision, queue, at), parked=False)
+    workload = replace(apply_decisions.reserved(waiting, decision, queue, at), inadmissible=False)
     if all_ready(workload):
         start(world, workload, told)
     else:
         world.put(workload)
-        tell(world, What.RESERVED, workload, told=(told,))
+        tell(world, HistoryEventKind.RESERVED, workload, told=(told,))
         world.unchecked[workload.key] = None
 
 
-def start(world: World, workload: Workload, *told: Announcement) -> None:
+def start(world: World, workload: Workload, *told: KueueEvent) -> None:
     """A workload with quota and without open checks is admitted, and its pods are made.
 
     `told` is what Kueue's recorder writes of its reservation, where that is of this moment.
@@ -65,7 +65,7 @@ def start(world: World, workload: Workload, *told: Announcement) -> None:
         return  # The job is its parent's, which is admitted with it.
     tell(
         world,
-        What.ADMITTED,
+        HistoryEventKind.ADMITTED,
         workload,
         borrowed=_borrowed(world, workload),
         waited=world.now - recorder_events.queued_since(workload),
@@ -130,7 +130,7 @@ def refuse(world: World, decision: Refuse) -> None:
     parked = world.session.is_inadmissible(workload.key)
     if changed is not workload:
         world.tell(
-            What.PENDING,
+            HistoryEventKind.PENDING,
             workload=workload.key,
             queue=standing.cluster_queue(world, workload),
             reason=decision.requeue or decision.reason,
@@ -139,8 +139,8 @@ def refuse(world: World, decision: Refuse) -> None:
             told=(recorder_events.refused(decision),),
             **world.devices.of_workload(workload),
         )
-    if changed is not workload or workload.parked != parked:
-        world.put(replace(changed, parked=parked))
+    if changed is not workload or workload.inadmissible != parked:
+        world.put(replace(changed, inadmissible=parked))
 
 
 def finish(world: World, workload: Workload, reason: str, message: str) -> None:
@@ -152,7 +152,7 @@ def finish(world: World, workload: Workload, reason: str, message: str) -> None:
     watching.watch(world, finished)
     if workload.checks:
         world.unchecked[workload.key] = None
-    what = What.FAILED if reason == "Failed" else What.FINISHED
+    what = HistoryEventKind.FAILED if reason == "Failed" else HistoryEventKind.FINISHED
     tell(world, what, workload, reason=reason, message=message)
 
 
@@ -175,7 +175,7 @@ def _borrowed(world: World, workload: Workload) -> int:
     )
 
 
-def tell(world: World, what: What, workload: Workload, **more: object) -> None:
+def tell(world: World, what: HistoryEventKind, workload: Workload, **more: object) -> None:
     """Add a line of history about a workload."""
     world.tell(
         what,

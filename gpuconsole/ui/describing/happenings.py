@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from gpuconsole.insight.repeats import Repeated, folded
 from gpuconsole.model.clock import Time, format_span
-from gpuconsole.model.events import Happened
+from gpuconsole.model.events import HistoryEvent
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Painted
@@ -14,7 +14,7 @@ EVENTS = 30
 """Number of events listed, the newest ones."""
 
 
-def events(rows: Iterable[Happened], now: Time, key: str = "") -> list[Painted]:
+def events(rows: Iterable[HistoryEvent], now: Time, key: str = "") -> list[Painted]:
     """The newest lines of history, oldest first, repeated ones folded.
 
     With the key of the described object, a line about another workload or pod names that one.
@@ -26,7 +26,7 @@ def events(rows: Iterable[Happened], now: Time, key: str = "") -> list[Painted]:
     return [*lines, *(painted for row in newest for painted in (_event(row, now, key), *_told(row.line)))]
 
 
-def _told(row: Happened) -> list[Painted]:
+def _told(row: HistoryEvent) -> list[Painted]:
     """The Kubernetes Events of the line; a message equal to the line's own is not repeated."""
     return [
         line(
@@ -48,7 +48,7 @@ def _event(repeated: Repeated, now: Time, key: str) -> Painted:
     return line((f"  {age + ' ago':>12}  ", "dim"), f"{row.what:<16} ", " · ".join(fact for fact in facts if fact))
 
 
-def about(rows: Iterable[Happened], table: str, key: str) -> list[Happened]:
+def about(rows: Iterable[HistoryEvent], table: str, key: str) -> list[HistoryEvent]:
     """The lines of history that concern an object."""
     match table:
         case "pods":

@@ -33,7 +33,7 @@ from gpuconsole.model.scheduling_groups import CompositePodGroup, SchedulingWork
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.telemetry import NodeTelemetry
-from gpuconsole.model.training import TrainingRuntime
+from gpuconsole.model.training_runtimes import TrainingRuntime
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Workload
 from gpuconsole.ui.describing.facts import plain_facts

@@ -18,7 +18,7 @@ from gpuconsole.insight.shares import shares
 from gpuconsole.insight.slots import slots
 from gpuconsole.insight.standing import Standing
 from gpuconsole.insight.telemetry import utilization
-from gpuconsole.model.events import Happened
+from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
@@ -46,7 +46,7 @@ class Asked(NamedTuple):
     seen: Snapshot
     """The displayed Snapshot, with GPU telemetry, which a simulated fork lacks."""
     prices: Prices
-    history: Sequence[Happened]
+    history: Sequence[HistoryEvent]
     """Preemptions, oldest first."""
 
 
@@ -98,14 +98,14 @@ def _ledger(asked: Asked) -> Sequence[Part]:
     snapshot, session, _ = asked.standing
     if session is None:
         return [without_kueue(snapshot)]
-    if lacking := snapshot.seen.lacking(*QUOTA):
+    if lacking := snapshot.seen.missing_reasons(*QUOTA):
         return nothing_said(lacking)
     return ledger_parts(ledger(snapshot, session, asked.prices), snapshot.time)
 
 
 def _slots(asked: Asked) -> Sequence[Part]:
     snapshot = asked.standing.snapshot
-    lacking = snapshot.seen.lacking(*PLACES)
+    lacking = snapshot.seen.missing_reasons(*PLACES)
     bound = bound_of_idle(snapshot)
     if bound is None:
         return nothing_said(lacking)
@@ -115,7 +115,7 @@ def _slots(asked: Asked) -> Sequence[Part]:
 
 def _shares(asked: Asked) -> Sequence[Part]:
     snapshot, session, _ = asked.standing
-    if lacking := snapshot.seen.lacking(*TURNS):
+    if lacking := snapshot.seen.missing_reasons(*TURNS):
         return nothing_said(lacking)
     found = shares(session, snapshot.time) if session is not None else None
     return shares_parts(found, engine_shares(snapshot), snapshot.time)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from gpuconsole.model.clock import Time, format_span
-from gpuconsole.model.events import Happened
+from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.desk import Said
@@ -35,7 +35,7 @@ def yaml_screen(table: str, key: str) -> TextScreen:
     return TextScreen(f"yaml {key}", source, wrap=False, copied=key)
 
 
-def events_screen(table: str, key: str, history: Sequence[Happened], said: Sequence[Said] = ()) -> TextScreen:
+def events_screen(table: str, key: str, history: Sequence[HistoryEvent], said: Sequence[Said] = ()) -> TextScreen:
     """A screen with the recorded history of an object and its Kubernetes Events."""
 
     def source(snapshot: Snapshot) -> list[Painted]:

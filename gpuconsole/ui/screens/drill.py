@@ -5,7 +5,7 @@ from textual.containers import Container
 
 from gpuconsole.insight.playing import Play, Played
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import PLACED, Phase
+from gpuconsole.model.workloads import PLACED, WorkloadPhase
 from gpuconsole.ui.actions import Action
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.drill_text import coming_lines, played_lines, score_lines
@@ -25,7 +25,7 @@ from gpuconsole.ui.workload_rows import Listing, WorkloadRow, WorkloadRows
 WIDE = 130
 """Width in cells from which text and workloads are shown side by side."""
 _SHOWN = ("status", "reason", "priority", "usage", "borrowed", "wait", "queue")
-_HOLDS = (*PLACED, Phase.QUOTA_RESERVED, Phase.EVICTED)
+_HOLDS = (*PLACED, WorkloadPhase.QUOTA_RESERVED, WorkloadPhase.EVICTED)
 
 
 class DrillScreen(ConsoleScreen):

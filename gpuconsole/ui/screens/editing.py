@@ -99,7 +99,7 @@ def read(text: str, before: dict[str, Any]) -> dict[str, Any]:
         # Written by PyYAML, so read by it: it takes more texts for texts than Kubernetes does, such as 1e3.
         after = msgspec.json.decode(msgspec.json.encode(yaml.safe_load(text)))
     except FormError as error:
-        raise NotYaml(f"Invalid YAML, line {error.trouble.line}: {error.trouble.problem}") from error
+        raise NotYaml(f"Invalid YAML, line {error.problem.line}: {error.problem.problem}") from error
     except (yaml.YAMLError, ValueError, TypeError) as error:
         raise NotYaml(f"Invalid YAML: {' '.join(str(error).split())}") from error
     except (AttributeError, LookupError) as error:

@@ -6,7 +6,7 @@ from textual.app import ComposeResult
 
 from gpuconsole.insight.repeats import Repeated, folded
 from gpuconsole.model.device_units import short_amount
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action
@@ -20,20 +20,20 @@ from gpuconsole.ui.widgets.painter import Lines
 from gpuconsole.ui.widgets.textpane import wrapped
 
 ROLES = {
-    What.ADMITTED: "running",
-    What.STARTED: "running",
-    What.FINISHED: "good",
-    What.PENDING: "pending",
-    What.GANG_WAITING: "pending",
-    What.PLACES: "pending",
-    What.PREEMPTED: "victim",
-    What.EVICTED: "victim",
-    What.POD_EVICTED: "victim",
-    What.FAILED: "fault",
-    What.POD_FAILED: "fault",
-    What.NODE_DOWN: "fault",
-    What.DEADLOCK: "fault",
-    What.COMMAND_REFUSED: "fault",
+    HistoryEventKind.ADMITTED: "running",
+    HistoryEventKind.STARTED: "running",
+    HistoryEventKind.FINISHED: "good",
+    HistoryEventKind.PENDING: "pending",
+    HistoryEventKind.GANG_WAITING: "pending",
+    HistoryEventKind.PLACES: "pending",
+    HistoryEventKind.PREEMPTED: "victim",
+    HistoryEventKind.EVICTED: "victim",
+    HistoryEventKind.POD_EVICTED: "victim",
+    HistoryEventKind.FAILED: "fault",
+    HistoryEventKind.POD_FAILED: "fault",
+    HistoryEventKind.NODE_DOWN: "fault",
+    HistoryEventKind.DEADLOCK: "fault",
+    HistoryEventKind.COMMAND_REFUSED: "fault",
 }
 GLYPHS = {"running": "●", "good": "✓", "pending": "◐", "victim": "✖", "fault": "⚠"}
 FAULTS = ("victim", "fault")
@@ -143,13 +143,13 @@ def _key(row: Repeated) -> str:
     return f"{row.first} {line.what} {line.workload} {line.pod} {line.node} {line.by} {line.message}"
 
 
-def in_namespaces(lines: Sequence[Happened], names: frozenset[str]) -> Sequence[Happened]:
+def in_namespaces(lines: Sequence[HistoryEvent], names: frozenset[str]) -> Sequence[HistoryEvent]:
     """Events of these namespaces and of cluster-scoped objects; no names = all."""
     if not names:
         return lines
     return [line for line in lines if not (line.workload or line.pod) or _namespace(line) in names]
 
 
-def _namespace(line: Happened) -> str:
+def _namespace(line: HistoryEvent) -> str:
     """Namespace of a workload or pod `ns/name`, or of a job `Kind/ns/name`."""
     return (line.workload or line.pod).split("/")[-2] if "/" in (line.workload or line.pod) else ""

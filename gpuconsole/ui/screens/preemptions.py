@@ -12,9 +12,9 @@ from gpuconsole.insight.overview import LastHour
 from gpuconsole.insight.preemptions import PreemptionRow, rows
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.who import Circle, Count, Who, chain, who
-from gpuconsole.model.choices import Considered, Verdict
 from gpuconsole.model.clock import format_span
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.preemption_trace import CandidateVerdict, ConsideredCandidate
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called
@@ -34,7 +34,14 @@ MOST = 500
 LISTED = 50
 LOOPS, PAIRS = 10, 10
 """Number of listed preemption loops of queues and of workloads, and of pairs per loop."""
-MOVING = (What.PREEMPTED, What.POD_EVICTED, What.EVICTED, What.ADMITTED, What.STARTED, What.POD_BOUND)
+MOVING = (
+    HistoryEventKind.PREEMPTED,
+    HistoryEventKind.POD_EVICTED,
+    HistoryEventKind.EVICTED,
+    HistoryEventKind.ADMITTED,
+    HistoryEventKind.STARTED,
+    HistoryEventKind.POD_BOUND,
+)
 """Events after which the preemption history may have changed."""
 
 
@@ -56,7 +63,7 @@ class PreemptionsScreen(WorkloadScreen):
     def __init__(self) -> None:
         super().__init__()
         self._background = Background(self, self._gather, self._tell, reads=True)
-        self._newest: Happened | None = None
+        self._newest: HistoryEvent | None = None
         self._rows: Sequence[PreemptionRow] = ()
 
     def body(self) -> ComposeResult:
@@ -233,8 +240,8 @@ def _choice(row: PreemptionRow) -> Iterable[Painted]:
         yield ((f"  and {row.choice.left_out} more", "dim"),)
 
 
-def _considered(one: Considered) -> Painted:
-    chosen = one.verdict is Verdict.CHOSEN
+def _considered(one: ConsideredCandidate) -> Painted:
+    chosen = one.verdict is CandidateVerdict.CHOSEN
     mark = (f"  {GLYPHS['victim']} ", "victim") if chosen else ("  · ", "dim")
     about = f"  {one.queue}, priority {one.priority}: "
     return (mark, (called(one.workload), "strong"), (about, "dim"), (WORDS[one.verdict], "victim" if chosen else ""))

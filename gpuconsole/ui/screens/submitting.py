@@ -7,7 +7,7 @@ import msgspec
 import yaml
 
 from gpuconsole.model.commands import Submit
-from gpuconsole.model.manifests import Loaded
+from gpuconsole.model.manifests import LoadedManifests
 from gpuconsole.model.text import clean
 from gpuconsole.ui.actions import BY_ID
 from gpuconsole.ui.as_yaml import as_documents
@@ -72,7 +72,9 @@ def is_manifest(document: str) -> bool:
     return isinstance(found, dict) and {"apiVersion", "kind", "metadata"} <= found.keys()
 
 
-def _ask(screen: ConsoleScreen, path: str, loaded: Loaded, documents: tuple[str, ...], answers: Sequence[str]) -> None:
+def _ask(
+    screen: ConsoleScreen, path: str, loaded: LoadedManifests, documents: tuple[str, ...], answers: Sequence[str]
+) -> None:
     title = f"Submit {len(answers)} object{'s' if len(answers) != 1 else ''} from {clean(path, 80)}?"
     objects = () if loaded.has_errors else loaded.objects
     said = f"Submitted {len(answers)} objects"

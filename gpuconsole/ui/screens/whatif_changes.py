@@ -97,7 +97,7 @@ class ChangeScreen(ConsoleScreen):
         try:
             self._read_steps(text)
         except FormError as error:
-            return clean(error.trouble.problem, 200)
+            return clean(error.problem.problem, 200)
         except ScenarioError as error:
             return clean(str(error).removeprefix("change: steps[0].commands[0]").lstrip(".: "), 200)
         return ""

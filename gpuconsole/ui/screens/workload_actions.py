@@ -12,7 +12,7 @@ from gpuconsole.model.device_units import described
 from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.naming import SUSPENDED_BY
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Phase, Workload, phase
+from gpuconsole.model.workloads import Workload, WorkloadPhase, phase
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import plan
 from gpuconsole.ui.actions import Action
@@ -27,7 +27,7 @@ from gpuconsole.ui.screens.submit import SubmitScreen
 from gpuconsole.ui.widgets.confirm import Field, Option, Question, whole_number
 
 PRIORITIES = whole_number(-(2**31), 2**31 - 1)
-ENDED = (Phase.FINISHED, Phase.FAILED)
+ENDED = (WorkloadPhase.FINISHED, WorkloadPhase.FAILED)
 NO_WORKLOAD = "No Workload object; in the what-if (7), press a to add its manifest or a command"
 State = Literal["Pending", "Ready", "Retry", "Rejected"]
 ANSWERS = {
@@ -260,7 +260,7 @@ def _same(workload: Workload, queue: str) -> str:
 
 
 def _holds(snapshot: Snapshot, workload: Workload) -> str:
-    return "runs on" if phase_of(snapshot, workload) is Phase.RUNNING else "has quota for"
+    return "runs on" if phase_of(snapshot, workload) is WorkloadPhase.RUNNING else "has quota for"
 
 
 def loss_line(snapshot: Snapshot, workload: Workload) -> Cell:

@@ -6,7 +6,7 @@ from textual.app import ComposeResult
 
 from gpuconsole.insight.outlook import Outlook
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.workloads import Phase
+from gpuconsole.model.workloads import WorkloadPhase
 from gpuconsole.services.answers import Answers
 from gpuconsole.ui.columns import Column
 from gpuconsole.ui.forecast_text import forecast_column
@@ -42,7 +42,7 @@ class WorkloadsScreen(WorkloadScreen):
             (*columns(lambda: self._listing), *self._foretold(), *self._foreseen()),
             key=lambda row: row.key,
             labels=lambda row: row.workload.labels,
-            fault=lambda row: row.phase in (Phase.FAILED, Phase.EVICTED) or row.workload.evictions > 0,
+            fault=lambda row: row.phase in (WorkloadPhase.FAILED, WorkloadPhase.EVICTED) or row.workload.evictions > 0,
             empty="No workloads. Press n to submit a job, 0 for all namespaces.",
         )
 

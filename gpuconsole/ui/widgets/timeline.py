@@ -3,26 +3,26 @@
 from collections.abc import Iterable
 
 from gpuconsole.insight.timeline import Moment
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import named
 from gpuconsole.ui.paint import GLYPHS, Painted
 
-LOOKS: dict[What, tuple[str, str]] = {
-    What.SUBMITTED: ("+", "key"),
-    What.PENDING: (GLYPHS["pending"], "pending"),
-    What.RESERVED: ("◒", "held"),
-    What.ADMITTED: (GLYPHS["good"], "good"),
-    What.STARTED: (GLYPHS["running"], "running"),
-    What.PREEMPTED: (GLYPHS["victim"], "victim"),
-    What.EVICTED: (GLYPHS["victim"], "victim"),
-    What.REQUEUED: ("↻", "pending"),
-    What.FINISHED: (GLYPHS["good"], "dim"),
-    What.FAILED: (GLYPHS["fault"], "fault"),
-    What.GANG_WAITING: (GLYPHS["pending"], "pending"),
-    What.PLACES: (GLYPHS["pending"], "pending"),
-    What.DEADLOCK: (GLYPHS["fault"], "fault"),
-    What.COMMAND_REFUSED: (GLYPHS["fault"], "fault"),
+LOOKS: dict[HistoryEventKind, tuple[str, str]] = {
+    HistoryEventKind.SUBMITTED: ("+", "key"),
+    HistoryEventKind.PENDING: (GLYPHS["pending"], "pending"),
+    HistoryEventKind.RESERVED: ("◒", "held"),
+    HistoryEventKind.ADMITTED: (GLYPHS["good"], "good"),
+    HistoryEventKind.STARTED: (GLYPHS["running"], "running"),
+    HistoryEventKind.PREEMPTED: (GLYPHS["victim"], "victim"),
+    HistoryEventKind.EVICTED: (GLYPHS["victim"], "victim"),
+    HistoryEventKind.REQUEUED: ("↻", "pending"),
+    HistoryEventKind.FINISHED: (GLYPHS["good"], "dim"),
+    HistoryEventKind.FAILED: (GLYPHS["fault"], "fault"),
+    HistoryEventKind.GANG_WAITING: (GLYPHS["pending"], "pending"),
+    HistoryEventKind.PLACES: (GLYPHS["pending"], "pending"),
+    HistoryEventKind.DEADLOCK: (GLYPHS["fault"], "fault"),
+    HistoryEventKind.COMMAND_REFUSED: (GLYPHS["fault"], "fault"),
 }
 """Glyph and role of what happened; anything else is a dim dot."""
 

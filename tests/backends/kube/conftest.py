@@ -9,7 +9,7 @@ import pytest
 from gpuconsole.backends.kube.backend import KubeBackend
 from gpuconsole.backends.kube.pace import Pace
 from gpuconsole.backends.kube.target import Target
-from gpuconsole.model.events import Event, Happened
+from gpuconsole.model.events import Event, HistoryEvent
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from tests.backends.kube.apiserver import ApiServer
@@ -32,7 +32,7 @@ class Sight:
         target = Target(kubeconfig=str(api.kubeconfig), namespaces=namespaces)
         self.backend = KubeBackend(target, pace=pace, quiet=quiet)
         self.state = ClusterState()
-        self.lines: list[Happened] = []
+        self.lines: list[HistoryEvent] = []
 
     def look(self) -> Snapshot:
         """Take in what came since the last time."""
@@ -42,7 +42,7 @@ class Sight:
 
     def _take(self, event: Event) -> None:
         self.state.apply(event)
-        if isinstance(event, Happened):
+        if isinstance(event, HistoryEvent):
             self.lines.append(event)
 
     def until(self, wanted: Callable[[Snapshot], object]) -> Snapshot:

@@ -9,7 +9,7 @@ from gpuconsole.backends.kube.decode import Decoder, Line, Told
 from gpuconsole.backends.kube.discovery import Served, choose
 from gpuconsole.model.clock import SECOND, parse_time
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.documents.findings import Report, Silence
+from gpuconsole.model.documents.findings import DocumentFindings, Silence
 from gpuconsole.model.documents.pods import pod_template
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.job import Job
@@ -314,7 +314,7 @@ ODD = {
 def test_what_nobody_hears_of_is_read_as_what_is_reported(case: str) -> None:
     document = documents.pod("p")
     document["spec"]["containers"][0]["resources"] = ODD[case]
-    told, silent = (pod_template(Reader(document, report)) for report in (Report(), Silence()))
+    told, silent = (pod_template(Reader(document, report)) for report in (DocumentFindings(), Silence()))
     assert silent == told
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from gpuconsole.insight.preemptions import rows
 from gpuconsole.model.clock import SECOND, parse_time
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer
 from tests.backends.kube.conftest import Sight
@@ -44,7 +44,7 @@ def member(name: str, *, node: str = "n", started: str = "", **status: str) -> D
     return pod
 
 
-def told(see: Sight) -> list[tuple[What, str]]:
+def told(see: Sight) -> list[tuple[HistoryEventKind, str]]:
     return [(line.what, line.workload or line.pod) for line in see.lines]
 
 
@@ -64,10 +64,10 @@ def test_the_life_of_a_workload(api: ApiServer, sight: Make) -> None:
     api.delete("workloads", "team/wl")
     see.until(lambda s: not s.workloads)
     assert told(see) == [
-        (What.SUBMITTED, "team/wl"),
-        (What.PENDING, "team/wl"),
-        (What.ADMITTED, "team/wl"),
-        (What.FINISHED, "team/wl"),
+        (HistoryEventKind.SUBMITTED, "team/wl"),
+        (HistoryEventKind.PENDING, "team/wl"),
+        (HistoryEventKind.ADMITTED, "team/wl"),
+        (HistoryEventKind.FINISHED, "team/wl"),
     ], "that it was tidied away afterwards is no news"
     assert {line.queue for line in see.lines} == {"cq-a"}
     admitted = see.lines[2]
@@ -96,8 +96,8 @@ def test_a_preemption_names_who_took_the_place_by_which_rule_and_what_was_lost(a
         "lost_gpu_seconds": 30 * 60 * 2.0,
     }
     assert see.lines == [
-        Happened(what=What.PREEMPTED, reason="InCohortReclamation", **facts),
-        Happened(what=What.EVICTED, reason="Preempted", **facts),
+        HistoryEvent(what=HistoryEventKind.PREEMPTED, reason="InCohortReclamation", **facts),
+        HistoryEvent(what=HistoryEventKind.EVICTED, reason="Preempted", **facts),
     ]
 
 
@@ -150,9 +150,9 @@ def test_what_happened_before_we_looked_comes_from_events_in_order_of_time(api: 
     see.loaded()
     see.until(lambda _: len(see.lines) >= 3)
     assert [(line.what, line.reason) for line in see.lines] == [
-        (What.ADMITTED, ""),
-        (What.PREEMPTED, "InCohortReclamation"),
-        (What.EVICTED, "Preempted"),
+        (HistoryEventKind.ADMITTED, ""),
+        (HistoryEventKind.PREEMPTED, "InCohortReclamation"),
+        (HistoryEventKind.EVICTED, "Preempted"),
     ]
     assert see.lines[1].by == "uid-workloads-big", "whom nobody knows any more is named by its UID"
 
@@ -189,11 +189,11 @@ def test_what_was_lost_before_we_looked_is_unknown(api: ApiServer, sight: Make) 
     api.put("workloads", gone)
     see.until(lambda _: len(see.lines) >= 5)
     assert sorted((line.workload, line.what, line.lost_unknown, line.lost_gpu_seconds) for line in see.lines) == [
-        ("team/late", What.EVICTED, True, 0.0),
-        ("team/late", What.PREEMPTED, True, 0.0),
-        ("team/pending", What.EVICTED, False, 0.0),
-        ("team/pending", What.PREEMPTED, False, 0.0),
-        ("team/victim", What.EVICTED, True, 0.0),
+        ("team/late", HistoryEventKind.EVICTED, True, 0.0),
+        ("team/late", HistoryEventKind.PREEMPTED, True, 0.0),
+        ("team/pending", HistoryEventKind.EVICTED, False, 0.0),
+        ("team/pending", HistoryEventKind.PREEMPTED, False, 0.0),
+        ("team/victim", HistoryEventKind.EVICTED, True, 0.0),
     ]
 
 
@@ -202,7 +202,7 @@ def test_what_conditions_told_is_not_told_again_by_an_event(api: ApiServer, sigh
     api.put("events", documents.event("e", "victim", "Preempted", MESSAGE, EVICTED_AT))
     see = sight()
     see.loaded()
-    assert told(see) == [(What.PREEMPTED, "team/victim"), (What.EVICTED, "team/victim")]
+    assert told(see) == [(HistoryEventKind.PREEMPTED, "team/victim"), (HistoryEventKind.EVICTED, "team/victim")]
 
 
 def test_an_event_of_the_reservation_does_not_come_after_the_admission(api: ApiServer, sight: Make) -> None:
@@ -213,8 +213,8 @@ def test_an_event_of_the_reservation_does_not_come_after_the_admission(api: ApiS
     api.put("workloads", running("wl"))
     for name in ("QuotaReserved", "Admitted", "Preempted"):
         api.put("events", documents.event(name.lower(), "wl", name, MESSAGE, ADMITTED_AT))
-    see.until(lambda _: len(see.lines) >= 2 and see.lines[-1].what is What.PREEMPTED)
-    assert [what for what, _ in told(see)][-2:] == [What.ADMITTED, What.PREEMPTED]
+    see.until(lambda _: len(see.lines) >= 2 and see.lines[-1].what is HistoryEventKind.PREEMPTED)
+    assert [what for what, _ in told(see)][-2:] == [HistoryEventKind.ADMITTED, HistoryEventKind.PREEMPTED]
 
 
 def test_an_event_of_an_earlier_preemption_does_not_make_the_newest_one_be_told_again(
@@ -226,7 +226,7 @@ def test_an_event_of_an_earlier_preemption_does_not_make_the_newest_one_be_told_
     see = sight()
     see.loaded()
     see.until(lambda _: len(see.lines) >= 3)
-    assert [line.time for line in see.lines if line.what is What.PREEMPTED] == [
+    assert [line.time for line in see.lines if line.what is HistoryEventKind.PREEMPTED] == [
         parse_time(ADMITTED_AT),
         parse_time(EVICTED_AT),
     ]
@@ -246,10 +246,10 @@ def test_a_preemptor_that_is_read_after_its_victim_is_named_and_known_to_have_it
     see.loaded()
     see.until(lambda _: len(see.lines) >= 4)
     assert [(line.what, line.workload, line.by) for line in see.lines] == [
-        (What.PREEMPTED, "team/a-victim", "team/big"),
-        (What.EVICTED, "team/a-victim", "team/big"),
-        (What.REQUEUED, "team/a-victim", ""),
-        (What.ADMITTED, "team/big", ""),
+        (HistoryEventKind.PREEMPTED, "team/a-victim", "team/big"),
+        (HistoryEventKind.EVICTED, "team/a-victim", "team/big"),
+        (HistoryEventKind.REQUEUED, "team/a-victim", ""),
+        (HistoryEventKind.ADMITTED, "team/big", ""),
     ]
     assert [line.time - see.lines[0].time for line in see.lines] == [0, 0, 30 * SECOND, 31 * SECOND]
 

@@ -9,7 +9,7 @@ from gpuconsole.backends.telemetry.feed import Feed
 from gpuconsole.backends.telemetry.source import Look
 from gpuconsole.errors import TelemetryError
 from gpuconsole.model.clock import Span, Time
-from gpuconsole.model.telemetry import Device, NodeTelemetry
+from gpuconsole.model.telemetry import MeasuredDevice, NodeTelemetry
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer
 from tests.backends.kube.conftest import Sight
@@ -25,7 +25,7 @@ class Known:
         if self.trouble:
             raise TelemetryError(self.trouble)
         names = [name for name in ("n0", "n9") if known(name)]
-        device = (Device(gpu=0),)
+        device = (MeasuredDevice(gpu=0),)
         return Look(
             tuple(
                 NodeTelemetry(name=name, time=now, source=self.address, lasts=lasts, devices=device) for name in names

@@ -21,7 +21,7 @@ from gpuconsole.model.commands import (
     SetTaint,
     Submit,
 )
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.workloads import Workload
 from tests.backends.kube import documents
@@ -164,7 +164,7 @@ def test_a_taint_is_sent_with_the_version_that_was_read_and_its_outcome_comes_ba
     assert body["spec"] == {"taints": [{"key": "dedicated", "value": "ml", "effect": "NoExecute"}]}
     assert body["metadata"]["resourceVersion"]
     assert [(line.what, line.node, line.message) for line in see.lines] == [
-        (What.COMMAND_DONE, "n1", "taints n1 dedicated=ml:NoExecute")
+        (HistoryEventKind.COMMAND_DONE, "n1", "taints n1 dedicated=ml:NoExecute")
     ]
 
 
@@ -227,7 +227,7 @@ def test_a_manifest_is_tried_before_it_is_sent_and_the_outcome_comes_back(api: A
         ("PATCH", f"{path}&dryRun=All"),
         ("PATCH", path),
     ]
-    assert [(line.what, line.message) for line in see.lines] == [(What.COMMAND_DONE, "submits Job mine")]
+    assert [(line.what, line.message) for line in see.lines] == [(HistoryEventKind.COMMAND_DONE, "submits Job mine")]
 
 
 def test_what_the_server_refuses_in_the_trial_is_not_sent(api: ApiServer, sight: Make) -> None:
@@ -237,5 +237,5 @@ def test_what_the_server_refuses_in_the_trial_is_not_sent(api: ApiServer, sight:
     job = {"apiVersion": "batch/v1", "kind": "Job", **documents.job("mine")}
     see.backend.submit(Submit((), (json.dumps(job),)))
     see.until(lambda _: see.lines)
-    assert (api.requests, see.lines[0].what) == ([], What.COMMAND_REFUSED)
+    assert (api.requests, see.lines[0].what) == ([], HistoryEventKind.COMMAND_REFUSED)
     assert "the object changed" in see.lines[0].message

@@ -51,7 +51,7 @@ def test_a_kind_some_of_whose_objects_cannot_be_read_is_not_wholly_seen(
     see = sight()
     see.loaded()
     seen = see.backend.snapshot().seen
-    assert (seen.lacking(Node), seen.blind(Node), seen.undecided) == (
+    assert (seen.missing_reasons(Node), seen.is_unlisted(Node), seen.decisive_gaps) == (
         ("1 of nodes could not be read",),
         False,
         ("1 of nodes could not be read",),

@@ -12,7 +12,7 @@ from gpuconsole.backends.kube.target import Target
 from gpuconsole.backends.kube.through import Service
 from gpuconsole.errors import ClusterError, TelemetryError
 from gpuconsole.model.commands import Command, Cordon, Drain, SetQuota, SetTaint, Submit
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer
 from tests.backends.kube.conftest import Sight
@@ -92,7 +92,11 @@ def test_a_command_whose_answers_cannot_be_read_is_done_or_refused_with_who_said
     see.until(lambda _: see.lines)
     line = see.lines[0]
     named = f"context test (http://127.0.0.1:{api.port}): "
-    assert line.what is What.COMMAND_DONE or named in line.message or "does not serve CronThing" in line.message
+    assert (
+        line.what is HistoryEventKind.COMMAND_DONE
+        or named in line.message
+        or "does not serve CronThing" in line.message
+    )
     assert "Error(" not in line.message
 
 

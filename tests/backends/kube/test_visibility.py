@@ -11,7 +11,7 @@ import pytest
 
 from gpuconsole.backends.kube.client import Connection
 from gpuconsole.backends.kube.target import Target
-from gpuconsole.backends.kube.visibility import AGAIN, RENEW, Visibility
+from gpuconsole.backends.kube.visibility import AGAIN, RENEW, VisibilityClient
 from gpuconsole.insight.standings import Place, Standings
 
 NOW = 1_767_600_000_000_000
@@ -71,7 +71,7 @@ class Kueue:
         path.write_text(json.dumps(config))
         self.now = 1000.0
         self.connection = Connection(Target(kubeconfig=str(path)))
-        self.visibility = Visibility(self.connection, lambda: NOW, clock=lambda: self.now)
+        self.visibility = VisibilityClient(self.connection, lambda: NOW, clock=lambda: self.now)
 
     def ask(self, cluster_queue: str = "cq-a", local_queue: str = "team-a/lq-a") -> Standings:
         return self.visibility.standings(cluster_queue, local_queue)

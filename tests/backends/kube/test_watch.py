@@ -17,10 +17,10 @@ from gpuconsole.backends.kube.news import News, Put
 from gpuconsole.backends.kube.target import Target
 from gpuconsole.backends.kube.watch import Watch
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.events import Happened, What
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.queues import ClusterQueue, LocalQueue
-from gpuconsole.model.seen import Seen, Unseen
+from gpuconsole.model.visibility import Visibility, VisibilityGap
 from gpuconsole.model.workloads import Workload
 from tests.backends.kube import documents
 from tests.backends.kube.apiserver import ApiServer
@@ -224,7 +224,7 @@ def test_a_user_who_may_nothing_sees_nothing_and_is_told_all(served: ApiServer, 
     see.loaded()
     health = see.backend.health
     assert (health.readable, health.kinds, len(health.missing)) == (0, 9, 9)
-    assert not any(see.backend.snapshot().seen.all_of(kind) for kind in (Node, Pod, Job, ClusterQueue, Happened))
+    assert not any(see.backend.snapshot().seen.all_of(kind) for kind in (Node, Pod, Job, ClusterQueue, HistoryEvent))
 
 
 def test_a_snapshot_says_of_which_kinds_not_everything_is_in_it(served: ApiServer, sight: Make) -> None:
@@ -232,10 +232,10 @@ def test_a_snapshot_says_of_which_kinds_not_everything_is_in_it(served: ApiServe
     see = sight()
     see.loaded()
     nodes, pods = (f"cannot list {kind} at the cluster scope" for kind in ("nodes", "pods"))
-    assert see.backend.snapshot().seen == Seen(
+    assert see.backend.snapshot().seen == Visibility(
         gaps=(
-            Unseen(table="nodes", resource="nodes", why=nodes),
-            Unseen(table="pods", resource="pods", why=pods, namespaces=("team",)),
+            VisibilityGap(table="nodes", resource="nodes", why=nodes),
+            VisibilityGap(table="pods", resource="pods", why=pods, namespaces=("team",)),
         ),
         assumed=see.backend.assumed,
     )
@@ -250,7 +250,7 @@ def test_a_right_that_is_missing_in_one_of_the_named_namespaces_is_named_as_well
     see.loaded()
     right, rest = "cannot list pods in namespace two", "only namespaces one, two are read"
     seen = see.backend.snapshot().seen
-    assert (seen.lacking(Pod), seen.lacking(Workload)) == ((f"{right}, {rest}",), (rest,))
+    assert (seen.missing_reasons(Pod), seen.missing_reasons(Workload)) == ((f"{right}, {rest}",), (rest,))
     assert (seen.all_of(Pod, within="one"), seen.all_of(Pod, within="two")) == (True, False)
 
 
@@ -259,7 +259,7 @@ def test_where_namespaces_are_named_nothing_else_of_a_namespaced_kind_is_seen(se
     see.loaded()
     seen = see.backend.snapshot().seen
     assert seen.all_of(Node, ClusterQueue)
-    assert seen.lacking(Pod, Workload, LocalQueue) == ("only namespaces one, two are read",)
+    assert seen.missing_reasons(Pod, Workload, LocalQueue) == ("only namespaces one, two are read",)
     assert seen.all_of(Pod, Workload, LocalQueue, within="two")
 
 
@@ -311,4 +311,7 @@ def test_a_new_node_and_a_lost_one_are_lines_of_history(served: ApiServer, sight
     down["status"]["conditions"][0]["status"] = "False"
     served.put("nodes", down)
     see.until(lambda _: len(see.lines) == 2)
-    assert [(line.what, line.node) for line in see.lines] == [(What.NODE_UP, "n5"), (What.NODE_DOWN, "n0")]
+    assert [(line.what, line.node) for line in see.lines] == [
+        (HistoryEventKind.NODE_UP, "n5"),
+        (HistoryEventKind.NODE_DOWN, "n0"),
+    ]

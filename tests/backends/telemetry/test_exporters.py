@@ -8,7 +8,7 @@ from gpuconsole.backends.telemetry.exporters import Exporters
 from gpuconsole.backends.telemetry.exposition import series
 from gpuconsole.errors import TelemetryError, UsageError
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.telemetry import Measure
+from gpuconsole.model.telemetry import GpuMetric
 from tests.backends.telemetry.answers import NOW
 
 TEXT = """\
@@ -38,7 +38,7 @@ def test_one_address_for_all_nodes() -> None:
     assert [node.name for node in look.nodes] == ["a", "b"]
     (first, _) = look.nodes
     assert (first.time, first.source, first.lasts) == (NOW, "http://{node}:9400/metrics", MINUTE)
-    assert first.columns == {Measure.MEMORY_USED: (40000.0, None), Measure.UTILISATION: (98.0, None)}
+    assert first.columns == {GpuMetric.MEMORY_USED: (40000.0, None), GpuMetric.UTILISATION: (98.0, None)}
     assert [device.pod for device in first.devices] == ["n/t-0", ""]
 
 

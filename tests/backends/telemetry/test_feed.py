@@ -9,15 +9,15 @@ from gpuconsole.backends.telemetry.source import Look
 from gpuconsole.errors import TelemetryError
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
 from gpuconsole.model.events import Applied, Deleted, Event
-from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
+from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from tests.backends.telemetry.answers import NOW
 
-COLUMNS = {Measure.UTILISATION: (0.0,), Measure.MEMORY_USED: (3.0,)}
+COLUMNS = {GpuMetric.UTILISATION: (0.0,), GpuMetric.MEMORY_USED: (3.0,)}
 
 
 def node(name: str, time: Time, **more: object) -> NodeTelemetry:
     known = NodeTelemetry(
-        name=name, time=time, source="http://p", lasts=90 * SECOND, devices=(Device(gpu=0),), columns=COLUMNS
+        name=name, time=time, source="http://p", lasts=90 * SECOND, devices=(MeasuredDevice(gpu=0),), columns=COLUMNS
     )
     return replace(known, **more)
 

@@ -9,7 +9,7 @@ from gpuconsole.backends.telemetry.prometheus import LOOK_BACK, Prometheus
 from gpuconsole.backends.telemetry.source import Look
 from gpuconsole.errors import TelemetryError
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.telemetry import Device, Measure, NodeTelemetry
+from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from tests.backends.telemetry.answers import NOW, SCRAPED, FakePrometheus, Series, series, vector
 
 USED, UTIL, ACTIVE = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
@@ -39,14 +39,16 @@ def test_a_gpu_with_all_that_is_known_of_it() -> None:
         source="http://prometheus:9090",
         lasts=MINUTE,
         devices=(
-            Device(gpu=0, uuid="GPU-6f0c", model="NVIDIA H100 80GB HBM3", pod="team-a/train-0", container="main"),
+            MeasuredDevice(
+                gpu=0, uuid="GPU-6f0c", model="NVIDIA H100 80GB HBM3", pod="team-a/train-0", container="main"
+            ),
         ),
         columns={
-            Measure.MEMORY_USED: (60000.0,),
-            Measure.POWER: (640.25,),
-            Measure.SM: (0.81,),
-            Measure.UTILISATION: (97.0,),
-            Measure.XID: (0.0,),
+            GpuMetric.MEMORY_USED: (60000.0,),
+            GpuMetric.POWER: (640.25,),
+            GpuMetric.SM: (0.81,),
+            GpuMetric.UTILISATION: (97.0,),
+            GpuMetric.XID: (0.0,),
         },
     )
     assert look.troubles == ()
@@ -61,7 +63,7 @@ def test_devices_stand_in_the_order_of_their_numbers_and_a_missing_series_is_no_
         )
     )
     assert [device.gpu for device in node.devices] == [2, 10]
-    assert node.columns == {Measure.MEMORY_USED: (2.0, 1.0), Measure.UTILISATION: (None, 50.0)}
+    assert node.columns == {GpuMetric.MEMORY_USED: (2.0, 1.0), GpuMetric.UTILISATION: (None, 50.0)}
 
 
 def test_mig_instances_stand_beside_their_gpu_which_alone_has_a_utilisation() -> None:
@@ -71,8 +73,8 @@ def test_mig_instances_stand_beside_their_gpu_which_alone_has_a_utilisation() ->
         ((0, -1), "", ""),
         ((0, 3), "1g.10gb", "team-a/train-0"),
     ]
-    assert node.columns[Measure.UTILISATION] == (55.0, None)
-    assert node.columns[Measure.ACTIVE] == (None, 0.2)
+    assert node.columns[GpuMetric.UTILISATION] == (55.0, None)
+    assert node.columns[GpuMetric.ACTIVE] == (None, 0.2)
 
 
 def test_pods_are_taken_from_the_exported_labels_where_the_scrape_renamed_them() -> None:
@@ -107,14 +109,14 @@ def test_what_is_no_value_is_missing(value: str) -> None:
     prometheus = FakePrometheus(series(USED, "100"))
     prometheus.instead = lambda query: vector([({"Hostname": "gpu-a", "gpu": "0"}, value)]) if UTIL in query else None
     node = only(Prometheus(prometheus.http).read(("gpu-a",).__contains__, NOW, MINUTE))
-    assert node.columns == {Measure.MEMORY_USED: (100.0,)}
-    assert node.value(0, Measure.UTILISATION) is None
+    assert node.columns == {GpuMetric.MEMORY_USED: (100.0,)}
+    assert node.value(0, GpuMetric.UTILISATION) is None
 
 
 def test_of_pods_that_share_a_gpu_the_largest_value_and_always_the_same_owner_are_kept() -> None:
     pods = [series(USED, value, pod=pod, namespace="n") for pod, value in (("b", "10"), ("a", "30"), ("c", "20"))]
     assert only(looked(*pods)) == only(looked(*reversed(pods)))
-    assert (only(looked(*pods)).devices[0].pod, only(looked(*pods)).columns[Measure.MEMORY_USED]) == ("n/a", (30.0,))
+    assert (only(looked(*pods)).devices[0].pod, only(looked(*pods)).columns[GpuMetric.MEMORY_USED]) == ("n/a", (30.0,))
 
 
 def test_hostile_labels_are_cleaned_and_nonsense_is_counted() -> None:
@@ -157,7 +159,7 @@ def test_a_metric_that_fails_costs_that_metric_only() -> None:
     prometheus = FakePrometheus(series(USED, "3"), series(UTIL, "7"))
     prometheus.instead = lambda query: httpx.Response(503, text="overloaded") if "SM_ACTIVE" in query else None
     look = Prometheus(prometheus.http).read(("gpu-a",).__contains__, NOW, MINUTE)
-    assert only(look).columns == {Measure.MEMORY_USED: (3.0,), Measure.UTILISATION: (7.0,)}
+    assert only(look).columns == {GpuMetric.MEMORY_USED: (3.0,), GpuMetric.UTILISATION: (7.0,)}
     assert look.troubles == ("http://prometheus:9090/api/v1/query: HTTP 503 overloaded",)
 
 
@@ -227,4 +229,4 @@ def test_forty_thousand_gpus_are_five_thousand_nodes() -> None:
     ]
     look = looked(*many)
     assert len(look.nodes) == 5_000
-    assert all(node.columns[Measure.UTILISATION] == tuple(map(float, range(8))) for node in look.nodes)
+    assert all(node.columns[GpuMetric.UTILISATION] == tuple(map(float, range(8))) for node in look.nodes)

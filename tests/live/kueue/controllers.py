@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.decisions import Admit, Evict, KeepWaiting, Preempt, Refuse
-from gpuconsole.model.events import Announcement
+from gpuconsole.model.events import KueueEvent
 from gpuconsole.model.jobs import workload_name
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import TABLES
@@ -194,7 +194,7 @@ class KueueStandIn:
         with suppress(Refused):
             self._take_in(self._api.create(made), gone=False)
             said = f"Created Workload: {made['metadata']['namespace']}/{made['metadata']['name']}"
-            self._say(job, Announcement("", "CreatedWorkload", said))
+            self._say(job, KueueEvent("", "CreatedWorkload", said))
 
     def _priority(self, job: Manifest) -> int:
         name = job["metadata"].get("labels", {}).get(papers.PRIORITY, "")
@@ -205,7 +205,7 @@ class KueueStandIn:
         reason = "Succeeded" if end["type"] == "Complete" else "Failed"
         done = conditions.finish(workload, reason, end.get("message", ""), self._now())
         if done is not workload:
-            said = Announcement(workload.key, "FinishedWorkload", f"Workload '{workload.key}' is declared finished")
+            said = KueueEvent(workload.key, "FinishedWorkload", f"Workload '{workload.key}' is declared finished")
             self._write(workload, done, (said,))
 
     def _keep_running(self, job: Manifest, workload: Workload) -> None:
@@ -232,7 +232,7 @@ class KueueStandIn:
             # A Job that ran before may only be pointed elsewhere as one that never started.
             self._change(job, {"status": {"startTime": None}}, "/status")
         self._change(job, {"spec": {"suspend": False, "template": template}})
-        self._say(job, Announcement("", "Started", f"Admitted by clusterQueue {workload.cluster_queue}"))
+        self._say(job, KueueEvent("", "Started", f"Admitted by clusterQueue {workload.cluster_queue}"))
 
     def _keep_stopped(self, job: Manifest, workload: Workload) -> None:
         if not job["spec"].get("suspend"):
@@ -261,7 +261,7 @@ class KueueStandIn:
         if job["status"].get("startTime"):
             # As Kueue does. The Job controller's status of the same moment conflicts with it and follows 1 s later.
             self._change(job, {"status": {"startTime": None}}, "/status")
-        self._say(job, Announcement("", reason, message))
+        self._say(job, KueueEvent("", reason, message))
 
     # The workload controller.
 
@@ -389,7 +389,7 @@ class KueueStandIn:
 
     # Writing.
 
-    def _write(self, before: Workload, after: Workload, said: tuple[Announcement, ...] = ()) -> bool:
+    def _write(self, before: Workload, after: Workload, said: tuple[KueueEvent, ...] = ()) -> bool:
         """Write what changed of a Workload, then tell it; False if the API server did not take it."""
         if after is before and not said:
             return True
@@ -415,7 +415,7 @@ class KueueStandIn:
         self._take_in(changed, gone=False)
         return True
 
-    def _say(self, about: Manifest, said: Announcement) -> None:
+    def _say(self, about: Manifest, said: KueueEvent) -> None:
         with suppress(Refused):
             self._api.create(papers.event(about, said, next(self._numbers), self._now()))
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpuconsole.model.clock import SECOND, Time, format_time
-from gpuconsole.model.events import Announcement
+from gpuconsole.model.events import KueueEvent
 from gpuconsole.model.jobs import workload_name
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.queues import ClusterQueue
@@ -112,7 +112,7 @@ def local_queue_status(
     return status
 
 
-def event(about: Manifest, said: Announcement, number: int, now: Time) -> Manifest:
+def event(about: Manifest, said: KueueEvent, number: int, now: Time) -> Manifest:
     """An event as Kueue's recorder writes it."""
     metadata = about["metadata"]
     when = format_time(now // SECOND * SECOND)

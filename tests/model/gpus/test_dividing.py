@@ -3,9 +3,9 @@
 import pytest
 
 from gpuconsole.model.gpus.changes import GeometryChange, change
-from gpuconsole.model.gpus.mig import Geometry, Layout, Placement
+from gpuconsole.model.gpus.mig import Layout, MigGeometry, MigPlacement
+from gpuconsole.model.gpus.mig_parted import Config, MigConfigError, MigConfigSpec, divided, known, read
 from gpuconsole.model.gpus.models import MODELS
-from gpuconsole.model.gpus.parted import Config, ConfigError, Part, divided, known, read
 from gpuconsole.model.gpus.strategies import MigStrategy, offer
 
 MODEL = MODELS["a100-80gb"]
@@ -13,13 +13,13 @@ PRODUCT = "NVIDIA-A100-SXM4-80GB"
 SEVEN = {"1g.10gb": 7}
 
 
-def geometry() -> Geometry:
+def geometry() -> MigGeometry:
     assert MODEL.mig is not None
     return MODEL.mig
 
 
 def layout(text: str) -> Layout:
-    return tuple(Placement(name, int(start)) for name, _, start in (word.partition("@") for word in text.split()))
+    return tuple(MigPlacement(name, int(start)) for name, _, start in (word.partition("@") for word in text.split()))
 
 
 def config(model: str, name: str) -> Config:
@@ -101,18 +101,18 @@ def test_a_gpu_without_mig_is_offered_whole_under_any_strategy() -> None:
 @pytest.mark.parametrize(
     ("model", "name", "part"),
     [
-        ("a100-80gb", "all-disabled", Part(enabled=False)),
-        ("a100-80gb", "all-enabled", Part(enabled=True)),
-        ("a100-80gb", "all-1g.10gb", Part(enabled=True, instances=SEVEN)),
-        ("a100-80gb", "all-1g.10gb.me", Part(enabled=True, instances={"1g.10gb+me": 1})),
-        ("a100-80gb", "all-1g.20gb", Part(enabled=True, instances={"1g.20gb": 4})),
-        ("h200", "all-3g.71gb", Part(enabled=True, instances={"3g.71gb": 2})),
-        ("a30", "all-2g.12gb", Part(enabled=True, instances={"2g.12gb": 2})),
-        ("h200", "all-balanced", Part(enabled=True, instances={"1g.18gb": 2, "2g.35gb": 1, "3g.71gb": 1})),
-        ("a30", "all-balanced", Part(enabled=True, instances={"1g.6gb": 2, "2g.12gb": 1})),
+        ("a100-80gb", "all-disabled", MigConfigSpec(enabled=False)),
+        ("a100-80gb", "all-enabled", MigConfigSpec(enabled=True)),
+        ("a100-80gb", "all-1g.10gb", MigConfigSpec(enabled=True, instances=SEVEN)),
+        ("a100-80gb", "all-1g.10gb.me", MigConfigSpec(enabled=True, instances={"1g.10gb+me": 1})),
+        ("a100-80gb", "all-1g.20gb", MigConfigSpec(enabled=True, instances={"1g.20gb": 4})),
+        ("h200", "all-3g.71gb", MigConfigSpec(enabled=True, instances={"3g.71gb": 2})),
+        ("a30", "all-2g.12gb", MigConfigSpec(enabled=True, instances={"2g.12gb": 2})),
+        ("h200", "all-balanced", MigConfigSpec(enabled=True, instances={"1g.18gb": 2, "2g.35gb": 1, "3g.71gb": 1})),
+        ("a30", "all-balanced", MigConfigSpec(enabled=True, instances={"1g.6gb": 2, "2g.12gb": 1})),
     ],
 )
-def test_mig_parted_ships_configurations_by_name(model: str, name: str, part: Part) -> None:
+def test_mig_parted_ships_configurations_by_name(model: str, name: str, part: MigConfigSpec) -> None:
     assert known(MODELS[model], name) == (part,)
 
 
@@ -177,10 +177,10 @@ def test_what_is_wrong_with_a_file_is_found_with_its_path() -> None:
 
 
 def test_a_configuration_that_does_not_fit_a_gpu_says_so() -> None:
-    with pytest.raises(ConfigError, match=r"GPU 0 \(a100-80gb\) cannot be divided into 1 × 1g\.5gb"):
-        divided((Part(enabled=True, instances={"1g.5gb": 1}),), MODEL, 1)
-    with pytest.raises(ConfigError, match=r"GPU 0 \(l4\) has no MIG"):
-        divided((Part(enabled=True),), MODELS["l4"], 1)
+    with pytest.raises(MigConfigError, match=r"GPU 0 \(a100-80gb\) cannot be divided into 1 × 1g\.5gb"):
+        divided((MigConfigSpec(enabled=True, instances={"1g.5gb": 1}),), MODEL, 1)
+    with pytest.raises(MigConfigError, match=r"GPU 0 \(l4\) has no MIG"):
+        divided((MigConfigSpec(enabled=True),), MODELS["l4"], 1)
 
 
 def test_turning_mig_on_resets_the_gpu_so_that_its_owner_has_to_leave() -> None:

@@ -6,7 +6,7 @@ from time import process_time
 import pytest
 
 from gpuconsole.model.gpus.instances import DYNAMIC, LAYOUT, Division, division_of, written
-from gpuconsole.model.gpus.mig import Instance, Placement
+from gpuconsole.model.gpus.mig import MigInstance, MigPlacement
 
 A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
 MIG = "nvidia.com/mig-"
@@ -46,9 +46,9 @@ def test_many_instances_on_an_unknown_number_of_gpus_are_laid_at_once() -> None:
 def test_an_annotation_says_where_instances_lie() -> None:
     text = "3g.40gb@0 | - | 1g.10gb@6"
     found = read({"3g.40gb": 1, "1g.10gb": 1}, layout=text)
-    assert found.instances == (Instance(0, "3g.40gb", 0), Instance(2, "1g.10gb", 6))
+    assert found.instances == (MigInstance(0, "3g.40gb", 0), MigInstance(2, "1g.10gb", 6))
     assert found.gpus == 3
-    assert written([(Placement("3g.40gb", 0),), None, (Placement("1g.10gb", 6),)]) == text
+    assert written([(MigPlacement("3g.40gb", 0),), None, (MigPlacement("1g.10gb", 6),)]) == text
 
 
 @pytest.mark.parametrize("layout", ["3g.40gb@1", "3g.40gb@0 | 1g.10gb", "1g.10gb@0", "3g.40gb@0 1g.10gb@9", "x"])

@@ -4,13 +4,23 @@ from itertools import combinations
 
 import pytest
 
-from gpuconsole.model.gpus.mig import Geometry, Layout, Placement, Profile, layouts, maximal, mix, ordered, reachable
+from gpuconsole.model.gpus.mig import (
+    Layout,
+    MigGeometry,
+    MigPlacement,
+    MigProfile,
+    layouts,
+    maximal,
+    mix,
+    ordered,
+    reachable,
+)
 from gpuconsole.model.gpus.models import MODELS, Links, model_of
 
 EIGHTHS = [name for name, model in MODELS.items() if model.mig is not None and model.mig.slices == 8]
 
 
-def geometry(name: str) -> Geometry:
+def geometry(name: str) -> MigGeometry:
     found = MODELS[name].mig
     assert found is not None
     return found
@@ -21,10 +31,10 @@ A100 = geometry("a100-80gb")
 
 def at(text: str) -> Layout:
     """`4g.40gb@0 3g.40gb@4` as a layout."""
-    return tuple(Placement(name, int(start)) for name, _, start in (word.partition("@") for word in text.split()))
+    return tuple(MigPlacement(name, int(start)) for name, _, start in (word.partition("@") for word in text.split()))
 
 
-def by_hand(found: Geometry, profiles: tuple[Profile, ...]) -> set[Layout]:
+def by_hand(found: MigGeometry, profiles: tuple[MigProfile, ...]) -> set[Layout]:
     """All sets of instances whose spans are apart and whose compute slices suffice: tried one by one."""
     places = [(p, s, set(range(s, s + p.span))) for p in profiles for s in p.starts]
     legal = set()
@@ -32,7 +42,7 @@ def by_hand(found: Geometry, profiles: tuple[Profile, ...]) -> set[Layout]:
         for some in combinations(places, size):
             covered = [slot for _, _, span in some for slot in span]
             if len(covered) == len(set(covered)) and sum(p.compute for p, _, _ in some) <= found.compute:
-                legal.add(ordered(Placement(p.name, s) for p, s, _ in some))
+                legal.add(ordered(MigPlacement(p.name, s) for p, s, _ in some))
     return legal
 
 
@@ -83,7 +93,7 @@ def test_a_layout_is_legal_or_says_why_not(layout: str, objection: str) -> None:
 
 
 def test_a_layout_has_no_more_compute_slices_than_the_gpu() -> None:
-    tight = Geometry(3, 4, geometry("a30").profiles)
+    tight = MigGeometry(3, 4, geometry("a30").profiles)
     assert tight.objection(at("2g.12gb@0 2g.12gb@2")) == "it has 4 compute slices; the GPU has 3"
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.devices import (
+    AllocatedDevice,
     Allocation,
-    Capacity,
     Device,
+    DeviceCapacity,
     DeviceClass,
+    DeviceConstraint,
     DeviceRequest,
-    GivenDevice,
-    Likeness,
     ResourceClaim,
     ResourceSlice,
 )
@@ -28,7 +28,8 @@ ON_N1 = (NodeTerm(fields=(Requirement("metadata.name", "In", ("n1",)),)),)
 
 
 def device(name: str, **facts: object) -> Device:
-    return Device(**{"name": name, "attributes": {"model": "h100"}, "capacity": {"memory": Capacity(80 * GI)}, **facts})  # type: ignore[arg-type]
+    values = {"name": name, "attributes": {"model": "h100"}, "capacity": {"memory": DeviceCapacity(80 * GI)}, **facts}
+    return Device(**values)  # type: ignore[arg-type]
 
 
 def part(*devices: Device, node: str = "n1", **facts: object) -> ResourceSlice:
@@ -64,8 +65,8 @@ def test_the_first_free_devices_of_the_node_are_given() -> None:
         {
             "default/c": Allocation(
                 (
-                    GivenDevice("gpu", "gpu.example.com", "n1", "a"),
-                    GivenDevice("gpu", "gpu.example.com", "n1", "b"),
+                    AllocatedDevice("gpu", "gpu.example.com", "n1", "a"),
+                    AllocatedDevice("gpu", "gpu.example.com", "n1", "b"),
                 ),
                 ON_N1,
             )
@@ -87,7 +88,7 @@ def test_no_device_is_given_twice_and_what_is_taken_back_is_free_again() -> None
 
 def test_classes_and_requests_select_by_attributes_and_capacity() -> None:
     large = "device.capacity['gpu.example.com'].memory.compareTo(quantity('100Gi')) >= 0"
-    slices = [part(device("a"), device("b", capacity={"memory": Capacity(141 * GI)}))]
+    slices = [part(device("a"), device("b", capacity={"memory": DeviceCapacity(141 * GI)}))]
     held = stock(slices, claim(request(selectors=(large,))), selector="device.driver == 'gpu.example.com'")
     assert given(claims.grant(pod("c"), N1, held)) == ["b"]
 
@@ -119,8 +120,8 @@ def test_constraints_hold_devices_together_or_apart() -> None:
     devices = [
         device(name, attributes={"model": model}) for name, model in zip("abcd", ("x", "y", "x", "y"), strict=True)
     ]
-    same = claim(request(count=2), likenesses=(Likeness(same="gpu.example.com/model"),))
-    apart = claim(request(count=2), likenesses=(Likeness(distinct="gpu.example.com/model"),))
+    same = claim(request(count=2), likenesses=(DeviceConstraint(same="gpu.example.com/model"),))
+    apart = claim(request(count=2), likenesses=(DeviceConstraint(distinct="gpu.example.com/model"),))
     assert given(claims.grant(pod("c"), N1, stock([part(*devices)], same))) == ["a", "c"]
     assert given(claims.grant(pod("c"), N1, stock([part(*devices)], apart))) == ["a", "b"]
 
@@ -154,7 +155,7 @@ def test_administrators_see_devices_that_others_have() -> None:
     held.hold("default/p", first.allocations, first.shared)
     watched = claims.grant(pod("watch", name="q"), N1, held)
     assert watched.allocations["default/watch"].devices == (
-        GivenDevice("gpu", "gpu.example.com", "n1", "a", shared=True),
+        AllocatedDevice("gpu", "gpu.example.com", "n1", "a", shared=True),
     )
 
 
@@ -210,7 +211,7 @@ def test_a_claim_has_no_more_than_32_devices() -> None:
 
 def test_a_search_that_leads_nowhere_ends() -> None:
     pairs = part(*(device(f"d{number:02}", attributes={"pair": number // 4}) for number in range(40)))
-    hopeless = claim(request(count=15), likenesses=(Likeness(distinct="gpu.example.com/pair"),))
+    hopeless = claim(request(count=15), likenesses=(DeviceConstraint(distinct="gpu.example.com/pair"),))
     assert claims.grant(pod("c"), N1, stock([pairs], hopeless)) == Grant(reason="timed out trying to allocate devices")
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.gpus.instances import DYNAMIC, LAYOUT, division_of
-from gpuconsole.model.gpus.mig import Instance, Placement
+from gpuconsole.model.gpus.mig import MigInstance, MigPlacement
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.quantity import CPU
 from gpuconsole.scheduling.kube.nodes import AssignedPod, NodeState, describe, seated
@@ -100,7 +100,7 @@ def test_a_gang_takes_the_slices_of_less_important_pods_together() -> None:
 
 
 def test_a_pod_keeps_the_instances_that_it_names() -> None:
-    here = pod("p", template=asks(ONE), node="n", slices=(Instance(0, "1g.10gb", 5),))
+    here = pod("p", template=asks(ONE), node="n", slices=(MigInstance(0, "1g.10gb", 5),))
     cluster = Cluster(fixed({ONE: 7})).add(here).add(pods("q", 6, template=asks(ONE), created=1)).settle()
     assert Counter(one for each in owned(cluster).values() for one in each) == {f"0/1g.10gb@{n}": 1 for n in range(7)}
     assert owned(cluster)["p"] == ["0/1g.10gb@5"]
@@ -110,8 +110,8 @@ def test_a_node_that_is_divided_anew_gives_its_pods_what_there_is() -> None:
     before, after = fixed({ONE: 1}, "1g.10gb@0"), fixed({ONE: 1}, "1g.10gb@3")
     seat = AssignedPod("default/p", PodClasses().of(asks(ONE)), 0, 0)
     state = seated(describe(NodeState("n"), before), seat)
-    assert state.taken == {Instance(0, "1g.10gb", 0)}
-    assert describe(state, after).taken == {Instance(0, "1g.10gb", 3)}
+    assert state.taken == {MigInstance(0, "1g.10gb", 0)}
+    assert describe(state, after).taken == {MigInstance(0, "1g.10gb", 3)}
     assert describe(state, node("n", 8)).taken == set()
 
 
@@ -137,11 +137,11 @@ def test_no_slice_has_two_owners_and_every_pod_has_what_it_asked_for(
 def check(placed: list[Pod], machine: Node) -> None:
     division = division_of(machine.allocatable, machine.labels, machine.annotations)
     assert division is not None
-    by_gpu: dict[int, list[Placement]] = defaultdict(list)
+    by_gpu: dict[int, list[MigPlacement]] = defaultdict(list)
     for each in placed:
         asked = Counter({name: n for name, n in each.template.requests.items() if name.startswith(MIG)})
         assert Counter(MIG + one.profile for one in each.slices) == asked
         for one in each.slices:
-            by_gpu[one.gpu].append(Placement(one.profile, one.start))
+            by_gpu[one.gpu].append(MigPlacement(one.profile, one.start))
     for placements in by_gpu.values():
         assert division.geometry.objection(placements) == ""

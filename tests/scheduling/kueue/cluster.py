@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import Namespace
-from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, Preempt, Refuse, Rule
+from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, Preempt, PreemptionRule, Refuse
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_sets import PodSet, TopologyRequest
@@ -12,11 +12,11 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import (
     BorrowWithinCohort,
     ClusterQueue,
+    ClusterQueuePreemption,
     Cohort,
     FlavorFungibility,
     FlavorQuotas,
     LocalQueue,
-    Preemption,
     PreemptionPolicy,
     QueueingStrategy,
     Quota,
@@ -70,7 +70,7 @@ def queue(
         namespace_selector=selector,
         queueing_strategy=strategy,
         resource_groups=groups or (group(flavors),),
-        preemption=Preemption(within, reclaim, borrow),
+        preemption=ClusterQueuePreemption(within, reclaim, borrow),
         fungibility=fungibility,
         fair_weight=weight,
     )
@@ -167,7 +167,7 @@ class World:
         self.session.requeue_inadmissible(self.now)
         return decisions
 
-    def _evict(self, key: str, reason: str, message: str, rule: Rule | None = None) -> None:
+    def _evict(self, key: str, reason: str, message: str, rule: PreemptionRule | None = None) -> None:
         victim = self.workloads[key.removeprefix("team/")]
         self.apply(conditions.release(conditions.evict(victim, reason, message, self.now, rule), self.now))
 
@@ -207,7 +207,9 @@ class World:
 
     def waiting(self, cluster_queue: str) -> list[str]:
         """Who waits, in order; those that are parked in brackets."""
-        return [f"({p.workload.name})" if p.parked else p.workload.name for p in self.session.pending(cluster_queue)]
+        return [
+            f"({p.workload.name})" if p.inadmissible else p.workload.name for p in self.session.pending(cluster_queue)
+        ]
 
 
 def victims(decisions: Iterable[AdmissionDecision]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.decisions import Admit
-from gpuconsole.model.events import Announcement
+from gpuconsole.model.events import KueueEvent
 from gpuconsole.model.queues import FlavorFungibility, Fungibility
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import DEFAULT
@@ -14,10 +14,10 @@ from tests.scheduling.kueue.cluster import LOWER, World, queue, workload
 NEXT = FlavorFungibility(Fungibility.TRY_NEXT_FLAVOR, Fungibility.TRY_NEXT_FLAVOR)
 
 
-def told(world: World) -> list[Announcement]:
+def told(world: World) -> list[KueueEvent]:
     """The events of the next cycle."""
     before = {w.key: w for w in world.workloads.values()}
-    events: list[Announcement] = []
+    events: list[KueueEvent] = []
     for decision in world.cycle():
         old = before[decision.workload]
         new = old
@@ -31,8 +31,8 @@ def test_an_admission_says_how_long_the_workload_waited() -> None:
     world = World(queue("q", 2))
     world.apply(workload("w", "q", created=world.now // SECOND - 89))
     assert told(world) == [
-        Announcement("team/w", "QuotaReserved", "Quota reserved in ClusterQueue q, wait time since queued was 90s"),
-        Announcement("team/w", "Admitted", "Admitted by ClusterQueue q, wait time since reservation was 0s"),
+        KueueEvent("team/w", "QuotaReserved", "Quota reserved in ClusterQueue q, wait time since queued was 90s"),
+        KueueEvent("team/w", "Admitted", "Admitted by ClusterQueue q, wait time since reservation was 0s"),
     ]
 
 
@@ -57,14 +57,14 @@ def test_a_preemption_is_told_to_the_victim_and_to_the_preemptor() -> None:
         "preemptor effective priority: 5 (base: 5, boost: 0); preemptee effective priority: 0 (base: 0, boost: 0)"
     )
     assert told(world) == [
-        Announcement("team/low", "EvictedDueToPreempted", why),
-        Announcement("team/low", "Preempted", f"{why}; {priorities}"),
-        Announcement(
+        KueueEvent("team/low", "EvictedDueToPreempted", why),
+        KueueEvent("team/low", "Preempted", f"{why}; {priorities}"),
+        KueueEvent(
             "team/high",
             "PreemptedWorkload",
             f"Preempted workload team/low (UID: uid-low) in ClusterQueue q; {priorities}",
         ),
-        Announcement(
+        KueueEvent(
             "team/high",
             "Pending",
             "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor f,"

@@ -1,7 +1,7 @@
 """What a preemption tells of how its victim was chosen: who was considered, in which order, and why some stayed."""
 
-from gpuconsole.model.choices import Choice, Considered, Verdict
 from gpuconsole.model.decisions import Preempt
+from gpuconsole.model.preemption_trace import CandidateVerdict, ConsideredCandidate, PreemptionTrace
 from gpuconsole.model.queues import BorrowWithinCohort
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.scheduling.kueue.cluster import ANY, LOWER, NEVER, World, cohort, queue, workload
@@ -9,14 +9,14 @@ from tests.scheduling.kueue.cluster import ANY, LOWER, NEVER, World, cohort, que
 FAIR = KueueConfig(fair_sharing=True)
 
 
-def choices(world: World) -> list[Choice | None]:
+def choices(world: World) -> list[PreemptionTrace | None]:
     """Those of the next cycle's preemptions."""
     world.now += 1
     decisions = world.session.run_cycle(world.now, choices=True)
     return [decision.choice for decision in decisions if isinstance(decision, Preempt)]
 
 
-def considered(choice: Choice | None) -> list[tuple[str, str]]:
+def considered(choice: PreemptionTrace | None) -> list[tuple[str, str]]:
     assert choice is not None
     return [(one.workload.removeprefix("team/"), one.verdict.value) for one in choice.considered]
 
@@ -35,12 +35,12 @@ def test_candidates_come_in_order_then_those_that_the_rules_spare() -> None:
     world.apply(workload("new", "a", 2, priority=5))
 
     assert choices(world) == [
-        Choice(
+        PreemptionTrace(
             considered=(
-                Considered("team/lowest", "a", Verdict.PUT_BACK, -9),
-                Considered("team/low", "a", Verdict.CHOSEN, -5),
-                Considered("team/middle", "a", Verdict.NOT_NEEDED, 3),
-                Considered("team/high", "a", Verdict.PRIORITY, 9),
+                ConsideredCandidate("team/lowest", "a", CandidateVerdict.PUT_BACK, -9),
+                ConsideredCandidate("team/low", "a", CandidateVerdict.CHOSEN, -5),
+                ConsideredCandidate("team/middle", "a", CandidateVerdict.NOT_NEEDED, 3),
+                ConsideredCandidate("team/high", "a", CandidateVerdict.PRIORITY, 9),
             )
         )
     ]

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.decisions import Refuse, Rule
+from gpuconsole.model.decisions import PreemptionRule, Refuse
 from gpuconsole.model.workloads import Admission, CheckState, Condition, EvictionCount, PodSetNeeds, Workload
 from gpuconsole.scheduling.kueue import conditions
 from tests.scheduling.kueue.cluster import workload
@@ -57,7 +57,7 @@ def test_checks_that_are_not_ready_hold_admission_up() -> None:
 
 
 def test_an_eviction_keeps_the_quota_until_it_is_released() -> None:
-    evicted = conditions.evict(running(), "Preempted", "make room", NOW + SECOND, Rule.IN_COHORT_RECLAMATION)
+    evicted = conditions.evict(running(), "Preempted", "make room", NOW + SECOND, PreemptionRule.IN_COHORT_RECLAMATION)
     assert (evicted.reserved, evicted.admitted, evicted.admission, evicted.evictions) == (True, True, GRANTED, 1)
     assert said(evicted)["Preempted"] == (True, "InCohortReclamation", "make room", 101)
     assert said(evicted)["Evicted"] == (True, "Preempted", "make room", 101)
@@ -82,7 +82,7 @@ def test_after_other_evictions_it_waits_to_be_requeued() -> None:
 
 
 def test_the_next_reservation_says_that_the_eviction_is_past() -> None:
-    evicted = conditions.evict(running(), "Preempted", "make room", NOW, Rule.IN_CLUSTER_QUEUE)
+    evicted = conditions.evict(running(), "Preempted", "make room", NOW, PreemptionRule.IN_CLUSTER_QUEUE)
     again = conditions.reserve(conditions.release(evicted, NOW), GRANTED, NOW + 5 * SECOND)
     assert said(again)["Evicted"] == (False, "QuotaReserved", "Previously: make room", 105)
     assert said(again)["Preempted"] == (False, "QuotaReserved", "Previously: make room", 105)

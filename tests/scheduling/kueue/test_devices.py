@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.decisions import Refuse
 from gpuconsole.model.devices import (
-    Capacity,
     CapacityPolicy,
     Device,
+    DeviceCapacity,
     DeviceClass,
     DeviceRequest,
     ResourceClaimTemplate,
@@ -73,7 +73,7 @@ def published(*devices: Device, name: str = "s", generation: int = 1, of: int = 
 def device(name: str, memory: int | None = None, size: str = "large", policy: CapacityPolicy | None = None) -> Device:
     """A device of 6 memory to share, which itself consumes `memory` of a counter."""
     counters = ({"memory": memory},) if memory is not None else ()
-    capacity = {"memory": Capacity(6, policy)}
+    capacity = {"memory": DeviceCapacity(6, policy)}
     return Device(name=name, attributes={"size": size}, counters=counters, capacity=capacity)
 
 

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, Refuse, Rule
+from gpuconsole.model.decisions import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, PreemptionRule, Refuse
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import CheckRule
 from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSetAssignment
@@ -10,7 +10,7 @@ from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from tests.scheduling.kueue.cluster import queue, workload
 
 NOW = 5
-PREEMPT = Preempt("team/b", "team/by", Rule.IN_CLUSTER_QUEUE, "for the other")
+PREEMPT = Preempt("team/b", "team/by", PreemptionRule.IN_CLUSTER_QUEUE, "for the other")
 EVICT = Evict("team/a", "NodeFailures", "its node is lost")
 
 

@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.model.decisions import AdmissionDecision, Preempt, Refuse, Rule
-from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, Preemption, Quota
+from gpuconsole.model.decisions import AdmissionDecision, Preempt, PreemptionRule, Refuse
+from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, ClusterQueuePreemption, Quota
 from gpuconsole.scheduling.kueue import cohort_cache, conditions, nomination, nomination_cache
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.scheduling.kueue.cluster import ANY, LOWER, World, cohort, queue, workload
@@ -25,7 +25,7 @@ changes = st.tuples(
 class Slow(World):
     """Victims hold their quota until they are released, as they do while their pods end."""
 
-    def _evict(self, key: str, reason: str, message: str, rule: Rule | None = None) -> None:
+    def _evict(self, key: str, reason: str, message: str, rule: PreemptionRule | None = None) -> None:
         victim = self.workloads[key.removeprefix("team/")]
         self.apply(conditions.evict(victim, reason, message, self.now, rule))
 
@@ -36,7 +36,7 @@ class Slow(World):
         self.session.requeue_inadmissible(self.now)
 
 
-def queues_of(listed: list[tuple[Quota, Preemption, str]]) -> list[ClusterQueue]:
+def queues_of(listed: list[tuple[Quota, ClusterQueuePreemption, str]]) -> list[ClusterQueue]:
     return [
         queue(
             f"q{number}",
@@ -79,7 +79,7 @@ def change(world: Slow, queues: list[ClusterQueue], step: int, what: Change) -> 
 
 
 def decided(
-    listed: list[tuple[Quota, Preemption, str]], steps: list[Change], config: KueueConfig
+    listed: list[tuple[Quota, ClusterQueuePreemption, str]], steps: list[Change], config: KueueConfig
 ) -> list[AdmissionDecision]:
     queues = queues_of(listed)
     world = Slow(cohort("r", 2), cohort("x", parent="r"), cohort("y", parent="x"), *queues, config=config, flavors="fg")
@@ -99,7 +99,7 @@ def decided(
     st.booleans(),
 )
 def test_what_was_found_earlier_is_what_would_be_found_anew(
-    listed: list[tuple[Quota, Preemption, str]], steps: list[Change], fair: bool, again: bool
+    listed: list[tuple[Quota, ClusterQueuePreemption, str]], steps: list[Change], fair: bool, again: bool
 ) -> None:
     gates = {"RecomputeAssignmentUponPreemptionTargetsOverlap": again}
     config = KueueConfig(fair_sharing=fair, gates=gates)

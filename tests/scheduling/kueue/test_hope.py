@@ -5,7 +5,7 @@ from unittest.mock import patch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuconsole.model.queues import BorrowWithinCohort, Preemption, PreemptionPolicy, Quota
+from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueuePreemption, PreemptionPolicy, Quota
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.preemption import classical
 from gpuconsole.scheduling.kueue.preemption.classical import classical_targets
@@ -17,7 +17,7 @@ from tests.scheduling.kueue.cluster import ANY, LOWER, NEVER, World, cohort, que
 LIMITS = st.one_of(st.none(), st.integers(0, 6))
 quotas = st.builds(Quota, st.integers(0, 6), LIMITS, LIMITS)
 policies = st.builds(
-    lambda within, reclaim, borrow: Preemption(
+    lambda within, reclaim, borrow: ClusterQueuePreemption(
         within, reclaim, BorrowWithinCohort(borrow if reclaim != NEVER else NEVER)
     ),
     st.sampled_from((NEVER, LOWER, PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY)),
@@ -28,7 +28,9 @@ members = st.tuples(quotas, policies, st.sampled_from(("r", "x", "y")))
 held = st.tuples(st.integers(0, 3), st.integers(1, 5), st.integers(0, 2), st.integers(0, 3))
 
 
-def world_of(queues: list[tuple[Quota, Preemption, str]], running: list[tuple[int, int, int, int]]) -> World:
+def world_of(
+    queues: list[tuple[Quota, ClusterQueuePreemption, str]], running: list[tuple[int, int, int, int]]
+) -> World:
     """A cluster in which those run that found room when they came."""
     listed = [
         queue(
@@ -62,7 +64,7 @@ def removable(search: PreemptionSearch) -> bool:
     st.integers(0, 2),
 )
 def test_no_victims_are_missed(
-    queues: list[tuple[Quota, Preemption, str]],
+    queues: list[tuple[Quota, ClusterQueuePreemption, str]],
     running: list[tuple[int, int, int, int]],
     size: int,
     priority: int,

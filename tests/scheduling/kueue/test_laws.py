@@ -237,7 +237,7 @@ def test_who_is_parked_and_came_or_changed_is_named_in_a_fork_too(
             world.finish(min(world.running))
         twin = world.session.fork()
         news = world.session.newly_inadmissible()
-        parked = {p.workload.key for name in NAMES for p in world.session.pending(name) if p.parked}
+        parked = {p.workload.key for name in NAMES for p in world.session.pending(name) if p.inadmissible}
         due = {key for key in parked if named.get(key) is not world.workloads[key.removeprefix("team/")]}
         assert due <= set(news) <= parked
         assert sorted(twin.newly_inadmissible()) == sorted(set(news)) == sorted(news)

@@ -81,7 +81,7 @@ def told(world: Slow, *, choices: bool) -> Iterator[object]:
         for _ in range(3):
             yield world.cycle()
     for name in world.session.setup.queues:
-        yield [(waits.workload.key, waits.parked) for waits in world.session.pending(name)]
+        yield [(waits.workload.key, waits.inadmissible) for waits in world.session.pending(name)]
 
 
 def decided(config: KueueConfig, seed: int) -> list[object]:

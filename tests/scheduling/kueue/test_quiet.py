@@ -46,7 +46,7 @@ def story(
                     break
             if settles:
                 queued = (world.session.pending(name) for name in world.session.setup.queues)
-                decided.append([[(waits.workload.key, waits.parked) for waits in queue] for queue in queued])
+                decided.append([[(waits.workload.key, waits.inadmissible) for waits in queue] for queue in queued])
                 decided.append(world.session.has_progressed)
                 heard.append({name: world.message(name) for name in sorted(world.workloads)})
     closed = [queue.closed for _, queue in sorted(world.session.dump().queues.items())]

@@ -18,8 +18,8 @@ from gpuconsole.model.queues import (
     StopPolicy,
     Topology,
 )
-from gpuconsole.model.seen import Seen, Unseen
 from gpuconsole.model.state import ClusterState
+from gpuconsole.model.visibility import Visibility, VisibilityGap
 from gpuconsole.scheduling.kueue.cluster_queue_status import (
     READY,
     ActiveCondition,
@@ -126,7 +126,7 @@ def test_what_may_not_be_seen_is_not_missing(kind: type[Object]) -> None:
     for thing in (*WHOLE, check("budget")):
         if not isinstance(thing, kind):
             state.apply(Applied(START, thing))
-    seen = Seen(gaps=(Unseen(table=TABLES[kind], resource="", why="cannot list them"),))
+    seen = Visibility(gaps=(VisibilityGap(table=TABLES[kind], resource="", why="cannot list them"),))
     checked = queue(CheckRule("budget"))
     assert not active_condition(checked, state.freeze()).active
     assert active_condition(checked, state.freeze(), seen=seen) == READY

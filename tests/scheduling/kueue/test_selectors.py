@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuconsole.model.devices import Capacity, Device, Version
+from gpuconsole.model.devices import Device, DeviceCapacity, Version
 from gpuconsole.scheduling.devices.cel.values import EvaluationError
 from gpuconsole.scheduling.devices.selectors import fault, selects
 from gpuconsole.scheduling.kueue.dra.problems import ClaimError
@@ -23,7 +23,7 @@ CARD = Device(
         "driverVersion": Version("550.54.15"),
         "resource.kubernetes.io/pcieRoot": "pci0000:20",
     },
-    capacity={"memory": Capacity(80 * 2**30)},
+    capacity={"memory": DeviceCapacity(80 * 2**30)},
 )
 HERE = 'device.attributes["gpu.example.com"]'
 

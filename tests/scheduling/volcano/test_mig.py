@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.decisions import Bind
 from gpuconsole.model.gpus.instances import DYNAMIC, division_of
-from gpuconsole.model.gpus.mig import Placement
+from gpuconsole.model.gpus.mig import MigPlacement
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, PODS
 from gpuconsole.model.volcano import PodGroup
@@ -80,5 +80,5 @@ def test_no_two_instances_lie_on_each_other(profiles: list[str], gpus: int) -> N
     assert bound, "the first of them finds an empty node"
     assert all(len(one.slices) == 1 for one in bound)
     for gpu in range(gpus):
-        laid = [Placement(one.profile, one.start) for bind in bound for one in bind.slices if one.gpu == gpu]
+        laid = [MigPlacement(one.profile, one.start) for bind in bound for one in bind.slices if one.gpu == gpu]
         assert not division.geometry.objection(laid)

@@ -66,7 +66,9 @@ def _as_others_show_it(snapshot: Snapshot) -> Snapshot:
     """Nobody but a simulation tells who is parked."""
     state = ClusterState(snapshot.time)
     for thing in snapshot.objects():
-        state.apply(Applied(snapshot.time, replace(thing, parked=False) if isinstance(thing, Workload) else thing))
+        state.apply(
+            Applied(snapshot.time, replace(thing, inadmissible=False) if isinstance(thing, Workload) else thing)
+        )
     return state.freeze()
 
 

@@ -16,9 +16,9 @@ from gpuconsole.model.pod_sets import PodSet, TopologyRequest
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import (
     ClusterQueue,
+    ClusterQueuePreemption,
     FlavorQuotas,
     LocalQueue,
-    Preemption,
     PreemptionPolicy,
     Quota,
     ResourceFlavor,
@@ -155,7 +155,7 @@ def objects(load: Load) -> list[Object]:
                 cohort=cohort,
                 namespace_selector=LabelSelector(),
                 resource_groups=(group,),
-                preemption=Preemption(PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY),
+                preemption=ClusterQueuePreemption(PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY),
             ),
             LocalQueue(namespace=name, name=name, cluster_queue=name),
         ]

@@ -14,7 +14,7 @@ from gpuconsole.insight.whatif import Look, looks, prepare
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.commands import Command as Order
 from gpuconsole.model.commands import Drain, SetPriority, SetQuota, Submit
-from gpuconsole.model.pieces import whole
+from gpuconsole.model.cooperative import run_to_end
 from gpuconsole.model.quantity import GPU
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.workers.apart import apart
@@ -33,7 +33,7 @@ def what_ifs(report: Report) -> None:
     """A submission, a drain, a priority and a quota on made-up clusters, as the worker process answers them."""
     for workloads, nodes in SIZES:
         made = simulation(workloads, nodes)
-        whole(prepare(made))
+        run_to_end(prepare(made))
         gc.collect()
         gc.freeze()
         largest = workloads == SIZES[-1][0]

@@ -17,13 +17,13 @@ STOPPING = "kueue.x-k8s.io/stopping"
 """Annotation of a Job that is being stopped: it counts as running until it has none any more."""
 
 
-class Check(Protocol):
+class JobCreateCheck(Protocol):
     """What is asked of a new job."""
 
     def __call__(self, document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]: ...
 
 
-class Change(Protocol):
+class JobUpdateCheck(Protocol):
     """What is asked of a job that replaces another."""
 
     def __call__(
@@ -36,8 +36,8 @@ class JobKind(Struct, frozen=True, kw_only=True):
 
     version: str
     """Group and version."""
-    check: Check
-    change: Change
+    check: JobCreateCheck
+    change: JobUpdateCheck
     suspend: tuple[str, ...] | None = ("spec", "suspend")
     """Where it says that it is suspended; None for kinds that cannot be."""
     takes_elastic: bool = False

@@ -23,13 +23,13 @@ def check_pod_group(group: Document) -> Iterator[Objection]:
             yield Objection((*_GROUPS, n, "parent"), text, f"define a sub-group {parent}", "undefined-sub-group")
             return
     for n, name in enumerate(names):
-        if _in_circle(name, parents):
+        if _is_in_cycle(name, parents):
             text = "cycle detected in subgroups"
             yield Objection((*_GROUPS, n, "parent"), text, "let one of them have no parent", "cycle")
             return
 
 
-def _in_circle(name: str, parents: Mapping[str, str]) -> bool:
+def _is_in_cycle(name: str, parents: Mapping[str, str]) -> bool:
     seen: set[str] = set()
     while name and name not in seen:
         seen.add(name)

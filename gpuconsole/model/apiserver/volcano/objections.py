@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from gpuconsole.model.documents.findings import Path, Report
+from gpuconsole.model.documents.findings import DocumentFindings, Path
 
 
 class Objection(Struct, frozen=True):
@@ -27,7 +27,7 @@ def message_of(objections: Iterable[Objection]) -> str:
     return "".join(objection.text for objection in objections)
 
 
-def report(findings: Report, at: Path, objections: Iterable[Objection]) -> None:
+def report(findings: DocumentFindings, at: Path, objections: Iterable[Objection]) -> None:
     """Report objections to an object that stands at a path."""
     for objection in objections:
         findings.refused((*at, *objection.path), objection.problem, objection.remedy, objection.code)

@@ -10,10 +10,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from gpuconsole.model.documents.configurations import named, unwrapped
-from gpuconsole.model.documents.findings import Finding, Report, Severity
+from gpuconsole.model.documents.findings import DocumentFindings, Finding, Severity
 from gpuconsole.model.documents.jsonsafe import looks_like_json, read_json
-from gpuconsole.model.documents.sources import Source, from_text, read_file
-from gpuconsole.model.documents.yamlsafe import FormError, Tree, Trouble, read_yaml, sections
+from gpuconsole.model.documents.sources import SourceText, from_text, read_file
+from gpuconsole.model.documents.yamlsafe import FormError, YamlDocument, YamlProblem, read_yaml, sections
 from gpuconsole.model.text import clean
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.configuration.defaults import NAMESPACE
@@ -53,10 +53,10 @@ def load_text(text: str, name: str = "<text>") -> LoadedConfiguration:
     return _load(from_text(text, name))
 
 
-def _load(source: Source) -> LoadedConfiguration:
+def _load(source: SourceText) -> LoadedConfiguration:
     name = clean(source.name, 1000)
     findings = [_read_error(name, 1, read_error) for read_error in source.troubles]
-    found: list[tuple[KueueConfigurationForm, Report]] = []
+    found: list[tuple[KueueConfigurationForm, DocumentFindings]] = []
     profiled = False
     try:
         for number, tree in enumerate(_trees(source), start=1):
@@ -64,11 +64,11 @@ def _load(source: Source) -> LoadedConfiguration:
             profiled = profiled or _defines_profiles(tree.value)
             inner = _configuration(tree)
             if inner is not None:
-                report = Report(name, number, strict=True, line_of=inner.place.find)
+                report = DocumentFindings(name, number, strict=True, line_of=inner.place.find)
                 report.object = KIND
                 found.append((read(inner.value, report), report))
     except FormError as error:
-        findings.append(_read_error(name, 1, error.trouble))
+        findings.append(_read_error(name, 1, error.problem))
     if len(found) != 1 and not findings:
         findings.append(_read_error(name, 1, _not_one(len(found))))
     if not found:
@@ -90,14 +90,14 @@ def _defines_profiles(document: object) -> bool:
     return isinstance(metadata, dict) and metadata.get("name") == PROFILES
 
 
-def _say_unprofiled(configuration: KueueConfigurationForm, report: Report) -> None:
+def _say_unprofiled(configuration: KueueConfigurationForm, report: DocumentFindings) -> None:
     multi = configuration.multi_kueue
     if multi is not None and multi.cluster_profile is not None:
         problem = f"without the CRD {PROFILES} no cluster is found by its ClusterProfile"
         report.note(("multiKueue", "clusterProfile"), problem, "install it before Kueue starts", "no-crd")
 
 
-def _trees(source: Source) -> Iterator[Tree]:
+def _trees(source: SourceText) -> Iterator[YamlDocument]:
     trees = read_json(source.text) if looks_like_json(source.text) else None
     if trees is not None:
         yield from trees
@@ -105,20 +105,20 @@ def _trees(source: Source) -> Iterator[Tree]:
         yield from (read_yaml(text, line) for text, line in sections(source.text))
 
 
-def _configuration(tree: Tree) -> Tree | None:
+def _configuration(tree: YamlDocument) -> YamlDocument | None:
     """The Configuration that a document is, or that a ConfigMap holds as a text."""
     inner = unwrapped(tree, named(MAP_KEY))
     return inner if isinstance(inner.value, dict) and is_configuration(inner.value) else None
 
 
-def _not_one(number: int) -> Trouble:
+def _not_one(number: int) -> YamlProblem:
     if number:
-        return Trouble(1, f"it holds {number} Configurations", "give one at a time", "too-many")
+        return YamlProblem(1, f"it holds {number} Configurations", "give one at a time", "too-many")
     begins = f"a Configuration begins with apiVersion: {GROUP}/{VERSION} and kind: Configuration"
-    return Trouble(1, "it holds no Configuration of Kueue", begins, "no-configuration")
+    return YamlProblem(1, "it holds no Configuration of Kueue", begins, "no-configuration")
 
 
-def _read_error(name: str, document: int, read_error: Trouble) -> Finding:
-    report = Report(name, document, line_of=lambda path: read_error.line)
+def _read_error(name: str, document: int, read_error: YamlProblem) -> Finding:
+    report = DocumentFindings(name, document, line_of=lambda path: read_error.line)
     report.error(read_error.path, read_error.problem, read_error.remedy, read_error.code)
     return report.findings[0]

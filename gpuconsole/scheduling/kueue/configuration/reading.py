@@ -8,10 +8,10 @@ from typing import Any, TypeVar, get_type_hints
 
 from msgspec import Meta, Struct, structs
 
-from gpuconsole.model.documents.closed import fit, unknown_keys
 from gpuconsole.model.documents.fields import FieldError, FieldErrorKind
-from gpuconsole.model.documents.findings import MapKey, Path, Report, path_text
+from gpuconsole.model.documents.findings import DocumentFindings, MapKey, Path, path_text
 from gpuconsole.model.documents.reader import shown
+from gpuconsole.model.documents.strict_decode import fit, unknown_keys
 from gpuconsole.model.quantity import parse_quantity
 from gpuconsole.scheduling.kueue import gates
 from gpuconsole.scheduling.kueue.configuration import durations
@@ -29,7 +29,7 @@ def is_configuration(document: Mapping[str, Any]) -> bool:
     return document.get("kind") == KIND and str(document.get("apiVersion", "")).startswith(f"{GROUP}/")
 
 
-def read(document: Mapping[str, Any], report: Report) -> KueueConfigurationForm:
+def read(document: Mapping[str, Any], report: DocumentFindings) -> KueueConfigurationForm:
     """Read a Configuration, fill in its defaults and check it. What is wrong is reported, and left out."""
     given = decode(document, report)
     configuration = defaulted(given)
@@ -44,7 +44,7 @@ def read(document: Mapping[str, Any], report: Report) -> KueueConfigurationForm:
     return structs.replace(configuration, feature_gates=named or None)
 
 
-def decode(document: Mapping[str, Any], report: Report) -> KueueConfigurationForm:
+def decode(document: Mapping[str, Any], report: DocumentFindings) -> KueueConfigurationForm:
     """Read a Configuration as it is written, of either version; no defaults, no rules."""
     plain = _without_nulls(document)
     version = str(plain.get("apiVersion", "")).rpartition("/")[2]
@@ -69,7 +69,7 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
-def _with_durations(form: F, path: Path, report: Report) -> F:
+def _with_durations(form: F, path: Path, report: DocumentFindings) -> F:
     """The form with its durations in Go's spelling; quantities are checked on the way."""
     hints, changes = get_type_hints(type(form), include_extras=True), {}
     for field in structs.fields(form):
@@ -92,7 +92,7 @@ def _is_duration(hint: Any) -> bool:
     return any(isinstance(mark, Meta) and mark.title == "duration" for mark in marks)
 
 
-def _duration(text: str, otherwise: Any, path: Path, report: Report) -> Any:
+def _duration(text: str, otherwise: Any, path: Path, report: DocumentFindings) -> Any:
     try:
         return durations.write(durations.nanoseconds(text))
     except ValueError as error:
@@ -100,7 +100,7 @@ def _duration(text: str, otherwise: Any, path: Path, report: Report) -> Any:
         return otherwise
 
 
-def _quantities(outputs: Mapping[str, Any], path: Path, report: Report) -> Iterator[tuple[str, str]]:
+def _quantities(outputs: Mapping[str, Any], path: Path, report: DocumentFindings) -> Iterator[tuple[str, str]]:
     for name, quantity in outputs.items():
         try:
             parse_quantity(quantity)
@@ -111,14 +111,14 @@ def _quantities(outputs: Mapping[str, Any], path: Path, report: Report) -> Itera
             yield name, str(quantity)
 
 
-def _is_known(name: str, on: bool, report: Report) -> bool:
+def _is_known(name: str, on: bool, report: DocumentFindings) -> bool:
     for _, why in gates.refusals({name: on}):
         report.error(("featureGates", name), why, gates.remedy(name), "feature-gates")
         return False
     return True
 
 
-def _say(error: FieldError, document: Mapping[str, Any], report: Report) -> None:
+def _say(error: FieldError, document: Mapping[str, Any], report: DocumentFindings) -> None:
     value = shown(_value(document, error.path))
     match error.kind:
         case FieldErrorKind.REQUIRED:

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gpuconsole.model.documents.findings import Report
+from gpuconsole.model.documents.findings import DocumentFindings
 from gpuconsole.scheduling.kueue.config import BOTH
 from gpuconsole.scheduling.kueue.configuration.form import GROUP, VERSION
 
 _NO_LONGER = "v1beta2 does not have it; it is ignored"
 
 
-def from_v1beta1(document: Mapping[str, Any], report: Report) -> dict[str, Any]:
+def from_v1beta1(document: Mapping[str, Any], report: DocumentFindings) -> dict[str, Any]:
     """The document as v1beta2 writes it: what had to be enabled is there or not, and what is gone is left out."""
     plain = {**document, "apiVersion": f"{GROUP}/{VERSION}"}
     if plain.pop("queueVisibility", None) is not None:

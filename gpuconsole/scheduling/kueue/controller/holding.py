@@ -7,7 +7,7 @@ reconcileMaxExecutionTime.
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time
-from gpuconsole.model.events import Announcement
+from gpuconsole.model.events import KueueEvent
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
@@ -46,7 +46,7 @@ def _checked(workload: Workload, now: Time) -> ReconcileResult | None:
     if rejected:
         why = state_messages(rejected, REJECTED)
         marked = target_deactivation(workload, conditions.ADMISSION_CHECK, why, now)
-        said = Announcement(workload.key, "AdmissionCheckRejected", f"Deactivated due to {why}", warning=True)
+        said = KueueEvent(workload.key, "AdmissionCheckRejected", f"Deactivated due to {why}", warning=True)
         return ReconcileResult(marked, (said,))
     if again:
         return evicted(
@@ -105,5 +105,5 @@ def _too_long(workload: Workload, now: Time) -> ReconcileResult | None:
     marked = target_deactivation(workload, TIME_EXCEEDED, "exceeding the maximum execution time", now)
     message = f"The maximum execution time ({workload.max_execution_time // SECOND}s) exceeded"
     return ReconcileResult(
-        replace(marked, past_execution=0), (Announcement(workload.key, TIME_EXCEEDED, message, warning=True),)
+        replace(marked, past_execution=0), (KueueEvent(workload.key, TIME_EXCEEDED, message, warning=True),)
     )

@@ -6,7 +6,7 @@ Kueue 0.19 pkg/controller/core/workload_controller.go: Reconcile.
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.events import Announcement
+from gpuconsole.model.events import KueueEvent
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.admissibility import QueueLookup, inadmissible_reason, is_gated
@@ -54,7 +54,7 @@ def _finished(workload: Workload, retention: ObjectRetention, now: Time) -> Reco
     if left > 0:
         return ReconcileResult(workload, again=left)
     return ReconcileResult(
-        None, (Announcement(workload.key, "Deleted", "Deleted finished workload due to elapsed retention"),)
+        None, (KueueEvent(workload.key, "Deleted", "Deleted finished workload due to elapsed retention"),)
     )
 
 
@@ -69,7 +69,7 @@ def _gated(workload: Workload, outlook: QueueLookup, config: KueueConfig, now: T
     changed = conditions.refuse(workload, reason, message, now, granular=config.granular)
     event, text = GATE_EVENTS[gated]
     by = message.removeprefix("Admission is gated by: ")
-    return ReconcileResult(changed, (Announcement(workload.key, event, text.format(by)),))
+    return ReconcileResult(changed, (KueueEvent(workload.key, event, text.format(by)),))
 
 
 def _checks_synced(workload: Workload, outlook: QueueLookup, now: Time) -> ReconcileResult | None:
@@ -84,7 +84,7 @@ def _checks_synced(workload: Workload, outlook: QueueLookup, now: Time) -> Recon
 
 def _admission(
     workload: Workload, outlook: QueueLookup, config: KueueConfig, now: Time
-) -> tuple[Workload, tuple[Announcement, ...]]:
+) -> tuple[Workload, tuple[KueueEvent, ...]]:
     """Conditions of a workload that is not admitted, brought up to date; it may be admitted by that."""
     granular = config.granular
     if not workload.reserved:

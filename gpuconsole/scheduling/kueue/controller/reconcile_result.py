@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from gpuconsole.model.clock import Span, Time
-from gpuconsole.model.events import Announcement
+from gpuconsole.model.events import KueueEvent
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions, recorder_events
 
@@ -21,7 +21,7 @@ class ReconcileResult(Struct, frozen=True):
 
     workload: Workload | None
     """None: it is deleted."""
-    events: tuple[Announcement, ...] = ()
+    events: tuple[KueueEvent, ...] = ()
     again: Span = 0
     """Look again after this span; 0 = when something changes."""
     eviction: PlannedEviction | None = None

@@ -5,7 +5,7 @@ Kueue 0.19 pkg/dra/capacity.go (gate KueueDRAIntegrationConsumableCapacity).
 
 from collections.abc import Sequence
 
-from gpuconsole.model.devices import Capacity, CapacityPolicy, Device, DeviceRequest
+from gpuconsole.model.devices import CapacityPolicy, Device, DeviceCapacity, DeviceRequest
 from gpuconsole.model.quantity import MAX
 from gpuconsole.scheduling.kueue.dra.catalogue import DeviceCatalogue
 from gpuconsole.scheduling.kueue.dra.counters import charge
@@ -31,7 +31,7 @@ def rounded_to_range(amount: int, policy: CapacityPolicy) -> int | None:
     return None if policy.most is not None and amount > policy.most else amount
 
 
-def device_charge(capacity: Capacity, wanted: int | None) -> int | None:
+def device_charge(capacity: DeviceCapacity, wanted: int | None) -> int | None:
     """What a claim takes of one device: what it asks for, else the policy's default, else everything.
 
     None if the policy does not allow that much.

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from gpuconsole.model.decisions import Rule
+from gpuconsole.model.decisions import PreemptionRule
 from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue.preemption.policy import NOT_BORROWING, candidates_of, dependence, in_turn
 from gpuconsole.scheduling.kueue.preemption.search import PreemptionSearch
@@ -29,10 +29,10 @@ class PreemptionVariant(Enum):
 
 
 RULES = {
-    PreemptionVariant.WITHIN_QUEUE: Rule.IN_CLUSTER_QUEUE,
-    PreemptionVariant.HIERARCHICAL_RECLAIM: Rule.IN_COHORT_RECLAMATION,
-    PreemptionVariant.RECLAIM_WITHOUT_BORROWING: Rule.IN_COHORT_RECLAMATION,
-    PreemptionVariant.RECLAIM_WHILE_BORROWING: Rule.IN_COHORT_RECLAIM_WHILE_BORROWING,
+    PreemptionVariant.WITHIN_QUEUE: PreemptionRule.IN_CLUSTER_QUEUE,
+    PreemptionVariant.HIERARCHICAL_RECLAIM: PreemptionRule.IN_COHORT_RECLAMATION,
+    PreemptionVariant.RECLAIM_WITHOUT_BORROWING: PreemptionRule.IN_COHORT_RECLAMATION,
+    PreemptionVariant.RECLAIM_WHILE_BORROWING: PreemptionRule.IN_COHORT_RECLAIM_WHILE_BORROWING,
 }
 
 

@@ -3,7 +3,7 @@
 Kueue 0.19 preemption.classicalPreemptions.
 """
 
-from gpuconsole.model.choices import Verdict
+from gpuconsole.model.preemption_trace import CandidateVerdict
 from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue.preemption.candidates import (
     RULES,
@@ -82,7 +82,7 @@ def _attempt(search: PreemptionSearch, ordered: list[PreemptionCandidate], borro
         for candidate in ordered:
             objection = _objection(search, candidate, borrowing, spent) if candidate.below else None
             if story is not None:
-                story.record(candidate.holding, objection or Verdict.CHOSEN)
+                story.record(candidate.holding, objection or CandidateVerdict.CHOSEN)
             if objection is not None:
                 continue
             accounts.remove(candidate.holding)
@@ -111,16 +111,16 @@ def _free(short: dict[int, int], candidate: PreemptionCandidate) -> None:
 
 def _objection(
     search: PreemptionSearch, candidate: PreemptionCandidate, borrowing: bool, spent: set[int]
-) -> Verdict | None:
+) -> CandidateVerdict | None:
     """Why a candidate of another queue stays: it counts only while its queue, and the cohorts up to the common one,
     borrow.
 
     `spent` gathers nodes that borrow nothing needed any more: removing workloads cannot change that.
     """
     if borrowing and candidate.variant is PreemptionVariant.RECLAIM_WITHOUT_BORROWING:
-        return Verdict.NOT_WHILE_BORROWING
+        return CandidateVerdict.NOT_WHILE_BORROWING
     for node in candidate.below:
         if node in spent or search.usage.within(node, search.columns):
             spent.add(node)
-            return Verdict.NOT_BORROWING
+            return CandidateVerdict.NOT_BORROWING
     return None

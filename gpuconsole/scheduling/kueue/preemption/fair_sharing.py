@@ -3,8 +3,8 @@
 Kueue 0.19 preemption.fairPreemptions. The incoming workload counts as used while shares are compared.
 """
 
-from gpuconsole.model.choices import Verdict
-from gpuconsole.model.decisions import Rule
+from gpuconsole.model.decisions import PreemptionRule
+from gpuconsole.model.preemption_trace import CandidateVerdict
 from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue.config import PreemptionStrategy
 from gpuconsole.scheduling.kueue.fair_sharing import DominantResourceShare
@@ -62,9 +62,9 @@ class FairPreemption:
         entitled = self._within_nominal()
         for node in order.turns():
             if node == self._search.rules.node:
-                rule = Rule.IN_CLUSTER_QUEUE
+                rule = PreemptionRule.IN_CLUSTER_QUEUE
             elif entitled:
-                rule = Rule.IN_COHORT_RECLAMATION
+                rule = PreemptionRule.IN_COHORT_RECLAMATION
             else:
                 if self._take_fair(node):
                     return True
@@ -84,7 +84,7 @@ class FairPreemption:
             passed = mine.key < theirs.key
             if fair_sharing_log.is_enabled():
                 fair_sharing_log.log_record(self._log_record(node, mine, theirs, second=True, passed=passed))
-            if passed and self._take(candidate, Rule.IN_COHORT_FAIR_SHARING):
+            if passed and self._take(candidate, PreemptionRule.IN_COHORT_FAIR_SHARING):
                 return True
             order.drop(node)
         return False
@@ -102,10 +102,10 @@ class FairPreemption:
                 taken = candidate
             else:
                 self._retry.append(candidate)
-                self._note(candidate, Verdict.FAIR_SHARE)
+                self._note(candidate, CandidateVerdict.FAIR_SHARE)
         if judged is not None:
             fair_sharing_log.log_record(self._log_record(node, mine, theirs, tuple(judged)))
-        return taken is not None and self._take(taken, Rule.IN_COHORT_FAIR_SHARING)
+        return taken is not None and self._take(taken, PreemptionRule.IN_COHORT_FAIR_SHARING)
 
     def _log_record(
         self,
@@ -145,15 +145,15 @@ class FairPreemption:
             return mine.key < theirs.key
         return mine.key <= after.key
 
-    def _take(self, victim: Holding, rule: Rule) -> bool:
+    def _take(self, victim: Holding, rule: PreemptionRule) -> bool:
         """Make it a victim; True if the preemptor fits now."""
         self._search.context.snapshot.remove(victim)
         self._order.removed(victim)
-        self._note(victim, Verdict.CHOSEN)
+        self._note(victim, CandidateVerdict.CHOSEN)
         self.targets.append(PreemptionTarget(victim, rule))
         return self._fits()
 
-    def _note(self, candidate: Holding, verdict: Verdict) -> None:
+    def _note(self, candidate: Holding, verdict: CandidateVerdict) -> None:
         if self._search.trace is not None:
             self._search.trace.record(candidate, verdict)
 

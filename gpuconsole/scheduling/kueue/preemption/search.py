@@ -4,8 +4,8 @@ from collections.abc import Hashable, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.model.choices import Verdict
-from gpuconsole.model.decisions import Rule
+from gpuconsole.model.decisions import PreemptionRule
+from gpuconsole.model.preemption_trace import CandidateVerdict
 from gpuconsole.scheduling.kueue.compiled_config import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.requests import Holding, WorkloadRequest
@@ -18,7 +18,7 @@ class PreemptionTarget(Struct, frozen=True):
     """A victim, and the rule that allows it; a slice that the preemptor takes over from is no victim and has none."""
 
     holding: Holding
-    rule: Rule | None
+    rule: PreemptionRule | None
 
 
 class PreemptionSearch:
@@ -77,7 +77,7 @@ def fill_back(search: PreemptionSearch, targets: list[PreemptionTarget], *, borr
         accounts.add(targets[index].holding)
         if search.fits(borrowing=borrowing):
             if search.trace is not None:
-                search.trace.record(targets[index].holding, Verdict.PUT_BACK)
+                search.trace.record(targets[index].holding, CandidateVerdict.PUT_BACK)
             targets[index] = targets[-1]
             targets.pop()
         else:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from heapq import nsmallest
 
-from gpuconsole.model.choices import Choice, Considered, Verdict
+from gpuconsole.model.preemption_trace import CandidateVerdict, ConsideredCandidate, PreemptionTrace
 from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue.fair_sharing import share
 from gpuconsole.scheduling.kueue.preemption.fair_sharing_log import share_text
@@ -28,12 +28,12 @@ def find_targets_with_trace(search: PreemptionSearch, traces: SearchTraces) -> S
 
 def trace_of_victim(
     traces: SearchTraces, request: WorkloadRequest, targets: Sequence[PreemptionTarget], victim: Holding
-) -> Choice | None:
+) -> PreemptionTrace | None:
     """How a victim was chosen: the last search of the preemptor that ended with just these victims."""
     victims = _ids(targets)
     for finished in reversed(traces.get(request.id, ())):
         if finished.victims == victims:
-            return Choice(
+            return PreemptionTrace(
                 share=finished.shares[victim.cluster_queue],
                 by_share=finished.by_share,
                 considered=finished.considered,
@@ -49,15 +49,15 @@ def _ids(targets: Sequence[PreemptionTarget]) -> frozenset[int]:
 def _finish_trace(search: PreemptionSearch, trace: SearchTrace, targets: Sequence[PreemptionTarget]) -> FinishedTrace:
     usage = search.usage
     found = [_candidate_entry(holding, verdict) for holding, verdict in trace.verdicts.values()]
-    chosen = sum(one.verdict is Verdict.CHOSEN for one in found)
+    chosen = sum(one.verdict is CandidateVerdict.CHOSEN for one in found)
     room = max(0, MAX_CANDIDATES_IN_TRACE - chosen)
     ruled_out = list(_non_candidates(search, trace))
     # There may be ten thousand of them, and only a few are told.
     first = nsmallest(room, ruled_out, key=lambda one: considered_in_order(search, one[0]))
     found += [_candidate_entry(holding, verdict) for holding, verdict in first]
-    finished: list[Considered] = []
+    finished: list[ConsideredCandidate] = []
     for one in found:
-        if one.verdict is Verdict.CHOSEN:
+        if one.verdict is CandidateVerdict.CHOSEN:
             finished.append(one)
         elif room:
             finished.append(one)
@@ -72,11 +72,11 @@ def _finish_trace(search: PreemptionSearch, trace: SearchTrace, targets: Sequenc
     )
 
 
-def _candidate_entry(holding: Holding, verdict: Verdict) -> Considered:
-    return Considered(holding.key, holding.cluster_queue, verdict, holding.priority)
+def _candidate_entry(holding: Holding, verdict: CandidateVerdict) -> ConsideredCandidate:
+    return ConsideredCandidate(holding.key, holding.cluster_queue, verdict, holding.priority)
 
 
-def _non_candidates(search: PreemptionSearch, trace: SearchTrace) -> Iterator[tuple[Holding, Verdict]]:
+def _non_candidates(search: PreemptionSearch, trace: SearchTrace) -> Iterator[tuple[Holding, CandidateVerdict]]:
     """The workloads of the tree that use what is short, and were no candidates."""
     tree, context = search.usage.tree, search.context
     for node in tree.subtree_queues(tree.root(search.rules.node)):
@@ -87,12 +87,12 @@ def _non_candidates(search: PreemptionSearch, trace: SearchTrace) -> Iterator[tu
                 yield holding, _exclusion_verdict(search, node, holding)
 
 
-def _exclusion_verdict(search: PreemptionSearch, node: int, holding: Holding) -> Verdict:
+def _exclusion_verdict(search: PreemptionSearch, node: int, holding: Holding) -> CandidateVerdict:
     preemption = search.rules.queue.preemption
     own = node == search.rules.node
     policy = preemption.within_cluster_queue if own else preemption.reclaim_within_cohort
     if policy == PreemptionPolicy.NEVER:
-        return Verdict.POLICY_NEVER
+        return CandidateVerdict.POLICY_NEVER
     if not allows(search, policy)(holding):
-        return Verdict.PRIORITY
-    return Verdict.NOT_BORROWING
+        return CandidateVerdict.PRIORITY
+    return CandidateVerdict.NOT_BORROWING

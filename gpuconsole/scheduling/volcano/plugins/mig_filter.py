@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.gpus.instances import DYNAMIC, Division, division_of
-from gpuconsole.model.gpus.mig import Instance
+from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.resources import is_mig
 from gpuconsole.scheduling.devices import slices
 from gpuconsole.scheduling.kube import messages
@@ -52,7 +52,7 @@ class MigInstances(NodeFilter, Reserves):
     def release(self, task: TaskInfo) -> None:
         self._given.pop(task.key, None)
 
-    def _choice(self, division: Division, task: TaskInfo, node: str) -> tuple[Instance, ...] | None:
+    def _choice(self, division: Division, task: TaskInfo, node: str) -> tuple[MigInstance, ...] | None:
         """The instances that the task would get beside all that are held, those of pods that leave too."""
         others = (one for one in self._infos[node].tasks.values() if one.key != task.key)
         taken = {one for other in others for one in other.pod.slices or self._given.get(other.key, ())}

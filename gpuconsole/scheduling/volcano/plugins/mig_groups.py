@@ -84,7 +84,7 @@ def read_groups(text: str) -> tuple[MigModel, ...]:
         listed = (tree or {}).get("nvidia", {}).get("knownMigGeometries") or []
         return tuple(_model(one) for one in listed)
     except FormError as error:
-        raise ValueError(f"line {error.trouble.line}: {error.trouble.problem}") from None
+        raise ValueError(f"line {error.problem.line}: {error.problem.problem}") from None
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ValueError("nvidia.knownMigGeometries has models and allowedGeometries: group, geometries") from None
 

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import CronRules, FlowRules, GroupRules, MemberRules, TemplateRules
 from gpuconsole.model.jobs.naming import LWS_GROUP, POD
@@ -92,7 +92,7 @@ def _is_refused(world: World, parent: Job, child: Job) -> bool:
     refusal = quotas.refusal_of(world, child)
     if refusal:
         message = f"Error creating job: {refusal}"
-        world.tell(What.PENDING, workload=parent.key, reason=pods.FAILED_CREATE, message=message)
+        world.tell(HistoryEventKind.PENDING, workload=parent.key, reason=pods.FAILED_CREATE, message=message)
     return bool(refusal)
 
 

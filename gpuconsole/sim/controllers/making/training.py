@@ -2,8 +2,8 @@
 
 from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import TrainRules
-from gpuconsole.model.jobs.trained import trained
-from gpuconsole.model.training import CLUSTER_WIDE, TrainingRuntime
+from gpuconsole.model.jobs.trainjob_pods import with_runtime_pods
+from gpuconsole.model.training_runtimes import CLUSTER_WIDE, TrainingRuntime
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.world import World
 
@@ -11,7 +11,7 @@ from gpuconsole.sim.world import World
 def with_runtime(world: World, job: Job) -> Job:
     """A TrainJob with the pods that its runtime gives it; any other job is itself."""
     runtime = _runtime(world, job, job.rules) if isinstance(job.rules, TrainRules) else None
-    return job if runtime is None else trained(job, runtime)
+    return job if runtime is None else with_runtime_pods(job, runtime)
 
 
 def missing_runtime(world: World, job: Job) -> Refusal:

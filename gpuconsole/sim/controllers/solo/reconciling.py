@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import BatchRules, ReplicaRules
 from gpuconsole.model.workloads import Workload
@@ -94,7 +94,7 @@ def _begin(world: World, crew: Crew, workload: Workload | None) -> None:
     jobphases.mark(world, crew.job, JobPhase.RUNNING)
     members = [pod for pod in pods.pods_of(world, crew) if pod.started and not pod.done]
     world.tell(
-        What.STARTED,
+        HistoryEventKind.STARTED,
         workload=crew.workload or crew.job,
         queue=workload.cluster_queue if workload is not None else "",
         node=members[0].node if len(members) == 1 else "",

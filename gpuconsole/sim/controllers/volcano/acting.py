@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import MILLISECOND, Span
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.volcano_jobs import JobAction, VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.delayed_actions import Delayed, added, outlived, settled, target_of
@@ -107,7 +107,7 @@ def _sync(world: World, job: Job, chosen: ActionPlan) -> None:
     except VolumeClaimMissing as problem:
         if job.volcano_status.phase is VolcanoPhase.NEW:
             text = f"Failed to create PVC, err: {problem}"
-            world.tell(What.PENDING, workload=job.key, reason="PVCError", message=text)
+            world.tell(HistoryEventKind.PENDING, workload=job.key, reason="PVCError", message=text)
         _write(world, job, begun.volcano_status)
         return
     group = groups.ensure(world, begun)
@@ -116,7 +116,7 @@ def _sync(world: World, job: Job, chosen: ActionPlan) -> None:
     try:
         complete = enlist(world, whole, synced.create)
     except ValueError as problem:
-        world.tell(What.PENDING, workload=job.key, reason=pods.FAILED_CREATE, message=str(problem))
+        world.tell(HistoryEventKind.PENDING, workload=job.key, reason=pods.FAILED_CREATE, message=str(problem))
         return
     if not complete:
         _retry(world, job)
@@ -136,7 +136,7 @@ def _retry(world: World, job: Job) -> None:
         world.kernel.at(since + _ATTEMPTS, Restart(job.key))
     elif world.now >= since + _ATTEMPTS:
         text = f"Job failed on action {JobAction.SYNC_JOB} for retry limit reached"
-        world.tell(What.PENDING, workload=job.key, reason="ExecuteAction", message=text)
+        world.tell(HistoryEventKind.PENDING, workload=job.key, reason="ExecuteAction", message=text)
         execute(world, job, JobAction.TERMINATE_JOB, JobRequest(job=job.key))
 
 
@@ -150,7 +150,7 @@ def _kill(world: World, job: Job, chosen: ActionPlan, action: JobAction) -> None
         marked = [_marked(world, pod) for pod in killing.delete]
         if action in _TOLD and any(pod.node for pod in marked):
             world.tell(
-                What.EVICTED,
+                HistoryEventKind.EVICTED,
                 workload=job.key,
                 reason=action.value,
                 message=action_message(action).strip(),

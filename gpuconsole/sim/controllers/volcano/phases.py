@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.jobs.volcano import job_phase
 from gpuconsole.model.objects import TABLES
@@ -15,9 +15,9 @@ from gpuconsole.sim.kernel import Retire
 from gpuconsole.sim.world import World
 
 _ENDINGS = {
-    VolcanoPhase.COMPLETED: (What.FINISHED, "Completed"),
-    VolcanoPhase.FAILED: (What.FAILED, "Failed"),
-    VolcanoPhase.TERMINATED: (What.FAILED, "Terminated"),
+    VolcanoPhase.COMPLETED: (HistoryEventKind.FINISHED, "Completed"),
+    VolcanoPhase.FAILED: (HistoryEventKind.FAILED, "Failed"),
+    VolcanoPhase.TERMINATED: (HistoryEventKind.FAILED, "Terminated"),
 }
 
 
@@ -28,7 +28,12 @@ def reached(world: World, job: Job) -> None:
     if ending is not None:
         _end(world, job, *ending)
     elif phase is VolcanoPhase.ABORTED:
-        world.tell(What.EVICTED, workload=job.key, reason="Aborted", message="the job is aborted until it is resumed")
+        world.tell(
+            HistoryEventKind.EVICTED,
+            workload=job.key,
+            reason="Aborted",
+            message="the job is aborted until it is resumed",
+        )
         jobphases.mark(world, job.key, JobPhase.SUSPENDED, suspended=True)
     elif phase is VolcanoPhase.RUNNING:
         # It counts as running only when its work begins.
@@ -37,10 +42,10 @@ def reached(world: World, job: Job) -> None:
         jobphases.mark(world, job.key, job_phase(phase))
 
 
-def _end(world: World, job: Job, what: What, reason: str) -> None:
+def _end(world: World, job: Job, what: HistoryEventKind, reason: str) -> None:
     members = pods_of_job(world, job)
     retries = job.volcano_status.retry_count
-    loss = work.interrupt(world, job.key) if what is What.FAILED else work.NOTHING
+    loss = work.interrupt(world, job.key) if what is HistoryEventKind.FAILED else work.NOTHING
     world.tell(
         what,
         workload=job.key,

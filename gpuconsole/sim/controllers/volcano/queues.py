@@ -2,7 +2,7 @@
 
 from gpuconsole.model.apiserver.volcano.jobs import check_queue
 from gpuconsole.model.apiserver.volcano.objections import message_of
-from gpuconsole.model.events import What
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.volcano import VolcanoQueue
@@ -53,7 +53,7 @@ def _carry_out(world: World, name: str, action: JobAction) -> None:
     busy = {group.queue or DEFAULT for group in world.state.table("pod_groups").all()}
     for changed in command(name, action, _known(world), busy):
         world.put(changed)
-        world.tell(What.QUEUE_CHANGED, queue=changed.name, reason=changed.state)
+        world.tell(HistoryEventKind.QUEUE_CHANGED, queue=changed.name, reason=changed.state)
 
 
 def _known(world: World) -> dict[str, VolcanoQueue]:

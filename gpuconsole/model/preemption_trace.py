@@ -7,7 +7,7 @@ from msgspec import Struct
 from gpuconsole.model.clock import Time
 
 
-class Verdict(StrEnum):
+class CandidateVerdict(StrEnum):
     """What became of one that could have made room."""
 
     CHOSEN = "chosen"
@@ -27,23 +27,23 @@ class Verdict(StrEnum):
     """The preemptor's queue may not take from that queue at all."""
 
 
-class Considered(Struct, frozen=True, omit_defaults=True):
+class ConsideredCandidate(Struct, frozen=True, omit_defaults=True):
     """One workload that uses something that was short, and what became of it."""
 
     workload: str
     queue: str
-    verdict: Verdict
+    verdict: CandidateVerdict
     priority: int = 0
 
 
-class Choice(Struct, frozen=True, omit_defaults=True):
+class PreemptionTrace(Struct, frozen=True, omit_defaults=True):
     """The search that chose a victim. Shares are Kueue's weighted shares, in thousandths, before anybody left."""
 
     share: str = "0"
     """Of the victim's ClusterQueue; `+Inf` for one that borrows with weight 0."""
     by_share: str = "0"
     """Of the preemptor's."""
-    considered: tuple[Considered, ...] = ()
+    considered: tuple[ConsideredCandidate, ...] = ()
     """Those that the rules allow in the order in which they were looked at, then those that they do not."""
     left_out: int = 0
     """So many more were considered."""

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import SECOND, format_time
 from gpuconsole.model.cluster import LimitRange, Namespace, Node, Pod
-from gpuconsole.model.events import Happened
+from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from gpuconsole.model.workloads import Workload
@@ -19,7 +19,7 @@ HISTORY = "recent"
 """What events tell."""
 KEPT = 500
 """So many of the newest lines of history are in a Snapshot."""
-_TABLES: dict[type, str] = {**TABLES, Happened: HISTORY}
+_TABLES: dict[type, str] = {**TABLES, HistoryEvent: HISTORY}
 ALWAYS: tuple[type, ...] = (Workload, ClusterQueue, LocalQueue, ResourceFlavor)
 """What each decision depends on."""
 DECISIVE: tuple[type, ...] = (*ALWAYS, Cohort, AdmissionCheck, Topology, Node, Pod, Namespace, LimitRange)
@@ -27,7 +27,7 @@ DECISIVE: tuple[type, ...] = (*ALWAYS, Cohort, AdmissionCheck, Topology, Node, P
 _DECISIVE = frozenset(_TABLES[kind] for kind in DECISIVE)
 
 
-class Unseen(Struct, frozen=True, kw_only=True):
+class VisibilityGap(Struct, frozen=True, kw_only=True):
     """A kind of which not every object is in the Snapshot."""
 
     table: str
@@ -42,33 +42,33 @@ class Unseen(Struct, frozen=True, kw_only=True):
     """Some of its objects are seen, and nobody knows where the others are: they cannot be read."""
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class Visibility(Struct, frozen=True, kw_only=True):
     """What of a cluster was not seen, and what was assumed of its schedulers; nothing of either for one of our own."""
 
-    gaps: tuple[Unseen, ...] = ()
+    gaps: tuple[VisibilityGap, ...] = ()
     assumed: tuple[str, ...] = ()
     """What its schedulers' configurations do not tell, in sentences."""
 
-    def lacking(self, *kinds: type, within: str | None = None) -> tuple[str, ...]:
+    def missing_reasons(self, *kinds: type, within: str | None = None) -> tuple[str, ...]:
         """Why not every object of these kinds is seen, or not every one in a namespace; nothing where all are."""
         tables = {_TABLES[kind] for kind in kinds}
         return _texts(gap for gap in self.gaps if gap.table in tables and (within is None or not _covers(gap, within)))
 
     def all_of(self, *kinds: type, within: str | None = None) -> bool:
         """True if what is not there of these kinds, or is not there in a namespace, does not exist."""
-        return not self.lacking(*kinds, within=within)
+        return not self.missing_reasons(*kinds, within=within)
 
-    def blind(self, kind: type) -> bool:
+    def is_unlisted(self, kind: type) -> bool:
         """True if nothing at all of a kind is seen."""
         return any(gap.table == _TABLES[kind] and not (gap.namespaces or gap.partly) for gap in self.gaps)
 
     @property
-    def remarks(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         """What decisions depend on and is not known, in sentences."""
-        return (*self.assumed, *self.undecided)
+        return (*self.assumed, *self.decisive_gaps)
 
     @property
-    def undecided(self) -> tuple[str, ...]:
+    def decisive_gaps(self) -> tuple[str, ...]:
         """Why not all is seen that decisions depend on."""
         return _texts(gap for gap in self.gaps if gap.table in _DECISIVE)
 
@@ -85,29 +85,29 @@ class QueueAssumptions(Struct, frozen=True):
     """Something changed there, and nothing shows that Kueue tried them after that."""
 
 
-EVERYTHING = Seen()
+EVERYTHING = Visibility()
 NO_ASSUMPTIONS = QueueAssumptions()
 KUEUES = "Kueue's "
 """How all sentences begin that say what was assumed of Kueue."""
 
 
-def cut(seen: Seen, recent: Sequence[Happened]) -> Seen:
+def with_truncated_history(seen: Visibility, recent: Sequence[HistoryEvent]) -> Visibility:
     """The same of a cluster of whose history only the newest lines are kept: what was before them is not known."""
-    if len(recent) < KEPT or not seen.all_of(Happened):
+    if len(recent) < KEPT or not seen.all_of(HistoryEvent):
         return seen
     why = f"nothing older than {format_time(recent[0].time // SECOND * SECOND)} is kept"
-    return Seen(gaps=(*seen.gaps, Unseen(table=HISTORY, resource="events", why=why)), assumed=seen.assumed)
+    return Visibility(gaps=(*seen.gaps, VisibilityGap(table=HISTORY, resource="events", why=why)), assumed=seen.assumed)
 
 
-def only(namespaces: Sequence[str]) -> str:
+def only_namespaces_text(namespaces: Sequence[str]) -> str:
     """That no other namespaces were asked for."""
     several = len(namespaces) > 1
     return f"only namespace{'s' if several else ''} {', '.join(namespaces)} {'are' if several else 'is'} read"
 
 
-def _covers(gap: Unseen, namespace: str) -> bool:
+def _covers(gap: VisibilityGap, namespace: str) -> bool:
     return namespace in gap.namespaces
 
 
-def _texts(gaps: Iterable[Unseen]) -> tuple[str, ...]:
+def _texts(gaps: Iterable[VisibilityGap]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(gap.why for gap in gaps))

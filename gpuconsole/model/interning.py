@@ -26,7 +26,7 @@ _ENCODER = msgspec.msgpack.Encoder()
 _T = TypeVar("_T")
 
 
-class Known(dict[bytes | str, _T]):
+class InternTable(dict[bytes | str, _T]):
     """Values of one type by what they say; forgets all of them before they are too many. Mutates, for any thread."""
 
     def one(self, value: _T) -> _T:
@@ -44,32 +44,32 @@ class Known(dict[bytes | str, _T]):
         return value
 
 
-_TEXTS = Known[str]()
-_MAPPINGS = Known[Mapping[str, str]]()
-_POD_SETS = Known[PodSet]()
-_TEMPLATES = Known[PodTemplate]()
-_ADMISSIONS = Known[Admission]()
-_NEEDS = Known[PodSetNeeds]()
+_TEXTS = InternTable[str]()
+_MAPPINGS = InternTable[Mapping[str, str]]()
+_POD_SETS = InternTable[PodSet]()
+_TEMPLATES = InternTable[PodTemplate]()
+_ADMISSIONS = InternTable[Admission]()
+_NEEDS = InternTable[PodSetNeeds]()
 
 
-def shared(thing: Object) -> Object:
+def intern(obj: Object) -> Object:
     """The same object; what it is made of is shared with those before it that said the same there."""
-    match thing:
+    match obj:
         case Workload():
-            return _workload(thing)
+            return _workload(obj)
         case Job():
-            return replace(thing, pod_sets=tuple(map(_pod_set, thing.pod_sets)), **_names(thing))
+            return replace(obj, pod_sets=tuple(map(_pod_set, obj.pod_sets)), **_names(obj))
         case Pod():
-            return replace(thing, template=_template(thing.template), **_names(thing))
+            return replace(obj, template=_template(obj.template), **_names(obj))
         case _:
-            return thing
+            return obj
 
 
-def _names(thing: Workload | Job | Pod) -> dict[str, Any]:
+def _names(obj: Workload | Job | Pod) -> dict[str, Any]:
     return {
-        "namespace": _TEXTS.one(thing.namespace),
-        "labels": _MAPPINGS.one(thing.labels),
-        "annotations": _MAPPINGS.one(thing.annotations),
+        "namespace": _TEXTS.one(obj.namespace),
+        "labels": _MAPPINGS.one(obj.labels),
+        "annotations": _MAPPINGS.one(obj.annotations),
     }
 
 

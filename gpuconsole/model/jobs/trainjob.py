@@ -11,9 +11,9 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import PodPatch, TrainRules
 from gpuconsole.model.jobs.batch import replicated_jobs
 from gpuconsole.model.jobs.common import job, phase
-from gpuconsole.model.jobs.trained import trained
+from gpuconsole.model.jobs.trainjob_pods import with_runtime_pods
 from gpuconsole.model.resources import EMPTY
-from gpuconsole.model.training import CLUSTER_WIDE, SHIPPED, TrainingRuntime
+from gpuconsole.model.training_runtimes import CLUSTER_WIDE, SHIPPED, TrainingRuntime
 
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
 TRAINER = "trainer"
@@ -48,7 +48,7 @@ def train_job(reader: Reader, now: Time) -> Job:
     state = phase(reader, suspended)
     found = job(reader, now, "TrainJob", (), rules=rules, suspended=suspended, phase=state)
     shipped = SHIPPED.get(rules.runtime) if rules.kind == CLUSTER_WIDE else None
-    return found if shipped is None else trained(found, shipped)
+    return found if shipped is None else with_runtime_pods(found, shipped)
 
 
 def _patches(spec: Reader) -> Iterator[PodPatch]:

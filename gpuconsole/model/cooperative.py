@@ -5,15 +5,15 @@ from typing import TypeAlias, TypeVar
 
 T = TypeVar("T")
 
-Pieces: TypeAlias = Generator[None, None, T]
+Steps: TypeAlias = Generator[None, None, T]
 """Each step does a piece; the last one gives what was made."""
 
 
-def whole(pieces: Pieces[T]) -> T:
+def run_to_end(steps: Steps[T]) -> T:
     """What comes of it, without a pause."""
     while True:
         try:
-            next(pieces)
+            next(steps)
         except StopIteration as end:
             made: T = end.value
             return made

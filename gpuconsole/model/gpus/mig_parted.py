@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from gpuconsole.model.documents.findings import Finding, Report
+from gpuconsole.model.documents.findings import DocumentFindings, Finding
 from gpuconsole.model.documents.reader import Reader, shown
 from gpuconsole.model.documents.yamlsafe import FormError, read_yaml
-from gpuconsole.model.gpus.mig import Geometry, Layout
+from gpuconsole.model.gpus.mig import Layout, MigGeometry
 from gpuconsole.model.gpus.models import MODELS, GpuModel
 from gpuconsole.model.text import clean
 
@@ -21,7 +21,7 @@ _FILTER = re.compile(r"0x[0-9A-Fa-f]{8}")
 _MOST_CONFIGS, _MOST_GPUS, _MOST_INSTANCES = 1000, 64, 8
 
 
-class Part(Struct, frozen=True, kw_only=True):
+class MigConfigSpec(Struct, frozen=True, kw_only=True):
     """What becomes of some of the GPUs of a node."""
 
     enabled: bool
@@ -38,10 +38,10 @@ class Part(Struct, frozen=True, kw_only=True):
         return fits and (self.devices is None or index in self.devices)
 
 
-Config = tuple[Part, ...]
+Config = tuple[MigConfigSpec, ...]
 
 
-class ConfigError(ValueError):
+class MigConfigError(ValueError):
     """A configuration does not fit a GPU; the text says which and why."""
 
 
@@ -58,32 +58,32 @@ def _divided(config: Config, model: GpuModel, index: int) -> Layout | None:
     if part is None or not part.enabled:
         return None
     if model.mig is None:
-        raise ConfigError(f"GPU {index} ({model.name}) has no MIG")
+        raise MigConfigError(f"GPU {index} ({model.name}) has no MIG")
     layout = model.mig.pack(Counter(part.instances).elements())
     if layout is None:
         wanted = " + ".join(f"{n} × {name}" for name, n in part.instances.items())
-        raise ConfigError(f"GPU {index} ({model.name}) cannot be divided into {wanted}")
+        raise MigConfigError(f"GPU {index} ({model.name}) cannot be divided into {wanted}")
     return layout
 
 
 def known(model: GpuModel, name: str) -> Config | None:
     """A configuration that mig-parted ships for a model of GPU; None if there is none of that name."""
     if name == "all-disabled":
-        return (Part(enabled=False),)
+        return (MigConfigSpec(enabled=False),)
     if name == "all-enabled":
-        return (Part(enabled=True),)
+        return (MigConfigSpec(enabled=True),)
     if model.mig is None:
         return None
     if name == "all-balanced":
-        return (Part(enabled=True, instances=_balanced(model.mig)),)
+        return (MigConfigSpec(enabled=True, instances=_balanced(model.mig)),)
     profile = next((p for p in model.mig.profiles if name == "all-" + p.name.replace("+", ".")), None)
     if profile is None:
         return None
     count = 1 if profile.media else min(len(profile.starts), model.mig.compute // profile.compute)
-    return (Part(enabled=True, instances={profile.name: count}),)
+    return (MigConfigSpec(enabled=True, instances={profile.name: count}),)
 
 
-def _balanced(mig: Geometry) -> Mapping[str, int]:
+def _balanced(mig: MigGeometry) -> Mapping[str, int]:
     """Two of the smallest, one of the next and, where there is a 3g, one of that."""
     one, two, *more = mig.plain
     three = [profile.name for profile in more if profile.compute == 3]
@@ -95,11 +95,11 @@ def read(text: str, source: str = "mig-parted") -> tuple[dict[str, Config], list
     try:
         tree = read_yaml(text)
     except FormError as error:
-        trouble = error.trouble
-        report = Report(source, line_of=lambda _: trouble.line)
+        trouble = error.problem
+        report = DocumentFindings(source, line_of=lambda _: trouble.line)
         report.error((), trouble.problem, trouble.remedy, trouble.code)
         return {}, report.findings
-    report = Report(source, strict=True, line_of=tree.place.find)
+    report = DocumentFindings(source, strict=True, line_of=tree.place.find)
     if not isinstance(tree.value, dict):
         report.error((), "a configuration is a mapping", "write version: v1 and mig-configs: {…}", "wrong-type")
         return {}, report.findings
@@ -112,7 +112,7 @@ def read(text: str, source: str = "mig-parted") -> tuple[dict[str, Config], list
     return {clean(name): tuple(map(_part, configs.items(name))) for name in names}, report.findings
 
 
-def _part(place: Reader) -> Part:
+def _part(place: Reader) -> MigConfigSpec:
     place.only("device-filter", "devices", "mig-enabled", "mig-devices")
     enabled = place.flag("mig-enabled")
     instances = _instances(place.mapping("mig-devices"))
@@ -122,7 +122,7 @@ def _part(place: Reader) -> Part:
         place.report.error(
             place.at("mig-devices"), "there are instances where MIG is off", "write mig-enabled: true", "contradiction"
         )
-    part = Part(enabled=enabled, instances=instances, devices=_devices(place), filters=_filters(place))
+    part = MigConfigSpec(enabled=enabled, instances=instances, devices=_devices(place), filters=_filters(place))
     _check(part, place)
     return part
 
@@ -161,7 +161,7 @@ def _filters(place: Reader) -> tuple[int, ...]:
     return tuple(int(text, 16) for text in texts if text and text not in wrong)
 
 
-def _check(part: Part, place: Reader) -> None:
+def _check(part: MigConfigSpec, place: Reader) -> None:
     """Some GPU that the part concerns must be divisible so."""
     models = [m for m in MODELS.values() if m.mig is not None and (not part.filters or set(part.filters) & set(m.pci))]
     wanted = tuple(Counter(part.instances).elements())

@@ -35,7 +35,7 @@ class UnknownKey(Struct, frozen=True):
         return f"did you mean {near[0]!r}?" if near else f"the keys here are {', '.join(self.known)}"
 
 
-class Misfit(Struct, frozen=True):
+class DecodeError(Struct, frozen=True):
     """A value of the wrong type."""
 
     path: Path
@@ -47,16 +47,16 @@ def unknown_keys(data: object, form: type[Any]) -> Iterator[UnknownKey]:
     yield from _unknown(data, inspect.type_info(form), ())
 
 
-def fit(data: object, form: type[T]) -> tuple[T | None, list[Misfit]]:
+def fit(data: object, form: type[T]) -> tuple[T | None, list[DecodeError]]:
     """Read `data` as `form`; values that do not fit are left out and named. None if nothing is left to read."""
-    misfits: list[Misfit] = []
+    misfits: list[DecodeError] = []
     while len(misfits) < MOST_MISFITS:
         try:
             return msgspec.convert(data, form), misfits
         except msgspec.ValidationError as error:
             text, _, place = clean(str(error)).partition(" - at `$")
             path = _path(place)
-            misfits.append(Misfit(path, text))
+            misfits.append(DecodeError(path, text))
             if not path:
                 return None, misfits
             data = _without(data, path)

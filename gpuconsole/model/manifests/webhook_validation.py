@@ -6,16 +6,16 @@ from typing import Any
 
 from msgspec import Struct
 
-from gpuconsole.model.apiserver import KINDS, NOT_CHECKED, Kind, Verdict, create, hidden, update
+from gpuconsole.model.apiserver import KINDS, NOT_CHECKED, ApiKind, WriteResult, create, hidden, update
 from gpuconsole.model.apiserver.defaulting import with_defaults
 from gpuconsole.model.apiserver.gates import Gates
 from gpuconsole.model.apiserver.jobs import JOB_KINDS, as_stored, check_job
 from gpuconsole.model.apiserver.kinds import GROUP
-from gpuconsole.model.apiserver.older import Converted, is_older, to_newest
 from gpuconsole.model.apiserver.schema import Schema
+from gpuconsole.model.apiserver.v1beta1_conversion import Converted, is_v1beta1, to_newest
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.fields import FieldError
-from gpuconsole.model.documents.findings import Path, Report, Severity, path_text
+from gpuconsole.model.documents.findings import DocumentFindings, Path, Severity, path_text
 from gpuconsole.model.documents.reader import Reader, shown
 from gpuconsole.model.manifests.kinds import Decoder, kind_of_document
 from gpuconsole.model.objects import Object
@@ -25,10 +25,10 @@ Key = tuple[str, str, str]
 """Scope, kind and name of an object."""
 
 
-class _Own(Report):
+class _Own(DocumentFindings):
     """What reading an object finds. What would be refused the API server says itself; the reading helps with advice."""
 
-    def __init__(self, like: Report) -> None:
+    def __init__(self, like: DocumentFindings) -> None:
         super().__init__(like.file, like.document, line_of=like.line_of)
         self.object = like.object
         self.advice: dict[str, tuple[str, str]] = {}
@@ -42,10 +42,10 @@ class _Own(Report):
         return {f.path: (f.remedy, f.code) for f in self.findings if f.severity is Severity.ERROR}
 
 
-class Judgement(Struct, frozen=True):
+class ApiServerReview(Struct, frozen=True):
     """What the API server says of a document."""
 
-    verdict: Verdict
+    verdict: WriteResult
     converted: Converted
     """The document in the newest version."""
     defaulted: Document
@@ -56,7 +56,7 @@ class Judgement(Struct, frozen=True):
     """What is wrong with its status, which the server would not look at yet."""
 
 
-class Judge:
+class ApiServerValidator:
     """Asks the API server about one document after another. Mutates: it remembers what would be stored by then."""
 
     def __init__(self, gates: Gates) -> None:
@@ -83,10 +83,10 @@ class Judge:
         kind = KINDS.get(name) if group == GROUP else None
         if kind is None:
             return self._read_job(place, decoder, now, self.refusals_of_job(place, scope, anew=anew))
-        judgement = judge(place, kind, self._gates, old)
-        if judgement.verdict.accepted and _metadata(place).get("name"):
-            self._stored[key] = judgement.verdict.stored
-        return read_judged(place, decoder, now, judgement)
+        review = judge(place, kind, self._gates, old)
+        if review.verdict.accepted and _metadata(place).get("name"):
+            self._stored[key] = review.verdict.stored
+        return read_validated(place, decoder, now, review)
 
     def _known(self, place: Reader, scope: str, anew: bool) -> tuple[Key, Document | None]:
         """What a document is known by, and what it replaces."""
@@ -109,16 +109,16 @@ class Judge:
             place.report.refused(place.at(*refusal.path), refusal.problem, refusal.advice, refusal.word)
         return {path_text(place.at(*refusal.path)) for refusal in refusals}
 
-    def _read_job(self, place: Reader, decoder: Decoder, now: Time, told: set[str]) -> Object:
+    def _read_job(self, place: Reader, decoder: Decoder, now: Time, reported: set[str]) -> Object:
         """Read what Kueue's own API does not know; what was told already is not told again."""
-        if not told:
+        if not reported:
             return decoder(place, now)
         own = place.report.about(place.report.object)
-        thing = decoder(place.reporting(own, place.value), now)
+        obj = decoder(place.reporting(own, place.value), now)
         for finding in own.findings:
-            if finding.path not in told:
+            if finding.path not in reported:
                 place.report.keep(finding)
-        return thing
+        return obj
 
 
 def _metadata(place: Reader) -> Document:
@@ -126,7 +126,7 @@ def _metadata(place: Reader) -> Document:
     return meta if isinstance(meta, dict) else {}
 
 
-def judge(place: Reader, kind: Kind, gates: Gates, old: Document | None = None) -> Judgement:
+def judge(place: Reader, kind: ApiKind, gates: Gates, old: Document | None = None) -> ApiServerReview:
     """Ask what becomes of a document, which is new or replaces `old`; fields that are dropped are reported at once.
 
     A namespaced object without a namespace goes to `default`, as with kubectl.
@@ -141,18 +141,18 @@ def judge(place: Reader, kind: Kind, gates: Gates, old: Document | None = None) 
     verdict = create(kind, defaulted, gates=gates) if old is None else update(kind, defaulted, old, gates=gates)
     known = [refusal for refusal in verdict.refusals if refusal.code != NOT_CHECKED]
     refusals = (*known, *hidden(kind, verdict, old, gates=gates))
-    return Judgement(verdict, converted, defaulted, refusals, _status_refusals(kind, verdict, defaulted, gates))
+    return ApiServerReview(verdict, converted, defaulted, refusals, _status_refusals(kind, verdict, defaulted, gates))
 
 
-def _status_refusals(kind: Kind, verdict: Verdict, document: Document, gates: Gates) -> tuple[FieldError, ...]:
+def _status_refusals(kind: ApiKind, verdict: WriteResult, document: Document, gates: Gates) -> tuple[FieldError, ...]:
     """A status is dropped from what is applied; the simulation reads it, so it is looked at as if it were written."""
-    if not (verdict.accepted and kind.has_status and document.get("status")) or is_older(document):
+    if not (verdict.accepted and kind.has_status and document.get("status")) or is_v1beta1(document):
         return ()
     later = update(kind, document, verdict.stored, status=True, gates=gates)
     return tuple(refusal for refusal in later.refusals if refusal.path[:1] == ("status",))
 
 
-def _in_newest(document: Document, kind: Kind) -> Converted:
+def _in_newest(document: Document, kind: ApiKind) -> Converted:
     converted = to_newest(document, kind.name)
     meta = converted.document.get("metadata")
     if not kind.namespaced or not isinstance(meta, dict) or meta.get("namespace") not in (None, ""):
@@ -167,38 +167,38 @@ def _say_unknown(place: Reader, path: Path, schema: Schema) -> None:
     place.report.refused(place.at(*path), f"unknown field {shown(path[-1])} is ignored", remedy, "unknown-field")
 
 
-def read_judged(place: Reader, decoder: Decoder, now: Time, judgement: Judgement) -> Object:
+def read_validated(place: Reader, decoder: Decoder, now: Time, review: ApiServerReview) -> Object:
     """Read an object as it would be stored, and report what is wrong: first what is refused, then what else is odd.
 
     An object that is refused is read all the same, as far as that goes. Its status is what the document says: the
     server takes it in a write of its own.
     """
     own = _Own(place.report)
-    document = dict(judgement.defaulted)
+    document = dict(review.defaulted)
     if "status" in place.value:
         document["status"] = place.value["status"]
-    thing = decoder(place.reporting(own, document), now)
-    for warning in judgement.verdict.warnings:
+    obj = decoder(place.reporting(own, document), now)
+    for warning in review.verdict.warnings:
         place.report.warning(place.path, warning, "correct it before that release", "deprecated")
-    told = _tell(place, judgement, own)
+    reported = _report_refusals(place, review, own)
     for finding in own.findings:
-        if finding.path not in told:
+        if finding.path not in reported:
             place.report.keep(finding)
-    return thing
+    return obj
 
 
-def _tell(place: Reader, judgement: Judgement, own: _Own) -> set[str]:
+def _report_refusals(place: Reader, review: ApiServerReview, own: _Own) -> set[str]:
     """Report what is refused, and return the fields that it is about. What cannot be used is an error in any case."""
-    told: set[str] = set()
+    reported: set[str] = set()
     errors = own.errors()
     strict = Severity.ERROR if place.report.strict else Severity.WARNING
-    told_later = ((refusal, Severity.WARNING) for refusal in judgement.status)
-    for refusal, severity in (*((refusal, strict) for refusal in judgement.refusals), *told_later):
+    status_findings = ((refusal, Severity.WARNING) for refusal in review.status)
+    for refusal, severity in (*((refusal, strict) for refusal in review.refusals), *status_findings):
         path = place.at(*refusal.path)
         names = path_text(path), path_text((*path, *refusal.deeper))
         unusable = next((errors[name] for name in names if name in errors), None)
         remedy, code = unusable or own.advice.get(names[0]) or (refusal.advice, refusal.word)
-        origin, deepest = (judgement.converted.origin((*refusal.path, *more)) for more in ((), refusal.deeper))
+        origin, deepest = (review.converted.origin((*refusal.path, *more)) for more in ((), refusal.deeper))
         place.report.add(
             Severity.ERROR if unusable else severity,
             place.at(*origin),
@@ -207,5 +207,5 @@ def _tell(place: Reader, judgement: Judgement, own: _Own) -> set[str]:
             code,
             deeper=deepest[len(origin) :] if deepest[: len(origin)] == origin else (),
         )
-        told |= set(names)
-    return told
+        reported |= set(names)
+    return reported

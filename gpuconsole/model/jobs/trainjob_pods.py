@@ -6,10 +6,10 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import PodPatch, TrainRules
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.model.training import LAUNCHER, NODE, TrainingRuntime
+from gpuconsole.model.training_runtimes import LAUNCHER, NODE, TrainingRuntime
 
 
-def trained(job: Job, runtime: TrainingRuntime) -> Job:
+def with_runtime_pods(job: Job, runtime: TrainingRuntime) -> Job:
     """The TrainJob with the pod sets of its runtime, as it changes them."""
     rules = job.rules
     assert isinstance(rules, TrainRules)

@@ -25,7 +25,7 @@ class Block(Struct, frozen=True):
     """A part of a manifest that says neither kind nor apiVersion."""
 
 
-def looks_like_prose(text: str) -> bool:
+def looks_like_markdown(text: str) -> bool:
     """True if a text is not all YAML: its first lines are none of what a manifest begins with."""
     for line in text.split("\n"):
         stripped = line.strip()

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Any
 
-from gpuconsole.model.documents.findings import Report, Severity
+from gpuconsole.model.documents.findings import DocumentFindings, Severity
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.manifests.kinds import DECODERS, LAST_ALPHA, versions_of
-from gpuconsole.model.manifests.others import has_no_effect, is_unsimulated, likely_meant
+from gpuconsole.model.manifests.unread_kinds import has_no_effect, is_unsimulated, likely_meant
 from gpuconsole.model.text import clean
 
 _MOST_NAMES = 8
 
 
-def say_fragment(report: Report, value: dict[str, Any], prose: bool) -> None:
+def say_fragment(report: DocumentFindings, value: dict[str, Any], prose: bool) -> None:
     """A part of a manifest; among prose that is nothing bad."""
     top = clean(", ".join(str(key) for key in list(value)[:3]), 80)
     missing = " and no ".join(key for key in ("apiVersion", "kind") if key not in value)
@@ -26,7 +26,7 @@ def say_fragment(report: Report, value: dict[str, Any], prose: bool) -> None:
     )
 
 
-def say_ignored(report: Report, files: Sequence[str]) -> None:
+def say_ignored(report: DocumentFindings, files: Sequence[str]) -> None:
     """Files of a folder that are no manifests, in one line."""
     names = ", ".join(clean(name, 100) for name in files[:_MOST_NAMES])
     more = f" and {len(files) - _MOST_NAMES} more" if len(files) > _MOST_NAMES else ""
@@ -55,7 +55,7 @@ def say_version(place: Reader, group: str, version: str, kind: str) -> None:
     )
 
 
-class Unread(Enum):
+class UnreadReason(Enum):
     """Why a document is left out."""
 
     NO_KIND = auto()
@@ -64,22 +64,22 @@ class Unread(Enum):
     UNKNOWN = auto()
 
 
-def say_unread(place: Reader, group: str, kind: str, name: str) -> Unread:
+def say_unread(place: Reader, group: str, kind: str, name: str) -> UnreadReason:
     """Why a document of a kind that nothing reads is left out."""
     report, path = place.report, place.at("kind")
     if not kind:
         report.error(path, "it has no kind", "write kind: ClusterQueue, for example", "no-kind")
-        return Unread.NO_KIND
+        return UnreadReason.NO_KIND
     if has_no_effect(group, kind):
         report.note(path, f"{kind} is read; it has no effect on queues and GPUs here", "nothing to do", "no-effect")
-        return Unread.NO_EFFECT
+        return UnreadReason.NO_EFFECT
     if is_unsimulated(group, kind):
         problem = f"{kind} is not simulated; it is ignored"
         remedy = "to see its pods here, write it as a Job or JobSet"
         report.warning(path, problem, remedy, "not-simulated")
-        return Unread.UNSIMULATED
+        return UnreadReason.UNSIMULATED
     meant = likely_meant(group, kind, DECODERS)
     severity = Severity.WARNING if meant else Severity.NOTE
     remedy = f"did you mean {meant}?" if meant else "nothing to do, unless it places pods"
     report.add(severity, path, f"{name} is an unknown kind; it is ignored", remedy, "unknown-kind")
-    return Unread.UNKNOWN
+    return UnreadReason.UNKNOWN

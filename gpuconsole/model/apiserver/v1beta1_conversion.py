@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from gpuconsole.model.documents.findings import Path
 
-_OLDER = "kueue.x-k8s.io/v1beta1"
+_V1BETA1 = "kueue.x-k8s.io/v1beta1"
 Spec = dict[str, Any]
 Moved = dict[Path, Path]
 _CLASS_SOURCES = {
@@ -31,16 +31,16 @@ class Converted(Struct, frozen=True):
         return path
 
 
-def is_older(document: Mapping[str, Any]) -> bool:
+def is_v1beta1(document: Mapping[str, Any]) -> bool:
     """Whether a document of Kueue's API is of the older version."""
-    return document.get("apiVersion") == _OLDER
+    return document.get("apiVersion") == _V1BETA1
 
 
 def to_newest(document: Mapping[str, Any], kind: str) -> Converted:
     """Give fields of an older version the names that they have now; what has no successor is left out."""
     spec = document.get("spec")
     change = _CHANGES.get(kind)
-    if not is_older(document) or change is None or not isinstance(spec, dict):
+    if not is_v1beta1(document) or change is None or not isinstance(spec, dict):
         return Converted(document)
     new = dict(spec)
     moved = change(new)

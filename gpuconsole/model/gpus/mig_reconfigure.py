@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.gpus import parted
+from gpuconsole.model.gpus import mig_parted
 from gpuconsole.model.gpus.changes import GeometryChange, change
 from gpuconsole.model.gpus.instances import division_of
-from gpuconsole.model.gpus.mig import Geometry, Layout, Placement, mix, ordered
+from gpuconsole.model.gpus.mig import Layout, MigGeometry, MigPlacement, mix, ordered
 from gpuconsole.model.gpus.models import GpuModel
 from gpuconsole.model.gpus.sharing import device, replicas
 
 
-class GpuChange(Struct, frozen=True, kw_only=True):
+class MigGpuChange(Struct, frozen=True, kw_only=True):
     """One GPU of a node that would be divided anew."""
 
     gpu: int
@@ -26,11 +26,11 @@ class GpuChange(Struct, frozen=True, kw_only=True):
     """Pods that have to leave it first."""
 
 
-class NodeChange(Struct, frozen=True, kw_only=True):
+class MigNodeChange(Struct, frozen=True, kw_only=True):
     """A node that would be divided anew; no GPUs if it is divided so already."""
 
     node: str
-    gpus: tuple[GpuChange, ...] = ()
+    gpus: tuple[MigGpuChange, ...] = ()
     problem: str = ""
     """Why it cannot be."""
 
@@ -39,33 +39,35 @@ class _Gpu(Struct, frozen=True):
     """A GPU as it is: how it is divided (None: it is whole), and who owns what."""
 
     layout: Layout | None
-    owners: Mapping[Placement, str]
+    owners: Mapping[MigPlacement, str]
     whole: tuple[str, ...] = ()
 
 
-def redivided(
-    node: Node, model: GpuModel, pods: tuple[Pod, ...], name: str, configs: Mapping[str, parted.Config]
-) -> NodeChange:
+def mig_node_changes(
+    node: Node, model: GpuModel, pods: tuple[Pod, ...], name: str, configs: Mapping[str, mig_parted.Config]
+) -> MigNodeChange:
     """What a configuration of mig-parted would change on a node of this model (which has MIG) with these pods."""
     assert model.mig is not None
-    config = configs.get(name) or parted.known(model, name)
+    config = configs.get(name) or mig_parted.known(model, name)
     if config is None:
-        return NodeChange(node=node.name, problem=f"{model.name} has no configuration {name}")
+        return MigNodeChange(node=node.name, problem=f"{model.name} has no configuration {name}")
     if node.labels.get("nvidia.com/mig.strategy") == "single" and "-MIG-" in node.labels["nvidia.com/gpu.product"]:
-        return NodeChange(node=node.name, problem="under the strategy single nobody tells which GPU an instance is on")
+        return MigNodeChange(
+            node=node.name, problem="under the strategy single nobody tells which GPU an instance is on"
+        )
     gpus = tuple(_gpus(node, pods))
     try:
-        wanted = parted.divided(config, model, len(gpus))
-    except parted.ConfigError as error:
-        return NodeChange(node=node.name, problem=str(error))
-    return NodeChange(node=node.name, gpus=tuple(_differing(model.mig, gpus, wanted)))
+        wanted = mig_parted.divided(config, model, len(gpus))
+    except mig_parted.MigConfigError as error:
+        return MigNodeChange(node=node.name, problem=str(error))
+    return MigNodeChange(node=node.name, gpus=tuple(_differing(model.mig, gpus, wanted)))
 
 
-def _differing(geometry: Geometry, gpus: Iterable[_Gpu], wanted: Iterable[Layout | None]) -> Iterator[GpuChange]:
+def _differing(geometry: MigGeometry, gpus: Iterable[_Gpu], wanted: Iterable[Layout | None]) -> Iterator[MigGpuChange]:
     for index, (gpu, layout) in enumerate(zip(gpus, wanted, strict=True)):
         steps = change(geometry, gpu.layout, None if layout is None else mix(layout), gpu.owners)
         if steps is not None and _does_anything(steps):
-            yield GpuChange(
+            yield MigGpuChange(
                 gpu=index,
                 now=_words(gpu.layout),
                 then=_words(layout),
@@ -81,16 +83,16 @@ def _does_anything(steps: GeometryChange) -> bool:
 def _gpus(node: Node, pods: Iterable[Pod]) -> Iterator[_Gpu]:
     """The GPUs of a node in order."""
     division = division_of(node.allocatable, node.labels, node.annotations)
-    owners: dict[int, dict[Placement, str]] = {}
+    owners: dict[int, dict[MigPlacement, str]] = {}
     whole: dict[int, list[str]] = {}
     for pod in pods:
         for one in pod.slices:
-            owners.setdefault(one.gpu, {})[Placement(one.profile, one.start)] = pod.key
+            owners.setdefault(one.gpu, {})[MigPlacement(one.profile, one.start)] = pod.key
         for index in pod.gpus:
             whole.setdefault(device(index, node.gpus, node.labels), []).append(pod.key)
-    layouts: dict[int, list[Placement]] = {gpu: list(placed) for gpu, placed in owners.items()}
+    layouts: dict[int, list[MigPlacement]] = {gpu: list(placed) for gpu, placed in owners.items()}
     for one in division.instances if division is not None else ():
-        layouts[one.gpu] = [*layouts.get(one.gpu, ()), Placement(one.profile, one.start)]
+        layouts[one.gpu] = [*layouts.get(one.gpu, ()), MigPlacement(one.profile, one.start)]
     plain = 0
     for gpu in range(division.gpus if division is not None else node.gpus // replicas(node.labels)):
         if division is not None and (division.dynamic or gpu in layouts):

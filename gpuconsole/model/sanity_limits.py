@@ -25,9 +25,9 @@ def too_many_devices(resource: str, amount: int) -> bool:
     return amount > MOST_DEVICES and (is_gpu(resource) or is_mig(resource) or resource == _CARDS)
 
 
-def parent_of(thing: object) -> str:
+def parent_of(obj: object) -> str:
     """The cohort or queue that one lies in, if any."""
-    return thing.parent if isinstance(thing, Cohort | VolcanoQueue | KaiQueue) else ""
+    return obj.parent if isinstance(obj, Cohort | VolcanoQueue | KaiQueue) else ""
 
 
 def too_deep(parents: Mapping[str, str]) -> str:
@@ -47,26 +47,26 @@ def too_deep(parents: Mapping[str, str]) -> str:
     return ""
 
 
-def impossible(objects: Sequence[Object]) -> Iterator[str]:
+def insane_values(objects: Sequence[Object]) -> Iterator[str]:
     """What is wrong with these objects, by object and field, and what would be right."""
     for kind in (Cohort, VolcanoQueue, KaiQueue):
-        deep = too_deep({thing.name: thing.parent for thing in objects if isinstance(thing, kind)})
+        deep = too_deep({obj.name: obj.parent for obj in objects if isinstance(obj, kind)})
         if deep:
             place = f"{kind.__name__}/{deep} parent"
             yield f"{place}: more than {MOST_LEVELS} levels lie above it; nest fewer in each other"
-    for thing in objects:
-        match thing:
+    for obj in objects:
+        match obj:
             case Node():
-                for name, amount in thing.allocatable.items():
+                for name, amount in obj.allocatable.items():
                     if too_many_devices(name, amount):
-                        place = f"Node/{thing.name} allocatable[{name}]"
+                        place = f"Node/{obj.name} allocatable[{name}]"
                         yield f"{place}: {amount} are more than a machine has; write {MOST_DEVICES} or less"
             case Job(rules=BatchRules(completions=int() as completions)) if not 0 <= completions <= MANY:
-                yield f"{thing.key} rules.completions: {completions} is out of range; write 0 to {MANY}"
+                yield f"{obj.key} rules.completions: {completions} is out of range; write 0 to {MANY}"
             case Job(rules=BatchRules(), pod_sets=()):
-                yield f"{thing.key} pod_sets: there is none; a Job has one"
-            case Job(volcano=VolcanoSpec(tasks=tasks)) if len(tasks) > len(thing.pod_sets):
-                said = f"{len(tasks)} tasks are more than the job's {len(thing.pod_sets)} pod sets"
-                yield f"{thing.key} volcano.tasks: {said}; write one for each pod set, or fewer"
+                yield f"{obj.key} pod_sets: there is none; a Job has one"
+            case Job(volcano=VolcanoSpec(tasks=tasks)) if len(tasks) > len(obj.pod_sets):
+                said = f"{len(tasks)} tasks are more than the job's {len(obj.pod_sets)} pod sets"
+                yield f"{obj.key} volcano.tasks: {said}; write one for each pod set, or fewer"
             case _:
                 pass

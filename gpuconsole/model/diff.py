@@ -12,7 +12,7 @@ from gpuconsole.model.snapshot import Snapshot
 Row = TypeVar("Row")
 
 
-def changes(old: Sequence[Row | None], new: Sequence[Row | None]) -> tuple[list[Row], list[Row]]:
+def row_changes(old: Sequence[Row | None], new: Sequence[Row | None]) -> tuple[list[Row], list[Row]]:
     """Rows that are gone and rows that came; a changed row is in both, and so may be one that only moved.
 
     The rows of tables are shared between Snapshots, so comparing identities is enough, and quick.
@@ -29,7 +29,7 @@ def different(old: Sequence[Row | None], new: Sequence[Row | None]) -> list[int]
     return list(compress(range(min(len(old), len(new))), map(is_not, old, new)))
 
 
-def news(before: Snapshot, after: Snapshot, *, without: str = "") -> list[Applied | Deleted]:
+def change_events(before: Snapshot, after: Snapshot, *, without: str = "") -> list[Applied | Deleted]:
     """The events that make the objects of one Snapshot those of another; the more they share, the quicker.
 
     `without` names a table that is left out.
@@ -39,7 +39,7 @@ def news(before: Snapshot, after: Snapshot, *, without: str = "") -> list[Applie
         old, new = getattr(before, name), getattr(after, name)
         if old is new or name == without:
             continue
-        gone, come = changes(old.rows, new.rows)
+        gone, come = row_changes(old.rows, new.rows)
         known, there = {row.key: row for row in gone}, {row.key for row in come}
         events += [Deleted(after.time, name, key) for key in known if key not in there]
         events += [Applied(after.time, row) for row in come if known.get(row.key) is not row]
