@@ -18,7 +18,7 @@ from gpuconsole.insight.pools import pools
 from gpuconsole.model.clock import Span, Time, format_exactly, format_span, parse_span
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.text import clean
-from gpuconsole.sim.bare import run_lines
+from gpuconsole.sim.conformance_run import run_lines
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.files import write
 

@@ -160,7 +160,7 @@ def _read(files: Sequence[str], request: Request, prices: Prices) -> tuple[Scena
 def _policy(
     policy: SimPolicy, request: Request, beside: Sequence[Reader] = (), objects: Iterable[Object] = ()
 ) -> SimPolicy:
-    return replace(with_kueue(policy, request, beside, objects), tells_choices=request.tells_choices)
+    return replace(with_kueue(policy, request, beside, objects), traces_preemptions=request.tells_choices)
 
 
 def _with_nodes(scenario: Scenario, file: Path) -> Scenario:

@@ -14,9 +14,9 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.visibility import ALWAYS, QueueAssumptions
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.chance import draw
 from gpuconsole.sim.latencies import MEASURED, Latencies
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.random_streams import draw
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation

@@ -15,8 +15,8 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.session import KueueSession
+from gpuconsole.sim.admission_simulator import AdmissionSimulator
 from gpuconsole.sim.autoscaling.policy import Capacity, FixedCapacity
-from gpuconsole.sim.rehearsal import Rehearsal
 
 FOR_GOOD = (Code.EXCEEDS_MAX, Code.QUOTA, Code.FLAVOR_MISMATCH, Code.TOPOLOGY)
 """Reasons that are permanent if they occur on the empty cluster."""
@@ -42,7 +42,7 @@ class Emptied:
 
     def __init__(self, snapshot: Snapshot, config: KueueConfig, capacity: Capacity, namespaces: Iterable[str]) -> None:
         """`namespaces` are those of the work to try: manifests rarely contain them."""
-        self._cluster = Rehearsal(KueueSession(config), 0)
+        self._cluster = AdmissionSimulator(KueueSession(config), 0)
         self._topologies = bool(all_nodes(snapshot, capacity))
         """False if nodes can be provisioned or none are known: topology domains may be added."""
         self._known: dict[tuple[str, bytes], Refusal | None] = {}

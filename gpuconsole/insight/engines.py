@@ -46,7 +46,7 @@ def engines(policy: SimPolicy) -> Engines:
     """Return the engines of a simulation's policy; GPU sharing is read from the nodes, see `sharing`."""
     return Engines(
         admission=NONE if policy.kueue is None else Engine(KUEUE, "Kueue"),
-        placement=_beside(_placement(policy.placement), policy.beside),
+        placement=_beside(_placement(policy.placement), policy.second_scheduler),
         capacity=_capacity(policy.capacity),
     )
 

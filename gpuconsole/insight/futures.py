@@ -147,7 +147,7 @@ class Future:
         """The present state."""
         self._meet()
         # Whether other workloads are inadmissible is not needed here.
-        self.simulation.show_parked(self.course.asked)
+        self.simulation.show_inadmissible(self.course.asked)
         snapshot = self.simulation.snapshot()
         return Standing(
             course=self.course,

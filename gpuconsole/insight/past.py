@@ -15,7 +15,7 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.job_rules import CronRules
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload, anew
-from gpuconsole.sim.run_times import Kind, Run
+from gpuconsole.sim.run_times import ObservedRun, WorkKind
 
 LOOK_BACK: Span = 7 * DAY
 """Length of the history of arrivals that is repeated."""
@@ -42,7 +42,7 @@ class Past(Struct, frozen=True, kw_only=True):
     """Known history of a cluster at a moment."""
 
     time: Time
-    runs: tuple[Run, ...] = ()
+    runs: tuple[ObservedRun, ...] = ()
     """In order of their starts."""
     attempts: Mapping[str, Attempt] = {}
     """Unfinished work → its longest run before an eviction."""
@@ -82,12 +82,12 @@ def past(snapshot: Snapshot, lines: Iterable[HistoryEvent] = (), look_back: Span
         done = 0 if job is None else job.done
         earlier = attempts.get(workload.key)
         if start is not None and end is not None:
-            runs.append((start, Run(kind, end - start + done)))
+            runs.append((start, ObservedRun(kind, end - start + done)))
         elif start is not None:
             lasted = max(snapshot.time - start + done, earlier.length if earlier is not None else 0)
-            runs.append((start, Run(kind, lasted, ended=False)))
+            runs.append((start, ObservedRun(kind, lasted, ended=False)))
         elif earlier is not None and not workload.finished:
-            runs.append((earlier.start, Run(kind, earlier.length, ended=False)))
+            runs.append((earlier.start, ObservedRun(kind, earlier.length, ended=False)))
         recent = snapshot.time - look_back <= workload.created <= snapshot.time
         if recent and not _comes_by_itself(snapshot, job):
             arrivals.append(Arrival(workload.created, anew(workload)))
@@ -120,9 +120,9 @@ def _known_since(snapshot: Snapshot) -> Time:
     return max(first, min((end.since for end in ends if end is not None), default=first))
 
 
-def _kind(snapshot: Snapshot, workload: Workload) -> Kind:
+def _kind(snapshot: Snapshot, workload: Workload) -> WorkKind:
     door = snapshot.local_queues.get(workload.local_queue)
-    return Kind(
+    return WorkKind(
         workload.namespace,
         door.cluster_queue if door is not None else "",
         sum(wanted_units(snapshot, workload).values()),
@@ -174,7 +174,7 @@ def _attempts(lines: Iterable[HistoryEvent]) -> dict[str, Attempt]:
     return found
 
 
-def _gone(snapshot: Snapshot, lines: Iterable[HistoryEvent]) -> list[tuple[Time, Run]]:
+def _gone(snapshot: Snapshot, lines: Iterable[HistoryEvent]) -> list[tuple[Time, ObservedRun]]:
     """Run times of deleted workloads, from the start of their pods to the end."""
     started: dict[str, HistoryEvent] = {}
     found = []
@@ -186,6 +186,6 @@ def _gone(snapshot: Snapshot, lines: Iterable[HistoryEvent]) -> list[tuple[Time,
         elif line.what is HistoryEventKind.EVICTED:
             started.pop(line.workload, None)
         elif line.what in _ENDS and (start := started.pop(line.workload, None)) is not None:
-            kind = Kind(line.workload.partition("/")[0], line.queue or start.queue, line.gpus or start.gpus)
-            found.append((start.time, Run(kind, line.time - start.time)))
+            kind = WorkKind(line.workload.partition("/")[0], line.queue or start.queue, line.gpus or start.gpus)
+            found.append((start.time, ObservedRun(kind, line.time - start.time)))
     return found

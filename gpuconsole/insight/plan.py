@@ -184,7 +184,7 @@ class _Search:
 
     def obstacles(self) -> Iterator[Obstacle]:
         """Why they do not run at the horizon without a change; the baseline run has to be complete."""
-        self._plain.simulation.show_parked(self.subjects)
+        self._plain.simulation.show_inadmissible(self.subjects)
         later = self._plain.simulation.snapshot()
         for line in self._plain.course.lines:
             if line.what is HistoryEventKind.COMMAND_REFUSED:

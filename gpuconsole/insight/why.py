@@ -28,7 +28,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.entry import CycleEntry
-from gpuconsole.sim.rehearsal import Rehearsal
+from gpuconsole.sim.admission_simulator import AdmissionSimulator
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
@@ -100,7 +100,7 @@ class Tried(Struct, frozen=True, kw_only=True):
 
 
 def trying(
-    snapshot: Snapshot, rehearsal: Rehearsal | None, key: str, simulating: Simulating | None = None
+    snapshot: Snapshot, rehearsal: AdmissionSimulator | None, key: str, simulating: Simulating | None = None
 ) -> Iterator[Tried]:
     """Yield the answer while suggestions are searched; the last is complete. Closing the iterator ends the search."""
     answer = why(snapshot, rehearsal, key, simulating)
@@ -112,24 +112,28 @@ def trying(
         yield Tried(time=snapshot.time, why=answer)
 
 
-def tried(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str, simulating: Simulating | None = None) -> Tried:
+def tried(
+    snapshot: Snapshot, rehearsal: AdmissionSimulator | None, key: str, simulating: Simulating | None = None
+) -> Tried:
     """Return the answer with all suggestions; this may take seconds on a large cluster."""
     *_, last = trying(snapshot, rehearsal, key, simulating)
     return last
 
 
-def rehearsal_of(simulation: "Simulation", snapshot: Snapshot) -> Rehearsal | None:
+def rehearsal_of(simulation: "Simulation", snapshot: Snapshot) -> AdmissionSimulator | None:
     """Return a copy of a simulation's admission state to try changes on; None without Kueue."""
     session = simulation.session
-    return Rehearsal(session.fork(), simulation.now, snapshot.workloads.all()) if session is not None else None
+    return AdmissionSimulator(session.fork(), simulation.now, snapshot.workloads.all()) if session is not None else None
 
 
-def rehearsal_on(snapshot: Snapshot, config: KueueConfig | None) -> Rehearsal | None:
+def rehearsal_on(snapshot: Snapshot, config: KueueConfig | None) -> AdmissionSimulator | None:
     """Return the admission state of a Snapshot to try changes on; None without Kueue."""
-    return Rehearsal.from_snapshot(snapshot, config) if config is not None else None
+    return AdmissionSimulator.from_snapshot(snapshot, config) if config is not None else None
 
 
-def why(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str, simulating: Simulating | None = None) -> Why:
+def why(
+    snapshot: Snapshot, rehearsal: AdmissionSimulator | None, key: str, simulating: Simulating | None = None
+) -> Why:
     """Return the answer for a workload, a job or a pod (see `explain`). Mutates nothing."""
     told = explain(snapshot, key)
     workload = workload_of(snapshot, key)
@@ -163,7 +167,7 @@ def why(snapshot: Snapshot, rehearsal: Rehearsal | None, key: str, simulating: S
 
 
 def unblocking(
-    snapshot: Snapshot, rehearsal: Rehearsal | None, answer: Why, simulating: Simulating | None = None
+    snapshot: Snapshot, rehearsal: AdmissionSimulator | None, answer: Why, simulating: Simulating | None = None
 ) -> Suggestions | None:
     """Return what would unblock it; None if no change of quotas, queues, nodes or the workload itself can help."""
     last = None
@@ -178,7 +182,7 @@ def waits_for_places(code: Code, *, queued: bool) -> bool:
 
 
 def _searches(
-    snapshot: Snapshot, rehearsal: Rehearsal | None, answer: Why, simulating: Simulating | None
+    snapshot: Snapshot, rehearsal: AdmissionSimulator | None, answer: Why, simulating: Simulating | None
 ) -> Iterator[Search]:
     """Search in the admission state for a workload that needs quota, in the simulation for one that needs nodes."""
     queued = rehearsal is not None and answer.subject in rehearsal.workloads
@@ -201,14 +205,14 @@ def _verdict(entry: CycleEntry, head: str) -> Verdict:
     return Verdict(Code.QUEUED) if turn else Verdict(code, entry.message)
 
 
-def _head(rehearsal: Rehearsal, entry: CycleEntry) -> str:
+def _head(rehearsal: AdmissionSimulator, entry: CycleEntry) -> str:
     """Return the head of its queue in the next cycle; empty if that is the workload itself or there is none."""
     waiting = rehearsal.session.pending(entry.rules.name)
     first = next((place.workload.key for place in waiting if not place.inadmissible), "")
     return "" if first == entry.request.workload.key else first
 
 
-def _asleep(rehearsal: Rehearsal, key: str) -> bool:
+def _asleep(rehearsal: AdmissionSimulator, key: str) -> bool:
     """True if it is inadmissible and no event has happened that requeues inadmissible workloads."""
     return rehearsal.session.is_inadmissible(key) and not rehearsal.session.has_requeue_due
 
@@ -230,7 +234,9 @@ def _behind(judged: Explanation, head: str, *, asleep: bool) -> Explanation:
     return replace(judged, headline=f"Queued, {where} {judged.queue}; the head of the queue is {head}.")
 
 
-def _never(snapshot: Snapshot, rehearsal: Rehearsal, workload: Workload, simulating: Simulating | None) -> bool:
+def _never(
+    snapshot: Snapshot, rehearsal: AdmissionSimulator, workload: Workload, simulating: Simulating | None
+) -> bool:
     """True if the engine refuses it on an empty cluster; the simulation tells whether nodes may be added."""
     if simulating is None:
         return False

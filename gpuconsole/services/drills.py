@@ -79,7 +79,7 @@ def playable(scenario: Scenario, path: str) -> Scenario:
     if not scenario.steps:
         raise SourceError(path, NO_STEPS)
     name = scenario.name or Path(path).stem
-    return replace(scenario, name=name, policy=replace(scenario.policy, tells_choices=True))
+    return replace(scenario, name=name, policy=replace(scenario.policy, traces_preemptions=True))
 
 
 def _listed(path: Path) -> DrillFile:

@@ -15,12 +15,21 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
 from gpuconsole.scheduling.kueue.requests import reserved_at
 from gpuconsole.scheduling.kueue.slices import replacement_for
-from gpuconsole.sim.controllers import active_checks, creating, deadlines, evicting, jobs, standing, watching, workloads
+from gpuconsole.sim.controllers import (
+    active_checks,
+    creating,
+    deadlines,
+    eviction,
+    jobs,
+    queue_conditions,
+    requeue_after,
+    workloads,
+)
 from gpuconsole.sim.controllers.making import cron
 from gpuconsole.sim.controllers.priorities import pod_priority
-from gpuconsole.sim.controllers.volcano import acting
-from gpuconsole.sim.crews import crew_key
-from gpuconsole.sim.enlisting import Counted, enlist, leave_behind
+from gpuconsole.sim.controllers.volcano import actions
+from gpuconsole.sim.pod_group_adoption import GroupCounts, adopt_group, leave_behind
+from gpuconsole.sim.pod_group_state import running_group_key
 from gpuconsole.sim.world import World
 
 AT_ONCE = 200
@@ -32,30 +41,30 @@ MOST_OWNERS = 8
 def begin_with(world: World, objects: Iterable[Object]) -> None:
     """Create the objects of a new cluster; those that have a life behind them already keep it."""
     order = {kind: place for place, kind in enumerate(TABLES)}
-    everything = sorted(objects, key=lambda thing: order[type(thing)])
+    everything = sorted(objects, key=lambda obj: order[type(obj)])
     known = _owners(everything)
-    for thing in everything:
-        if not isinstance(thing, (Job, Workload, Pod)):
-            world.put(thing)
+    for obj in everything:
+        if not isinstance(obj, (Job, Workload, Pod)):
+            world.put(obj)
     active_checks.refresh(world)
     for queue in list(world.state.table("local_queues").all()):
         jobs.ensure_namespace(world, queue.namespace)
     fresh = []
-    for thing in everything:
-        if isinstance(thing, (Job, Workload, Pod)):
-            if _lived(thing) or thing.key in known:
-                world.put(thing)
+    for obj in everything:
+        if isinstance(obj, (Job, Workload, Pod)):
+            if _lived(obj) or obj.key in known:
+                world.put(obj)
             else:
-                fresh.append(thing)
+                fresh.append(obj)
     run_to_end(take_over(world, {}))
     tell_waiting(world)
-    for thing in fresh:
-        refusal = creating.create(world, thing)
+    for obj in fresh:
+        refusal = creating.create(world, obj)
         if refusal:
             world.tell(HistoryEventKind.COMMAND_REFUSED, reason="Submit", message=str(refusal))
 
 
-def take_over(world: World, counted: dict[str, Counted]) -> Steps[None]:
+def take_over(world: World, counted: dict[str, GroupCounts]) -> Steps[None]:
     """Give every group of pods its crew and its timers, and make what is missing; `counted` as for `enlist`."""
     _complete_pods(world)
     deadlines.go_on(world)
@@ -65,9 +74,9 @@ def take_over(world: World, counted: dict[str, Counted]) -> Steps[None]:
         if _is_left_behind(world, pod):
             leave_behind(world, pod)
         else:
-            grouped.setdefault(crew_key(pod), []).append(pod)
+            grouped.setdefault(running_group_key(pod), []).append(pod)
     for number, (key, members) in enumerate(grouped.items(), start=1):
-        enlist(world, key, members, counted)
+        adopt_group(world, key, members, counted)
         if number % AT_ONCE == 0:
             yield
     for key in counted.keys() - grouped.keys():
@@ -76,18 +85,18 @@ def take_over(world: World, counted: dict[str, Counted]) -> Steps[None]:
         _continue_workload(world, workload)
     yield
     owned = {workload.owner for workload in world.state.table("workloads").all()}
-    going = owned | {_whole(world, crew.job) for crew in world.crews.values()}
+    going = owned | {_whole(world, group.job) for group in world.groups.values()}
     for job in list(world.state.table("jobs").all()):
         if job.volcano is None:
             _continue_job(world, job, going)
         elif not job.ended and job.key not in owned:
-            acting.start(world, job)
+            actions.start(world, job)
 
 
 def tell_waiting(world: World) -> None:
     """Write down of all who wait for quota what keeps them from being tried, if anything does."""
     for workload in list(world.state.table("workloads").all()):
-        standing.check(world, workload)
+        queue_conditions.check(world, workload)
 
 
 def _complete_pods(world: World) -> None:
@@ -111,26 +120,26 @@ def _complete_pods(world: World) -> None:
             world.put(replace(full, started=world.now, phase=PodPhase.RUNNING) if starts else full)
 
 
-def says_more(found: Object, thing: Object) -> bool:
+def says_more(found: Object, obj: Object) -> bool:
     """True if an object was only completed: a pod's numbers and its start, or that the pods of a Workload run."""
-    match found, thing:
+    match found, obj:
         case Pod(), Pod():
             full = replace(
                 found,
-                workload=thing.workload,
-                priority=thing.priority,
-                gpus=thing.gpus,
-                slices=thing.slices,
-                pod_set=thing.pod_set,
-                index=thing.index,
+                workload=obj.workload,
+                priority=obj.priority,
+                gpus=obj.gpus,
+                slices=obj.slices,
+                pod_set=obj.pod_set,
+                index=obj.index,
             )
-            if not found.started and thing.phase is PodPhase.RUNNING:
-                full = replace(full, started=thing.started, phase=thing.phase)
-            return full == thing
+            if not found.started and obj.phase is PodPhase.RUNNING:
+                full = replace(full, started=obj.started, phase=obj.phase)
+            return full == obj
         case Workload(), Workload():
-            others = (tuple(one for one in of.conditions if one.type != PODS_READY) for of in (found, thing))
-            same = len({*others}) == 1 and replace(found, conditions=thing.conditions) == thing
-            return same and thing.is_true(PODS_READY)
+            others = (tuple(one for one in of.conditions if one.type != PODS_READY) for of in (found, obj))
+            same = len({*others}) == 1 and replace(found, conditions=obj.conditions) == obj
+            return same and obj.is_true(PODS_READY)
         case _:
             return False
 
@@ -159,8 +168,8 @@ def _whole(world: World, key: str) -> str:
 def _owners(objects: Iterable[Object]) -> set[str]:
     """Jobs that a Workload or pods in the input belong to already."""
     keys: set[str] = set()
-    for thing in objects:
-        match thing:
+    for obj in objects:
+        match obj:
             case Workload(owner=owner) if owner:
                 keys.add(owner)
             case Pod(job=job) if job:
@@ -170,20 +179,20 @@ def _owners(objects: Iterable[Object]) -> set[str]:
     return keys
 
 
-def _lived(thing: Job | Workload | Pod) -> bool:
-    match thing:
+def _lived(obj: Job | Workload | Pod) -> bool:
+    match obj:
         case Job():
-            return thing.ended
+            return obj.ended
         case Workload():
-            return bool(thing.conditions)
+            return bool(obj.conditions)
         case Pod():
-            return bool(thing.node or thing.done or thing.workload or thing.job)
+            return bool(obj.node or obj.done or obj.workload or obj.job)
 
 
 def _is_left_behind(world: World, pod: Pod) -> bool:
     """True for a pod that terminates while its job starts again without waiting for it."""
     workload = world.workload(pod.workload) if pod.deleted and pod.workload else None
-    if workload is None or workload.finished or not evicting.starts_beside_old_pods(world, workload):
+    if workload is None or workload.finished or not eviction.starts_before_old_pods_end(world, workload):
         return False
     if replacement_for(workload) is not None:
         return False  # It got its quota while its pods ran.
@@ -194,12 +203,12 @@ def _continue_workload(world: World, workload: Workload) -> None:
     """Watch over one that has quota; one that is admitted and has no pods gets some."""
     if workload.admitted and workload.condition(PODS_READY) is None:
         # Nothing is known of its pods: they have as long as after a failure.
-        workload = standing.not_ready(standing.ready(workload, world.now), world.now)
+        workload = queue_conditions.not_ready(queue_conditions.ready(workload, world.now), world.now)
         world.put(workload)
-    watching.watch(world, workload)
+    requeue_after.watch(world, workload)
     if workload.is_true("Evicted"):
-        evicting.go_on(world, workload)
-    elif workload.admitted and workload.key not in world.crews:
+        eviction.go_on(world, workload)
+    elif workload.admitted and workload.key not in world.groups:
         workloads.make_pods(world, workload)
 
 

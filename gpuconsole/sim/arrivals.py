@@ -17,7 +17,7 @@ from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.quantity import CPU, GPU, MEMORY
 from gpuconsole.model.resources import Resources
-from gpuconsole.sim.chance import Spread, draw
+from gpuconsole.sim.random_streams import LogNormal, draw
 
 GIB = 2**30
 ALWAYS = (1.0,) * 24
@@ -25,7 +25,7 @@ _TRIES = 1000
 """Where so many draws are too short, work lasts beyond all that its stream ever brings."""
 
 
-class Shape(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JobSize(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One size of job."""
 
     pods: int = 1
@@ -39,11 +39,11 @@ class Shape(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Partial admission may shrink the job to this many."""
     kinds: Mapping[str, float] = field(default_factory=dict)
     """Weights of job kinds for this size; none means the stream's."""
-    duration: Spread | None = None
+    duration: LogNormal | None = None
     """None means the stream's."""
 
 
-class Stream(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ArrivalStream(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who submits what, how often."""
 
     name: str
@@ -55,9 +55,9 @@ class Stream(Struct, frozen=True, kw_only=True, omit_defaults=True):
     by_hour: tuple[float, ...] = ALWAYS
     """24 factors, one for each hour of the day."""
     kinds: Mapping[str, float] = field(default_factory=lambda: {"Job": 1.0})
-    shapes: tuple[Shape, ...] = (Shape(),)
-    duration: Spread = Spread(sigma=0.8)
-    checkpoint: Spread | None = None
+    shapes: tuple[JobSize, ...] = (JobSize(),)
+    duration: LogNormal = LogNormal(sigma=0.8)
+    checkpoint: LogNormal | None = None
     """How often the jobs write checkpoints; None never."""
     checkpointed: float = 1.0
     """Part of the jobs that write checkpoints at all."""
@@ -73,7 +73,7 @@ class Stream(Struct, frozen=True, kw_only=True, omit_defaults=True):
     image: str = "registry.example/train:1"
 
 
-def next_arrival(stream: Stream, seed: int, number: int, after: Time) -> Time | None:
+def next_arrival(stream: ArrivalStream, seed: int, number: int, after: Time) -> Time | None:
     """When the stream's job of this number arrives, given when the one before did (thinning); None for never."""
     peak = stream.per_hour * max(stream.by_hour, default=0.0)
     if peak <= 0:
@@ -87,7 +87,7 @@ def next_arrival(stream: Stream, seed: int, number: int, after: Time) -> Time | 
             return time
 
 
-def job(stream: Stream, seed: int, number: int) -> Job:
+def job(stream: ArrivalStream, seed: int, number: int) -> Job:
     """The stream's job of this number."""
     random = draw(seed, "job", stream.name, number)
     shape = random.choices(stream.shapes, [shape.weight for shape in stream.shapes])[0]
@@ -110,7 +110,7 @@ def job(stream: Stream, seed: int, number: int) -> Job:
     )
 
 
-def number_of(stream: Stream, key: str) -> int | None:
+def number_of(stream: ArrivalStream, key: str) -> int | None:
     """Which job of the stream a job or a Workload of this key is; None if it is none of it."""
     namespace, _, name = key.rpartition("/")
     if namespace.rpartition("/")[2] != stream.namespace or f"{stream.name}-" not in name:
@@ -119,7 +119,7 @@ def number_of(stream: Stream, key: str) -> int | None:
     return int(own[1]) if own else None
 
 
-def run_time(stream: Stream, number: int, gpus: int, known: Span, random: Random) -> Span:
+def run_time(stream: ArrivalStream, number: int, gpus: int, known: Span, random: Random) -> Span:
     """Draw how long the stream's job of this number lasts, of which it is known that it lasts longer than `known`.
 
     Its shape is one that has so many GPUs in all, if any has. What outlasts the stream lasts about as long again.
@@ -145,7 +145,7 @@ def _pick(random: Random, weights: Mapping[str, float]) -> str:
     return random.choices(list(weights), list(weights.values()))[0]
 
 
-def _pod_sets(stream: Stream, shape: Shape, kind: str) -> tuple[PodSet, ...]:
+def _pod_sets(stream: ArrivalStream, shape: JobSize, kind: str) -> tuple[PodSet, ...]:
     """Pod sets as the kind names them; a RayJob has a head without GPUs beside its workers."""
     worker = _template(stream, shape)
     match kind:
@@ -155,7 +155,7 @@ def _pod_sets(stream: Stream, shape: Shape, kind: str) -> tuple[PodSet, ...]:
         case "PyTorchJob":
             return (PodSet(name="master", template=worker),)
         case "RayJob":
-            head = _template(stream, Shape(gpus=0, resources={CPU: 4000, MEMORY: 16 * GIB}))
+            head = _template(stream, JobSize(gpus=0, resources={CPU: 4000, MEMORY: 16 * GIB}))
             return (PodSet(name="head", template=head), PodSet(name="workers", count=shape.pods, template=worker))
         case "JobSet":
             return (PodSet(name="workers", count=shape.pods, template=worker),)
@@ -163,7 +163,7 @@ def _pod_sets(stream: Stream, shape: Shape, kind: str) -> tuple[PodSet, ...]:
             return (PodSet(count=shape.pods, min_count=shape.min_pods, template=worker),)
 
 
-def _template(stream: Stream, shape: Shape) -> PodTemplate:
+def _template(stream: ArrivalStream, shape: JobSize) -> PodTemplate:
     requests = dict(shape.resources) or {CPU: 8000 * shape.gpus or 1000, MEMORY: (64 * shape.gpus or 4) * GIB}
     if shape.gpus:
         requests[GPU] = shape.gpus

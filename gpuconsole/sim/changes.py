@@ -18,9 +18,9 @@ from gpuconsole.model.clock import SECOND, Span, Time, format_exactly, parse_spa
 from gpuconsole.model.commands import Command, Delete, Finish, InCluster, Later, Submit
 from gpuconsole.model.documents.generated_names import GeneratedNames
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.sim.closed import convert
 from gpuconsole.sim.scenario_form import Document, ScenarioError, StepForm
 from gpuconsole.sim.scenario_steps import camel, read_steps
+from gpuconsole.sim.strict_decode import convert
 
 Manifests = Callable[[Object], Mapping[str, Any]]
 

@@ -103,30 +103,30 @@ class ConformanceCluster:
         self._changed: set[str] = set()
         """Workloads that their jobs are to look at."""
 
-    def create(self, thing: Object, spec: Any) -> None:
+    def create(self, obj: Object, spec: Any) -> None:
         """Somebody creates an object; `spec` is its spec as it was written."""
-        if isinstance(thing, Workload):
-            self._put(thing)
+        if isinstance(obj, Workload):
+            self._put(obj)
         else:
-            self._store(thing, spec)
+            self._store(obj, spec)
         self.settle()
 
-    def apply(self, thing: Object, spec: Any) -> None:
+    def apply(self, obj: Object, spec: Any) -> None:
         """Replace what a user may change of an object that is there, or create it; one that is terminating stays."""
-        if isinstance(thing, Workload):
-            old = self.workloads.get(thing.key)
-            queue = old.queue if old is not None and old.reserved else thing.queue
-            self._put(thing if old is None else replace(old, active=thing.active, priority=thing.priority, queue=queue))
+        if isinstance(obj, Workload):
+            old = self.workloads.get(obj.key)
+            queue = old.queue if old is not None and old.reserved else obj.queue
+            self._put(obj if old is None else replace(old, active=obj.active, priority=obj.priority, queue=queue))
         else:
-            known = self._objects.get((type(thing), thing.key))
+            known = self._objects.get((type(obj), obj.key))
             if isinstance(known, ClusterQueue) and known.terminating:
                 return
-            if isinstance(known, AdmissionCheck) and isinstance(thing, AdmissionCheck):
-                thing = replace(known, active=thing.active)
-            if known == thing:
-                respecified = self._specs.get((type(thing), thing.key)) != spec
-                self.session.written_again(thing, self.now, respecified=respecified)
-            self._store(thing, spec)
+            if isinstance(known, AdmissionCheck) and isinstance(obj, AdmissionCheck):
+                obj = replace(known, active=obj.active)
+            if known == obj:
+                respecified = self._specs.get((type(obj), obj.key)) != spec
+                self.session.written_again(obj, self.now, respecified=respecified)
+            self._store(obj, spec)
         self.settle()
 
     def delete(self, kind: type[Object], key: str) -> None:
@@ -228,11 +228,13 @@ class ConformanceCluster:
     def waiting(self) -> tuple[Queues, Queues]:
         """Active and parked workloads by ClusterQueue."""
         active: Queues = {}
-        parked: Queues = {}
+        inadmissible: Queues = {}
         for queue in self._all(ClusterQueue):
             for pending in self.session.pending(queue.name):
-                (parked if pending.inadmissible else active).setdefault(queue.name, []).append(pending.workload.key)
-        return sorted_queues(active), sorted_queues(parked)
+                (inadmissible if pending.inadmissible else active).setdefault(queue.name, []).append(
+                    pending.workload.key
+                )
+        return sorted_queues(active), sorted_queues(inadmissible)
 
     def settle(self) -> None:
         """Let the controllers, and then the jobs, look at what was written, until nothing changes."""
@@ -336,14 +338,14 @@ class ConformanceCluster:
                 if (LocalQueue, key) in self._objects:
                     self._stirred.setdefault(key, self.now + SECOND)
 
-    def _store(self, thing: Object, spec: Any) -> None:
-        place = type(thing), thing.key
+    def _store(self, obj: Object, spec: Any) -> None:
+        place = type(obj), obj.key
         old = self._objects.get(place)
-        self._objects[place], self._specs[place] = thing, spec
-        self.session.apply(thing, self.now)
-        self._ask_about(old, thing)
-        if isinstance(thing, LocalQueue) and self._config.usage_based is not None:
-            self._look_at_local_queue(thing.key)
+        self._objects[place], self._specs[place] = obj, spec
+        self.session.apply(obj, self.now)
+        self._ask_about(old, obj)
+        if isinstance(obj, LocalQueue) and self._config.usage_based is not None:
+            self._look_at_local_queue(obj.key)
 
     def _drop(self, kind: type[Object], key: str) -> None:
         old = self._objects.pop((kind, key))
@@ -372,7 +374,7 @@ class ConformanceCluster:
             self._asked.update(workload.key for workload in self.workloads.values() if workload.local_queue in keys)
 
     def _all(self, kind: type[Any]) -> Iterator[Any]:
-        return (thing for (one, _), thing in self._objects.items() if one is kind)
+        return (obj for (one, _), obj in self._objects.items() if one is kind)
 
 
 def _due(timers: Mapping[str, Time], now: Time) -> list[str]:

@@ -16,58 +16,58 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.heads import ReportRefusals
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.placement import PlacementEngine
-from gpuconsole.sim import adoption, arriving, estimating, saving, scheduling
+from gpuconsole.sim import adoption, arrival_submission, history_run_times, saving, scheduling
 from gpuconsole.sim.autoscaling import loop as providing
 from gpuconsole.sim.controllers import (
     checks,
     commands,
-    endings,
-    evicting,
-    failing,
+    completion,
+    eviction,
     federation,
     jobs,
     lifecycle,
     node_health,
+    pod_failures,
     pods,
     reconcile,
-    retiring,
     sampling,
+    ttl_after_finished,
     workloads,
 )
 from gpuconsole.sim.controllers.making import children
 from gpuconsole.sim.controllers.solo import running
-from gpuconsole.sim.controllers.volcano import acting
-from gpuconsole.sim.footing import Footing
+from gpuconsole.sim.controllers.volcano import actions
 from gpuconsole.sim.kernel import (
     ActLater,
     AnswerRequest,
     Arrive,
-    Backoff,
+    AutoscalerTick,
     BackoffEnds,
-    Capacity,
-    Carry,
-    Confer,
     CronDue,
     Deadline,
-    Look,
-    LookAtFamily,
     MakePods,
     PlaceAgain,
     PodEnds,
     PodsGone,
     PodsStart,
     Rank,
-    Reexamine,
+    RecheckNode,
+    ReconcileVariants,
+    ReconcileWorkload,
     Release,
+    RequeueBackoffEnds,
     Restart,
     Retire,
-    Sample,
+    RunCommands,
+    SampleUsage,
     StandFor,
+    SyncWorkerClusters,
     Timer,
     Wake,
     WorkEnds,
 )
-from gpuconsole.sim.members import Cluster, Member
+from gpuconsole.sim.live_base import LiveBase
+from gpuconsole.sim.members import MultiKueueMember, WorkerCluster
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import RunTimes
 from gpuconsole.sim.world import World
@@ -105,11 +105,11 @@ class Simulation:
         """
         world = World(policy, seed, start, ClusterState(start))
         worker = replace(policy, arrivals=())
-        for name, things in clusters.items():
-            member = cls.from_objects(things, policy=worker, seed=seed, start=start)
-            world.members[name] = Member(cluster=member)
+        for name, objs in clusters.items():
+            member = cls.from_objects(objs, policy=worker, seed=seed, start=start)
+            world.members[name] = MultiKueueMember(cluster=member)
         adoption.begin_with(world, objects)
-        arriving.open_streams(world)
+        arrival_submission.open_streams(world)
         providing.begin(world)
         simulation = cls(world)
         simulation._settle()
@@ -121,21 +121,21 @@ class Simulation:
 
         What a Snapshot does not hold is filled in: run times that nothing names are drawn from the policy.
         """
-        footing = Footing(policy, seed)
-        run_to_end(footing.catch_up(snapshot))
-        world = run_to_end(footing.begin())
+        footing = LiveBase(policy, seed)
+        run_to_end(footing.update(snapshot))
+        world = run_to_end(footing.start_world())
         adoption.tell_waiting(world)
         simulation = cls(world)
         simulation._settle()
         return simulation
 
     @classmethod
-    def on(cls, footing: Footing) -> Steps["Simulation"]:
+    def on(cls, footing: LiveBase) -> Steps["Simulation"]:
         """A cluster that goes on from one that is known already, as from its Snapshot.
 
         Those who wait by now are not told anew why, and not whether they are parked: what is decided is the same.
         """
-        world = yield from footing.begin()
+        world = yield from footing.start_world()
         simulation = cls(world)
         world.refusals = ReportRefusals.CHANGED_REASON
         if world.session is not None:
@@ -162,7 +162,7 @@ class Simulation:
         return self._world.workload(key)
 
     @property
-    def clusters(self) -> Mapping[str, Cluster]:
+    def clusters(self) -> Mapping[str, WorkerCluster]:
         """The worker clusters of a MultiKueue manager, by name."""
         return {name: member.cluster for name, member in self._world.members.items()}
 
@@ -198,7 +198,7 @@ class Simulation:
         Those of one call come in their order, with nothing between them; those of another call at the same moment
         come after all that followed from the first.
         """
-        self._world.kernel.at(max(at, self._world.now), Carry(commands))
+        self._world.kernel.at(max(at, self._world.now), RunCommands(commands))
 
     def advance(self, until: Time) -> None:
         """Run everything up to and including `until`; `now == until` afterwards."""
@@ -260,20 +260,20 @@ class Simulation:
             twin.session.observe_only(asked)
         return Simulation(twin)
 
-    def show_parked(self, workloads: Iterable[str]) -> None:
+    def show_inadmissible(self, workloads: Iterable[str]) -> None:
         """Write down of these whether they are parked, as they are by now."""
-        self._world.show_parked(workloads)
+        self._world.show_inadmissible(workloads)
 
     def progress(self) -> Mapping[str, Span]:
         """Work under way → how long it has been going on."""
-        return estimating.progress(self._world)
+        return history_run_times.progress(self._world)
 
     def estimating(self, run_times: RunTimes, seed: int, *, redraw: bool = False) -> "Simulation":
         """A twin that knows of the future only what an observer can: run times of the past, nothing planned.
 
         With `redraw` its arrival streams go on by chance, and the spot nodes of now are interrupted only on command.
         """
-        return Simulation(estimating.estimating(self._world, run_times, seed, redraw=redraw))
+        return Simulation(history_run_times.estimating(self._world, run_times, seed, redraw=redraw))
 
     def save(self) -> bytes:
         """The whole simulation; `load` goes on exactly where this one stands."""
@@ -293,13 +293,13 @@ class Simulation:
         while True:
             yield from reconcile.settle(world)
             # Commands and autoscalers find a cluster that has come to rest after what happened before them.
-            if not world.kernel.is_due(world.now, Rank.CARRY, Rank.LOOK) or scheduling.is_quiet(world):
+            if not world.kernel.is_due(world.now, Rank.CARRY, Rank.LOOK) or scheduling.is_idle(world):
                 timer = world.kernel.pop_due(world.now)
                 if timer is not None:
                     self._go_off(timer)
                     yield
                     continue
-            if scheduling.is_quiet(world):
+            if scheduling.is_idle(world):
                 if world.members and federation.exchange(world):
                     continue
                 if world.fleet.stirred and providing.gather(world):
@@ -317,48 +317,48 @@ class Simulation:
             case PodsStart():
                 running.start(world, timer.pods)
             case WorkEnds():
-                endings.work_ends(world, timer)
+                completion.work_ends(world, timer)
             case PodEnds():
                 # A wave of pods ends as a whole, and only then are their jobs looked at.
                 running.end(world, timer)
                 while (another := world.kernel.pop_pod_ends(world.now)) is not None:
                     running.end(world, another)
             case Deadline():
-                endings.time_is_up(world, timer)
+                completion.time_is_up(world, timer)
             case CronDue():
                 children.cron_due(world, timer)
             case StandFor():
                 jobs.stand_again(world, timer)
             case Restart():
-                failing.restart(world, timer)
+                pod_failures.restart(world, timer)
             case Release():
                 reconcile.released(world, timer)
-            case Look():
+            case ReconcileWorkload():
                 lifecycle.look_again(world, timer)
             case BackoffEnds():
-                evicting.backoff_ends(world, timer)
+                eviction.backoff_ends(world, timer)
             case AnswerRequest():
                 checks.autoscaler_answers(world, timer)
             case ActLater():
-                acting.act(world, timer)
+                actions.act(world, timer)
             case Retire():
-                retiring.retire(world, timer)
-            case Carry(orders, place):
+                ttl_after_finished.retire(world, timer)
+            case RunCommands(orders, place):
                 for order in orders:
                     commands.carry(world, order, place)
-            case Reexamine(node):
+            case RecheckNode(node):
                 node_health.look(world, node)
             case Arrive():
-                arriving.arrive(world, timer)
-            case Confer():
+                arrival_submission.arrive(world, timer)
+            case SyncWorkerClusters():
                 pass
-            case Wake() | Backoff():
+            case Wake() | RequeueBackoffEnds():
                 scheduling.wake(world)
-            case LookAtFamily(workload):
+            case ReconcileVariants(workload):
                 world.families[workload] = None
-            case Capacity():
+            case AutoscalerTick():
                 providing.go_off(world, timer)
-            case Sample():
+            case SampleUsage():
                 sampling.sample(world)
             case PlaceAgain():
                 world.placement.stir()

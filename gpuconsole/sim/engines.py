@@ -13,13 +13,19 @@ from gpuconsole.sim.policy import SimPolicy
 
 def first_group_phase(policy: SimPolicy) -> str:
     """The phase that a new PodGroup has: an engine that knows no queue of PodGroups lets each in at once."""
-    return "Pending" if isinstance(policy.placement, VolcanoPolicy) or policy.beside is not None else "Inqueue"
+    return (
+        "Pending" if isinstance(policy.placement, VolcanoPolicy) or policy.second_scheduler is not None else "Inqueue"
+    )
 
 
 def placement_engine(policy: SimPolicy) -> PlacementEngine:
     """What places the pods of a simulation: one engine, or two side by side."""
     first = _engine(policy.placement)
-    return first if policy.beside is None else MultiScheduler(first, _engine(policy.beside), policy.beside.scheduler)
+    return (
+        first
+        if policy.second_scheduler is None
+        else MultiScheduler(first, _engine(policy.second_scheduler), policy.second_scheduler.scheduler)
+    )
 
 
 def _engine(policy: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> PlacementEngine:

@@ -7,7 +7,7 @@ from enum import IntEnum, StrEnum
 from heapq import heapify, heappop, heappush
 from typing import Union
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
@@ -37,7 +37,7 @@ class PodsStart(Struct, frozen=True, tag="pods-start"):
 class WorkEnds(Struct, frozen=True, tag="work-ends"):
     """The work of a crew is done, unless its clock was stopped meanwhile."""
 
-    crew: str
+    group: str = field(name="crew")
     start: int
     """The start of work that this end belongs to (see `crews.Crew.start`)."""
 
@@ -73,7 +73,7 @@ class StandFor(Struct, frozen=True, tag="stand-for"):
 class Restart(Struct, frozen=True, tag="restart"):
     """The back-off after a failure is over: the crew's missing pods are made again."""
 
-    crew: str
+    group: str = field(name="crew")
 
 
 class Release(Struct, frozen=True, tag="release"):
@@ -83,7 +83,7 @@ class Release(Struct, frozen=True, tag="release"):
     evicted: Time
 
 
-class Look(Struct, frozen=True, tag="look"):
+class ReconcileWorkload(Struct, frozen=True, tag="look"):
     """Kueue's workload controller looks at a workload: its time is up, or its pods should be ready."""
 
     workload: str
@@ -109,11 +109,11 @@ class ActLater(Struct, frozen=True, tag="act-later"):
     """The name of the pod that it is about; empty if it is about the job."""
 
 
-class Confer(Struct, frozen=True, tag="confer"):
+class SyncWorkerClusters(Struct, frozen=True, tag="confer"):
     """A manager looks at its worker clusters again."""
 
 
-class Carry(Struct, frozen=True, tag="carry"):
+class RunCommands(Struct, frozen=True, tag="carry"):
     """Carry commands out, in this order."""
 
     commands: tuple[Command, ...]
@@ -135,7 +135,7 @@ class Retire(Struct, frozen=True, tag="retire"):
     """Table, key and uid: a later object of the same name is not meant."""
 
 
-class Reexamine(Struct, frozen=True, tag="reexamine"):
+class RecheckNode(Struct, frozen=True, tag="reexamine"):
     """A node that is not ready has been so for long enough to count as failed."""
 
     node: str
@@ -145,17 +145,17 @@ class Wake(Struct, frozen=True, tag="wake"):
     """The batch of wake-ups is due."""
 
 
-class Backoff(Struct, frozen=True, tag="backoff"):
+class RequeueBackoffEnds(Struct, frozen=True, tag="backoff"):
     """Some workload's back-off ends."""
 
 
-class LookAtFamily(Struct, frozen=True, tag="look-at-family"):
+class ReconcileVariants(Struct, frozen=True, tag="look-at-family"):
     """A variant of this workload has had its time to preempt; the next one may, too."""
 
     workload: str
 
 
-class Sample(Struct, frozen=True, tag="sample"):
+class SampleUsage(Struct, frozen=True, tag="sample"):
     """Admission fair sharing looks at what LocalQueues use."""
 
 
@@ -176,7 +176,7 @@ class Act(StrEnum):
     """The nodes that could go are looked at."""
 
 
-class Capacity(Struct, frozen=True, tag="capacity"):
+class AutoscalerTick(Struct, frozen=True, tag="capacity"):
     """Something is due about a node, or about all of them."""
 
     act: Act
@@ -191,7 +191,7 @@ class PlaceAgain(Struct, frozen=True, tag="place-again"):
 
 Timer = Union[
     PlaceAgain,
-    Capacity,
+    AutoscalerTick,
     PodsGone,
     MakePods,
     PodsStart,
@@ -202,19 +202,19 @@ Timer = Union[
     StandFor,
     Restart,
     Release,
-    Look,
+    ReconcileWorkload,
     BackoffEnds,
     ActLater,
     AnswerRequest,
-    Confer,
-    LookAtFamily,
-    Carry,
+    SyncWorkerClusters,
+    ReconcileVariants,
+    RunCommands,
     Arrive,
     Retire,
-    Reexamine,
+    RecheckNode,
     Wake,
-    Backoff,
-    Sample,
+    RequeueBackoffEnds,
+    SampleUsage,
 ]
 
 
@@ -231,19 +231,19 @@ class Rank(IntEnum):
 
 def rank(timer: Timer) -> Rank:
     match timer:
-        case Carry():
+        case RunCommands():
             return Rank.CARRY
         case Arrive():
             return Rank.ARRIVE
-        case Capacity(Act.PROVISION | Act.DISRUPT):
+        case AutoscalerTick(Act.PROVISION | Act.DISRUPT):
             return Rank.LOOK
-        case Wake() | Backoff() | Sample() | PlaceAgain():
+        case Wake() | RequeueBackoffEnds() | SampleUsage() | PlaceAgain():
             return Rank.WAKE
         case _:
             return Rank.FREE
 
 
-class Entry(Struct, frozen=True, array_like=True):
+class SavedTimer(Struct, frozen=True, array_like=True):
     """One timer, as it is saved."""
 
     time: Time
@@ -298,12 +298,12 @@ class Kernel:
         twin._serial = self._serial
         return twin
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[SavedTimer, ...]:
         """Everything that is set, for saving."""
-        return tuple(Entry(*entry) for entry in sorted(self._heap, key=lambda entry: entry[:3]))
+        return tuple(SavedTimer(*entry) for entry in sorted(self._heap, key=lambda entry: entry[:3]))
 
     @classmethod
-    def from_entries(cls, entries: tuple[Entry, ...]) -> "Kernel":
+    def from_entries(cls, entries: tuple[SavedTimer, ...]) -> "Kernel":
         kernel = cls()
         kernel._heap = [(entry.time, entry.rank, entry.serial, entry.timer) for entry in entries]
         heapify(kernel._heap)

@@ -10,7 +10,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 
 
-class Cluster(Protocol):
+class WorkerCluster(Protocol):
     """What a manager does with a worker cluster; a Simulation can do it."""
 
     @property
@@ -19,14 +19,14 @@ class Cluster(Protocol):
     def snapshot(self) -> Snapshot: ...
     def submit(self, command: Command) -> None: ...
     def advance(self, until: Time) -> None: ...
-    def fork(self) -> "Cluster": ...
+    def fork(self) -> "WorkerCluster": ...
     def save(self) -> bytes: ...
 
 
-class Member(Struct, frozen=True, kw_only=True):
+class MultiKueueMember(Struct, frozen=True, kw_only=True):
     """A worker cluster, and since when the manager cannot reach it."""
 
-    cluster: Cluster
+    cluster: WorkerCluster
     lost: Time | None = None
 
 

@@ -10,11 +10,11 @@ from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
-from gpuconsole.sim.arrivals import Stream
+from gpuconsole.sim.arrivals import ArrivalStream
 from gpuconsole.sim.autoscaling.policy import FIXED, Capacity, SpotPolicy
-from gpuconsole.sim.chance import Spread
-from gpuconsole.sim.equipping import BARE, Equipment
+from gpuconsole.sim.gpu_setup import BARE, GpuSetup
 from gpuconsole.sim.latencies import Latencies
+from gpuconsole.sim.random_streams import LogNormal
 from gpuconsole.sim.run_times import RunTimes
 
 
@@ -51,14 +51,14 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
     """Without Kueue, jobs that name a LocalQueue start at once under this scheduler, in its queue of the ClusterQueue's
     name, with the number of their WorkloadPriorityClass as their pods' priority; None leaves them as they are."""
     placement: PlacementPolicy | VolcanoPolicy | KaiPolicy = PlacementPolicy()
-    beside: VolcanoPolicy | None = None
+    second_scheduler: VolcanoPolicy | None = field(default=None, name="beside")
     """Volcano beside it, for the pods that name its scheduler."""
     wake_up_batch: Span | None = None
     """Events that may free parked workloads are gathered for this long; 0 wakes them at once, None is as Kueue does."""
     latencies: Latencies | None = None
     """None: each controller's step takes the fixed time of a test (1 s to release, else none)."""
     prices: Prices = field(default_factory=Prices)
-    durations: Spread = Spread()
+    durations: LogNormal = LogNormal()
     """How long work takes that does not say so itself."""
     run_times: RunTimes | None = None
     """Run times of the past from which all work's is drawn, whatever it says itself; None believes what it says."""
@@ -66,13 +66,13 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
     autoscaler: Autoscaler = Autoscaler()
     capacity: Capacity = FIXED
     spot: SpotPolicy = SpotPolicy()
-    equipment: Equipment = BARE
+    equipment: GpuSetup = BARE
     """What becomes of the GPUs of nodes that autoscalers make."""
     keep_finished: Span | None = None
     """Finished workloads, with their jobs and pods, are removed after this span; None keeps them."""
-    arrivals: tuple[Stream, ...] = ()
+    arrivals: tuple[ArrivalStream, ...] = ()
     """Who submits jobs by chance."""
-    tells_choices: bool = False
+    traces_preemptions: bool = field(default=False, name="tells_choices")
     """History tells of each of Kueue's preemptions who else was considered, and why they stayed."""
 
     @property

@@ -51,9 +51,9 @@ class QuotaUsage:
 
     def _counted(self, state: ClusterState, namespace: str) -> tuple[ResourceQuota, ...]:
         quotas = [quota for quota in state.table("resource_quotas").all() if quota.namespace == namespace]
-        things = _things(state, namespace) if quotas else {}
+        objs = _objects(state, namespace) if quotas else {}
         return tuple(
-            replace(quota, used={**quota.used, **counted(quota, things, self._default_class)})
+            replace(quota, used={**quota.used, **counted(quota, objs, self._default_class)})
             for quota in sorted(quotas, key=lambda quota: quota.name)
         )
 
@@ -64,18 +64,18 @@ class QuotaUsage:
             if new not in self._quotas.get(namespace, ()):
                 self._quotas.pop(namespace, None)
 
-    def _add(self, thing: object, sign: int) -> None:
-        if not isinstance(thing, COUNTED) or not self._quotas.get(thing.namespace):
+    def _add(self, obj: object, sign: int) -> None:
+        if not isinstance(obj, COUNTED) or not self._quotas.get(obj.namespace):
             return
-        self._quotas[thing.namespace] = tuple(
-            _with(quota, thing, sign, self._default_class) for quota in self._quotas[thing.namespace]
+        self._quotas[obj.namespace] = tuple(
+            _with(quota, obj, sign, self._default_class) for quota in self._quotas[obj.namespace]
         )
 
 
-def _things(state: ClusterState, namespace: str) -> dict[type[Counted], list[Counted]]:
+def _objects(state: ClusterState, namespace: str) -> dict[type[Counted], list[Counted]]:
     """The objects of a namespace that quotas count, of the kinds all of which are seen there."""
     return {
-        kind: [thing for thing in state.table(TABLES[kind]).all() if thing.namespace == namespace]
+        kind: [obj for obj in state.table(TABLES[kind]).all() if obj.namespace == namespace]
         for kind in COUNTED
         if state.seen.all_of(kind, within=namespace)
     }
@@ -88,8 +88,8 @@ def _uses_the_same(old: object, new: object) -> bool:
     return old == new
 
 
-def _with(quota: ResourceQuota, thing: Counted, sign: int, default_class: str) -> ResourceQuota:
-    usage = used_by(quota, thing, default_class)
+def _with(quota: ResourceQuota, obj: Counted, sign: int, default_class: str) -> ResourceQuota:
+    usage = used_by(quota, obj, default_class)
     if not usage:
         return quota
     return replace(

@@ -12,20 +12,20 @@ from statistics import NormalDist
 from msgspec import Struct
 
 from gpuconsole.model.clock import SECOND, Span, Time
-from gpuconsole.sim.chance import draw
+from gpuconsole.sim.random_streams import draw
 
 ENOUGH = 20
 """Ends of work that a group has to have seen before it speaks for itself."""
 NEWEST = 200
 """The past of a group is the work that began last, ended or not: by ends alone it would be the short work."""
-ALIKE = 0.5
+SHARED_CHANCE = 0.5
 """How much of the chance all work of one owner, queue and size has in common: who submits a hundred short jobs, submits
 a hundred short jobs. (The correlation of a Gaussian copula.)"""
 STRETCH = 20
 """Nothing is drawn that lasts so many times as long as the longest that was seen."""
 
 
-class Kind(Struct, frozen=True):
+class WorkKind(Struct, frozen=True):
     """Whose work it is, in which ClusterQueue, and how many GPUs it takes."""
 
     owner: str
@@ -33,10 +33,10 @@ class Kind(Struct, frozen=True):
     gpus: int
 
 
-class Run(Struct, frozen=True):
+class ObservedRun(Struct, frozen=True):
     """One piece of work: how long it took, or has been going on."""
 
-    kind: Kind
+    kind: WorkKind
     length: Span
     ended: bool = True
 
@@ -85,7 +85,7 @@ class RunTimes(Struct, frozen=True, kw_only=True):
         """True for work whose length is drawn, by when its job was created."""
         return self.stated_from is None or created <= self.stated_from
 
-    def curve(self, kind: Kind) -> tuple[str, Curve | None]:
+    def curve(self, kind: WorkKind) -> tuple[str, Curve | None]:
         """The narrowest group that has seen enough, by name, and its curve; None where nothing has ended yet."""
         for name in groups(kind):
             curve = self.curves.get(name)
@@ -93,9 +93,9 @@ class RunTimes(Struct, frozen=True, kw_only=True):
                 return name, curve
         return CLUSTER, None
 
-    def draw(self, seed: int, crew: str, kind: Kind) -> Span:
+    def draw(self, seed: int, group: str, kind: WorkKind) -> Span:
         """How long a crew's whole work takes; the same for the same seed."""
-        chance, known = _chance(seed, crew, kind), self.known.get(crew, 0)
+        chance, known = _chance(seed, group, kind), self.known.get(group, 0)
         _, curve = self.curve(kind)
         if curve is None:
             return max(1, round((known + self.usual) * (0.5 + chance)), known + 1)
@@ -106,14 +106,14 @@ CLUSTER = "cluster"
 _NORMAL = NormalDist()
 
 
-def _chance(seed: int, crew: str, kind: Kind) -> float:
+def _chance(seed: int, group: str, kind: WorkKind) -> float:
     """A crew's chance, evenly spread over 0 to 1, which it shares in part with work like it."""
     common = draw(seed, "run times", kind.owner, kind.queue, kind.gpus.bit_length()).gauss()
-    own = draw(seed, "run time", crew).gauss()
-    return _NORMAL.cdf(sqrt(ALIKE) * common + sqrt(1 - ALIKE) * own)
+    own = draw(seed, "run time", group).gauss()
+    return _NORMAL.cdf(sqrt(SHARED_CHANCE) * common + sqrt(1 - SHARED_CHANCE) * own)
 
 
-def groups(kind: Kind) -> Iterator[str]:
+def groups(kind: WorkKind) -> Iterator[str]:
     """The groups that a piece of work belongs to, narrowest first: owner, queue and size; queue and size; queue."""
     size = _size(kind.gpus)
     yield f"owner {kind.owner}, queue {kind.queue}, {size}"
@@ -131,9 +131,9 @@ def _size(gpus: int) -> str:
     return f"{least} to {2 * least - 1} GPUs"
 
 
-def learn(past: Iterable[Run], known: Mapping[str, Span]) -> RunTimes:
+def learn(past: Iterable[ObservedRun], known: Mapping[str, Span]) -> RunTimes:
     """Curves of all groups from the past, in order of the beginnings."""
-    grouped: dict[str, list[Run]] = {}
+    grouped: dict[str, list[ObservedRun]] = {}
     for run in past:
         for name in groups(run.kind):
             grouped.setdefault(name, []).append(run)
@@ -141,7 +141,7 @@ def learn(past: Iterable[Run], known: Mapping[str, Span]) -> RunTimes:
     return RunTimes(curves=curves, known=known)
 
 
-def _curve(runs: list[Run]) -> Curve | None:
+def _curve(runs: list[ObservedRun]) -> Curve | None:
     """Kaplan and Meier: at each end, the part of those still there that goes on."""
     part = 1.0
     lengths: list[Span] = []

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Event, HistoryEvent
@@ -14,10 +14,10 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.visibility import Visibility
 from gpuconsole.scheduling.kueue.session_state import SessionState
 from gpuconsole.scheduling.volcano.jobs.delayed_actions import Delayed
-from gpuconsole.sim.autoscaling.fleet import Fleet
-from gpuconsole.sim.crews import Crew
-from gpuconsole.sim.kernel import Entry, Kernel
-from gpuconsole.sim.members import Cluster, Dispatch, Member
+from gpuconsole.sim.autoscaling.autoscaler_state import AutoscalerState
+from gpuconsole.sim.kernel import Kernel, SavedTimer
+from gpuconsole.sim.members import Dispatch, MultiKueueMember, WorkerCluster
+from gpuconsole.sim.pod_group_state import RunningGroup
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.world import World
 
@@ -46,8 +46,8 @@ class Saved(Struct, Generic[_O], frozen=True, kw_only=True):
     """Left as bytes where it is read: each is shared with those before it before the next one is made."""
     recent: tuple[HistoryEvent, ...]
     out: tuple[Event, ...]
-    timers: tuple[Entry, ...]
-    crews: tuple[Crew, ...]
+    timers: tuple[SavedTimer, ...]
+    groups: tuple[RunningGroup, ...] = field(name="crews")
     looks: dict[str, Time] = {}
     delays: dict[str, dict[str, Delayed]] = {}
     births: int
@@ -60,7 +60,7 @@ class Saved(Struct, Generic[_O], frozen=True, kw_only=True):
     members: tuple[SavedMember, ...] = ()
     dispatches: Mapping[str, Dispatch] = {}
     placement: tuple[str, ...]
-    fleet: Fleet
+    fleet: AutoscalerState
     seen: Visibility
 
 
@@ -77,10 +77,10 @@ def save(world: World) -> bytes:
             recent=snapshot.recent,
             out=tuple(world.out),
             timers=world.kernel.entries(),
-            crews=tuple(world.crews.values()),
-            looks=world.looks,
+            groups=tuple(world.groups.values()),
+            looks=world.reconcile_timers,
             delays=world.delays,
-            births=world.births,
+            births=world.uid_counter,
             cycle_at=world.cycle_at,
             wake_at=world.wake_at,
             backoff_at=world.backoff_at,
@@ -99,7 +99,7 @@ def save(world: World) -> bytes:
     )
 
 
-def load(data: bytes, cluster: Callable[[bytes], Cluster]) -> World:
+def load(data: bytes, cluster: Callable[[bytes], WorkerCluster]) -> World:
     """Read what `save` wrote; `cluster` reads a worker cluster.
 
     Raises msgspec.ValidationError or msgspec.DecodeError.
@@ -108,21 +108,21 @@ def load(data: bytes, cluster: Callable[[bytes], Cluster]) -> World:
     if saved.format != FORMAT:
         raise msgspec.ValidationError(f"format {saved.format} is not known; this version reads format {FORMAT}")
     world = World(saved.policy, saved.seed, saved.now, ClusterState(saved.now))
-    for thing in map(intern, map(_OBJECTS.decode, saved.objects)):
-        world.state.table(TABLES[type(thing)]).put(thing.key, thing)
-        world.introduce(thing)
+    for obj in map(intern, map(_OBJECTS.decode, saved.objects)):
+        world.state.table(TABLES[type(obj)]).put(obj.key, obj)
+        world.introduce(obj)
     world.families.clear()
     world.parents.clear()
     for line in saved.recent:
         world.state.apply(line)
     world.out = list(saved.out)
     world.kernel = Kernel.from_entries(saved.timers)
-    world.looks = dict(saved.looks)
+    world.reconcile_timers = dict(saved.looks)
     world.delays = {job: dict(delays) for job, delays in saved.delays.items()}
-    world.crews = {crew.key: crew for crew in saved.crews}
-    world.members = {m.name: Member(cluster=cluster(m.state), lost=m.lost) for m in saved.members}
+    world.groups = {group.key: group for group in saved.groups}
+    world.members = {m.name: MultiKueueMember(cluster=cluster(m.state), lost=m.lost) for m in saved.members}
     world.dispatches = dict(saved.dispatches)
-    world.births, world.cycle_at = saved.births, saved.cycle_at
+    world.uid_counter, world.cycle_at = saved.births, saved.cycle_at
     world.wake_at, world.backoff_at, world.deadlock = saved.wake_at, saved.backoff_at, saved.deadlock
     world.sample_at, world.latency_run = saved.sample_at, saved.latency_run
     if world.session is not None and saved.admission is not None:

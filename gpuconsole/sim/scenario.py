@@ -17,15 +17,15 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.text import clean
 from gpuconsole.sim.autoscaling.policy import FixedCapacity, KarpenterPolicy
-from gpuconsole.sim.closed import convert
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.equipping import equipped
+from gpuconsole.sim.gpu_setup import apply_gpu_setup
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario_capacity import NO_CATALOGUE
 from gpuconsole.sim.scenario_form import ClusterForm, ScenarioError, ScenarioForm
 from gpuconsole.sim.scenario_policy import policy_of
 from gpuconsole.sim.scenario_sharing import equip, equip_steps, equipment_of
 from gpuconsole.sim.scenario_steps import Step, decode_all, read_steps
+from gpuconsole.sim.strict_decode import convert
 from gpuconsole.sim.synthesis import GPUS_PER_NODE, complete
 
 START = "2026-01-05T08:00:00Z"
@@ -80,27 +80,27 @@ def build(scenario: Scenario, *, seed: int | None = None, gpus_per_node: int | N
     objects = scenario.objects
     if isinstance(scenario.policy.capacity, FixedCapacity):
         made = complete(objects, gpus_per_node=gpus_per_node or scenario.gpus_per_node)
-        objects = tuple(_equipped(thing, scenario.policy) for thing in made)
+        objects = tuple(_equipped(obj, scenario.policy) for obj in made)
     simulation = Simulation.from_objects(
         objects,
         policy=scenario.policy,
         seed=scenario.seed if seed is None else seed,
         start=scenario.start,
-        clusters={name: complete(things) for name, things in scenario.clusters.items()},
+        clusters={name: complete(objs) for name, objs in scenario.clusters.items()},
     )
     for step in scenario.steps:
         simulation.schedule(step.at, *step.commands)
     return simulation
 
 
-def _equipped(thing: Object, policy: SimPolicy) -> Object:
+def _equipped(obj: Object, policy: SimPolicy) -> Object:
     """Nodes that were made from flavors share their GPUs as all others do."""
-    return equipped(thing, policy.equipment) if isinstance(thing, Node) and thing.synthesised else thing
+    return apply_gpu_setup(obj, policy.equipment) if isinstance(obj, Node) and obj.synthesised else obj
 
 
 def _read(
     document: Mapping[str, Any],
-    beside: Sequence[Object],
+    others: Sequence[Object],
     folder: Path | None,
     prices: Prices,
     catalogue: InstanceTypeCatalogue,
@@ -122,7 +122,7 @@ def _read(
     if form.latencies is None and any(step.expect for step in steps):
         # Expectations name moments, to the second: they hold whatever the seed.
         policy = replace(policy, latencies=None)
-    objects = equip([*beside, *_objects(form, "", folder, start, problems, names)], equipment, problems)
+    objects = equip([*others, *_objects(form, "", folder, start, problems, names)], equipment, problems)
     clusters = {
         clean(name): _objects(cluster, f"clusters.{clean(name)}.", folder, start, problems, names)
         for name, cluster in form.clusters.items()
@@ -146,7 +146,7 @@ def provisions_by_default(document: Mapping[str, Any], objects: Iterable[Object]
     """True if Karpenter provisions nodes because there is a NodePool, and `engine.capacity` says nothing."""
     engine = document.get("engine")
     says = isinstance(engine, Mapping) and "capacity" in engine
-    return not says and any(isinstance(thing, NodePool) for thing in objects)
+    return not says and any(isinstance(obj, NodePool) for obj in objects)
 
 
 def _objects(

@@ -11,7 +11,7 @@ from gpuconsole.model.documents.findings import DocumentFindings
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.documents.selectors import taints
 from gpuconsole.model.labels import Taint
-from gpuconsole.sim.autoscaling.growing import offering_of
+from gpuconsole.sim.autoscaling.ca_scale_up import offering_of
 from gpuconsole.sim.autoscaling.policy import (
     FIXED,
     AutoscalerPolicy,
@@ -21,7 +21,7 @@ from gpuconsole.sim.autoscaling.policy import (
     ScalingGroup,
     SpotPolicy,
 )
-from gpuconsole.sim.chance import Spread
+from gpuconsole.sim.random_streams import LogNormal
 from gpuconsole.sim.scenario_form import CapacityForm, Document, GroupForm, SpotForm, SpreadForm
 
 PATH = "engine.capacity"
@@ -35,7 +35,7 @@ class Reading(Protocol):
 
     def span(self, text: str, path: str) -> Span: ...
 
-    def spread(self, form: SpreadForm | str, path: str) -> Spread: ...
+    def spread(self, form: SpreadForm | str, path: str) -> LogNormal: ...
 
 
 def capacity_of(form: CapacityForm, read: Reading, folder: Path | None, usual: InstanceTypeCatalogue) -> Capacity:
@@ -86,8 +86,8 @@ def spot_of(form: SpotForm, read: Reading) -> SpotPolicy:
     )
 
 
-def _startup(form: CapacityForm, read: Reading, usual: Span) -> Spread:
-    return Spread(median=usual) if form.startup is None else read.spread(form.startup, f"{PATH}.startup")
+def _startup(form: CapacityForm, read: Reading, usual: Span) -> LogNormal:
+    return LogNormal(median=usual) if form.startup is None else read.spread(form.startup, f"{PATH}.startup")
 
 
 def _group(form: GroupForm, path: str, problems: list[str]) -> ScalingGroup:

@@ -188,7 +188,7 @@ class LatenciesForm(Struct, frozen=True, rename="camel"):
     workload_reconcile: QuantilesForm | str | None = None
 
 
-class AdmissionFairSharingForm(Struct, frozen=True, rename="camel"):
+class ScenarioAdmissionFairSharing(Struct, frozen=True, rename="camel"):
     """How LocalQueues take turns in ClusterQueues whose admissionMode is UsageBasedAdmissionFairSharing."""
 
     usage_half_life_time: str
@@ -296,7 +296,7 @@ class ScenarioForm(Struct, frozen=True, rename="camel"):
     fair_sharing_enabled: bool = False
     fair_sharing: tuple[str, ...] = ()
     """Preemption strategies of fair sharing, in the order in which they are tried."""
-    admission_fair_sharing: AdmissionFairSharingForm | None = None
+    admission_fair_sharing: ScenarioAdmissionFairSharing | None = None
     feature_gates: dict[str, bool] = field(default_factory=dict)
     keep_finished: str = ""
     """Finished workloads are removed after this span; nothing keeps them."""

@@ -55,7 +55,7 @@ def _profile(form: PlacementForm, folder: Path | None, problems: list[str]) -> S
     if not text and form.conf:
         return None
     read = kube.read_configuration(text, name) if text else kube.ParsedKubeSchedulerConfiguration((SchedulerProfile(),))
-    problems.extend(_told(read.errors))
+    problems.extend(_error_lines(read.errors))
     found = read.named(form.profile)
     if found is None:
         known = ", ".join(profile.name for profile in read.profiles)
@@ -63,7 +63,7 @@ def _profile(form: PlacementForm, folder: Path | None, problems: list[str]) -> S
     return found
 
 
-def _told(errors: Iterable[Finding]) -> Iterator[str]:
+def _error_lines(errors: Iterable[Finding]) -> Iterator[str]:
     for error in errors:
         where = f"{error.file}:{error.line}: {error.path}".rstrip(": ")
         yield f"{PATH}.conf: {where}: {error.problem}; {error.remedy}"
@@ -131,5 +131,5 @@ def _volcano_conf(said: str, folder: Path | None, problems: list[str]) -> str:
     text, name = _text(said, folder, problems)
     if not text:
         return HELM_CONF
-    problems.extend(_told(read_configuration(text, name).errors))
+    problems.extend(_error_lines(read_configuration(text, name).errors))
     return text

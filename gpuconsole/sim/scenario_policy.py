@@ -15,16 +15,16 @@ from gpuconsole.model.quantity import amount
 from gpuconsole.scheduling.kueue import gates
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig, from_scenario
 from gpuconsole.sim import latencies
-from gpuconsole.sim.arrivals import ALWAYS, Shape, Stream
-from gpuconsole.sim.chance import Spread
+from gpuconsole.sim.arrivals import ALWAYS, ArrivalStream, JobSize
 from gpuconsole.sim.latencies import MEASURED, Latencies, LatencyDistribution
 from gpuconsole.sim.policy import Autoscaler, Checks, SimPolicy
+from gpuconsole.sim.random_streams import LogNormal
 from gpuconsole.sim.scenario_capacity import NO_CATALOGUE, capacity_of, spot_of
 from gpuconsole.sim.scenario_form import (
-    AdmissionFairSharingForm,
     AutoscalerForm,
     LatenciesForm,
     QuantilesForm,
+    ScenarioAdmissionFairSharing,
     ScenarioForm,
     ShapeForm,
     SpreadForm,
@@ -100,7 +100,7 @@ class _Reading:
         read = self._try(lambda: from_scenario({**document, "featureGates": chosen}), "fairSharing", KueueConfig())
         return replace(read, admission_fair_sharing=self.turns(form.admission_fair_sharing))
 
-    def turns(self, form: AdmissionFairSharingForm | None) -> AdmissionFairSharing | None:
+    def turns(self, form: ScenarioAdmissionFairSharing | None) -> AdmissionFairSharing | None:
         if form is None:
             return None
         path = "admissionFairSharing"
@@ -162,12 +162,12 @@ class _Reading:
     def span(self, text: str, path: str) -> Span:
         return self._try(lambda: parse_span(text), path, 0)
 
-    def spread(self, form: SpreadForm | str, path: str) -> Spread:
+    def spread(self, form: SpreadForm | str, path: str) -> LogNormal:
         if isinstance(form, str):
-            return Spread(median=self.span(form, path))
+            return LogNormal(median=self.span(form, path))
         if form.sigma < 0:
             self.problems.append(f"{path}.sigma: {form.sigma:g} is negative; 0 is no spread, 0.7 is a usual one")
-        return Spread(
+        return LogNormal(
             median=max(1, self.span(form.median, f"{path}.median")),
             sigma=form.sigma,
             least=self.span(form.least, f"{path}.least"),
@@ -178,7 +178,7 @@ class _Reading:
         # JSON is YAML, so the reader of price files reads this one too.
         return self._try(lambda: price_table.load(msgspec.json.encode(table).decode(), "prices"), "prices", Prices())
 
-    def stream(self, form: StreamForm, path: str) -> Stream:
+    def stream(self, form: StreamForm, path: str) -> ArrivalStream:
         if form.by_hour and len(form.by_hour) != 24:
             self.problems.append(f"{path}.byHour: it has {len(form.by_hour)} factors; a day has 24 hours")
         if not form.shapes or not form.kinds:
@@ -188,8 +188,8 @@ class _Reading:
             self.problems.append(f"{path}: rates, weights and numbers are 0 or more")
         if form.per_hour > MOST_PER_HOUR:
             self.problems.append(f"{path}.perHour: {form.per_hour:g} is more than {MOST_PER_HOUR} jobs an hour")
-        usual = Stream(name="", namespace="")
-        return Stream(
+        usual = ArrivalStream(name="", namespace="")
+        return ArrivalStream(
             name=form.name,
             namespace=form.namespace,
             queue=form.queue,
@@ -208,10 +208,10 @@ class _Reading:
             image=form.image or usual.image,
         )
 
-    def shape(self, form: ShapeForm, path: str) -> Shape:
+    def shape(self, form: ShapeForm, path: str) -> JobSize:
         if form.pods < 1 or form.gpus < 0 or form.weight < 0:
             self.problems.append(f"{path}: a shape has 1 pod or more, 0 GPUs or more, and no negative weight")
-        return Shape(
+        return JobSize(
             pods=max(1, form.pods),
             gpus=form.gpus,
             weight=form.weight,

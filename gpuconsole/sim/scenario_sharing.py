@@ -15,7 +15,7 @@ from gpuconsole.model.gpus.strategies import MigStrategy
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.text import clean
-from gpuconsole.sim.equipping import BARE, Equipment, Mig, SharingRule, equipped
+from gpuconsole.sim.gpu_setup import BARE, GpuSetup, Mig, SharingRule, apply_gpu_setup
 from gpuconsole.sim.scenario_form import Document, EngineForm, LinksForm, MigForm, ReplicasForm, SharingForm
 from gpuconsole.sim.scenario_steps import Step
 
@@ -23,23 +23,23 @@ PATH = "engine.sharing"
 _LINKS = "engine.capacity.links"
 
 
-def equipment_of(form: EngineForm, folder: Path | None, problems: list[str]) -> Equipment:
+def equipment_of(form: EngineForm, folder: Path | None, problems: list[str]) -> GpuSetup:
     """Read how GPUs are shared and joined; what is wrong is added to `problems`."""
     said = form.sharing
     forms = said if isinstance(said, tuple) else (said,)
     paths = [f"{PATH}[{n}]" for n in range(len(forms))] if isinstance(said, tuple) else [PATH]
     rules = tuple(_rule(one, path, folder, problems) for one, path in zip(forms, paths, strict=True))
-    return Equipment(rules=rules, links=_links(form.capacity.links, problems))
+    return GpuSetup(rules=rules, links=_links(form.capacity.links, problems))
 
 
-def equip(things: Iterable[Object], equipment: Equipment, problems: list[str]) -> tuple[Object, ...]:
+def equip(objs: Iterable[Object], equipment: GpuSetup, problems: list[str]) -> tuple[Object, ...]:
     """The objects, with what becomes of each node."""
     if equipment == BARE:
-        return tuple(things)
-    return tuple(_of(thing, equipment, problems) if isinstance(thing, Node) else thing for thing in things)
+        return tuple(objs)
+    return tuple(_of(obj, equipment, problems) if isinstance(obj, Node) else obj for obj in objs)
 
 
-def equip_steps(steps: Iterable[Step], equipment: Equipment, problems: list[str]) -> tuple[Step, ...]:
+def equip_steps(steps: Iterable[Step], equipment: GpuSetup, problems: list[str]) -> tuple[Step, ...]:
     """The steps, with what becomes of the nodes that join in them."""
     return tuple(
         replace(
@@ -53,9 +53,9 @@ def equip_steps(steps: Iterable[Step], equipment: Equipment, problems: list[str]
     )
 
 
-def _of(node: Node, equipment: Equipment, problems: list[str]) -> Node:
+def _of(node: Node, equipment: GpuSetup, problems: list[str]) -> Node:
     found: list[str] = []
-    made = equipped(node, equipment, found)
+    made = apply_gpu_setup(node, equipment, found)
     problems.extend(f"{PATH}.mig: {problem}" for problem in found)
     return made
 

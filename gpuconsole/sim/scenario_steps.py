@@ -15,8 +15,8 @@ from gpuconsole.model.manifests import decode_objects
 from gpuconsole.model.manifests.kinds import JOB_NAMES
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.text import clean
-from gpuconsole.sim.closed import convert
 from gpuconsole.sim.scenario_form import Document, StepForm
+from gpuconsole.sim.strict_decode import convert
 
 _FORMS: dict[str, type[Any]] = {
     "delete": commands.Delete,

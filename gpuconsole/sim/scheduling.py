@@ -26,26 +26,26 @@ from gpuconsole.scheduling.kueue import apply_decisions
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.sim.controllers import (
     claims,
-    evicting,
-    failing,
+    eviction,
     nodes,
-    places,
+    pod_failures,
     pods,
     sampling,
+    second_pass,
     slices,
     storage,
     workloads,
 )
 from gpuconsole.sim.controllers.solo import running
 from gpuconsole.sim.controllers.volcano import groups
-from gpuconsole.sim.crews import crew_key
-from gpuconsole.sim.kernel import Backoff, PlaceAgain, Sample, Wake
+from gpuconsole.sim.kernel import PlaceAgain, RequeueBackoffEnds, SampleUsage, Wake
+from gpuconsole.sim.pod_group_state import running_group_key
 from gpuconsole.sim.world import World
 
 UNSCHEDULABLE = "Unschedulable"
 
 
-def is_quiet(world: World) -> bool:
+def is_idle(world: World) -> bool:
     """True if the schedulers have nothing to do at this moment."""
     _gather_wake_ups(world)
     return not (world.cycles_due or world.placement_due)
@@ -72,12 +72,12 @@ def _gather_wake_ups(world: World) -> None:
     requeue = session.next_requeue
     if requeue is not None and requeue > world.now and requeue != world.backoff_at:
         world.backoff_at = requeue
-        world.kernel.at(requeue, Backoff())
+        world.kernel.at(requeue, RequeueBackoffEnds())
     sampling.publish(world)
     sample = session.next_sample
     if sample is not None and (world.sample_at is None or sample < world.sample_at):
         world.sample_at = max(sample, world.now)
-        world.kernel.at(world.sample_at, Sample())
+        world.kernel.at(world.sample_at, SampleUsage())
 
 
 def wake(world: World) -> None:
@@ -110,7 +110,7 @@ def run_cycles(world: World) -> Steps[None]:
                 break
         world.cycles_due = False
         world.cycle_at += session.skip_idle_cycles()
-    world.mark_parked()
+    world.mark_inadmissible()
 
 
 def _cycles_until_change(world: World, flavors: int) -> int:
@@ -126,11 +126,11 @@ def _cycles_until_change(world: World, flavors: int) -> int:
 
 def _run_cycle(world: World, session: KueueSession) -> None:
     world.cycle_at = max(world.now, world.cycle_at + 1)
-    decided = session.run_cycle(world.cycle_at, choices=world.policy.tells_choices, report=world.refusals)
+    decided = session.run_cycle(world.cycle_at, choices=world.policy.traces_preemptions, report=world.refusals)
     for decision in decided:
         match decision:
             case Admit():
-                if not places.settle(world, decision, world.cycle_at):
+                if not second_pass.settle(world, decision, world.cycle_at):
                     slices.take_over(world, decision)
                     workloads.admit(world, decision, world.cycle_at)
             case Preempt() | Evict():
@@ -138,17 +138,17 @@ def _run_cycle(world: World, session: KueueSession) -> None:
             case Refuse():
                 workloads.refuse(world, decision)
             case KeepWaiting():
-                places.still_missing(world, decision)
+                second_pass.still_missing(world, decision)
             case _:
                 assert_never(decision)
     # What was written down about these decisions is no reason for another cycle; an eviction that frees quota is.
     world.cycles_due = False
     for victim in apply_decisions.victims_of(decided):
         if isinstance(victim, Preempt):
-            evicting.preempt(world, victim)
+            eviction.preempt(world, victim)
             slices.lost_place(world, victim.workload)
         else:
-            places.give_up(world, victim)
+            second_pass.give_up(world, victim)
 
 
 def place_pods(world: World) -> None:
@@ -171,10 +171,10 @@ def place_pods(world: World) -> None:
                 storage.bind_claims(world, decision)
                 claims.bind_claims(world, decision)
                 pods.bind(world, decision)
-                failing.admit_pod(world, decision.pod)
+                pod_failures.admit_pod(world, decision.pod)
                 pod = world.pod(decision.pod)
                 if pod is not None:
-                    bound.setdefault(crew_key(pod), []).append(pod)
+                    bound.setdefault(running_group_key(pod), []).append(pod)
             case EvictPod():
                 _evict(world, decision)
             case Nominate():
@@ -248,17 +248,17 @@ def _explain(world: World, decision: Unschedulable) -> None:
         return
     if pod.message != decision.message:
         world.put(replace(pod, reason=UNSCHEDULABLE, message=decision.message))
-    crew = world.crews[crew_key(pod)]
-    if not (decision.gang and crew.told):
+    group = world.groups[running_group_key(pod)]
+    if not (decision.gang and group.is_reported):
         _tell_waiting(world, pod, decision)
     if decision.gang:
-        world.crews[crew.key] = replace(crew, told=True)
+        world.groups[group.key] = replace(group, is_reported=True)
 
 
 def _tell_waiting(world: World, pod: Pod, decision: Unschedulable) -> None:
     waiting = [pod]
     if decision.gang:
-        waiting = [p for p in pods.pods_of(world, world.crews[crew_key(pod)]) if not p.node and not p.done]
+        waiting = [p for p in pods.pods_of(world, world.groups[running_group_key(pod)]) if not p.node and not p.done]
     world.tell(
         HistoryEventKind.GANG_WAITING if decision.gang else HistoryEventKind.PENDING,
         workload=(pod.workload or pod.job or pod.key) if decision.gang else pods.subject(pod),
@@ -279,7 +279,7 @@ def _name_deadlock(world: World) -> None:
         first = found.jobs[0]
         world.tell(
             HistoryEventKind.DEADLOCK,
-            workload=first.gang if first.gang in world.crews else first.job,
+            workload=first.gang if first.gang in world.groups else first.job,
             reason="HalfPlaced",
             message=found.message,
             gpus=found.gpus_held,

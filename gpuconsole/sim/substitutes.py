@@ -33,7 +33,7 @@ def under(scenario: Scenario, substitute: Substitute, conf: str = HELM_CONF) -> 
     queue deserves, and with its borrowing limit what it never exceeds.
     """
     objects = list(scenario.objects)
-    queues = [thing for thing in objects if isinstance(thing, ClusterQueue)]
+    queues = [obj for obj in objects if isinstance(obj, ClusterQueue)]
     usual, placement = PlacementPolicy(), scenario.policy.placement
     match substitute:
         case Substitute.KUBE:
@@ -44,14 +44,14 @@ def under(scenario: Scenario, substitute: Substitute, conf: str = HELM_CONF) -> 
             chosen = (
                 placement if isinstance(placement, VolcanoPolicy) and conf == HELM_CONF else VolcanoPolicy(conf=conf)
             )
-            known = {thing.name for thing in objects if isinstance(thing, VolcanoQueue)}
+            known = {obj.name for obj in objects if isinstance(obj, VolcanoQueue)}
             objects += [_volcano_queue(queue) for queue in queues if queue.name not in known]
         case Substitute.KAI:
             chosen = placement if isinstance(placement, KaiPolicy) else KaiPolicy()
-            objects += _kai_queues(queues, {thing.name for thing in objects if isinstance(thing, KaiQueue)})
+            objects += _kai_queues(queues, {obj.name for obj in objects if isinstance(obj, KaiQueue)})
         case _:
             assert_never(substitute)
-    policy = replace(scenario.policy, kueue=None, substitute=substitute, placement=chosen, beside=None)
+    policy = replace(scenario.policy, kueue=None, substitute=substitute, placement=chosen, second_scheduler=None)
     return replace(scenario, objects=tuple(objects), policy=policy)
 
 
@@ -59,7 +59,7 @@ def queued(scenario: Scenario) -> Scenario:
     """Copy a scenario for Kueue and kube-scheduler, whichever engines it names."""
     policy = scenario.policy
     own = policy.placement if isinstance(policy.placement, PlacementPolicy) else PlacementPolicy()
-    chosen = replace(policy, kueue=policy.kueue or KueueConfig(), substitute=None, placement=own, beside=None)
+    chosen = replace(policy, kueue=policy.kueue or KueueConfig(), substitute=None, placement=own, second_scheduler=None)
     return replace(scenario, policy=chosen)
 
 
@@ -114,22 +114,22 @@ def load_of(snapshot: Snapshot, policy: SimPolicy, seed: int) -> Scenario:
 
 
 def _fresh(snapshot: Snapshot) -> Iterator[Object]:
-    for thing in snapshot.objects():
-        match thing:
-            case Job() if thing.ended or thing.owner:
+    for obj in snapshot.objects():
+        match obj:
+            case Job() if obj.ended or obj.owner:
                 pass
             case Job():
-                yield again(thing, thing.name)
-            case Workload() if not thing.owner and not thing.finished:
+                yield again(obj, obj.name)
+            case Workload() if not obj.owner and not obj.finished:
                 yield Workload(
-                    namespace=thing.namespace,
-                    name=thing.name,
-                    annotations=thing.annotations,
-                    queue=thing.queue,
-                    priority_class=thing.priority_class,
-                    pod_sets=thing.pod_sets,
+                    namespace=obj.namespace,
+                    name=obj.name,
+                    annotations=obj.annotations,
+                    queue=obj.queue,
+                    priority_class=obj.priority_class,
+                    pod_sets=obj.pod_sets,
                 )
-            case Pod() if thing.job or thing.workload:
+            case Pod() if obj.job or obj.workload:
                 pass
-            case _ if not isinstance(thing, _MADE):
-                yield thing
+            case _ if not isinstance(obj, _MADE):
+                yield obj

@@ -23,7 +23,7 @@ def complete(objects: Iterable[Object], *, gpus_per_node: int = GPUS_PER_NODE) -
     Namespaces that are only named are made when the simulation meets them.
     """
     given = tuple(objects)
-    if any(isinstance(thing, Node) for thing in given):
+    if any(isinstance(obj, Node) for obj in given):
         return given
     return (*given, *nodes_for(given, gpus_per_node))
 
@@ -36,11 +36,11 @@ def nodes_for(objects: Iterable[Object], gpus_per_node: int) -> list[Node]:
     """
     given = tuple(objects)
     totals: dict[str, dict[str, int]] = {}
-    for thing in given:
-        if isinstance(thing, (ClusterQueue, Cohort)):
-            _add(totals, thing.quotas())
-    flavors = {thing.name: thing for thing in given if isinstance(thing, ResourceFlavor)}
-    levels = {thing.name: thing.levels for thing in given if isinstance(thing, Topology)}
+    for obj in given:
+        if isinstance(obj, (ClusterQueue, Cohort)):
+            _add(totals, obj.quotas())
+    flavors = {obj.name: obj for obj in given if isinstance(obj, ResourceFlavor)}
+    levels = {obj.name: obj.levels for obj in given if isinstance(obj, Topology)}
     found = (flavors.get(name, ResourceFlavor(name=name)) for name in totals)
     return [
         node

@@ -31,7 +31,7 @@ _MEASURES = (
 )
 
 
-class Habit(Struct, frozen=True):
+class GpuUsagePattern(Struct, frozen=True):
     """How a pod uses its GPUs; parts of 1."""
 
     busy: float
@@ -77,8 +77,8 @@ def measure_node(node: Node, pods: Sequence[Pod], now: Time, seed: int) -> NodeT
             share = next((p.memory for p in profiles if p.name == one.profile), memory // 7) or memory // 7
             device = MeasuredDevice(gpu=one.gpu, instance=one.start + 1, profile=one.profile, pod=pod.key)
             values = _values(pod, f"{node.name}/{one.gpu}.{number}", share, now, seed)
-            told = (None, *values[1:7], *[None] * 7, 0.0)
-            found.append(_Values(device, told, _idle(pod, now, seed)))
+            column = (None, *values[1:7], *[None] * 7, 0.0)
+            found.append(_Values(device, column, _idle(pod, now, seed)))
     found.sort(key=lambda one: one.device.place)
     columns = zip(*(one.values for one in found), strict=True)
     idle = tuple(one.idle for one in found)
@@ -92,20 +92,20 @@ def measure_node(node: Node, pods: Sequence[Pod], now: Time, seed: int) -> NodeT
     )
 
 
-def habit(pod: Pod, seed: int) -> Habit:
+def gpu_usage_pattern(pod: Pod, seed: int) -> GpuUsagePattern:
     """How a pod uses its GPUs: trainers fill them, services breathe, and some of both hold them for nothing."""
     owner = pod.workload or pod.job or pod.key
     luck = chance(seed, "habit", owner)
     kind = pod.job.partition("/")[0]
     if luck < 0.03:
-        return Habit(0.0, 0.0, 0.002, idle=True)
+        return GpuUsagePattern(0.0, 0.0, 0.002, idle=True)
     if luck < 0.05:
-        return Habit(0.0, 0.01, 0.9)
+        return GpuUsagePattern(0.0, 0.01, 0.9)
     if luck < 0.09:
-        return Habit(0.97, 0.18, 0.55)
+        return GpuUsagePattern(0.97, 0.18, 0.55)
     if kind in _SERVING or "notebook" in pod.name:
-        return Habit(0.15 + 0.5 * luck, 0.1 + 0.3 * luck, 0.75)
-    return Habit(0.88 + 0.1 * luck, 0.55 + 0.35 * luck, 0.6 + 0.3 * luck)
+        return GpuUsagePattern(0.15 + 0.5 * luck, 0.1 + 0.3 * luck, 0.75)
+    return GpuUsagePattern(0.88 + 0.1 * luck, 0.55 + 0.35 * luck, 0.6 + 0.3 * luck)
 
 
 def _gpu(node: Node, index: int, pod: Pod | None, memory: int, now: Time, seed: int) -> _Values:
@@ -125,7 +125,7 @@ def _gpu(node: Node, index: int, pod: Pod | None, memory: int, now: Time, seed: 
 def _values(pod: Pod | None, where: str, memory: int, now: Time, seed: int) -> tuple[float, ...]:
     """All measures but the last error."""
     shake = chance(seed, where, now // PERIOD)
-    how = habit(pod, seed) if pod is not None else Habit(0.0, 0.0, 0.0)
+    how = gpu_usage_pattern(pod, seed) if pod is not None else GpuUsagePattern(0.0, 0.0, 0.0)
     young = pod is not None and now - (pod.started or pod.bound) < 2 * MINUTE
     # Programs load their data first.
     busy = min(1.0, how.busy * (0.1 if young else 0.9 + 0.2 * shake))
@@ -159,6 +159,6 @@ def _ailing(where: str, seed: int) -> float:
 
 def _idle(pod: Pod | None, now: Time, seed: int) -> Time | None:
     """Since when a GPU does nothing; for one that nobody has, nobody asks."""
-    if pod is None or not habit(pod, seed).idle:
+    if pod is None or not gpu_usage_pattern(pod, seed).idle:
         return None
     return min(now, pod.started or pod.bound)

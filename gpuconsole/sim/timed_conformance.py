@@ -39,11 +39,11 @@ class TimedConformanceRun:
         """Every second that has something to tell, of all steps."""
         for number, step in enumerate(self._scenario.get("steps", ())):
             self._begin(step)
-            told = False
+            changes = False
             for entry in self._seconds(step):
-                told = True
+                changes = True
                 yield {"step": number, **entry}
-            if not told and (entry := self._entry(None)):
+            if not changes and (entry := self._entry(None)):
                 yield {"step": number, **entry}
 
     def _begin(self, step: Document) -> None:
@@ -62,9 +62,9 @@ class TimedConformanceRun:
         for name in step.get("remove") or ():
             cluster.delete(*_named(name))
         for document in step.get("apply") or ():
-            thing = decode_object(document, now=cluster.now)
-            if thing is not None:
-                cluster.apply(thing, document.get("spec"))
+            obj = decode_object(document, now=cluster.now)
+            if obj is not None:
+                cluster.apply(obj, document.get("spec"))
         for answer in step.get("checks") or ():
             cluster.answer(answer)
         for state in step.get("ready") or ():
@@ -74,9 +74,9 @@ class TimedConformanceRun:
         cluster.wake()
 
     def _create(self, document: Document) -> None:
-        thing = decode_object(document, now=self._cluster.now)
-        if thing is not None:
-            self._cluster.create(thing, document.get("spec"))
+        obj = decode_object(document, now=self._cluster.now)
+        if obj is not None:
+            self._cluster.create(obj, document.get("spec"))
 
     def _seconds(self, step: Document) -> Iterator[dict[str, Any]]:
         """Play the seconds of a step; where nothing can happen, the clock jumps to what is due next."""
@@ -114,8 +114,8 @@ class TimedConformanceRun:
         """What this second has to tell; empty if nothing. `decided` is None where no cycle ran."""
         waiting, news = self._cluster.waiting(), self._cluster.news
         self._cluster.news = News()
-        told = _told(news, self._cluster.workloads)
-        if decided is None and not any(told.values()) and waiting == self._shown:
+        changes = _changes_of(news, self._cluster.workloads)
+        if decided is None and not any(changes.values()) and waiting == self._shown:
             return {}
         self._shown = waiting
         parts: dict[str, Any] = {
@@ -123,7 +123,7 @@ class TimedConformanceRun:
             "activeBefore": active if decided is not None else {},
             "admitted": admitted_form(decided or ()),
             "preempted": preempted_form(decided or ()),
-            **told,
+            **changes,
             "activeAfter": waiting[0],
             "inadmissibleAfter": waiting[1],
         }
@@ -143,7 +143,7 @@ def _moved(decided: list[AdmissionDecision]) -> bool:
     return any(isinstance(decision, Admit | Preempt) for decision in decided)
 
 
-def _told(news: News, workloads: dict[str, Workload]) -> dict[str, Any]:
+def _changes_of(news: News, workloads: dict[str, Workload]) -> dict[str, Any]:
     pending = []
     for key in sorted(news.refused):
         says = workloads[key].condition(QUOTA_RESERVED)

@@ -113,13 +113,13 @@ def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Row]]:
 
 
 def _read(path: Path, columns: Sequence[str], decode: Callable[[Row], T]) -> tuple[T, ...]:
-    things: list[T] = []
+    objs: list[T] = []
     for number, row in rows(path, columns):
         try:
-            things.append(decode(row))
+            objs.append(decode(row))
         except ValueError as error:
             raise SourceError(str(path), str(error), number) from error
-    return tuple(things)
+    return tuple(objs)
 
 
 def _open(path: Path) -> TextIO:

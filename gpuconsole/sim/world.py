@@ -30,22 +30,22 @@ from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.variants import parents_of, same_flavors
 from gpuconsole.scheduling.volcano.jobs.delayed_actions import Delayed
 from gpuconsole.scheduling.volcano.jobs.requests import JobRequest
-from gpuconsole.sim.autoscaling.fleet import Fleet
-from gpuconsole.sim.chance import draw, ordered_uid, uid
-from gpuconsole.sim.crews import Crew
+from gpuconsole.sim.autoscaling.autoscaler_state import AutoscalerState
 from gpuconsole.sim.engines import placement_engine
 from gpuconsole.sim.kernel import Kernel
 from gpuconsole.sim.latencies import Step
-from gpuconsole.sim.members import Dispatch, Member
+from gpuconsole.sim.members import Dispatch, MultiKueueMember
+from gpuconsole.sim.pod_group_state import RunningGroup
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.quota_usage import QuotaUsage
+from gpuconsole.sim.random_streams import draw, ordered_uid, uid
 
 STORED = (PersistentVolume, PersistentVolumeClaim, StorageClass)
 VOLCANO_JOB = "VolcanoJob/"
 """How the keys of Volcano's jobs begin."""
 
 
-class Change(Struct, frozen=True):
+class VolcanoChange(Struct, frozen=True):
     """A pod of a Volcano Job, or a PodGroup, before and after; None where it was not there, or is no more."""
 
     old: Pod | PodGroup | None
@@ -57,11 +57,9 @@ class World:
 
     __slots__ = (
         "backoff_at",
-        "births",
-        "broods",
         "changes",
         "children",
-        "crews",
+        "children_workloads",
         "cycle_at",
         "cycles_due",
         "deadlock",
@@ -71,9 +69,9 @@ class World:
         "dispatches",
         "families",
         "fleet",
+        "groups",
         "kernel",
         "latency_run",
-        "looks",
         "members",
         "now",
         "offers",
@@ -83,6 +81,7 @@ class World:
         "placement_due",
         "policy",
         "quota_usage",
+        "reconcile_timers",
         "refusals",
         "requests",
         "sample_at",
@@ -90,6 +89,7 @@ class World:
         "session",
         "state",
         "suspects",
+        "uid_counter",
         "unchecked",
         "unclaimed",
         "uncounted",
@@ -107,25 +107,25 @@ class World:
         self.session: KueueSession | None = None if policy.kueue is None else KueueSession(policy.kueue)
         self.placement = placement_engine(policy)
         self.kernel = Kernel()
-        self.crews: dict[str, Crew] = {}
+        self.groups: dict[str, RunningGroup] = {}
         self.out: list[Event] = []
         self.suspects: dict[str, None] = {}
         """Nodes to examine before this moment is over, as something happened to them or on them."""
         self.dirty: dict[str, None] = {}
         """Crews to look at again before this moment is over, in order."""
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, MultiKueueMember] = {}
         """The worker clusters of a MultiKueue manager, by name."""
         self.dispatches: dict[str, Dispatch] = {}
         """Workloads that are offered to worker clusters or run there."""
         self.unchecked: dict[str, None] = {}
         """Workloads whose admission checks are to be looked at before this moment is over, in order."""
-        self.looks: dict[str, Time] = {}
+        self.reconcile_timers: dict[str, Time] = {}
         """When Kueue's workload controller looks at workloads again."""
-        self.broods: dict[str, dict[str, None]] = {}
+        self.children_workloads: dict[str, dict[str, None]] = {}
         """Workload → its variants, where several flavors are tried at once."""
         self.families: dict[str, None] = {}
         """Workloads whose variants are to be looked at before this moment is over, in order."""
-        self.fleet = Fleet()
+        self.fleet = AutoscalerState()
         """What whoever provides capacity remembers."""
         self.offers: dict[int, tuple[Object, list[Any]]] = {}
         """What NodePools may buy, by the pool's identity (which is kept alive here): a memo only, shared by forks."""
@@ -140,7 +140,7 @@ class World:
         """When admission fair sharing looks at what LocalQueues use, if a timer is set for it."""
         self.waiting: dict[str, None] = {}
         """Workloads that could be parked and that the state does not call so."""
-        self.changes: list[Change] = []
+        self.changes: list[VolcanoChange] = []
         """What Volcano's job controller has not taken note of yet, before this moment is over."""
         self.requests: list[JobRequest] = []
         """What it has to look at."""
@@ -159,7 +159,7 @@ class World:
         """Job → the jobs that it made."""
         self.parents: dict[str, None] = {}
         """Jobs whose children are to be looked at before this moment is over, in order."""
-        self.births = 0
+        self.uid_counter = 0
         """How many workloads were created here."""
         self.cycle_at: Time = 0
         """The moment that the last admission cycle took for now; see `scheduling.run_cycles`."""
@@ -168,20 +168,20 @@ class World:
         self.deadlock = ""
         """The half-placed jobs that history named last."""
 
-    def put(self, thing: Object) -> None:
+    def put(self, obj: Object) -> None:
         """Create or change an object."""
-        if self.broods and isinstance(thing, ClusterQueue):
-            self._note_flavors(thing)
-        if isinstance(thing, Pod | PodGroup):
-            self._note_change(thing)
-        if self.has_quotas or isinstance(thing, ResourceQuota):
-            self._note_usage(thing)
-        event = Applied(self.now, thing)
-        same = isinstance(thing, Workload) and self._is_same_to_kueue(thing)
+        if self.children_workloads and isinstance(obj, ClusterQueue):
+            self._note_flavors(obj)
+        if isinstance(obj, Pod | PodGroup):
+            self._note_change(obj)
+        if self.has_quotas or isinstance(obj, ResourceQuota):
+            self._note_usage(obj)
+        event = Applied(self.now, obj)
+        same = isinstance(obj, Workload) and self._is_same_to_kueue(obj)
         self.state.apply(event)
         self.out.append(event)
         due = self.cycles_due
-        self.introduce(thing)
+        self.introduce(obj)
         if same:
             self.cycles_due = due
 
@@ -202,56 +202,54 @@ class World:
         """True if any namespace has a ResourceQuota."""
         return bool(self.state.table("resource_quotas"))
 
-    def _note_usage(self, thing: Object) -> None:
+    def _note_usage(self, obj: Object) -> None:
         """What objects use of the quotas of their namespace is written down before this moment is over."""
-        known = self.state.get(type(thing), thing.key)
-        self.quota_usage.change(type(thing), known, thing)
-        if isinstance(thing, COUNTED):
-            self.uncounted.setdefault(thing.namespace, False)
-        elif isinstance(thing, ResourceQuota) and (
-            known is None or (known.hard, known.scopes) != (thing.hard, thing.scopes)
-        ):
-            self.uncounted[thing.namespace] = self.unclaimed = self.unprovided = True
+        known = self.state.get(type(obj), obj.key)
+        self.quota_usage.change(type(obj), known, obj)
+        if isinstance(obj, COUNTED):
+            self.uncounted.setdefault(obj.namespace, False)
+        elif isinstance(obj, ResourceQuota) and (known is None or (known.hard, known.scopes) != (obj.hard, obj.scopes)):
+            self.uncounted[obj.namespace] = self.unclaimed = self.unprovided = True
 
-    def _note_change(self, thing: Pod | PodGroup) -> None:
-        if isinstance(thing, PodGroup) or thing.job.startswith(VOLCANO_JOB):
-            self.changes.append(Change(self.state.get(type(thing), thing.key), thing))
+    def _note_change(self, obj: Pod | PodGroup) -> None:
+        if isinstance(obj, PodGroup) or obj.job.startswith(VOLCANO_JOB):
+            self.changes.append(VolcanoChange(self.state.get(type(obj), obj.key), obj))
 
-    def introduce(self, thing: Object) -> None:
+    def introduce(self, obj: Object) -> None:
         """Show an object to the schedulers that care about it."""
-        match thing:
+        match obj:
             case Pod():
-                self._note_claims(thing)
-                self.fleet.see(thing, self.now)
-                self.placement.apply(thing, self.now)
+                self._note_claims(obj)
+                self.fleet.see(obj, self.now)
+                self.placement.apply(obj, self.now)
                 self.placement_due = True
-                self._show_pod(thing)
+                self._show_pod(obj)
             case Workload():
                 if self.session is not None:
-                    self.session.apply(thing, self.now)
+                    self.session.apply(obj, self.now)
                     self.cycles_due = True
-                    self._note_waiting(thing)
-                    self._note_family(thing)
+                    self._note_waiting(obj)
+                    self._note_family(obj)
             case Job(owner=owner):
                 if owner:
-                    self.children.setdefault(owner, {})[thing.key] = None
+                    self.children.setdefault(owner, {})[obj.key] = None
                     if self.job(owner) is not None:
                         self.parents[owner] = None
             case NodeGroup():
                 pass
             case ResourceQuota():
-                self.placement.apply(thing, self.now)
+                self.placement.apply(obj, self.now)
                 self.placement_due = True
             case _:
-                self.unprovided = self.unprovided or isinstance(thing, STORED)
-                self.unclaimed = self.unclaimed or isinstance(thing, ResourceClaimTemplate)
+                self.unprovided = self.unprovided or isinstance(obj, STORED)
+                self.unclaimed = self.unclaimed or isinstance(obj, ResourceClaimTemplate)
                 self.fleet.stirred = True
-                self.placement.apply(thing, self.now)
+                self.placement.apply(obj, self.now)
                 self.placement_due = True
                 if self.session is not None:
-                    self.session.apply(thing, self.now)
+                    self.session.apply(obj, self.now)
                     self.cycles_due = True
-                    self._show_topology(thing)
+                    self._show_topology(obj)
 
     def _note_claims(self, pod: Pod) -> None:
         """Claims for volumes and devices come and go with pods."""
@@ -270,20 +268,20 @@ class World:
         node = self.node(name)
         return node is None or not node.ready or node.unschedulable or bool(node.taints)
 
-    def _show_topology(self, thing: Object) -> None:
+    def _show_topology(self, obj: Object) -> None:
         """With the first topology all pods begin to matter."""
         session = self.session
-        if session is None or not isinstance(thing, Node | Topology | ResourceFlavor) or not session.places_pods:
+        if session is None or not isinstance(obj, Node | Topology | ResourceFlavor) or not session.places_pods:
             return
-        if isinstance(thing, Node):
-            self.suspects[thing.name] = None
+        if isinstance(obj, Node):
+            self.suspects[obj.name] = None
             return
         for pod in self.state.table("pods").all():
             session.apply(pod, self.now)
 
     def _note_waiting(self, workload: Workload) -> None:
         waits = workload.active and not workload.inadmissible and not workload.reserved and not workload.finished
-        if waits and self._parks(workload):
+        if waits and self._is_inadmissible(workload):
             self.waiting[workload.key] = None
         else:
             self.waiting.pop(workload.key, None)
@@ -292,7 +290,7 @@ class World:
         if self.session is None or not self.session.config.enabled("ConcurrentAdmission"):
             return
         if workload.parent:
-            self.broods.setdefault(workload.parent, {})[workload.key] = None
+            self.children_workloads.setdefault(workload.parent, {})[workload.key] = None
         self.families[workload.parent or workload.key] = None
 
     def _note_flavors(self, queue: ClusterQueue) -> None:
@@ -300,41 +298,43 @@ class World:
         old = self.cluster_queue(queue.name)
         if old is None or same_flavors(old, queue):
             return
-        doors = [(door.key, door.cluster_queue) for door in self.state.table("local_queues").all()]
-        parents = [parent for key in self.broods if (parent := self.workload(key)) is not None]
-        self.families.update(dict.fromkeys(parents_of(queue.name, doors, parents)))
+        local_queues = [
+            (local_queue.key, local_queue.cluster_queue) for local_queue in self.state.table("local_queues").all()
+        ]
+        parents = [parent for key in self.children_workloads if (parent := self.workload(key)) is not None]
+        self.families.update(dict.fromkeys(parents_of(queue.name, local_queues, parents)))
 
-    def _parks(self, workload: Workload) -> bool:
+    def _is_inadmissible(self, workload: Workload) -> bool:
         """True if its queue parks workloads at all: a StrictFIFO queue keeps trying its head."""
-        door = self.local_queue(workload.local_queue)
-        queue = self.cluster_queue(door.cluster_queue) if door is not None else None
+        local_queue = self.local_queue(workload.local_queue)
+        queue = self.cluster_queue(local_queue.cluster_queue) if local_queue is not None else None
         return queue is not None and queue.queueing_strategy is QueueingStrategy.BEST_EFFORT_FIFO
 
-    def mark_parked(self) -> None:
+    def mark_inadmissible(self) -> None:
         """Write down which workloads the session has parked unseen, beside another one of their shape.
 
         Who looks far ahead asks for it (`show_parked`): thousands are parked there again and again.
         """
         if self.session is None or self.refusals is ReportRefusals.CHANGED_REASON:
             return
-        parked = sorted({key for key in self.session.newly_inadmissible() if key in self.waiting})
-        for key in parked:
-            self._mark(key, parked=True)
+        inadmissible = sorted({key for key in self.session.newly_inadmissible() if key in self.waiting})
+        for key in inadmissible:
+            self._mark(key, inadmissible=True)
             del self.waiting[key]
-        if len(parked) * 8 > len(self.waiting):
+        if len(inadmissible) * 8 > len(self.waiting):
             # Without the gaps that they leave, a fork copies what is left many times faster.
             self.waiting = dict.fromkeys(self.waiting)
 
-    def show_parked(self, keys: Iterable[str]) -> None:
+    def show_inadmissible(self, keys: Iterable[str]) -> None:
         """Write down of these workloads whether they are parked."""
         if self.session is not None:
             for key in keys:
-                self._mark(key, parked=self.session.is_inadmissible(key))
+                self._mark(key, inadmissible=self.session.is_inadmissible(key))
 
-    def _mark(self, key: str, *, parked: bool) -> None:
+    def _mark(self, key: str, *, inadmissible: bool) -> None:
         workload = self.workload(key)
-        if workload is not None and workload.inadmissible != parked:
-            event = Applied(self.now, replace(workload, inadmissible=parked))
+        if workload is not None and workload.inadmissible != inadmissible:
+            event = Applied(self.now, replace(workload, inadmissible=inadmissible))
             self.state.apply(event)
             self.out.append(event)
 
@@ -343,10 +343,10 @@ class World:
         table = TABLES[kind]
         if self.has_quotas:
             self._note_gone(kind, key)
-        gone = self.workload(key) if kind is Workload and self.broods else None
+        gone = self.workload(key) if kind is Workload and self.children_workloads else None
         pod = self.pod(key) if kind is Pod else None
         if pod is not None and pod.job.startswith(VOLCANO_JOB):
-            self.changes.append(Change(pod, None))
+            self.changes.append(VolcanoChange(pod, None))
         self.unprovided = self.unprovided or kind in STORED or key.startswith(VOLCANO_JOB)
         if pod is not None:
             self._note_claims(pod)
@@ -358,7 +358,7 @@ class World:
         self.withdraw(table, key)
         if gone is not None:
             self.families[gone.parent or key] = None
-            self.broods.get(gone.parent, {}).pop(key, None)
+            self.children_workloads.get(gone.parent, {}).pop(key, None)
 
     def _note_gone(self, kind: type[Object], key: str) -> None:
         self.quota_usage.change(kind, self.state.get(kind, key), None)
@@ -408,10 +408,10 @@ class World:
         self.state.apply(line)
         self.out.append(line)
 
-    def crew(self, crew: Crew) -> None:
+    def put_group(self, group: RunningGroup) -> None:
         """Remember a crew, and look at it again before the moment is over."""
-        self.crews[crew.key] = crew
-        self.dirty[crew.key] = None
+        self.groups[group.key] = group
+        self.dirty[group.key] = None
 
     @property
     def granular(self) -> bool:
@@ -438,8 +438,8 @@ class World:
 
     def next_uid(self, key: str) -> str:
         """A uid for a workload that is created now: later ones sort after it."""
-        self.births += 1
-        return ordered_uid(self.seed, self.now, self.births, key)
+        self.uid_counter += 1
+        return ordered_uid(self.seed, self.now, self.uid_counter, key)
 
     def workload(self, key: str) -> Workload | None:
         found: Workload | None = self.state.table("workloads").get(key)
@@ -471,8 +471,8 @@ class World:
         self.policy = policy
         self.session = None if policy.kueue is None else KueueSession(policy.kueue)
         self.placement = placement_engine(policy)
-        for thing in self.state.freeze().objects():
-            self.introduce(thing)
+        for obj in self.state.freeze().objects():
+            self.introduce(obj)
         self.families.clear()
         self.parents.clear()
         self.fleet = fleet
@@ -486,21 +486,21 @@ class World:
         twin.session = None if self.session is None else self.session.fork()
         twin.placement = self.placement.fork()
         twin.kernel = self.kernel.fork()
-        twin.crews, twin.waiting = self.crews.copy(), self.waiting.copy()
+        twin.groups, twin.waiting = self.groups.copy(), self.waiting.copy()
         twin.out, twin.unprovided, twin.unclaimed = self.out[:], self.unprovided, self.unclaimed
         twin.members = {name: replace(m, cluster=m.cluster.fork()) for name, m in self.members.items()}
         twin.dispatches = self.dispatches.copy()
-        twin.broods = {parent: variants.copy() for parent, variants in self.broods.items()}
+        twin.children_workloads = {parent: variants.copy() for parent, variants in self.children_workloads.items()}
         twin.families = self.families.copy()
         twin.children = {owner: jobs.copy() for owner, jobs in self.children.items()}
         twin.parents = self.parents.copy()
         twin.unchecked, twin.uncounted = self.unchecked.copy(), self.uncounted.copy()
         twin.quota_usage = self.quota_usage.fork()
-        twin.looks = self.looks.copy()
+        twin.reconcile_timers = self.reconcile_timers.copy()
         twin.changes, twin.requests = self.changes[:], self.requests[:]
         twin.delays = {job: delays.copy() for job, delays in self.delays.items()}
         twin.suspects = self.suspects.copy()
-        twin.dirty, twin.births, twin.cycle_at = self.dirty.copy(), self.births, self.cycle_at
+        twin.dirty, twin.uid_counter, twin.cycle_at = self.dirty.copy(), self.uid_counter, self.cycle_at
         twin.cycles_due, twin.placement_due = self.cycles_due, self.placement_due
         twin.wake_at, twin.backoff_at, twin.deadlock = self.wake_at, self.backoff_at, self.deadlock
         twin.sample_at, twin.refusals = self.sample_at, self.refusals

@@ -17,7 +17,7 @@ from gpuconsole.model.objects import TABLES
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.footing import Footing
+from gpuconsole.sim.live_base import LiveBase
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.workers.protocol import NEWS, Question, See
 
@@ -73,7 +73,7 @@ class Mirror:
         self.snapshot: Snapshot = EMPTY
         """It, as a value."""
         self._policy = SimPolicy()
-        self._footing: Footing | None = None
+        self._footing: LiveBase | None = None
         """Engines that know it, once somebody asked; they are told what changes, and decide nothing."""
         self._base: Base | None = None
         self._making: Steps[Base] | None = None
@@ -106,7 +106,7 @@ class Mirror:
         It is tried piece by piece, in a fork: what is seen meanwhile changes nothing in the answer.
         """
         snapshot, footing = self.snapshot, run_to_end(self._known_to_engines())
-        run_to_end(footing.catch_up(snapshot))
+        run_to_end(footing.update(snapshot))
         return trying(snapshot, footing.rehearsal(), workload, lambda: self.base(frozenset({workload})).simulation)
 
     def base(self, named: frozenset[str]) -> Base:
@@ -148,7 +148,7 @@ class Mirror:
 
     def _make(self) -> Steps[Base]:
         footing = yield from self._known_to_engines()
-        yield from footing.catch_up(self.snapshot)
+        yield from footing.update(self.snapshot)
         found = footing.at
         simulation = yield from Simulation.on(footing)
         yield
@@ -156,10 +156,10 @@ class Mirror:
         yield from prepare(simulation, completed)
         return Base(found, completed, simulation)
 
-    def _known_to_engines(self) -> Steps[Footing]:
+    def _known_to_engines(self) -> Steps[LiveBase]:
         """Engines that know the cluster; they begin with what the looks so far have shown of Kueue's queues."""
         if self._footing is None:
-            self._footing = footing = Footing(self._policy, seed=0)
+            self._footing = footing = LiveBase(self._policy, seed=0)
             followed = self._observer.followed(self._policy)
             if followed is not None:
                 yield from footing.go_on(followed)

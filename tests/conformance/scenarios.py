@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuconsole.model.quantity import parse_quantity
-from gpuconsole.sim.bare import run
+from gpuconsole.sim.conformance_run import run
 from tests.conformance.tables import Score
 
 Document = Mapping[str, Any]

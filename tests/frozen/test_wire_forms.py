@@ -55,8 +55,8 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.preemption_trace import PreemptionTrace
 from gpuconsole.model.snapshot import SnapshotFile
 from gpuconsole.services.status import Mode
-from gpuconsole.sim.bare import BareForm
 from gpuconsole.sim.changes import ChangeForm
+from gpuconsole.sim.conformance_run import BareForm
 from gpuconsole.sim.kernel import Timer
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario_form import ClusterForm, ScenarioForm

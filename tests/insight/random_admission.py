@@ -27,7 +27,7 @@ from gpuconsole.model.queues import (
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.session import KueueSession
-from gpuconsole.sim.rehearsal import Rehearsal
+from gpuconsole.sim.admission_simulator import AdmissionSimulator
 
 GPU, CPU = "nvidia.com/gpu", "cpu"
 HOST, RACK = "kubernetes.io/hostname", "rack"
@@ -35,10 +35,10 @@ WITHIN = (PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY, PreemptionPol
 RECLAIM = (PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY)
 
 
-def random_rehearsal(seed: int) -> Rehearsal:
+def random_rehearsal(seed: int) -> AdmissionSimulator:
     """A cluster some way into its life; mostly it has come to rest, so that what waits is kept out."""
     random = Random(seed)
-    rehearsal = Rehearsal(KueueSession(KueueConfig(fair_sharing=random.random() < 0.25)), 1000 * SECOND)
+    rehearsal = AdmissionSimulator(KueueSession(KueueConfig(fair_sharing=random.random() < 0.25)), 1000 * SECOND)
     placed = random.random() < 0.35
     queues = list(_queues(random, placed))
     for thing in (*_capacity(random, placed), *queues):
@@ -59,13 +59,13 @@ def random_rehearsal(seed: int) -> Rehearsal:
     return rehearsal
 
 
-def rest(rehearsal: Rehearsal) -> None:
+def rest(rehearsal: AdmissionSimulator) -> None:
     """Run cycles until the bare mode would stop."""
     for _ in resting(rehearsal):
         pass
 
 
-def resting(rehearsal: Rehearsal, most: int = 400) -> Iterator[None]:
+def resting(rehearsal: AdmissionSimulator, most: int = 400) -> Iterator[None]:
     """One cycle after another as the bare mode runs them: until one decides nothing and changes nobody's place."""
     rehearsal.wake()
     for _ in range(most):
@@ -78,7 +78,7 @@ def resting(rehearsal: Rehearsal, most: int = 400) -> Iterator[None]:
             return
 
 
-def _active(rehearsal: Rehearsal) -> list[list[str]]:
+def _active(rehearsal: AdmissionSimulator) -> list[list[str]]:
     names = sorted(rehearsal.session.setup.queues)
     return [sorted(p.workload.key for p in rehearsal.session.pending(name) if not p.inadmissible) for name in names]
 

@@ -31,8 +31,8 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.model.resources import is_gpu
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
+from gpuconsole.sim.admission_simulator import AdmissionSimulator
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.rehearsal import Rehearsal
 from tests.insight.random_admission import random_rehearsal
 from tests.insight.test_answer_laws import LIFE, NESTED, borrow, law, lived
 from tests.insight.world import world
@@ -196,7 +196,7 @@ def _the_ledger_is_that_of_the_queues(snapshot: Snapshot) -> None:
                     assert borrowed[node.name, use.flavor, use.resource] <= use.borrowed
 
 
-def _shown(rehearsal: Rehearsal) -> Snapshot:
+def _shown(rehearsal: AdmissionSimulator) -> Snapshot:
     """What is there, as a cluster would show it."""
     objects = rehearsal.session.setup.objects
     tables = (objects.cluster_queues, objects.cohorts, objects.local_queues, objects.flavors, objects.namespaces)

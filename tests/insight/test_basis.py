@@ -23,9 +23,9 @@ from gpuconsole.model.queues import (
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.volcano_jobs import VolcanoSpec
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.chance import Spread
 from gpuconsole.sim.latencies import MEASURED, LatencyDistribution
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.random_streams import LogNormal
 from gpuconsole.sim.run_times import learn
 from tests.insight.world import A100, cluster_queue, unseen, world
 
@@ -81,7 +81,7 @@ def test_run_times_that_nobody_learned_are_said_to_be_assumed() -> None:
         "a workload without a known duration runs {}, twice that if it already ran longer"
     )
     assert run_times(SimPolicy()) == (lasts.format("1h"),)
-    assert run_times(SimPolicy(durations=Spread(median=2 * HOUR, sigma=0.5))) == (lasts.format("about 2h"),)
+    assert run_times(SimPolicy(durations=LogNormal(median=2 * HOUR, sigma=0.5))) == (lasts.format("about 2h"),)
     assert run_times(SimPolicy(run_times=learn((), {}))) == ()
 
 

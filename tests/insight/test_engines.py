@@ -14,7 +14,7 @@ from tests.insight.world import world
 CHOSEN: dict[str, tuple[SimPolicy, list[str]]] = {
     "the usual": (SimPolicy(), ["Kueue 0.19", "kube-scheduler"]),
     "Volcano's gangs with Kueue's quota": (SimPolicy(placement=VolcanoPolicy()), ["Kueue 0.19", "Volcano"]),
-    "two schedulers": (SimPolicy(beside=VolcanoPolicy()), ["Kueue 0.19", "kube-scheduler + Volcano"]),
+    "two schedulers": (SimPolicy(second_scheduler=VolcanoPolicy()), ["Kueue 0.19", "kube-scheduler + Volcano"]),
     "KAI alone": (SimPolicy(kueue=None, placement=KaiPolicy()), ["KAI"]),
     "Karpenter": (SimPolicy(kueue=None, capacity=KarpenterPolicy()), ["kube-scheduler", "Karpenter"]),
     "groups": (SimPolicy(capacity=AutoscalerPolicy()), ["Kueue 0.19", "kube-scheduler", "Cluster Autoscaler"]),

@@ -19,7 +19,7 @@ from gpuconsole.model.queues import Cohort, LocalQueue, Quota
 from gpuconsole.model.workloads import Workload, WorkloadPhase
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.run_times import Kind, Run
+from gpuconsole.sim.run_times import ObservedRun, WorkKind
 from tests.insight.world import A100, START, cluster_queue, node, waiting, world
 
 LAG = 31 * SECOND
@@ -150,12 +150,12 @@ def test_the_past_is_what_ended_what_runs_and_what_history_tells_of_what_is_gone
         HistoryEvent(time=START + 5 * HOUR, what=HistoryEventKind.FINISHED, workload="b/old", queue="b", gpus=2),
     )
     known = past(simulation.snapshot(), gone)
-    here = Kind("a", "a", 8)
+    here = WorkKind("a", "a", 8)
     assert known.runs == (
-        Run(here, HOUR),
-        Run(here, HOUR),
-        Run(Kind("b", "b", 2), 3 * HOUR),
-        Run(here, 30 * MINUTE - 2 * SECOND, ended=False),
+        ObservedRun(here, HOUR),
+        ObservedRun(here, HOUR),
+        ObservedRun(WorkKind("b", "b", 2), 3 * HOUR),
+        ObservedRun(here, 30 * MINUTE - 2 * SECOND, ended=False),
     )
     assert [one.workload.name for one in known.arrivals] == ["now", "next"]
     assert all(not one.workload.conditions and one.workload.admission is None for one in known.arrivals)

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.forecast import NO_KUEUE, Fate, Forecast, Prospect, forecast, in_words
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import Quota, StopPolicy
-from gpuconsole.sim.arrivals import Stream
+from gpuconsole.sim.arrivals import ArrivalStream
 from gpuconsole.sim.policy import SimPolicy
 from tests.insight.world import ORG, ORG_QUEUES, START, cluster_queue, node, pod, running, waiting, world
 
@@ -60,7 +60,7 @@ def test_those_that_run_are_stopped_or_ended_are_not_foreseen() -> None:
 
 def test_asking_changes_nothing_and_no_job_arrives_meanwhile() -> None:
     snapshot = world([*ORG_QUEUES, FITS])
-    busy = replace(POLICY, arrivals=(Stream(name="s", namespace="prod", queue="lq", per_hour=1e9, at_start=9),))
+    busy = replace(POLICY, arrivals=(ArrivalStream(name="s", namespace="prod", queue="lq", per_hour=1e9, at_start=9),))
     assert forecast(snapshot, busy) == forecast(snapshot, POLICY)
     assert snapshot.workloads["prod/fits"] == FITS
 

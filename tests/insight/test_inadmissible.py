@@ -19,7 +19,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Condition, RequeueState, Workload
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.footing import Footing
+from gpuconsole.sim.live_base import LiveBase
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.workers.mirror import Mirror
 from gpuconsole.workers.protocol import ENCODER, See
@@ -215,14 +215,14 @@ AFS = KueueConfig(wait_for_pods_ready=None, admission_fair_sharing=AdmissionFair
 )
 def test_what_looks_have_shown_is_kept_as_time_passes(policy: SimPolicy, until: Time) -> None:
     """The engine is told the cluster anew then."""
-    later, foreseer, footing = backing_off(until), Foreseer(), Footing(policy, seed=0)
+    later, foreseer, footing = backing_off(until), Foreseer(), LiveBase(policy, seed=0)
     looks = [
         world([*QUEUES, LONG, LOW, OTHER, REFUSED, later]),
         world([*QUEUES, LONG, LOW, REFUSED, later], now=START + 2 * SECOND),
     ]
     told = [foreseer.forecast(look, policy).prospects["prod/refused"].fate for look in looks]
     for look in looks:
-        run_to_end(footing.catch_up(look))
+        run_to_end(footing.update(look))
     simulation = run_to_end(Simulation.on(footing))
     simulation.advance(simulation.now + 30 * SECOND)
     reserved = simulation.snapshot().workloads[REFUSED.key].reserved
@@ -277,9 +277,9 @@ class TestFutures:
 
     @staticmethod
     def quota_after(seconds: int, *clusters: tuple[int, Iterable[Object]]) -> dict[str, bool]:
-        footing = Footing(POLICY, seed=0)
+        footing = LiveBase(POLICY, seed=0)
         for at, objects in clusters:
-            run_to_end(footing.catch_up(world([*QUEUES, *objects], now=START + at * SECOND)))
+            run_to_end(footing.update(world([*QUEUES, *objects], now=START + at * SECOND)))
         simulation = run_to_end(Simulation.on(footing))
         simulation.advance(simulation.now + seconds * SECOND)
         found = simulation.snapshot().workloads.all()
@@ -295,9 +295,9 @@ class TestFutures:
         assert found == {"low": False, "refused": True}
 
     def test_it_is_tried_again_a_second_after_that(self) -> None:
-        footing, objects = Footing(POLICY, seed=0), [*QUEUES, LONG, LOW, REFUSED]
+        footing, objects = LiveBase(POLICY, seed=0), [*QUEUES, LONG, LOW, REFUSED]
         for at, cluster in ((0, [*objects, OTHER]), (2_000_000, objects), (2_400_000, objects)):
-            run_to_end(footing.catch_up(world(cluster, now=START + at)))
+            run_to_end(footing.update(world(cluster, now=START + at)))
         simulation = run_to_end(Simulation.on(footing))
         simulation.advance(simulation.now + 10 * SECOND)
         evictions = (

@@ -16,7 +16,7 @@ NOTEBOOKS_2 = "development/job-notebooks-2-040df"
 
 def playing(name: str) -> Play:
     scenario = drill(name)
-    return Play(replace(scenario, policy=replace(scenario.policy, tells_choices=True)))
+    return Play(replace(scenario, policy=replace(scenario.policy, traces_preemptions=True)))
 
 
 @pytest.mark.parametrize("name", DRILLS)

@@ -17,10 +17,10 @@ from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.quantity import GPU
 from gpuconsole.model.queues import ClusterQueuePreemption, LocalQueue, PreemptionPolicy, Quota, WorkloadPriorityClass
-from gpuconsole.sim.arrivals import Shape, Stream, job, run_time
-from gpuconsole.sim.chance import Spread
+from gpuconsole.sim.arrivals import ArrivalStream, JobSize, job, run_time
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.random_streams import LogNormal
 from tests.insight.world import A100, START, cluster_queue, node, waiting
 
 LEND, BORROW = "lender", "borrower"
@@ -50,20 +50,20 @@ def _node(name: str, labels: dict[str, str]) -> Node:
 def busy(seed: int) -> Simulation:
     """A lender that often takes its quota back from a borrower, warm after two hours."""
     streams = (
-        Stream(
+        ArrivalStream(
             name="lend",
             namespace=LEND,
             queue="lq",
             per_hour=4,
-            shapes=(Shape(gpus=8, resources={GPU: 8}),),
+            shapes=(JobSize(gpus=8, resources={GPU: 8}),),
             duration=_spread(12),
         ),
-        Stream(
+        ArrivalStream(
             name="borrow",
             namespace=BORROW,
             queue="lq",
             per_hour=6,
-            shapes=(Shape(gpus=4, resources={GPU: 4}),),
+            shapes=(JobSize(gpus=4, resources={GPU: 4}),),
             duration=_spread(40),
         ),
     )
@@ -74,8 +74,8 @@ def busy(seed: int) -> Simulation:
     return simulation
 
 
-def _spread(minutes: int) -> Spread:
-    return Spread(median=minutes * MINUTE, sigma=0.5)
+def _spread(minutes: int) -> LogNormal:
+    return LogNormal(median=minutes * MINUTE, sigma=0.5)
 
 
 def ranked(seed: int) -> Simulation:
@@ -89,8 +89,10 @@ def ranked(seed: int) -> Simulation:
     nodes = [node(f"n{number}") for number in range(3)]
     door = LocalQueue(namespace="a", name="lq", cluster_queue="all")
     things: list[Object] = [A100, *nodes, queue, *classes, door]
-    shapes = tuple(Shape(gpus=4, resources={GPU: 4}, duration=_spread(minutes)) for minutes in (10, 90))
-    low = Stream(name="low", namespace="a", queue="lq", per_hour=9, shapes=shapes, at_start=3, priorities={"low": 1.0})
+    shapes = tuple(JobSize(gpus=4, resources={GPU: 4}, duration=_spread(minutes)) for minutes in (10, 90))
+    low = ArrivalStream(
+        name="low", namespace="a", queue="lq", per_hour=9, shapes=shapes, at_start=3, priorities={"low": 1.0}
+    )
     high = replace(low, name="high", per_hour=3, priorities={"high": 1.0})
     policy = SimPolicy(arrivals=(low, high))
     simulation = Simulation.from_objects(things, policy=policy, seed=seed, start=START)
@@ -135,9 +137,11 @@ def test_predicted_probabilities_correspond_to_what_then_happens(fixture: Callab
 
 def test_what_was_preempted_outlasts_its_longest_attempt() -> None:
     """Jobs take 10 minutes or 10 hours: one that has run for half an hour is still there when the lender comes back."""
-    shapes = tuple(Shape(gpus=8, resources={GPU: 8}, duration=Spread(median=m * MINUTE)) for m in (10, 600))
-    borrow = Stream(name="borrow", namespace=BORROW, queue="lq", shapes=shapes, per_hour=0.0)
-    lend = Stream(name="lend", namespace=LEND, queue="lq", shapes=(Shape(gpus=8, resources={GPU: 8}),), per_hour=0.2)
+    shapes = tuple(JobSize(gpus=8, resources={GPU: 8}, duration=LogNormal(median=m * MINUTE)) for m in (10, 600))
+    borrow = ArrivalStream(name="borrow", namespace=BORROW, queue="lq", shapes=shapes, per_hour=0.0)
+    lend = ArrivalStream(
+        name="lend", namespace=LEND, queue="lq", shapes=(JobSize(gpus=8, resources={GPU: 8}),), per_hour=0.2
+    )
     policy = SimPolicy(arrivals=(borrow, lend))
     simulation = Simulation.from_objects(objects(nodes=1), policy=policy, seed=1, start=START)
     simulation.submit(Submit((job(replace(borrow, shapes=shapes[1:]), 1, 7),)))
@@ -155,8 +159,8 @@ def test_what_was_preempted_outlasts_its_longest_attempt() -> None:
 @pytest.mark.parametrize(("known", "number"), [(0, 1), (25, 1), (70, 1), (0, 0), (25, 0)])
 def test_run_times_of_a_stream_are_those_of_its_jobs_that_outlast_what_is_known(known: int, number: int) -> None:
     """Of a mix of shapes; job 0 stands for those that were in the middle of their work at the start."""
-    shapes = (Shape(gpus=4, duration=_spread(20)), Shape(gpus=2, pods=2, duration=_spread(60)), Shape(gpus=8))
-    stream = Stream(name="s", namespace="a", shapes=shapes)
+    shapes = (JobSize(gpus=4, duration=_spread(20)), JobSize(gpus=2, pods=2, duration=_spread(60)), JobSize(gpus=8))
+    stream = ArrivalStream(name="s", namespace="a", shapes=shapes)
     first = replace(stream, at_start=0 if number else 1)
     jobs = (job(first, seed, 1) for seed in range(9_999))
     of_size = (one.duration or 0 for one in jobs if sum(part.requests.get(GPU, 0) for part in one.pod_sets) == 4)

@@ -34,7 +34,7 @@ from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import LocalQueue, ResourceFlavor, StopPolicy, Topology, WorkloadPriorityClass
 from gpuconsole.model.snapshot import EMPTY
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload
-from gpuconsole.sim.rehearsal import Rehearsal
+from gpuconsole.sim.admission_simulator import AdmissionSimulator
 from tests.insight.random_admission import rest
 from tests.insight.world import world
 from tests.scheduling.kueue.cluster import ANY, GPU, LOWER, STRICT, World, cohort, pods, queue, quota, workload
@@ -44,11 +44,11 @@ HOST, RACK = "kubernetes.io/hostname", "rack"
 LABELS = {"model": "f", RACK: "r0"}
 
 
-def after(*things: Object, **options: object) -> Rehearsal:
+def after(*things: Object, **options: object) -> AdmissionSimulator:
     """A cluster to which these things came one after the other, at rest."""
     workloads = [thing for thing in things if isinstance(thing, Workload)]
     world = World(*(thing for thing in things if not isinstance(thing, Workload)), **options)  # type: ignore[arg-type]
-    rehearsal = Rehearsal(world.session, world.now)
+    rehearsal = AdmissionSimulator(world.session, world.now)
     for arrival in workloads:
         rehearsal.apply(arrival)
         rest(rehearsal)
@@ -59,7 +59,7 @@ def steps(found: Suggestions) -> list[tuple[Step, ...]]:
     return [suggestion.steps for suggestion in found.found]
 
 
-def answers(rehearsal: Rehearsal, name: str, *kinds: type[Step]) -> list[tuple[Step, ...]]:
+def answers(rehearsal: AdmissionSimulator, name: str, *kinds: type[Step]) -> list[tuple[Step, ...]]:
     """The suggestions of some kinds."""
     return [one for one in steps(suggest(rehearsal, f"team/{name}")) if any(isinstance(step, kinds) for step in one)]
 

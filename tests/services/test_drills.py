@@ -21,7 +21,7 @@ def test_the_library_has_every_drill_that_comes_along_with_what_it_shows() -> No
 
 def test_a_drill_that_is_opened_tells_how_victims_are_chosen() -> None:
     scenario = open_drill(str(FOLDER / "gang.yaml"))
-    assert (scenario.name, len(scenario.steps), scenario.policy.tells_choices) == ("gang", 2, True)
+    assert (scenario.name, len(scenario.steps), scenario.policy.traces_preemptions) == ("gang", 2, True)
 
 
 @pytest.mark.parametrize(

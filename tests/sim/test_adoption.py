@@ -177,7 +177,7 @@ def test_any_snapshot_can_be_gone_on_from(policy: SimPolicy, deeds: LIFE) -> Non
     twin.advance(twin.now + 3 * HOUR)
     running = [p for p in twin.snapshot().pods.all() if p.deleted and p.deleted < twin.now - HOUR]
     assert running == []
-    for crew in twin._world.crews.values():
+    for crew in twin._world.groups.values():
         assert min(crew.running, crew.leaving, crew.missing, crew.waiting) >= 0
 
 

@@ -9,29 +9,29 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.quantity import GPU
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.sim.arrivals import Shape, Stream, job, next_arrival
-from gpuconsole.sim.chance import Spread
+from gpuconsole.sim.arrivals import ArrivalStream, JobSize, job, next_arrival
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.random_streams import LogNormal
 from tests.sim import cluster
 from tests.sim.cluster import START, submit, two_teams
 
 MIDNIGHT = parse_time("2026-01-05T00:00:00Z")
-STREAM = Stream(
+STREAM = ArrivalStream(
     name="train",
     namespace="red",
     queue="lq",
     per_hour=30,
     kinds={"PyTorchJob": 3, "RayJob": 1},
-    shapes=(Shape(pods=2, gpus=1, weight=3), Shape(pods=1, gpus=2)),
-    duration=Spread(median=20 * MINUTE, sigma=0.7, least=MINUTE, most=2 * HOUR),
-    checkpoint=Spread(median=5 * MINUTE),
+    shapes=(JobSize(pods=2, gpus=1, weight=3), JobSize(pods=1, gpus=2)),
+    duration=LogNormal(median=20 * MINUTE, sigma=0.7, least=MINUTE, most=2 * HOUR),
+    checkpoint=LogNormal(median=5 * MINUTE),
     checkpointed=0.5,
     priorities={"high": 1, "low": 4},
 )
 
 
-def times(stream: Stream, days: int = 10) -> list[int]:
+def times(stream: ArrivalStream, days: int = 10) -> list[int]:
     found: list[int] = []
     time = MIDNIGHT
     while True:
@@ -48,7 +48,7 @@ def sample(count: int = 800) -> list[Job]:
 
 def test_the_rate_follows_the_hour_of_the_day() -> None:
     office = tuple(2.0 if 8 <= hour < 16 else 0.5 for hour in range(24))
-    stream = Stream(name="x", namespace="red", per_hour=30, by_hour=office)
+    stream = ArrivalStream(name="x", namespace="red", per_hour=30, by_hour=office)
     by_hour = Counter((time - MIDNIGHT) // HOUR % 24 for time in times(stream))
     day, night = sum(by_hour[h] for h in range(8, 16)) / 80, sum(by_hour[h] for h in range(16, 24)) / 80
     assert 55 < day < 65
@@ -56,8 +56,8 @@ def test_the_rate_follows_the_hour_of_the_day() -> None:
 
 
 def test_a_stream_without_a_rate_never_arrives() -> None:
-    assert next_arrival(Stream(name="x", namespace="red", per_hour=0), 1, 1, MIDNIGHT) is None
-    assert next_arrival(Stream(name="x", namespace="red", by_hour=(0.0,) * 24), 1, 1, MIDNIGHT) is None
+    assert next_arrival(ArrivalStream(name="x", namespace="red", per_hour=0), 1, 1, MIDNIGHT) is None
+    assert next_arrival(ArrivalStream(name="x", namespace="red", by_hour=(0.0,) * 24), 1, 1, MIDNIGHT) is None
 
 
 def test_kinds_sizes_classes_and_checkpoints_are_mixed_by_their_weights() -> None:
@@ -91,7 +91,9 @@ def test_the_same_seed_gives_the_same_jobs_and_another_seed_others() -> None:
 
 
 def test_what_is_there_at_the_start_is_in_the_middle_of_its_work() -> None:
-    warm = Stream(name="warm", namespace="red", queue="lq", per_hour=0, at_start=4, duration=Spread(median=HOUR))
+    warm = ArrivalStream(
+        name="warm", namespace="red", queue="lq", per_hour=0, at_start=4, duration=LogNormal(median=HOUR)
+    )
     policy = SimPolicy(arrivals=(warm,), kueue=KueueConfig(ignore_undeclared=True))
     simulation = Simulation.from_objects(two_teams(), policy=policy, seed=1, start=START)
     started = [e for e in simulation.drain() if isinstance(e, HistoryEvent) and e.what is HistoryEventKind.STARTED]
@@ -115,7 +117,7 @@ def test_a_submission_changes_no_arrival() -> None:
 
 @pytest.mark.parametrize("kept", [None, 5 * MINUTE], ids=["all jobs stay", "finished jobs go"])
 def test_a_cluster_that_goes_on_from_a_snapshot_meets_the_same_arrivals(kept: int | None) -> None:
-    streams = (STREAM, Stream(name="late", namespace="blue", per_hour=4, at_start=1, first=2 * HOUR))
+    streams = (STREAM, ArrivalStream(name="late", namespace="blue", per_hour=4, at_start=1, first=2 * HOUR))
     policy = SimPolicy(arrivals=streams, keep_finished=kept)
     original = Simulation.from_objects(two_teams(8), policy=policy, seed=5, start=START)
     original.advance(START + HOUR)

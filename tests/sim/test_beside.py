@@ -15,7 +15,7 @@ from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.sim.cluster import GPU, START, nodes, pod, run
 
-BOTH = SimPolicy(kueue=None, beside=VolcanoPolicy(scheduler="volcano"))
+BOTH = SimPolicy(kueue=None, second_scheduler=VolcanoPolicy(scheduler="volcano"))
 SMALL = VolcanoQueue(name="small", uid="small", capability={GPU: 2})
 
 
@@ -48,7 +48,7 @@ def test_each_pod_is_placed_by_the_scheduler_that_it_names() -> None:
 
 
 def test_kube_scheduler_alone_knows_no_queue() -> None:
-    simulation = cluster(SMALL, train("never", 3, "small"), policy=replace(BOTH, beside=None))
+    simulation = cluster(SMALL, train("never", 3, "small"), policy=replace(BOTH, second_scheduler=None))
     assert len(gpus(simulation)) == 3
 
 

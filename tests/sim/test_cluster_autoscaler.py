@@ -18,9 +18,9 @@ from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.provisioning.references import CONTROLLER
 from gpuconsole.sim.autoscaling.evictions import Allowances
-from gpuconsole.sim.autoscaling.groups import Option, blocker, choose, estimate, unneeded, utilization
+from gpuconsole.sim.autoscaling.groups import ExpansionOption, blocker, choose, estimate, unneeded, utilization
+from gpuconsole.sim.autoscaling.node_fit import NodeFit
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Expander, ScalingGroup
-from gpuconsole.sim.autoscaling.rooms import Room
 from gpuconsole.sim.engine import Simulation
 from tests.sim.autoscaled import GIB, after, begin, groups, job, machines, policy, pool, said, where
 from tests.sim.cluster import GPU, queue, start, submit
@@ -271,9 +271,9 @@ def test_the_random_expander_takes_any_by_its_seed() -> None:
 
 def option(
     name: str, *, nodes: int = 3, pods: int = 4, cost: float = 8.0, waste: float = 1.0, priority: int = 0
-) -> Option:
+) -> ExpansionOption:
     group = ScalingGroup(name=name, type="s.1", priority=priority)
-    return Option(group, nodes, tuple(f"p{number}" for number in range(pods)), cost, waste)
+    return ExpansionOption(group, nodes, tuple(f"p{number}" for number in range(pods)), cost, waste)
 
 
 def test_an_estimate_packs_the_largest_pods_first() -> None:
@@ -363,7 +363,7 @@ def test_a_node_that_takes_pods_in_thought_stays() -> None:
     nodes = [Node(name=name, allocatable={"cpu": 8000, "memory": 8 * GIB}) for name in "abc"]
     safe = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
     pods = {node.name: [replace(lone(f"p-{node.name}", 0), annotations=safe)] for node in nodes}
-    rooms = [Room(node, pods[node.name]) for node in nodes]
+    rooms = [NodeFit(node, pods[node.name]) for node in nodes]
     assert unneeded(nodes, pods, rooms, Allowances((), ()), AutoscalerPolicy()) == (["a", "c"], {})
 
 

@@ -16,7 +16,7 @@ from gpuconsole.scheduling.kai.policy import KaiPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.volcano.policy import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.footing import Footing
+from gpuconsole.sim.live_base import LiveBase
 from gpuconsole.sim.policy import SimPolicy
 from tests.sim.autoscaled import KARPENTER
 from tests.sim.cluster import USUAL, job, start, submit, two_teams
@@ -62,13 +62,13 @@ def _without_readiness(thing: Object) -> Object:
     return replace(thing, conditions=tuple(one for one in thing.conditions if one.type != "PodsReady"))
 
 
-def on(footing: Footing) -> Simulation:
+def on(footing: LiveBase) -> Simulation:
     return run_to_end(Simulation.on(footing))
 
 
-def told(snapshot: Snapshot, policy: SimPolicy) -> Footing:
-    footing = Footing(policy, seed=1)
-    run_to_end(footing.catch_up(snapshot))
+def told(snapshot: Snapshot, policy: SimPolicy) -> LiveBase:
+    footing = LiveBase(policy, seed=1)
+    run_to_end(footing.update(snapshot))
     return footing
 
 
@@ -94,14 +94,14 @@ def _ready_sometime(condition: Condition) -> Condition:
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(life=LIVES)
 def test_a_cluster_that_is_followed_has_the_future_of_one_that_is_told_whole(policy: SimPolicy, life: LIFE) -> None:
-    cluster, sight, footing = fresh(policy), Sight(), Footing(policy, seed=1)
+    cluster, sight, footing = fresh(policy), Sight(), LiveBase(policy, seed=1)
     for deed in life:
         live(cluster, [deed])
-        run_to_end(footing.catch_up(sight.of(cluster)))
+        run_to_end(footing.update(sight.of(cluster)))
         on(footing)
     cluster.advance(cluster.now + MINUTE)
     snapshot = sight.of(cluster)
-    run_to_end(footing.catch_up(snapshot))
+    run_to_end(footing.update(snapshot))
     assert future(on(footing)) == future(on(told(snapshot, policy)))
 
 
@@ -139,10 +139,10 @@ def _not_told(workload: Workload) -> Workload:
 
 
 def test_what_nobody_says_of_pods_is_written_down_once_and_forgotten_when_the_cluster_says_something_else() -> None:
-    cluster, sight, footing = start(two_teams()), Sight(), Footing(USUAL, seed=1)
+    cluster, sight, footing = start(two_teams()), Sight(), LiveBase(USUAL, seed=1)
     submit(cluster, job("one", gpus=2, pods=2), job("two", gpus=1))
     shown = sight.of(cluster)
-    run_to_end(footing.catch_up(shown))
+    run_to_end(footing.update(shown))
     assert {*map(type, written(footing))} == {Pod, Workload}
     known = on(footing).snapshot()
     assert written(footing) == []
@@ -151,12 +151,12 @@ def test_what_nobody_says_of_pods_is_written_down_once_and_forgotten_when_the_cl
     said = replace(first, labels={**first.labels, "said": "since"})
     state = ClusterState.of(shown, ())
     state.apply(Applied(shown.time, said))
-    run_to_end(footing.catch_up(state.freeze()))
+    run_to_end(footing.update(state.freeze()))
     assert footing.completed().pods[first.key] is said
     assert {thing.key for thing in written(footing)} == {first.key, known.pods[first.key].workload}
     assert on(footing).snapshot().pods[first.key] == replace(known.pods[first.key], labels=said.labels)
 
 
-def written(footing: Footing) -> list[Object]:
+def written(footing: LiveBase) -> list[Object]:
     """What is written down where a simulation begins, before anything is decided."""
-    return [event.object for event in run_to_end(footing.begin()).out if isinstance(event, Applied)]
+    return [event.object for event in run_to_end(footing.start_world()).out if isinstance(event, Applied)]

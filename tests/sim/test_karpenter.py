@@ -15,10 +15,10 @@ from gpuconsole.scheduling.kube.policy import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.autoscaling.disruption import allowed
 from gpuconsole.sim.autoscaling.evictions import Allowances
-from gpuconsole.sim.autoscaling.offers import choose, offers_of
+from gpuconsole.sim.autoscaling.offerings import choose, offers_of
 from gpuconsole.sim.autoscaling.policy import SpotPolicy
-from gpuconsole.sim.chance import Spread
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.random_streams import LogNormal
 from tests.sim.autoscaled import (
     ALL,
     EITHER,
@@ -433,7 +433,7 @@ def test_why_a_node_stays_is_said_every_quarter_of_an_hour_at_most() -> None:
 
 
 def test_pods_are_not_moved_to_a_machine_that_still_starts() -> None:
-    slow = replace(KARPENTER, startup=Spread(median=10 * MINUTE))
+    slow = replace(KARPENTER, startup=LogNormal(median=10 * MINUTE))
     simulation = begin([pool("p", ON_DEMAND, types("s.4"), consolidate_after="1m"), member("n", "s.4")], policy(slow))
     submit(simulation, job("a"), job("b", selector={"topology.kubernetes.io/zone": "b"}))
     lines = said(after(simulation, 2 * MINUTE))

@@ -4,12 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuconsole.model.commands import Requeue
-from gpuconsole.sim.kernel import Arrive, Carry, Kernel, Rank, Restart, Timer, Wake, WorkEnds, rank
+from gpuconsole.sim.kernel import Arrive, Kernel, Rank, Restart, RunCommands, Timer, Wake, WorkEnds, rank
 
 TIMERS: list[Timer] = [
     Wake(),
     Arrive(0, 1),
-    Carry((Requeue("a"),)),
+    RunCommands((Requeue("a"),)),
     WorkEnds("a", 1),
     Restart("b"),
 ]

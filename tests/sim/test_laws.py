@@ -61,7 +61,7 @@ def test_a_fork_to_look_ahead_with_goes_the_way_of_the_original(policy: SimPolic
     for simulation in (original, quieter):
         live(simulation, after)
         simulation.advance(simulation.now + HOUR)
-        simulation.show_parked(workload.key for workload in simulation.snapshot().workloads.all())
+        simulation.show_inadmissible(workload.key for workload in simulation.snapshot().workloads.all())
     deaf = {*known} - {*asked}
     assert _but_for_amounts(quieter.snapshot(), deaf) == _but_for_amounts(original.snapshot(), deaf)
     lines, fewer = _lines(original.drain()), _lines(quieter.drain())
@@ -195,7 +195,7 @@ def test_counts_of_crews_are_those_of_their_pods(policy: SimPolicy, deeds: LIFE)
     for deed in deeds:
         live(simulation, [deed])
         loaded = Simulation.load(simulation.save())
-        for crew in loaded._world.crews.values():
+        for crew in loaded._world.groups.values():
             pods = [loaded._world.pod(key) for key in crew.pods]
             there = [pod for pod in pods if pod is not None and not pod.done]
             assert crew.present == len(there)

@@ -14,7 +14,7 @@ from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.sim.controllers.solo.progress import (
     DONE,
     Failure,
-    Verdict,
+    JobEnding,
     failed,
     next_pieces,
     pieces,
@@ -58,7 +58,7 @@ def test_which_pieces_come_next(name: str) -> None:
     assert next_pieces(job(**case.status), case.rules, case.limit, case.active) == case.want
 
 
-ENDS: dict[str, tuple[BatchRules, dict[str, Any], int, Verdict | None]] = {
+ENDS: dict[str, tuple[BatchRules, dict[str, Any], int, JobEnding | None]] = {
     "all pieces are done": (BatchRules(completions=3), {"completed": "0-2"}, 0, DONE),
     "some are not": (BatchRules(completions=3), {"completed": "0-1"}, 0, None),
     "nothing is asked for": (BatchRules(completions=0), {}, 0, DONE),
@@ -69,13 +69,13 @@ ENDS: dict[str, tuple[BatchRules, dict[str, Any], int, Verdict | None]] = {
         BatchRules(completions=3),
         {"completed": "0-1", "failed": "2"},
         0,
-        Verdict(False, "FailedIndexes", "Job has failed indexes"),
+        JobEnding(False, "FailedIndexes", "Job has failed indexes"),
     ),
     "more than may fail": (
         BatchRules(completions=9, most_failed=1),
         {"failed": "2-3"},
         0,
-        Verdict(
+        JobEnding(
             False,
             "MaxFailedIndexesExceeded",
             "Job has exceeded the specified maximal number of failed indexes",
@@ -85,13 +85,13 @@ ENDS: dict[str, tuple[BatchRules, dict[str, Any], int, Verdict | None]] = {
         BatchRules(completions=9, success_rules=(SuccessRule(indexes="8"), SuccessRule(indexes="0-3", count=2))),
         {"completed": "1-2"},
         2,
-        Verdict(True, "SuccessPolicy", "Matched rules at index 1"),
+        JobEnding(True, "SuccessPolicy", "Matched rules at index 1"),
     ),
     "a rule with more indexes than there are counts those that there are": (
         BatchRules(completions=3, success_rules=(SuccessRule(indexes="1-9999999999"),)),
         {"completed": "1-2"},
         0,
-        Verdict(True, "SuccessPolicy", "Matched rules at index 0"),
+        JobEnding(True, "SuccessPolicy", "Matched rules at index 0"),
     ),
     "a rule whose indexes nobody can read is never met": (
         BatchRules(completions=3, success_rules=(SuccessRule(indexes="x"),)),
@@ -110,7 +110,7 @@ def test_when_a_job_is_over(name: str) -> None:
 
 def test_failures_beyond_the_limit_end_it() -> None:
     tired = replace(job(), failures=7)
-    want = Verdict(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    want = JobEnding(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
     assert verdict(tired, BatchRules(completions=3), 2, 2) == want
     assert verdict(replace(tired, failures=6), BatchRules(completions=3), 2, 2) is None
 
@@ -131,11 +131,11 @@ def test_what_a_failure_counts() -> None:
     assert failed(plain, BatchRules(failure_rules=(IGNORE,)), CRASHED) == (counted, None)
     assert failed(plain, BatchRules(failure_rules=(OTHERS,)), CRASHED) == (counted, None)
     message = "Container main for pod n/p failed with exit code 42 matching FailJob rule at index 1"
-    verdict = Verdict(False, "PodFailurePolicy", message)
+    verdict = JobEnding(False, "PodFailurePolicy", message)
     assert failed(plain, BatchRules(failure_rules=(IGNORE, FATAL)), CRASHED) == (plain, verdict)
     fatal_eviction = FailureRule(action="FailJob", conditions=("DisruptionTarget",))
     message = "Pod n/p has condition DisruptionTarget matching FailJob rule at index 0"
-    verdict = Verdict(False, "PodFailurePolicy", message)
+    verdict = JobEnding(False, "PodFailurePolicy", message)
     assert failed(plain, BatchRules(failure_rules=(fatal_eviction,)), EVICTED) == (plain, verdict)
 
 

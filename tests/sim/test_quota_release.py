@@ -275,7 +275,7 @@ def test_the_end_of_the_old_pods_does_not_disturb_the_new_ones(kind: str, policy
     assert run(simulation, MINUTE) == []
     after = victims(simulation.snapshot())
     assert after == [pod for pod in before if pod.uid not in old]
-    crews = [crew for key, crew in simulation._world.crews.items() if "preemptor" not in key]
+    crews = [crew for key, crew in simulation._world.groups.items() if "preemptor" not in key]
     assert sum(crew.started for crew in crews) == len(after) == len(old)
     assert [(crew.leaving, crew.missing, crew.waiting) for crew in crews] == [(0, 0, 0)] * len(crews)
     if kind != "Deployment":

@@ -4,7 +4,7 @@ from gpuconsole.model.decisions import Admit, Preempt, Refuse
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.kueue.entry import EntryStatus
-from gpuconsole.sim.rehearsal import Rehearsal
+from gpuconsole.sim.admission_simulator import AdmissionSimulator
 from tests.insight.test_unblock import after
 from tests.insight.world import ORG, ORG_QUEUES, waiting, world
 from tests.scheduling.kueue.cluster import LOWER, queue, workload
@@ -49,11 +49,11 @@ def test_what_would_become_of_a_workload_is_told_wherever_it_stands() -> None:
 
 def test_what_is_followed_is_known_as_if_it_had_been_told_at_once() -> None:
     late = waiting("late", "prod/lq", 4)
-    followed = Rehearsal.from_snapshot(world([*ORG_QUEUES]), DEFAULT)
+    followed = AdmissionSimulator.from_snapshot(world([*ORG_QUEUES]), DEFAULT)
     for thing in (*ORG[len(ORG_QUEUES) :], late, waiting("gone", "prod/lq", 1)):
         followed.follow(Applied(followed.now, thing))
     followed.follow(Deleted(followed.now, "workloads", "prod/gone"))
-    told = Rehearsal.from_snapshot(world([*ORG, late]), DEFAULT)
+    told = AdmissionSimulator.from_snapshot(world([*ORG, late]), DEFAULT)
     assert followed.workloads == told.workloads
     for one in (followed, told):
         one.wake()

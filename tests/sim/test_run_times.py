@@ -1,13 +1,13 @@
 """Run times by survival curves: who has not ended yet counts, and what has lasted long lasts on."""
 
 from gpuconsole.model.clock import HOUR, MINUTE
-from gpuconsole.sim.run_times import CLUSTER, NEWEST, Kind, Run, RunTimes, learn
+from gpuconsole.sim.run_times import CLUSTER, NEWEST, ObservedRun, RunTimes, WorkKind, learn
 
-A = Kind("team", "a", 8)
+A = WorkKind("team", "a", 8)
 
 
-def ended(*hours: int, kind: Kind = A) -> list[Run]:
-    return [Run(kind, length * HOUR) for length in hours]
+def ended(*hours: int, kind: WorkKind = A) -> list[ObservedRun]:
+    return [ObservedRun(kind, length * HOUR) for length in hours]
 
 
 def test_each_end_takes_its_part_of_those_still_there() -> None:
@@ -17,7 +17,7 @@ def test_each_end_takes_its_part_of_those_still_there() -> None:
 
 
 def test_work_that_goes_on_makes_what_is_longer_more_probable() -> None:
-    going = [Run(A, 2 * HOUR, ended=False), Run(A, 2 * HOUR, ended=False)]
+    going = [ObservedRun(A, 2 * HOUR, ended=False), ObservedRun(A, 2 * HOUR, ended=False)]
     curve = learn([*ended(1, 3), *going], {}).curves[CLUSTER]
     # Of four one ends after an hour; the last one alone is left when the next does.
     assert (curve.lengths, curve.lasting, curve.ends) == ((HOUR, 3 * HOUR), (0.75, 0.0), 2)
@@ -37,13 +37,13 @@ def test_what_is_overdue_lasts_about_as_long_again() -> None:
 
 
 def test_the_narrowest_group_that_has_seen_enough_speaks() -> None:
-    mine = Kind("team", "a", 8)
-    sibling, stranger = Kind("other", "a", 8), Kind("other", "b", 1)
+    mine = WorkKind("team", "a", 8)
+    sibling, stranger = WorkKind("other", "a", 8), WorkKind("other", "b", 1)
     table = learn([*ended(*[1] * 5, kind=mine), *ended(*[2] * 15, kind=sibling), *ended(*[9] * 30, kind=stranger)], {})
     assert table.curve(mine)[0] == "queue a, 8 to 15 GPUs"
-    assert table.curve(Kind("team", "a", 1))[0] == "queue a"
-    assert table.curve(Kind("new", "c", 8))[0] == "8 to 15 GPUs"
-    assert table.curve(Kind("new", "c", 64))[0] == CLUSTER
+    assert table.curve(WorkKind("team", "a", 1))[0] == "queue a"
+    assert table.curve(WorkKind("new", "c", 8))[0] == "8 to 15 GPUs"
+    assert table.curve(WorkKind("new", "c", 64))[0] == CLUSTER
     assert table.curve(stranger)[0] == "owner other, queue b, 1 GPU"
 
 
@@ -58,15 +58,15 @@ def test_the_same_seed_draws_the_same_and_nothing_known_is_about_an_hour() -> No
 def test_in_one_run_work_alike_is_short_or_long_together() -> None:
     table = learn(ended(*range(1, 101)), {})
 
-    def spread(kinds: list[Kind]) -> float:
+    def spread(kinds: list[WorkKind]) -> float:
         """How far apart run times of two pieces of work are, in the mean over many runs."""
         pairs = [[table.draw(seed, f"crew-{n}", kind) for n, kind in enumerate(kinds)] for seed in range(200)]
         return sum(abs(one - other) for one, other in pairs) / len(pairs)
 
-    assert spread([A, A]) < 0.85 * spread([A, Kind("stranger", "b", 1)])
+    assert spread([A, A]) < 0.85 * spread([A, WorkKind("stranger", "b", 1)])
 
 
 def test_the_newest_work_is_what_began_last_ended_or_not() -> None:
-    going = [Run(A, HOUR, ended=False)] * (NEWEST - 1)
+    going = [ObservedRun(A, HOUR, ended=False)] * (NEWEST - 1)
     curve = learn([*ended(*[9] * 50), *ended(2), *going], {}).curves[CLUSTER]
     assert (curve.lengths, curve.ends) == ((2 * HOUR,), 1)

@@ -10,10 +10,10 @@ from gpuconsole.model.clock import HOUR, MINUTE, SECOND, parse_time
 from gpuconsole.model.commands import AnswerCheck, Delete, FailNode, Finish, Submit
 from gpuconsole.scheduling.kube.policy import PlacementPolicy, Score
 from gpuconsole.scheduling.kueue.config import PreemptionStrategy
-from gpuconsole.sim.chance import Spread
-from gpuconsole.sim.closed import convert
+from gpuconsole.sim.random_streams import LogNormal
 from gpuconsole.sim.scenario import Scenario, build, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError
+from gpuconsole.sim.strict_decode import convert
 from tests.sim.cluster import log, two_teams
 
 WORKLOAD: dict[str, Any] = {
@@ -133,7 +133,7 @@ def test_the_engine_prices_and_spans_become_the_policy() -> None:
     assert policy.placement == PlacementPolicy(score="spread", gangs=False, preemption=False)
     assert (policy.prices.gpu_hour, policy.prices.other) == ({"l4": 0.5}, 1.0)
     assert (policy.wake_up_batch, policy.keep_finished) == (5 * SECOND, 2 * HOUR)
-    assert policy.durations == Spread(median=20 * MINUTE, sigma=0.5, least=MINUTE, most=2 * HOUR)
+    assert policy.durations == LogNormal(median=20 * MINUTE, sigma=0.5, least=MINUTE, most=2 * HOUR)
 
 
 @pytest.mark.parametrize("score", get_args(Score))

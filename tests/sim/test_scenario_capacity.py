@@ -16,8 +16,8 @@ from gpuconsole.sim.autoscaling.policy import (
     ScalingGroup,
     SpotPolicy,
 )
-from gpuconsole.sim.chance import Spread
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.random_streams import LogNormal
 from gpuconsole.sim.scenario import build, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError
 
@@ -44,7 +44,7 @@ def test_karpenter_is_read() -> None:
         spot={"notice": "30s", "interruptions": 0, "criticalPriority": 100, "diversity": 0.5},
     )
     assert found.capacity == KarpenterPolicy(
-        catalogue=CATALOGUE, startup=Spread(median=50 * SECOND), unavailable=("c.1/a/spot",), spot_to_spot=True
+        catalogue=CATALOGUE, startup=LogNormal(median=50 * SECOND), unavailable=("c.1/a/spot",), spot_to_spot=True
     )
     assert found.spot == SpotPolicy(notice=30 * SECOND, interruptions=0, critical=100, diversity=0.5)
 
@@ -94,7 +94,7 @@ def test_the_cluster_autoscaler_is_read() -> None:
                 priority=7,
             ),
         ),
-        startup=Spread(median=3 * MINUTE, sigma=0.2),
+        startup=LogNormal(median=3 * MINUTE, sigma=0.2),
         expander=Expander.PRICE,
         scan_interval=20 * SECOND,
         new_pod_delay=5 * SECOND,

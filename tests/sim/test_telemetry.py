@@ -9,7 +9,7 @@ from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.telemetry import GpuMetric, NodeTelemetry, is_idle
-from gpuconsole.sim.telemetry import PERIOD, habit, measure
+from gpuconsole.sim.telemetry import PERIOD, gpu_usage_pattern, measure
 
 START = 1_760_000_000_000_000
 LABELS = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
@@ -44,7 +44,11 @@ def told(*things: Node | Pod, at: int = START + 60 * MINUTE, seed: int = 1) -> N
 def named(idle: bool) -> str:
     """A job that uses its GPUs like this."""
     names = (f"job-{number}" for number in range(1000))
-    return next(name for name in names if (habit(pod(name), 1).idle if idle else habit(pod(name), 1).busy > 0.5))
+    return next(
+        name
+        for name in names
+        if (gpu_usage_pattern(pod(name), 1).idle if idle else gpu_usage_pattern(pod(name), 1).busy > 0.5)
+    )
 
 
 def test_the_same_moment_tells_the_same_and_another_seed_or_time_something_else() -> None:

@@ -3,21 +3,21 @@
 import pytest
 
 from gpuconsole.model.clock import HOUR, MINUTE, Span
-from gpuconsole.sim.controllers.work import Task, end_of
+from gpuconsole.sim.controllers.work import WorkTask, end_of
 
 
 @pytest.mark.parametrize(
     ("task", "runs", "left"),
     [
-        (Task(3 * HOUR), HOUR, 2 * HOUR),
-        (Task(3 * HOUR), 4 * HOUR, 0),
-        (Task(3 * HOUR, done=HOUR), HOUR, HOUR),
-        (Task(HOUR, drawn=True), 20 * MINUTE, 40 * MINUTE),
-        (Task(HOUR, drawn=True), HOUR, 0),
-        (Task(HOUR, drawn=True), HOUR + MINUTE, 59 * MINUTE),
-        (Task(HOUR, drawn=True), 5 * HOUR, 3 * HOUR),
-        (Task(HOUR, drawn=True), 9 * HOUR, 7 * HOUR),
-        (Task(HOUR, done=2 * HOUR, drawn=True), 2**12 * 1_000_000 - 1, 1),
+        (WorkTask(3 * HOUR), HOUR, 2 * HOUR),
+        (WorkTask(3 * HOUR), 4 * HOUR, 0),
+        (WorkTask(3 * HOUR, done=HOUR), HOUR, HOUR),
+        (WorkTask(HOUR, drawn=True), 20 * MINUTE, 40 * MINUTE),
+        (WorkTask(HOUR, drawn=True), HOUR, 0),
+        (WorkTask(HOUR, drawn=True), HOUR + MINUTE, 59 * MINUTE),
+        (WorkTask(HOUR, drawn=True), 5 * HOUR, 3 * HOUR),
+        (WorkTask(HOUR, drawn=True), 9 * HOUR, 7 * HOUR),
+        (WorkTask(HOUR, done=2 * HOUR, drawn=True), 2**12 * 1_000_000 - 1, 1),
     ],
     ids=[
         "known",
@@ -31,6 +31,8 @@ from gpuconsole.sim.controllers.work import Task, end_of
         "more was done",
     ],
 )
-def test_drawn_work_that_runs_for_longer_takes_twice_as_long_as_was_thought(task: Task, runs: Span, left: Span) -> None:
+def test_drawn_work_that_runs_for_longer_takes_twice_as_long_as_was_thought(
+    task: WorkTask, runs: Span, left: Span
+) -> None:
     now = 100 * HOUR
     assert end_of(task, now - runs, now) == now + left

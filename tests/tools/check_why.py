@@ -23,8 +23,8 @@ from gpuconsole.insight.unblock.placing import Placing
 from gpuconsole.insight.unblock.search import searching_places, suggest
 from gpuconsole.insight.unblock.steps import Step, reductions
 from gpuconsole.scheduling.kueue.messages import paths_in, rule_in
-from gpuconsole.sim.bare import BareRun
-from gpuconsole.sim.rehearsal import Rehearsal
+from gpuconsole.sim.admission_simulator import AdmissionSimulator
+from gpuconsole.sim.conformance_run import ConformanceRun
 from tests.conformance.scenarios import by_value, families, lines
 from tests.insight.random_admission import random_rehearsal, resting
 from tests.insight.random_places import random_places, waiting
@@ -48,10 +48,10 @@ class Family:
 
     def replay(self, scenario: Document, want: Document) -> None:
         """Run a scenario and compare cycle by cycle, as long as the decisions are Kueue's."""
-        run = BareRun(scenario)
+        run = ConformanceRun(scenario)
         seen: dict[str, Code] = {}
 
-        def look(rehearsal: Rehearsal) -> None:
+        def look(rehearsal: AdmissionSimulator) -> None:
             entries = rehearsal.session.examine(rehearsal.now)
             seen.clear()
             seen.update((entry.request.workload.key, blocker(entry)) for entry in entries)
@@ -66,7 +66,9 @@ class Family:
             self._compare_codes(where, run.rehearsal, seen, theirs)
             self._compare_victims(where, mine, theirs)
 
-    def _compare_codes(self, where: str, rehearsal: Rehearsal, seen: Mapping[str, Code], theirs: Document) -> None:
+    def _compare_codes(
+        self, where: str, rehearsal: AdmissionSimulator, seen: Mapping[str, Code], theirs: Document
+    ) -> None:
         for entry in theirs.get("pending") or ():
             key, message = entry["workload"], entry["message"]
             said = _said(rehearsal, key, message)
@@ -103,7 +105,7 @@ def _decided(cycle: Document) -> dict[str, Any]:
     return {name: whole.get(name) or [] for name in DECISIONS}
 
 
-def _said(rehearsal: Rehearsal, key: str, message: str) -> Code:
+def _said(rehearsal: AdmissionSimulator, key: str, message: str) -> Code:
     """What Kueue's message says, in one code."""
     queue = rehearsal.queue_of(key)
     return dominant(read_kueue(message), resource_groups(queue) if queue is not None else {})
@@ -182,7 +184,7 @@ class States:
         )
 
 
-def lets_in(rehearsal: Rehearsal, key: str, steps: Sequence[Step]) -> bool:
+def lets_in(rehearsal: AdmissionSimulator, key: str, steps: Sequence[Step]) -> bool:
     """Apply changes in the bare mode, and let it run until it rests: does the workload get quota meanwhile?"""
     fork = rehearsal.fork()
     for step in steps:

@@ -51,7 +51,7 @@ def policy_of(
     policy, assumed = _admitting(connection, served, given)
     if not any(kind.source == VOLCANO_QUEUE for kind in served):
         return policy, assumed
-    return replace(policy, beside=VolcanoPolicy(scheduler="volcano")), (*assumed, VOLCANO_ASSUMED)
+    return replace(policy, second_scheduler=VolcanoPolicy(scheduler="volcano")), (*assumed, VOLCANO_ASSUMED)
 
 
 def _admitting(

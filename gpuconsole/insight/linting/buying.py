@@ -10,9 +10,9 @@ from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.quantity import format_quantity
 from gpuconsole.model.resources import Resources
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
-from gpuconsole.sim.autoscaling.offers import offers_of
+from gpuconsole.sim.autoscaling.node_fit import NodeFit
+from gpuconsole.sim.autoscaling.offerings import offers_of
 from gpuconsole.sim.autoscaling.provisioning import Pools, plan
-from gpuconsole.sim.autoscaling.rooms import Room
 
 EXCEEDED = "exceed limits for nodepool"
 
@@ -39,7 +39,7 @@ def lint(facts: Facts) -> Iterator[Finding]:
 def _refused(facts: Facts, work: Work, pod_set: PodSet, pools: Pools) -> Iterator[Finding]:
     """Karpenter's reasons for not provisioning a node for a pod."""
     pod = Pod(name=pod_set.name, template=pod_set.template)
-    rooms = [Room(node) for node in facts.snapshot.nodes.all()]
+    rooms = [NodeFit(node) for node in facts.snapshot.nodes.all()]
     reason = plan([pod], rooms, pools, PodClasses()).failed.get(pod.key, "")
     if EXCEEDED in reason:
         yield _limited(work, pod_set, {pool.name: reason for pool in pools.ordered if pool.limits})

@@ -21,7 +21,7 @@ from gpuconsole.scheduling.kube.filters import refusal
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.transformations import transformed, without_excluded
-from gpuconsole.sim.autoscaling.rooms import Room
+from gpuconsole.sim.autoscaling.node_fit import NodeFit
 
 
 def lint(facts: Facts) -> Iterator[Finding]:
@@ -210,7 +210,7 @@ def _held(nodes: Sequence[Node], shape: PodClass, count: int) -> int:
     """How many of so many pods fit, if all nodes were empty."""
     held = 0
     for node in nodes:
-        room = Room(node)
+        room = NodeFit(node)
         while held < count and room.take(shape):
             held += 1
     return held

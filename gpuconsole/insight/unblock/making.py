@@ -35,7 +35,7 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import ClusterQueue, Cohort, FlavorQuotas, LocalQueue, Quota, ResourceGroup, StopPolicy
 from gpuconsole.model.volcano_jobs import VolcanoSpec
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.rehearsal import Rehearsal
+from gpuconsole.sim.admission_simulator import AdmissionSimulator
 
 Reshape = AskLess | FewerPods | UseTopology | Tolerate | DropSelector
 OfWork = Reshape | LowerGang | UsePriority | MoveTo
@@ -59,7 +59,7 @@ class Surroundings(Protocol):
     def nodes(self) -> Mapping[str, Node]: ...
 
 
-def take(rehearsal: Rehearsal, key: str, step: Step) -> None:
+def take(rehearsal: AdmissionSimulator, key: str, step: Step) -> None:
     """Apply a change for the workload `key` in the admission state alone."""
     objects = rehearsal.session.setup.objects
     match step:

@@ -15,7 +15,7 @@ from gpuconsole.insight.unblock.steps import Step
 from gpuconsole.insight.unblock.trial import Trial, examined
 from gpuconsole.model.queues import WorkloadPriorityClass
 from gpuconsole.scheduling.kueue.entry import CycleEntry
-from gpuconsole.sim.rehearsal import Rehearsal
+from gpuconsole.sim.admission_simulator import AdmissionSimulator
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
@@ -62,14 +62,14 @@ class Search(Struct, frozen=True):
     under_way: UnderWay | None = None
 
 
-def suggest(rehearsal: Rehearsal, key: str, classes: Iterable[WorkloadPriorityClass] = ()) -> Suggestions:
+def suggest(rehearsal: AdmissionSimulator, key: str, classes: Iterable[WorkloadPriorityClass] = ()) -> Suggestions:
     """Find changes that would admit a pending workload. Mutates nothing."""
     *_, last = searching(rehearsal, key, classes)
     return last.so_far
 
 
 def searching(
-    rehearsal: Rehearsal, key: str, classes: Iterable[WorkloadPriorityClass] = (), land: Land = untried
+    rehearsal: AdmissionSimulator, key: str, classes: Iterable[WorkloadPriorityClass] = (), land: Land = untried
 ) -> Iterator[Search]:
     """Yield the state of the same search after every few trials; closing the iterator ends it.
 

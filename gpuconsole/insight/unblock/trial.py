@@ -14,7 +14,7 @@ from gpuconsole.insight.unblock.steps import Step, Steps
 from gpuconsole.model.decisions import Refuse
 from gpuconsole.model.queues import WorkloadPriorityClass
 from gpuconsole.scheduling.kueue.entry import CycleEntry
-from gpuconsole.sim.rehearsal import Rehearsal
+from gpuconsole.sim.admission_simulator import AdmissionSimulator
 
 MOST_CYCLES = 200
 """A workload that is not admitted within so many cycles counts as not admitted."""
@@ -29,7 +29,7 @@ class Trial:
 
     def __init__(
         self,
-        rehearsal: Rehearsal,
+        rehearsal: AdmissionSimulator,
         key: str,
         classes: Iterable[WorkloadPriorityClass] = (),
         most_cycles: int = MOST_CYCLES_IN_ALL,
@@ -55,7 +55,7 @@ class Trial:
         """True if the workload does not reserve quota with these changes; such a trial never ends early."""
         return not self._gets_in(self.changed(steps))
 
-    def changed(self, steps: Sequence[Step]) -> Rehearsal:
+    def changed(self, steps: Sequence[Step]) -> AdmissionSimulator:
         """Return a fork with these changes."""
         self.tries += 1
         fork = self.rehearsal.fork()
@@ -67,7 +67,7 @@ class Trial:
         """The changes, each made as small as is still enough; see `least`."""
         return least(self, steps)
 
-    def _gets_in(self, fork: Rehearsal) -> bool:
+    def _gets_in(self, fork: AdmissionSimulator) -> bool:
         fork.wake()
         for _ in range(MOST_CYCLES):
             if not self._cycle(fork):
@@ -76,7 +76,7 @@ class Trial:
                 return True
         return False
 
-    def _stays(self, fork: Rehearsal) -> bool:
+    def _stays(self, fork: AdmissionSimulator) -> bool:
         for _ in range(PROBATION):
             going = self._cycle(fork)
             if not self._holds(fork):
@@ -85,7 +85,7 @@ class Trial:
                 break
         return True
 
-    def _cycle(self, fork: Rehearsal) -> bool:
+    def _cycle(self, fork: AdmissionSimulator) -> bool:
         """Run a cycle; False if another one would decide nothing."""
         if not fork.session.has_active:
             return False
@@ -95,18 +95,18 @@ class Trial:
         decided = fork.cycle()
         return fork.session.has_progressed or not all(isinstance(decision, Refuse) for decision in decided)
 
-    def _holds(self, fork: Rehearsal) -> bool:
+    def _holds(self, fork: AdmissionSimulator) -> bool:
         workload = fork.workloads.get(self.key)
         return workload is not None and workload.reserved and not workload.finished
 
 
-def _promises(rehearsal: Rehearsal, key: str) -> bool:
+def _promises(rehearsal: AdmissionSimulator, key: str) -> bool:
     """True if the next cycle alone would admit the workload, preempt for it, or leave it to a later cycle."""
     entry = examined(rehearsal, key)
     return entry is not None and blocker(entry) in _PROMISING
 
 
-def examined(rehearsal: Rehearsal, key: str) -> CycleEntry | None:
+def examined(rehearsal: AdmissionSimulator, key: str) -> CycleEntry | None:
     """Return the next cycle's entry of the workload as its queue's head; None if it is in no active queue."""
     entries = rehearsal.session.examine(rehearsal.now, key)
     return next((entry for entry in entries if entry.request.workload.key == key), None)

@@ -13,12 +13,12 @@ from gpuconsole.model.autoscaling import NodeGroup
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Node
 from gpuconsole.sim.autoscaling import groups, machines
-from gpuconsole.sim.autoscaling.growing import give_up_late, offering_of, scale_up, starting
+from gpuconsole.sim.autoscaling.ca_scale_up import give_up_late, offering_of, scale_up, starting
 from gpuconsole.sim.autoscaling.machines import TO_BE_DELETED
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy
 from gpuconsole.sim.autoscaling.requests import answer_requests
-from gpuconsole.sim.autoscaling.view import View
-from gpuconsole.sim.kernel import Act, Capacity
+from gpuconsole.sim.autoscaling.view import AutoscalerView
+from gpuconsole.sim.kernel import Act, AutoscalerTick
 from gpuconsole.sim.world import World
 
 SCALE_DOWN = "ScaleDown"
@@ -46,7 +46,7 @@ def scan(world: World, policy: AutoscalerPolicy) -> None:
         return
     fleet.look = None
     give_up_late(world, policy)
-    view = View(world, policy.catalogue)
+    view = AutoscalerView(world, policy.catalogue)
     if _unhealthy(view, policy):
         machines.say(world, "ClusterUnhealthy", "Cluster is unhealthy", about="Cluster")
         fleet.unneeded.clear()
@@ -55,14 +55,14 @@ def scan(world: World, policy: AutoscalerPolicy) -> None:
     grew = answer_requests(world, policy, view) or scale_up(world, policy, view)
     if grew:
         fleet.added = world.now
-        view = View(world, policy.catalogue)
+        view = AutoscalerView(world, policy.catalogue)
     _scale_down(world, policy, view)
     later = world.now if grew else _next_due(world, policy)
     if later is not None:
         _scan_at(world, _next_tick(max(later, world.now + 1) - 1, policy.scan_interval))
 
 
-def _unhealthy(view: View, policy: AutoscalerPolicy) -> bool:
+def _unhealthy(view: AutoscalerView, policy: AutoscalerPolicy) -> bool:
     """True if so many nodes do not answer that something else must be wrong (IsClusterHealthy)."""
     unready = sum(not node.ready for node in view.nodes.values())
     return unready > policy.ok_unready and unready > policy.most_unready * len(view.nodes)
@@ -72,7 +72,7 @@ def _scan_at(world: World, at: Time) -> None:
     fleet = world.fleet
     if fleet.look is None or fleet.look <= world.now or at < fleet.look:
         fleet.look = at
-        world.kernel.at(at, Capacity(Act.PROVISION))
+        world.kernel.at(at, AutoscalerTick(Act.PROVISION))
 
 
 def _next_due(world: World, policy: AutoscalerPolicy) -> Time | None:
@@ -93,7 +93,7 @@ def _next_due(world: World, policy: AutoscalerPolicy) -> Time | None:
     return min((due for due in dues if due > now), default=None)
 
 
-def _scale_down(world: World, policy: AutoscalerPolicy, view: View) -> None:
+def _scale_down(world: World, policy: AutoscalerPolicy, view: AutoscalerView) -> None:
     """Remember since when nodes are unneeded; let those go that were for long enough."""
     fleet, now = world.fleet, world.now
     for name in [name for name, until in fleet.unremovable.items() if until <= now]:
@@ -111,13 +111,13 @@ def _scale_down(world: World, policy: AutoscalerPolicy, view: View) -> None:
         _remove(world, policy, view, [name for name in found if now - since[name] >= policy.unneeded_time])
 
 
-def _managed(view: View) -> list[Node]:
+def _managed(view: AutoscalerView) -> list[Node]:
     """Ready nodes of groups that stay so far."""
     there = (i for i in view.instances() if i.ready is not None and i.leaving is None)
     return [node for i in there if (node := view.nodes.get(i.name)) is not None and node.ready]
 
 
-def _remove_unready(world: World, policy: AutoscalerPolicy, view: View) -> None:
+def _remove_unready(world: World, policy: AutoscalerPolicy, view: AutoscalerView) -> None:
     """Nodes that have not answered for long enough go."""
     for instance in view.instances():
         node = view.nodes.get(instance.name)
@@ -136,7 +136,7 @@ def _cooling(world: World, policy: AutoscalerPolicy) -> bool:
     return fleet.failed is not None and now < fleet.failed + policy.delay_after_failure
 
 
-def _remove(world: World, policy: AutoscalerPolicy, view: View, ripe: Sequence[str]) -> None:
+def _remove(world: World, policy: AutoscalerPolicy, view: AutoscalerView, ripe: Sequence[str]) -> None:
     """Empty nodes go together, others one by one, and no group below its least size."""
     least = {group.name: group.least for group in policy.groups}
     sizes = {name: _staying(group) for name, group in view.groups.items()}

@@ -14,9 +14,9 @@ from gpuconsole.model.clock import Span, Time, parse_span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.cron import parse_cron
 from gpuconsole.sim.autoscaling.evictions import annotated
-from gpuconsole.sim.autoscaling.offers import Offer
-from gpuconsole.sim.autoscaling.provisioning import Planned, plan
-from gpuconsole.sim.autoscaling.view import View
+from gpuconsole.sim.autoscaling.offerings import PoolOffering
+from gpuconsole.sim.autoscaling.provisioning import PlannedNode, plan
+from gpuconsole.sim.autoscaling.view import AutoscalerView
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 SPOT_OPTIONS = 15
@@ -26,7 +26,7 @@ BALANCED_K = 2
 _UNBOUNDED = 2**31 - 1
 
 
-class Candidate(Struct, frozen=True):
+class DisruptionCandidate(Struct, frozen=True):
     """A node that could go, what it costs and what its going costs."""
 
     node: str
@@ -50,19 +50,23 @@ class Move(Struct, frozen=True):
     """Nodes that go, and the one that comes for them, if any."""
 
     nodes: tuple[str, ...]
-    new: Planned | None = None
+    new: PlannedNode | None = None
     saving: float = 0.0
     """USD an hour, by the cheapest offering of the new one."""
-    more: tuple[Planned, ...] = ()
+    more: tuple[PlannedNode, ...] = ()
     """Further nodes that come; only a drifted node is replaced by several."""
 
 
-def candidate(view: View, pool: NodePool, instance: ProvisionedInstance, pods: Iterable[Pod]) -> Candidate:
+def candidate(
+    view: AutoscalerView, pool: NodePool, instance: ProvisionedInstance, pods: Iterable[Pod]
+) -> DisruptionCandidate:
     """A machine as a candidate."""
     moving = tuple(pod for pod in pods if not pod.done and not pod.deleted)
     price = view.catalogue.price(view.nodes[instance.name].labels)
     disruption = 1.0 + sum(max(0.0, eviction_cost(pod)) for pod in moving)
-    return Candidate(instance.name, pool, instance, moving, instance.price if price is None else price, disruption)
+    return DisruptionCandidate(
+        instance.name, pool, instance, moving, instance.price if price is None else price, disruption
+    )
 
 
 def eviction_cost(pod: Pod) -> float:
@@ -72,7 +76,7 @@ def eviction_cost(pod: Pod) -> float:
     return max(-10.0, min(10.0, 1.0 + deletion / 2**27 + pod.priority / 2**25))
 
 
-def sorted_candidates(candidates: Iterable[Candidate]) -> list[Candidate]:
+def sorted_candidates(candidates: Iterable[DisruptionCandidate]) -> list[DisruptionCandidate]:
     """Those that save most for what they disrupt come first."""
     return sorted(candidates, key=lambda one: (-one.ratio, one.node))
 
@@ -100,7 +104,7 @@ def is_active(budget: NodePoolBudget, now: Time) -> bool:
     return hit is not None and hit <= now
 
 
-def multi_node(view: View, candidates: Sequence[Candidate], *, spot_to_spot: bool) -> Move | None:
+def multi_node(view: AutoscalerView, candidates: Sequence[DisruptionCandidate], *, spot_to_spot: bool) -> Move | None:
     """The most nodes, of those that save most, that go at once for one cheaper node or none: by binary search."""
     best: Move | None = None
     low, high = 1, min(len(candidates) - 1, MOST_AT_ONCE)
@@ -117,7 +121,9 @@ def multi_node(view: View, candidates: Sequence[Candidate], *, spot_to_spot: boo
     return best
 
 
-def consolidate(view: View, candidates: Sequence[Candidate], *, spot_to_spot: bool) -> tuple[Move | None, str]:
+def consolidate(
+    view: AutoscalerView, candidates: Sequence[DisruptionCandidate], *, spot_to_spot: bool
+) -> tuple[Move | None, str]:
     """Let these nodes go for at most one cheaper node, or say why not."""
     names = tuple(one.node for one in candidates)
     moving = [pod for one in candidates for pod in one.pods]
@@ -137,7 +143,7 @@ def consolidate(view: View, candidates: Sequence[Candidate], *, spot_to_spot: bo
     return _cheaper(candidates, new[0], price, spot_to_spot=spot_to_spot)
 
 
-def replacement_of(view: View, one: Candidate) -> tuple[Move | None, str]:
+def replacement_of(view: AutoscalerView, one: DisruptionCandidate) -> tuple[Move | None, str]:
     """Let a drifted node go, whatever its pods need instead costs."""
     result = plan([*one.pods, *view.homeless, *view.waiting], view.rooms((one.node,)), view.pools, view.shapes)
     for pod in one.pods:
@@ -147,7 +153,7 @@ def replacement_of(view: View, one: Candidate) -> tuple[Move | None, str]:
     return Move((one.node,), new[0] if new else None, more=tuple(new[1:])), ""
 
 
-def approved(view: View, move: Move, candidates: Sequence[Candidate]) -> tuple[bool, str]:
+def approved(view: AutoscalerView, move: Move, candidates: Sequence[DisruptionCandidate]) -> tuple[bool, str]:
     """Whether the Balanced policy takes the move: its part of the saving against its part of the disruption."""
     pools = {one.pool.name: one.pool for one in candidates}
     verdict, text = True, ""
@@ -162,7 +168,7 @@ def approved(view: View, move: Move, candidates: Sequence[Candidate]) -> tuple[b
     return verdict, text
 
 
-def _score(view: View, pool: NodePool, saving: float, disruption: float) -> tuple[bool, str]:
+def _score(view: AutoscalerView, pool: NodePool, saving: float, disruption: float) -> tuple[bool, str]:
     ready = [one for one in view.groups[pool.name].instances if one.ready is not None and one.name in view.nodes]
     everyone = [candidate(view, pool, one, view.pods.get(one.name, ())) for one in ready]
     cost, all_disruption = sum(one.price for one in everyone), sum(one.disruption for one in everyone)
@@ -177,11 +183,11 @@ def _score(view: View, pool: NodePool, saving: float, disruption: float) -> tupl
 
 
 def _cheaper(
-    candidates: Sequence[Candidate], new: Planned, price: float, *, spot_to_spot: bool
+    candidates: Sequence[DisruptionCandidate], new: PlannedNode, price: float, *, spot_to_spot: bool
 ) -> tuple[Move | None, str]:
     names = tuple(one.node for one in candidates)
     spot = [offer for offer in new.offers if offer.spot]
-    offers: Sequence[Offer] = new.offers
+    offers: Sequence[PoolOffering] = new.offers
     from_spot = bool(spot) and all(one.instance.capacity_type == SPOT for one in candidates)
     if from_spot:
         if not spot_to_spot:
@@ -205,7 +211,7 @@ def _cheaper(
     return Move(names, replace(new, offers=tuple(cheaper)), saving), ""
 
 
-def _other_type(move: Move, candidates: Sequence[Candidate]) -> Move | None:
+def _other_type(move: Move, candidates: Sequence[DisruptionCandidate]) -> Move | None:
     """Without the types that go, and all that is as dear: keeping one of them would do (filterOutSameInstanceType)."""
     assert move.new is not None
     kept: Mapping[str, float] = {one.instance.type: one.price for one in sorted(candidates, key=lambda c: -c.price)}

@@ -15,8 +15,8 @@ from gpuconsole.model.quantity import CPU, MEMORY
 from gpuconsole.model.resources import GPU_RESOURCES, gpus
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from gpuconsole.sim.autoscaling.evictions import Allowances, annotated
+from gpuconsole.sim.autoscaling.node_fit import NodeFit, first_fit
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Expander, ScalingGroup
-from gpuconsole.sim.autoscaling.rooms import Room, first_fit
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 SAFE_LOCAL_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
@@ -24,7 +24,7 @@ SAFE_LOCAL_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volum
 NO_SCALE_DOWN = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
 
-class Option(Struct, frozen=True):
+class ExpansionOption(Struct, frozen=True):
     """A group that would help: so many nodes more, for these pods."""
 
     group: ScalingGroup
@@ -36,25 +36,27 @@ class Option(Struct, frozen=True):
     """Part of cpu plus part of memory that the pods leave unused on the new nodes."""
 
 
-def estimate(group: ScalingGroup, template: Node, price: float, pods: Sequence[Pod], most: int) -> Option | None:
+def estimate(
+    group: ScalingGroup, template: Node, price: float, pods: Sequence[Pod], most: int
+) -> ExpansionOption | None:
     """How many nodes of a group the pods need, at most `most`; None if it helps none of them."""
     shapes = PodClasses()
-    rooms: list[Room] = []
+    rooms: list[NodeFit] = []
     helped = []
     for pod in sorted(pods, key=lambda pod: _size(pod, template)):
         shape = shapes.of(pod.template)
         if first_fit(rooms, shape) is not None:
             helped.append(pod)
-        elif len(rooms) < most and (room := Room(template)).take(shape):
+        elif len(rooms) < most and (room := NodeFit(template)).take(shape):
             rooms.append(room)
             helped.append(pod)
     if not helped:
         return None
     waste = sum(_unused(rooms, template, helped, name) for name in (CPU, MEMORY))
-    return Option(group, len(rooms), tuple(pod.key for pod in helped), price * len(rooms), waste)
+    return ExpansionOption(group, len(rooms), tuple(pod.key for pod in helped), price * len(rooms), waste)
 
 
-def choose(options: Sequence[Option], expander: Expander, random: Random) -> Option | None:
+def choose(options: Sequence[ExpansionOption], expander: Expander, random: Random) -> ExpansionOption | None:
     """The option that the expander takes; of equal ones the first by name."""
     named = sorted(options, key=lambda option: option.group.name)
     match expander:
@@ -106,7 +108,7 @@ def blocker(node: Node, pods: Iterable[Pod], allowances: Allowances) -> str:
 def unneeded(
     nodes: Sequence[Node],
     pods: Mapping[str, Sequence[Pod]],
-    rooms: Sequence[Room],
+    rooms: Sequence[NodeFit],
     allowances: Allowances,
     policy: AutoscalerPolicy,
 ) -> tuple[list[str], dict[str, str]]:
@@ -142,7 +144,7 @@ def _moving(pods: Mapping[str, Sequence[Pod]], node: Node, policy: AutoscalerPol
     return [pod for pod in pods.get(node.name, ()) if not pod.deleted and pod.priority >= policy.cutoff]
 
 
-def _move(pods: Sequence[Pod], rooms: Sequence[Room], shapes: PodClasses) -> list[str] | None:
+def _move(pods: Sequence[Pod], rooms: Sequence[NodeFit], shapes: PodClasses) -> list[str] | None:
     """Where pods would go; None, and nothing is taken, if one of them has no place."""
     before = [(room, dict(room.left)) for room in rooms]
     homes = []
@@ -163,7 +165,7 @@ def _size(pod: Pod, template: Node) -> tuple[float, str]:
     return (-sum(parts), pod.key)
 
 
-def _unused(rooms: Sequence[Room], template: Node, pods: Sequence[Pod], resource: str) -> float:
+def _unused(rooms: Sequence[NodeFit], template: Node, pods: Sequence[Pod], resource: str) -> float:
     total = template.allocatable.get(resource, 0) * len(rooms)
     asked = sum(pod.template.requests.get(resource, 0) for pod in pods)
     return (total - asked) / total if total else 0.0

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE, Span, Time
-from gpuconsole.sim.autoscaling import buying, disruption, machines
-from gpuconsole.sim.autoscaling.disruption import Candidate, Move
+from gpuconsole.sim.autoscaling import disruption, karpenter_provisioning, machines
+from gpuconsole.sim.autoscaling.autoscaler_state import DisruptionOrder, Proposal
+from gpuconsole.sim.autoscaling.disruption import DisruptionCandidate, Move
 from gpuconsole.sim.autoscaling.evictions import blocked, forbidden
-from gpuconsole.sim.autoscaling.fleet import Order, Proposal
 from gpuconsole.sim.autoscaling.machines import DISRUPTED
-from gpuconsole.sim.autoscaling.offers import drifted
+from gpuconsole.sim.autoscaling.node_fit import tainted, untainted
+from gpuconsole.sim.autoscaling.offerings import drifted
 from gpuconsole.sim.autoscaling.policy import KarpenterPolicy
-from gpuconsole.sim.autoscaling.rooms import tainted, untainted
-from gpuconsole.sim.autoscaling.view import View
-from gpuconsole.sim.kernel import Act, Capacity
+from gpuconsole.sim.autoscaling.view import AutoscalerView
+from gpuconsole.sim.kernel import Act, AutoscalerTick
 from gpuconsole.sim.world import World
 
 EMPTY, DRIFTED, UNDERUTILIZED, EXPIRED = "Empty", "Drifted", "Underutilized", "Expired"
@@ -31,7 +31,7 @@ MULTI, SINGLE = "multi", "single"
 def gather(world: World, policy: KarpenterPolicy) -> None:
     """Go on with disruptions under way, and set the timers that what changed calls for."""
     _continue_orders(world)
-    buying.batch(world, policy)
+    karpenter_provisioning.batch(world, policy)
     poll(world, _next_tick(world.now, policy.poll))
 
 
@@ -40,7 +40,7 @@ def poll(world: World, at: Time) -> None:
     fleet = world.fleet
     if fleet.poll is None or fleet.poll <= world.now or at < fleet.poll:
         fleet.poll = at
-        world.kernel.at(at, Capacity(Act.DISRUPT))
+        world.kernel.at(at, AutoscalerTick(Act.DISRUPT))
 
 
 def disrupt(world: World, policy: KarpenterPolicy) -> None:
@@ -52,7 +52,7 @@ def disrupt(world: World, policy: KarpenterPolicy) -> None:
     if fleet.proposal is not None and now < fleet.proposal.due:
         poll(world, fleet.proposal.due)
         return
-    view = View(world, policy.catalogue)
+    view = AutoscalerView(world, policy.catalogue)
     round_ = _Round(world, view, policy)
     if fleet.proposal is not None:
         proposal, fleet.proposal = fleet.proposal, None
@@ -81,14 +81,14 @@ def expire(world: World, name: str) -> None:
 class _Round:
     """One look at the nodes that could go."""
 
-    def __init__(self, world: World, view: View, policy: KarpenterPolicy) -> None:
+    def __init__(self, world: World, view: AutoscalerView, policy: KarpenterPolicy) -> None:
         self.world, self.view, self.policy = world, view, policy
-        self.eventual: list[Candidate] = []
+        self.eventual: list[DisruptionCandidate] = []
         """Nodes whose pods may not be taken now, but whose pool bounds how long that counts: they may drift."""
         self.candidates = list(self._candidates())
         self.constrained = False
 
-    def _candidates(self) -> Iterable[Candidate]:
+    def _candidates(self) -> Iterable[DisruptionCandidate]:
         """Ready nodes of pools that nothing forbids to disrupt."""
         view = self.view
         for name, group in sorted(view.groups.items()):
@@ -123,7 +123,7 @@ class _Round:
             found[name] = disruption.allowed(pool, reason, len(there), busy, self.view.now)
         return found
 
-    def _within(self, candidates: Iterable[Candidate], reason: str) -> list[Candidate]:
+    def _within(self, candidates: Iterable[DisruptionCandidate], reason: str) -> list[DisruptionCandidate]:
         """Those that the budgets let go, in this order."""
         left, taken = self._allowed(reason), []
         for one in candidates:
@@ -134,11 +134,11 @@ class _Round:
             taken.append(one)
         return taken
 
-    def _ripe(self) -> list[Candidate]:
+    def _ripe(self) -> list[DisruptionCandidate]:
         """Candidates that nothing happened on for as long as their pool says."""
         return [one for one in self.candidates if (due := self._due(one)) is not None and due <= self.view.now]
 
-    def _due(self, one: Candidate) -> Time | None:
+    def _due(self, one: DisruptionCandidate) -> Time | None:
         span = disruption.waits_for(one.pool)
         if span is None:
             self._unconsolidatable(one, f'NodePool "{one.pool.name}" has consolidation disabled')
@@ -162,7 +162,7 @@ class _Round:
                 return True
         return False
 
-    def _underutilized(self) -> list[Candidate]:
+    def _underutilized(self) -> list[DisruptionCandidate]:
         found = []
         for one in self._ripe():
             if one.pool.consolidation_policy == "WhenEmpty" and not one.empty:
@@ -194,7 +194,7 @@ class _Round:
                 return self._propose(SINGLE, [one])
         return None
 
-    def _propose(self, method: str, chosen: Sequence[Candidate]) -> Proposal | None:
+    def _propose(self, method: str, chosen: Sequence[DisruptionCandidate]) -> Proposal | None:
         if not chosen:
             return None
         return Proposal(method, tuple(one.node for one in chosen), self.view.now + self.policy.validation)
@@ -225,12 +225,12 @@ class _Round:
         """Start what replaces the nodes, and let them go when it is ready; False if it is not to be had."""
         world = self.world
         wanted = (move.new, *move.more) if move.new is not None else ()
-        new = tuple(buying.launch(world, self.policy, planned, reason) for planned in wanted)
+        new = tuple(karpenter_provisioning.launch(world, self.policy, planned, reason) for planned in wanted)
         if not all(new):
             return False
         for node in move.nodes:
             _mark(world, node, reason)
-        world.fleet.orders.append(Order(reason, move.nodes, new))
+        world.fleet.orders.append(DisruptionOrder(reason, move.nodes, new))
         _continue_orders(world)
         return True
 
@@ -241,7 +241,7 @@ class _Round:
             dues.append(_next_tick(self.view.now, MINUTE))
         return min(dues, default=None)
 
-    def _unconsolidatable(self, one: Candidate, why: str) -> None:
+    def _unconsolidatable(self, one: DisruptionCandidate, why: str) -> None:
         """Say why a node stays, at most every quarter of an hour."""
         hushed, now = self.world.fleet.hushed, self.view.now
         if hushed.get(one.node, now) <= now:

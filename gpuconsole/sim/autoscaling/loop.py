@@ -3,10 +3,10 @@
 from typing import assert_never
 
 from gpuconsole.model.autoscaling import GROUP, POOL
-from gpuconsole.sim.autoscaling import buying, cluster_autoscaler, karpenter, machines, spot
-from gpuconsole.sim.autoscaling.fleet import Fleet
+from gpuconsole.sim.autoscaling import cluster_autoscaler, karpenter, karpenter_provisioning, machines, spot
+from gpuconsole.sim.autoscaling.autoscaler_state import AutoscalerState
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, FixedCapacity, KarpenterPolicy
-from gpuconsole.sim.kernel import Act, Capacity
+from gpuconsole.sim.kernel import Act, AutoscalerTick
 from gpuconsole.sim.world import World
 
 
@@ -39,7 +39,7 @@ def resume(world: World) -> None:
     """
     if isinstance(world.policy.capacity, FixedCapacity):
         return
-    world.fleet = Fleet(stirred=world.fleet.stirred)
+    world.fleet = AutoscalerState(stirred=world.fleet.stirred)
     for pod in world.state.table("pods").all():
         world.fleet.see(pod, world.now)
     for group in list(world.state.table("node_groups").all()):
@@ -80,7 +80,7 @@ def _finish_drains(world: World) -> None:
             machines.evict(world, name, found[1].reason, world.fleet.interrupted.get(name))
 
 
-def go_off(world: World, timer: Capacity) -> None:
+def go_off(world: World, timer: AutoscalerTick) -> None:
     """A timer is due."""
     policy = world.policy.capacity
     match timer.act:
@@ -94,7 +94,7 @@ def go_off(world: World, timer: Capacity) -> None:
             karpenter.expire(world, timer.node)
         case Act.PROVISION:
             if isinstance(policy, KarpenterPolicy):
-                buying.provision(world, policy)
+                karpenter_provisioning.provision(world, policy)
             elif isinstance(policy, AutoscalerPolicy):
                 cluster_autoscaler.scan(world, policy)
         case Act.DISRUPT:

@@ -20,11 +20,11 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.labels import NO_LABELS, Taint
 from gpuconsole.sim.autoscaling.evictions import DO_NOT_DISRUPT, Allowances, annotated
+from gpuconsole.sim.autoscaling.node_fit import node_of, tainted
 from gpuconsole.sim.autoscaling.policy import MONTH, AutoscalerPolicy, FixedCapacity, KarpenterPolicy
-from gpuconsole.sim.autoscaling.rooms import node_of, tainted
-from gpuconsole.sim.chance import draw
 from gpuconsole.sim.controllers import nodes
-from gpuconsole.sim.kernel import Act, Capacity
+from gpuconsole.sim.kernel import Act, AutoscalerTick
+from gpuconsole.sim.random_streams import draw
 from gpuconsole.sim.world import World
 
 DISRUPTED = Taint("karpenter.sh/disrupted")
@@ -90,7 +90,7 @@ def start(world: World, instance: ProvisionedInstance) -> None:
     policy = world.policy.capacity
     assert not isinstance(policy, FixedCapacity)
     wait = policy.startup.sample(draw(world.seed, "startup", instance.name))
-    world.kernel.at(max(world.now, instance.launched + wait), Capacity(Act.JOIN, instance.name))
+    world.kernel.at(max(world.now, instance.launched + wait), AutoscalerTick(Act.JOIN, instance.name))
 
 
 def join(world: World, name: str) -> None:
@@ -120,12 +120,12 @@ def watch(world: World, name: str) -> None:
     group, instance = found
     pool: NodePool | None = world.state.table("node_pools").get(group.name)
     if isinstance(policy, KarpenterPolicy) and pool is not None and pool.expire_after is not None:
-        world.kernel.at(max(world.now, instance.launched + pool.expire_after), Capacity(Act.EXPIRE, name))
+        world.kernel.at(max(world.now, instance.launched + pool.expire_after), AutoscalerTick(Act.EXPIRE, name))
     kind = policy.catalogue.types.get(instance.type)
     rate = 0.0 if kind is None else kind.interrupted / 100 * world.policy.spot.interruptions
     if instance.capacity_type == SPOT and rate > 0:
         life = draw(world.seed, "reclaim", name, instance.launched).expovariate(rate)
-        world.kernel.at(max(world.now, instance.launched + round(life * MONTH)), Capacity(Act.RECLAIM, name))
+        world.kernel.at(max(world.now, instance.launched + round(life * MONTH)), AutoscalerTick(Act.RECLAIM, name))
 
 
 def _described(
@@ -178,7 +178,7 @@ def drain(world: World, name: str, reason: str, taint: Taint) -> None:
     world.fleet.draining[name] = None
     pool: NodePool | None = world.state.table("node_pools").get(found[0].name) if found is not None else None
     if pool is not None and pool.termination_grace is not None:
-        world.kernel.at(world.now + pool.termination_grace, Capacity(Act.GONE, name, node.uid))
+        world.kernel.at(world.now + pool.termination_grace, AutoscalerTick(Act.GONE, name, node.uid))
     evict(world, name, reason)
 
 

@@ -10,7 +10,7 @@ from gpuconsole.model.autoscaling import ON_DEMAND
 from gpuconsole.model.catalogue import InstanceTypeCatalogue
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.labels import NO_LABELS, Taint
-from gpuconsole.sim.chance import Spread
+from gpuconsole.sim.random_streams import LogNormal
 
 MONTH = 730 * HOUR
 """In which a part of the spot machines is interrupted, as catalogues say it."""
@@ -42,7 +42,7 @@ class KarpenterPolicy(Struct, frozen=True, kw_only=True, tag="karpenter"):
     """Karpenter, with the NodePools among the objects."""
 
     catalogue: InstanceTypeCatalogue = InstanceTypeCatalogue()
-    startup: Spread = Spread(median=45 * SECOND)
+    startup: LogNormal = LogNormal(median=45 * SECOND)
     """From the launch of a machine until its node takes pods."""
     unavailable: tuple[str, ...] = ()
     """Offerings that cannot be had, as `type/zone/capacity type`, each part maybe `*`."""
@@ -89,7 +89,7 @@ class AutoscalerPolicy(Struct, frozen=True, kw_only=True, tag="cluster-autoscale
 
     catalogue: InstanceTypeCatalogue = InstanceTypeCatalogue()
     groups: tuple[ScalingGroup, ...] = ()
-    startup: Spread = Spread(median=4 * MINUTE)
+    startup: LogNormal = LogNormal(median=4 * MINUTE)
     unavailable: tuple[str, ...] = ()
     expander: Expander = Expander.LEAST_WASTE
     scan_interval: Span = 10 * SECOND

@@ -15,24 +15,24 @@ from gpuconsole.model.quantity import CPU, MEMORY, PODS, format_quantity
 from gpuconsole.model.resources import EMPTY, Resources, short
 from gpuconsole.scheduling.kube.filters import refusal
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
-from gpuconsole.sim.autoscaling.offers import Offer
-from gpuconsole.sim.autoscaling.rooms import Room, first_fit
+from gpuconsole.sim.autoscaling.node_fit import NodeFit, first_fit
+from gpuconsole.sim.autoscaling.offerings import PoolOffering
 
 
-class Planned(Struct, frozen=True):
+class PlannedNode(Struct, frozen=True):
     """A node to be launched: one of these offerings, for these pods."""
 
     pool: str
-    offers: tuple[Offer, ...]
+    offers: tuple[PoolOffering, ...]
     pods: tuple[str, ...]
 
 
-class Plan(Struct, frozen=True):
+class ProvisioningPlan(Struct, frozen=True):
     """Where every pod would go."""
 
     placed: Mapping[str, str] = {}
     """Pod → node that there is already."""
-    new: tuple[Planned, ...] = ()
+    new: tuple[PlannedNode, ...] = ()
     failed: Mapping[str, str] = {}
     """Pod → why there is nothing for it."""
 
@@ -41,14 +41,14 @@ class Pools:
     """The NodePools with what they may buy and what their limits leave, in the order in which they are tried."""
 
     def __init__(
-        self, pools: Iterable[NodePool], offers: Mapping[str, Sequence[Offer]], used: Mapping[str, Resources]
+        self, pools: Iterable[NodePool], offers: Mapping[str, Sequence[PoolOffering]], used: Mapping[str, Resources]
     ) -> None:
         live = (pool for pool in pools if pool.replicas is None)
         self.ordered = sorted(live, key=lambda pool: (-pool.weight, pool.name))
         self.offers = offers
         self.used = used
         self._fitting: dict[tuple[str, int], frozenset[int]] = {}
-        self._opening: dict[tuple[str, int, bool], list[Offer]] = {}
+        self._opening: dict[tuple[str, int, bool], list[PoolOffering]] = {}
 
     def left(self, pool: NodePool) -> dict[str, int] | None:
         """What the pool's limits leave; None without limits."""
@@ -65,7 +65,7 @@ class Pools:
             self._fitting[pool, id(shape)] = known
         return known
 
-    def opening(self, pool: str, shape: PodClass, firm: bool) -> list[Offer]:
+    def opening(self, pool: str, shape: PodClass, firm: bool) -> list[PoolOffering]:
         """The pool's offers that hold one pod of this shape; without spot if it is to be firm."""
         known = self._opening.get((pool, id(shape), firm))
         if known is None:
@@ -82,7 +82,7 @@ class Pools:
 class _Draft:
     """A node that is being planned, for one pod at first. Mutates."""
 
-    def __init__(self, pool: NodePool, offers: list[Offer], pod: str, shape: PodClass) -> None:
+    def __init__(self, pool: NodePool, offers: list[PoolOffering], pod: str, shape: PodClass) -> None:
         self.pool = pool
         self.offers = offers
         self.used: dict[str, int] = {**shape.requests, PODS: 1}
@@ -115,8 +115,8 @@ class _Draft:
 
 
 def plan(
-    pods: Iterable[Pod], rooms: Sequence[Room], pools: Pools, shapes: PodClasses, firm: Iterable[str] = ()
-) -> Plan:
+    pods: Iterable[Pod], rooms: Sequence[NodeFit], pools: Pools, shapes: PodClasses, firm: Iterable[str] = ()
+) -> ProvisioningPlan:
     """Place the pods; those of `firm` take no new spot machine."""
     placed, failed = dict[str, str](), dict[str, str]()
     drafts: list[_Draft] = []
@@ -136,7 +136,9 @@ def plan(
             failed[pod.key] = reason
         else:
             drafts.append(draft)
-    return Plan(placed, tuple(Planned(d.pool.name, tuple(d.offers), tuple(d.pods)) for d in drafts), failed)
+    return ProvisioningPlan(
+        placed, tuple(PlannedNode(d.pool.name, tuple(d.offers), tuple(d.pods)) for d in drafts), failed
+    )
 
 
 def _order(pod: Pod) -> tuple[int, int, int, str]:
@@ -170,7 +172,7 @@ def _open(pod: str, shape: PodClass, pools: Pools, drafts: Sequence[_Draft], fir
     return None, "; ".join(reasons) or "no nodepools found"
 
 
-def _too_narrow(pool: NodePool, offers: Sequence[Offer]) -> str:
+def _too_narrow(pool: NodePool, offers: Sequence[PoolOffering]) -> str:
     """Why these offers leave too little choice for the pool's minValues; empty if they do not."""
     short = [
         key

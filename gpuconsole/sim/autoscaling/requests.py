@@ -7,10 +7,10 @@ from gpuconsole.model.provisioning import ProvisioningRequest
 from gpuconsole.model.workloads import Condition
 from gpuconsole.scheduling.kueue.provisioning.answers import FAILED, PROVISIONED
 from gpuconsole.sim.autoscaling import groups
-from gpuconsole.sim.autoscaling.growing import grow, options_for, pods_of, rooms_left, without_room, workload_of
+from gpuconsole.sim.autoscaling.ca_scale_up import grow, options_for, pods_of, rooms_left, without_room, workload_of
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy
-from gpuconsole.sim.autoscaling.view import View
-from gpuconsole.sim.chance import draw
+from gpuconsole.sim.autoscaling.view import AutoscalerView
+from gpuconsole.sim.random_streams import draw
 from gpuconsole.sim.world import World
 
 ATOMIC = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
@@ -19,7 +19,7 @@ SCALED = Condition(PROVISIONED, True, "CapacityIsProvisioned", "Capacity is foun
 NOT_FOUND = Condition(FAILED, True, "CapacityIsNotFound", "Capacity is not found, CA will try to find it later.")
 
 
-def answer_requests(world: World, policy: AutoscalerPolicy, view: View) -> bool:
+def answer_requests(world: World, policy: AutoscalerPolicy, view: AutoscalerView) -> bool:
     """Answer the oldest ProvisioningRequest that can be answered; True if a group grew for it."""
     requests: list[ProvisioningRequest] = list(world.state.table(TABLES[ProvisioningRequest]).all())
     for request in sorted(requests, key=lambda request: (request.created, request.key)):

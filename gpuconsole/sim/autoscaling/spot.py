@@ -11,11 +11,11 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.prices import is_spot
 from gpuconsole.sim.autoscaling.machines import DISRUPTED, change, evict, find, leave
+from gpuconsole.sim.autoscaling.node_fit import tainted
 from gpuconsole.sim.autoscaling.policy import INTERRUPTED, SPOT_INTERRUPTION, KarpenterPolicy
-from gpuconsole.sim.autoscaling.rooms import tainted
 from gpuconsole.sim.controllers import nodes
-from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
-from gpuconsole.sim.kernel import Act, Capacity
+from gpuconsole.sim.controllers.refusals import DONE, NoChange, Refusal
+from gpuconsole.sim.kernel import Act, AutoscalerTick
 from gpuconsole.sim.world import World
 
 WARNING = "Spot interruption warning was triggered"
@@ -29,7 +29,7 @@ def order(world: World, name: str) -> Refusal:
     if not is_spot(node.labels):
         return f"node {name} is not spot capacity: it lacks a label such as karpenter.sh/capacity-type: spot"
     if name in world.fleet.interrupted:
-        return SoAlready(f"node {name} is already being reclaimed")
+        return NoChange(f"node {name} is already being reclaimed")
     notify(world, node)
     return DONE
 
@@ -61,10 +61,10 @@ def notify(world: World, node: Node) -> None:
     else:
         nodes.cordon(world, node, True)
     evict(world, node.name, SPOT_INTERRUPTION, deadline)
-    world.kernel.at(deadline, Capacity(Act.GONE, node.name, node.uid))
+    world.kernel.at(deadline, AutoscalerTick(Act.GONE, node.name, node.uid))
 
 
-def gone(world: World, timer: Capacity) -> None:
+def gone(world: World, timer: AutoscalerTick) -> None:
     """The time is up: the machine is gone."""
     node = world.node(timer.node)
     if node is not None and node.uid == timer.uid:

@@ -10,13 +10,13 @@ from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget
 from gpuconsole.model.resources import Resources, add
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from gpuconsole.sim.autoscaling.evictions import Allowances
-from gpuconsole.sim.autoscaling.offers import Offer, offers_of
+from gpuconsole.sim.autoscaling.node_fit import NodeFit, node_fits_of, node_of
+from gpuconsole.sim.autoscaling.offerings import PoolOffering, offers_of
 from gpuconsole.sim.autoscaling.provisioning import Pools
-from gpuconsole.sim.autoscaling.rooms import Room, node_of, rooms_of
 from gpuconsole.sim.world import World
 
 
-class View:
+class AutoscalerView:
     """One look. Nothing of it changes."""
 
     def __init__(self, world: World, catalogue: InstanceTypeCatalogue) -> None:
@@ -44,11 +44,11 @@ class View:
         return Allowances(self._budgets, self.everyone)
 
     @cached_property
-    def offers(self) -> Mapping[str, list[Offer]]:
+    def offers(self) -> Mapping[str, list[PoolOffering]]:
         """What every NodePool may buy."""
         return {name: self._offers_of(pool) for name, pool in self.node_pools.items()}
 
-    def _offers_of(self, pool: NodePool) -> list[Offer]:
+    def _offers_of(self, pool: NodePool) -> list[PoolOffering]:
         known = self._memo.get(id(pool))
         if known is None:
             known = self._memo[id(pool)] = (pool, offers_of(pool, self.catalogue, self._equipment))
@@ -73,15 +73,15 @@ class View:
         """Machines whose nodes are not there yet."""
         return [i for i in self.instances() if i.ready is None and i.leaving is None]
 
-    def rooms(self, without: Iterable[str] = ()) -> list[Room]:
+    def rooms(self, without: Iterable[str] = ()) -> list[NodeFit]:
         """What pods could be moved to: nodes that stay, without those named, then machines on their way."""
         gone = set(without)
         return [room.copy() for room in self._rooms if room.node.name not in gone]
 
     @cached_property
-    def _rooms(self) -> list[Room]:
-        there = rooms_of(self.nodes.values(), self.pods, self.shapes, self.leaving)
-        return [*there, *(Room(node) for node in map(self._future, self.starting) if node is not None)]
+    def _rooms(self) -> list[NodeFit]:
+        there = node_fits_of(self.nodes.values(), self.pods, self.shapes, self.leaving)
+        return [*there, *(NodeFit(node) for node in map(self._future, self.starting) if node is not None)]
 
     def _future(self, instance: ProvisionedInstance) -> Node | None:
         kind = self.catalogue.types.get(instance.type)

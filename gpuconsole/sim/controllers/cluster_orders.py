@@ -4,8 +4,8 @@ from msgspec import UNSET
 
 from gpuconsole.model.commands import SetQuota
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, Quota, StopPolicy
-from gpuconsole.sim.controllers import failing, nodes, queues
-from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
+from gpuconsole.sim.controllers import nodes, pod_failures, queues
+from gpuconsole.sim.controllers.refusals import DONE, NoChange, Refusal
 from gpuconsole.sim.controllers.volcano import queues as volcano
 from gpuconsole.sim.world import World
 
@@ -19,7 +19,7 @@ def stop(world: World, key: str, policy: StopPolicy) -> Refusal:
     if queue is None:
         return f"there is no {'LocalQueue' if '/' in key else 'ClusterQueue'} {key}"
     if queue.stop_policy is policy:
-        return SoAlready(f"{type(queue).__name__} {key} has stopPolicy {policy} already")
+        return NoChange(f"{type(queue).__name__} {key} has stopPolicy {policy} already")
     queues.stop(world, queue, policy)
     return DONE
 
@@ -45,7 +45,7 @@ def set_quota(world: World, command: SetQuota) -> Refusal:
         return f"ClusterQueue {queue.name} is in no cohort, so it can have no borrowing or lending limit"
     quota = Quota(command.nominal, borrowing, lending)
     if quota == old:
-        return SoAlready(f"ClusterQueue {queue.name} has this quota of {command.resource} in {command.flavor} already")
+        return NoChange(f"ClusterQueue {queue.name} has this quota of {command.resource} in {command.flavor} already")
     queues.resize(world, queue, command.flavor, command.resource, quota)
     return DONE
 
@@ -56,7 +56,7 @@ def cordon(world: World, name: str, cordoned: bool) -> Refusal:
     if node is None:
         return _no_node(name)
     if node.unschedulable == cordoned:
-        return SoAlready(f"node {name} is {'cordoned' if cordoned else 'schedulable'} already")
+        return NoChange(f"node {name} is {'cordoned' if cordoned else 'schedulable'} already")
     nodes.cordon(world, node, cordoned)
     return DONE
 
@@ -76,7 +76,7 @@ def fail_node(world: World, name: str) -> Refusal:
     if node is None:
         return _no_node(name)
     if not node.ready:
-        return SoAlready(f"node {name} is down already")
+        return NoChange(f"node {name} is down already")
     nodes.fail(world, node)
     return DONE
 
@@ -87,7 +87,7 @@ def restore(world: World, name: str) -> Refusal:
     if node is None:
         return _no_node(name)
     if node.ready:
-        return SoAlready(f"node {name} is up already")
+        return NoChange(f"node {name} is up already")
     nodes.restore(world, node)
     return DONE
 
@@ -100,7 +100,7 @@ def fail_pod(world: World, key: str) -> Refusal:
     if pod.done or pod.deleted or not pod.node:
         state = pod.phase.value.lower() if pod.done else "leaving" if pod.deleted else "waiting for a node"
         return f"pod {key} is {state}; only a running pod can fail"
-    failing.fail_pod(world, pod)
+    pod_failures.fail_pod(world, pod)
     return DONE
 
 

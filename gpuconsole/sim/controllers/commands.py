@@ -50,9 +50,9 @@ from gpuconsole.sim.controllers import (
     scaling,
     workload_orders,
 )
-from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
+from gpuconsole.sim.controllers.refusals import DONE, NoChange, Refusal
 from gpuconsole.sim.controllers.workload_orders import meant
-from gpuconsole.sim.kernel import Carry
+from gpuconsole.sim.kernel import RunCommands
 from gpuconsole.sim.world import World
 
 
@@ -60,7 +60,7 @@ def carry(world: World, command: Command, place: str = "") -> None:
     """Carry a command out; why it was not becomes a line of history, which begins with the command's place."""
     refusal = _carry(world, command, place)
     if refusal:
-        what = HistoryEventKind.COMMAND_NEEDLESS if isinstance(refusal, SoAlready) else HistoryEventKind.COMMAND_REFUSED
+        what = HistoryEventKind.COMMAND_NEEDLESS if isinstance(refusal, NoChange) else HistoryEventKind.COMMAND_REFUSED
         message = f"{place}: {refusal}" if place else str(refusal)
         world.tell(what, reason=type(command).__name__, message=message, **_about(command))
 
@@ -68,7 +68,7 @@ def carry(world: World, command: Command, place: str = "") -> None:
 def _carry(world: World, command: Command, place: str) -> Refusal:
     match command:
         case Submit(objects):
-            return "; ".join(filter(None, [creating.create(world, thing) for thing in objects]))
+            return "; ".join(filter(None, [creating.create(world, obj) for obj in objects]))
         case Copy(key, name):
             return copying.copy(world, key, name)
         case Delete(table, key):
@@ -100,7 +100,7 @@ def _carry(world: World, command: Command, place: str) -> Refusal:
         case Reconfigure():
             return reconfiguring.reconfigure(world, command)
         case Later(after, order):
-            world.kernel.at(world.now + after, Carry((order,), place))
+            world.kernel.at(world.now + after, RunCommands((order,), place))
             return DONE
         case Cordon(name, cordoned):
             return cluster_orders.cordon(world, name, cordoned)

@@ -17,89 +17,89 @@ from gpuconsole.sim.controllers import active_checks, jobs, pod_groups, queues, 
 from gpuconsole.sim.controllers.making.training import missing_runtime
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.controllers.volcano.queues import takes
-from gpuconsole.sim.crews import crew_key
+from gpuconsole.sim.pod_group_state import running_group_key
 from gpuconsole.sim.world import World
 
 
-def create(world: World, thing: Object) -> Refusal:
+def create(world: World, obj: Object) -> Refusal:
     """Create an object as the API server would, or say why not."""
-    match thing:
+    match obj:
         case Job() | Workload() | Pod():
-            return _taken(world, thing) or _unwanted(world, thing) or _arrive(world, thing)
+            return _taken(world, obj) or _unwanted(world, obj) or _arrive(world, obj)
         case _:
-            return _configure(world, thing)
+            return _configure(world, obj)
 
 
-def _arrive(world: World, thing: Job | Workload | Pod) -> Refusal:
-    match thing:
+def _arrive(world: World, obj: Job | Workload | Pod) -> Refusal:
+    match obj:
         case Job():
-            jobs.create_job(world, thing)
+            jobs.create_job(world, obj)
         case Workload():
-            jobs.create_workload(world, thing)
+            jobs.create_workload(world, obj)
         case Pod():
-            jobs.create_pod(world, thing)
+            jobs.create_pod(world, obj)
     return DONE
 
 
-def _unwanted(world: World, thing: Job | Workload | Pod) -> Refusal:
-    match thing:
+def _unwanted(world: World, obj: Job | Workload | Pod) -> Refusal:
+    match obj:
         case Job():
-            wanted = takes(world, thing) if thing.volcano is not None else missing_runtime(world, thing)
-            return wanted or quotas.refusal_of(world, thing)
+            wanted = takes(world, obj) if obj.volcano is not None else missing_runtime(world, obj)
+            return wanted or quotas.refusal_of(world, obj)
         case Pod():
-            return quotas.refusal_of(world, thing)
+            return quotas.refusal_of(world, obj)
         case Workload():
-            return quotas.refusal_of(world, thing)
+            return quotas.refusal_of(world, obj)
 
 
-def _taken(world: World, thing: Job | Workload | Pod) -> Refusal:
-    kind = thing.kind if isinstance(thing, Job) else type(thing).__name__
-    if world.state.get(type(thing), thing.key) is not None:
-        return f"{kind} {thing.namespace}/{thing.name} exists already; delete it first, or choose another name"
-    if _leaving(world, thing):
-        return f"pods of an earlier {kind} {thing.namespace}/{thing.name} are still terminating; retry in a moment"
+def _taken(world: World, obj: Job | Workload | Pod) -> Refusal:
+    kind = obj.kind if isinstance(obj, Job) else type(obj).__name__
+    if world.state.get(type(obj), obj.key) is not None:
+        return f"{kind} {obj.namespace}/{obj.name} exists already; delete it first, or choose another name"
+    if _leaving(world, obj):
+        return f"pods of an earlier {kind} {obj.namespace}/{obj.name} are still terminating; retry in a moment"
     return DONE
 
 
-def _leaving(world: World, thing: Job | Workload | Pod) -> bool:
+def _leaving(world: World, obj: Job | Workload | Pod) -> bool:
     """True if pods of an earlier object of this name are still there."""
-    if isinstance(thing, Pod):
-        return crew_key(thing) in world.crews
-    if thing.key in world.crews:
+    if isinstance(obj, Pod):
+        return running_group_key(obj) in world.groups
+    if obj.key in world.groups:
         return True
-    job = thing if isinstance(thing, Job) else Job(namespace=thing.namespace, name=thing.name)
-    first = thing.pod_sets[0].name if thing.pod_sets else ""
-    pod = world.pod(f"{thing.namespace}/{pod_name(job, first, 0)}")
+    job = obj if isinstance(obj, Job) else Job(namespace=obj.namespace, name=obj.name)
+    first = obj.pod_sets[0].name if obj.pod_sets else ""
+    pod = world.pod(f"{obj.namespace}/{pod_name(job, first, 0)}")
     return pod is not None and pod.deleted > 0
 
 
-def _configure(world: World, thing: Object) -> Refusal:
+def _configure(world: World, obj: Object) -> Refusal:
     """Put configuration in place, as `kubectl apply` does."""
-    if isinstance(thing, LocalQueue):
-        jobs.ensure_namespace(world, thing.namespace)
-    known = world.state.get(type(thing), thing.key)
+    if isinstance(obj, LocalQueue):
+        jobs.ensure_namespace(world, obj.namespace)
+    known = world.state.get(type(obj), obj.key)
     new = known is None
-    if new and isinstance(thing, PersistentVolumeClaim | ResourceClaim) and (no := quotas.refusal_of(world, thing)):
+    if new and isinstance(obj, PersistentVolumeClaim | ResourceClaim) and (no := quotas.refusal_of(world, obj)):
         return no
-    thing = thing if known is None else _applied(known, thing)
-    if thing == known:
+    obj = obj if known is None else _applied(known, obj)
+    if obj == known:
         return DONE
-    world.put(thing)
-    match thing:
+    world.put(obj)
+    match obj:
         case Node():
             world.tell(
                 HistoryEventKind.NODE_UP if new else HistoryEventKind.NODE_CHANGED,
-                node=thing.name,
-                **world.devices.of_node(thing),
+                node=obj.name,
+                **world.devices.of_node(obj),
             )
         case ClusterQueue(name=name):
             world.tell(HistoryEventKind.QUEUE_CHANGED, queue=name, reason="Created" if new else "Updated")
-            queues.recheck(world, thing)
+            queues.recheck(world, obj)
         case LocalQueue(cluster_queue=name):
             world.tell(
-                HistoryEventKind.QUEUE_CHANGED, queue=name, reason="Created" if new else "Updated", message=thing.key
+                HistoryEventKind.QUEUE_CHANGED, queue=name, reason="Created" if new else "Updated", message=obj.key
             )
-            queues.recheck(world, thing)
+            queues.recheck(world, obj)
         case Cohort(name=name):
             world.tell(HistoryEventKind.QUEUE_CHANGED, reason="Created" if new else "Updated", message=f"Cohort {name}")
             queues.recheck_all(world)
@@ -107,7 +107,7 @@ def _configure(world: World, thing: Object) -> Refusal:
             active_checks.refresh(world)
             queues.recheck_all(world)
         case SchedulingWorkload():
-            pod_groups.ensure_all(world, thing)
+            pod_groups.ensure_all(world, obj)
         case ResourceFlavor() | Topology():
             queues.recheck_all(world)
         case _:
@@ -119,7 +119,7 @@ _KEPT = ("uid", "created", "consumed", "sampled", "usage")
 """Fields that no manifest changes."""
 
 
-def _applied(known: Object, thing: Object) -> Object:
+def _applied(known: Object, obj: Object) -> Object:
     """The object as it is after its manifest was applied over what is there."""
     kept = {name: getattr(known, name) for name in _KEPT if name in known.__struct_fields__}
-    return replace(thing, **kept)
+    return replace(obj, **kept)

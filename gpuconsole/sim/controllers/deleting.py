@@ -7,9 +7,9 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.provisioning import ProvisioningRequestConfig
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.controllers import active_checks, endings, nodes, pods, queues, standing, work
-from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
-from gpuconsole.sim.crews import crew_key
+from gpuconsole.sim.controllers import active_checks, completion, nodes, pods, queue_conditions, queues, work
+from gpuconsole.sim.controllers.refusals import DONE, NoChange, Refusal
+from gpuconsole.sim.pod_group_state import running_group_key
 from gpuconsole.sim.world import World
 
 _KINDS: dict[str, type[Object]] = {table: kind for kind, table in TABLES.items()}
@@ -22,8 +22,8 @@ def delete(world: World, table: str, key: str) -> Refusal:
     kind = _KINDS.get(table)
     if kind is None:
         return f"there is no table {table}; the tables are {', '.join(_KINDS)}"
-    thing = world.state.table(table).get(key)
-    match thing:
+    obj = world.state.table(table).get(key)
+    match obj:
         case None:
             return f"there is no {kind.__name__} {key}"
         case Workload():
@@ -32,13 +32,13 @@ def delete(world: World, table: str, key: str) -> Refusal:
             workload = _workload_of(world, key)
             return _delete_owner(world, Workload if workload else Job, workload or key)
         case Pod():
-            return _delete_pod(world, thing)
+            return _delete_pod(world, obj)
         case Node():
             nodes.lose_pods(world, key)
             world.drop(Node, key)
-            world.tell(HistoryEventKind.NODE_DOWN, node=key, reason="Deleted", **world.devices.of_node(thing))
+            world.tell(HistoryEventKind.NODE_DOWN, node=key, reason="Deleted", **world.devices.of_node(obj))
         case ClusterQueue() | LocalQueue():
-            return _delete_queue(world, thing)
+            return _delete_queue(world, obj)
         case ResourceFlavor() | AdmissionCheck() | Topology() | Cohort() | ProvisioningRequestConfig():
             world.drop(kind, key)
             active_checks.refresh(world)
@@ -63,7 +63,7 @@ def _meant(world: World, name: str, table: str = "") -> tuple[str, str]:
 
 
 def _delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> Refusal:
-    endings.delete_owner(world, kind, key)
+    completion.delete_owner(world, kind, key)
     return DONE
 
 
@@ -75,13 +75,13 @@ def _workload_of(world: World, job: str) -> str:
 
 def _delete_pod(world: World, pod: Pod) -> Refusal:
     if pod.deleted:
-        return SoAlready(f"pod {pod.key} is already terminating")
+        return NoChange(f"pod {pod.key} is already terminating")
     if pod.done or not pod.node:
         pods.remove(world, (pod,), "Deleted")
     elif pod.workload or pod.job:
         nodes.evict_pod(world, pod, reason="Deleted", message="the pod is deleted")
     else:
-        work.interrupt(world, crew_key(pod), pod=pod)
+        work.interrupt(world, running_group_key(pod), pod=pod)
         world.tell(HistoryEventKind.DELETED, workload=pod.key, pod=pod.key, node=pod.node, **world.devices.held([pod]))
         pods.remove(world, (pod,), "Deleted")
     return DONE
@@ -99,5 +99,5 @@ def _delete_queue(world: World, queue: ClusterQueue | LocalQueue) -> Refusal:
     name = queue.name if isinstance(queue, ClusterQueue) else queue.cluster_queue
     world.tell(HistoryEventKind.QUEUE_CHANGED, queue=name, reason="Deleted", message=queue.key)
     for workload in waiting:
-        standing.check(world, workload)
+        queue_conditions.check(world, workload)
     return DONE

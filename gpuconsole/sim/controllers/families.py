@@ -12,8 +12,8 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.concurrent_admission import VARIANT_WAIT, reconcile
 from gpuconsole.scheduling.kueue.variants import PARENT, is_parent
-from gpuconsole.sim.controllers import evicting, workloads
-from gpuconsole.sim.kernel import LookAtFamily
+from gpuconsole.sim.controllers import eviction, workloads
+from gpuconsole.sim.kernel import ReconcileVariants
 from gpuconsole.sim.world import World
 
 
@@ -29,7 +29,7 @@ def look(world: World, key: str) -> None:
     if not is_parent(parent):
         world.put(replace(parent, labels={**parent.labels, PARENT: "true"}))
         return
-    names = world.broods.get(key, {})
+    names = world.children_workloads.get(key, {})
     variants = [variant for name in names if (variant := world.workload(name)) is not None]
     outcome = reconcile(parent, variants, queue, world.now, granular=world.granular)
     before = {workload.key: workload for workload in (parent, *variants)}
@@ -42,17 +42,17 @@ def look(world: World, key: str) -> None:
     for event in outcome.events:
         _tell(world, event)
     if outcome.again == VARIANT_WAIT:
-        world.kernel.at(world.now + VARIANT_WAIT, LookAtFamily(key))
+        world.kernel.at(world.now + VARIANT_WAIT, ReconcileVariants(key))
 
 
 def _queue_of(world: World, workload: Workload) -> ClusterQueue | None:
-    door = world.local_queue(workload.local_queue)
-    return world.cluster_queue(door.cluster_queue) if door is not None else None
+    local_queue = world.local_queue(workload.local_queue)
+    return world.cluster_queue(local_queue.cluster_queue) if local_queue is not None else None
 
 
 def _orphan(world: World, key: str) -> None:
     """Variants go with their parent (the garbage collector)."""
-    for name in tuple(world.broods.get(key, ())):
+    for name in tuple(world.children_workloads.get(key, ())):
         world.drop(Workload, name)
 
 
@@ -60,11 +60,11 @@ def _change(world: World, before: Workload, after: Workload) -> None:
     """Carry out what became of a parent or a variant."""
     evicted = after.condition(conditions.EVICTED)
     if evicted is not None and evicted.status and not before.is_true(conditions.EVICTED):
-        evicting.evict(world, before, evicted.reason, evicted.message)
+        eviction.evict(world, before, evicted.reason, evicted.message)
     elif after.admitted and not before.admitted:
         workloads.start(world, after)
     elif before.admitted and before.active and not after.active:
-        evicting.evict(world, after, conditions.DEACTIVATED, "The workload is deactivated")
+        eviction.evict(world, after, conditions.DEACTIVATED, "The workload is deactivated")
     else:
         world.put(after)
 

@@ -28,11 +28,11 @@ from gpuconsole.scheduling.kueue.multikueue.group import (
     step,
 )
 from gpuconsole.scheduling.kueue.recorder_events import queued_since
-from gpuconsole.sim.chance import draw
-from gpuconsole.sim.controllers import evicting, jobphases, standing, watching, workloads
-from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
-from gpuconsole.sim.kernel import Confer
+from gpuconsole.sim.controllers import eviction, jobphases, queue_conditions, requeue_after, workloads
+from gpuconsole.sim.controllers.refusals import DONE, NoChange, Refusal
+from gpuconsole.sim.kernel import SyncWorkerClusters
 from gpuconsole.sim.members import Dispatch
+from gpuconsole.sim.random_streams import draw
 from gpuconsole.sim.world import World
 
 ORIGIN = "kueue.x-k8s.io/multikueue-origin"
@@ -76,7 +76,7 @@ def lose(world: World, name: str, lost: bool) -> Refusal:
     if member is None:
         return _no_cluster(world, name)
     if (member.lost is not None) == lost:
-        return SoAlready(f"worker cluster {name} is {'lost' if lost else 'connected'} already")
+        return NoChange(f"worker cluster {name} is {'lost' if lost else 'connected'} already")
     world.members[name] = replace(member, lost=world.now if lost else None)
     known: MultiKueueCluster | None = world.state.get(MultiKueueCluster, name)
     if known is not None:
@@ -96,7 +96,7 @@ def _bring_on(world: World, key: str) -> bool:
     group = _group(world, local, check, dispatch)
     moves = step(group, world.now, _settings(world).worker_lost_timeout)
     if moves.again is not None:
-        world.kernel.at(moves.again, Confer())
+        world.kernel.at(moves.again, SyncWorkerClusters())
     moved = _withdraw(world, key, moves.remove) or _carry_out(world, local, moves)
     if moves.nominate:
         moved |= _nominate(world, local, check)
@@ -172,7 +172,7 @@ def _nominate(world: World, local: Workload, check: CheckState) -> bool:
     dispatch = world.dispatches[local.key]
     nomination = _nomination(world, local, tuple(_remotes(world, check)), dispatch.started)
     if nomination.again is not None and nomination.started != dispatch.started:
-        world.kernel.at(nomination.again, Confer())
+        world.kernel.at(nomination.again, SyncWorkerClusters())
     reached = [name for name in nomination.clusters if world.members[name].lost is None]
     new = [name for name in reached if world.members[name].cluster.workload(local.key) is None]
     for name in new:
@@ -233,7 +233,7 @@ def _mirror(world: World, key: str) -> bool:
     copy = member.cluster.workload(key)
     if local.is_true(conditions.EVICTED):
         if member.lost is not None or copy is None or not copy.reserved:
-            evicting.release(world, key)
+            eviction.release(world, key)
             world.dispatches[key] = replace(world.dispatches[key], runs="")
             return True
         return False
@@ -242,11 +242,11 @@ def _mirror(world: World, key: str) -> bool:
     if copy is None or copy.is_true("PodsReady") == local.is_true("PodsReady"):
         return False
     if not copy.is_true("PodsReady"):
-        waiting = standing.not_ready(local, world.now)
+        waiting = queue_conditions.not_ready(local, world.now)
         world.put(waiting)
-        watching.watch(world, waiting)
+        requeue_after.watch(world, waiting)
         return True
-    world.put(standing.ready(local, world.now))
+    world.put(queue_conditions.ready(local, world.now))
     jobphases.mark(world, local.owner, JobPhase.RUNNING)
     world.tell(
         HistoryEventKind.STARTED,

@@ -22,9 +22,9 @@ from gpuconsole.sim.controllers.making.training import with_runtime
 from gpuconsole.sim.controllers.priorities import pod_priority, workload_priority
 from gpuconsole.sim.controllers.rerouting import job_of, rerouted
 from gpuconsole.sim.controllers.specs import job_pods
-from gpuconsole.sim.controllers.volcano import acting
-from gpuconsole.sim.crews import Crew, crew_key
+from gpuconsole.sim.controllers.volcano import actions
 from gpuconsole.sim.kernel import StandFor
+from gpuconsole.sim.pod_group_state import RunningGroup, running_group_key
 from gpuconsole.sim.world import World
 
 FORBIDDEN = "Forbidden"
@@ -120,14 +120,14 @@ def workload_for(world: World, job: Job) -> Workload:
 def start_unmanaged(world: World, job: Job) -> None:
     """Make the pods of a job that no Workload stands for; Volcano's are up to its own controller."""
     if job.volcano is not None:
-        acting.start(world, job)
+        actions.start(world, job)
         return
     deadlines.begin(world, job.key)
     if job.solo:
-        pods.form(world, Crew(key=job.key, job=job.key, solo=True), ())
+        pods.form(world, RunningGroup(key=job.key, job=job.key, solo=True), ())
         return
     made = job_pods(world, job)
-    pods.form(world, Crew(key=job.key, job=job.key, need=job.min_available or len(made)), made)
+    pods.form(world, RunningGroup(key=job.key, job=job.key, need=job.min_available or len(made)), made)
 
 
 def create_workload(world: World, workload: Workload) -> None:
@@ -156,7 +156,7 @@ def create_pod(world: World, pod: Pod) -> None:
         template=defaulted(world, pod.namespace, pod.template),
     )
     world.tell(HistoryEventKind.SUBMITTED, workload=pod.key, priority=pod.priority, **world.devices.requested([pod]))
-    pods.form(world, Crew(key=crew_key(pod)), (pod,))
+    pods.form(world, RunningGroup(key=running_group_key(pod)), (pod,))
 
 
 def ensure_namespace(world: World, name: str) -> None:

@@ -11,19 +11,19 @@ from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED
 from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
 from gpuconsole.scheduling.kueue.controller.reconcile_result import ReconcileResult
 from gpuconsole.scheduling.kueue.controller.waiting import deactivation_left, restarted
-from gpuconsole.sim.controllers import endings, evicting, standing, watching, workloads
-from gpuconsole.sim.kernel import Look
+from gpuconsole.sim.controllers import completion, eviction, queue_conditions, requeue_after, workloads
+from gpuconsole.sim.kernel import ReconcileWorkload
 from gpuconsole.sim.world import World
 
 MOST_STEPS = 8
 """Marked for deactivation, deactivated, evicted: a workload goes through few states at one moment."""
 
 
-def look_again(world: World, timer: Look) -> None:
+def look_again(world: World, timer: ReconcileWorkload) -> None:
     """A timer is due, unless it was set anew meanwhile."""
-    if world.looks.get(timer.workload) != world.now:
+    if world.reconcile_timers.get(timer.workload) != world.now:
         return
-    del world.looks[timer.workload]
+    del world.reconcile_timers[timer.workload]
     if not _forget(world, timer.workload):
         look(world, timer.workload)
 
@@ -42,7 +42,7 @@ def look(world: World, key: str) -> None:
         _carry_out(world, workload, outcome)
     workload = world.workload(key)
     if workload is not None:
-        watching.watch(world, workload, looked)
+        requeue_after.watch(world, workload, looked)
 
 
 def restart(world: World, workload: Workload) -> None:
@@ -61,7 +61,7 @@ def _carry_out(world: World, before: Workload, outcome: ReconcileResult) -> None
         said = outcome.events[0].message
         workloads.tell(world, HistoryEventKind.DELETED, before, reason="Retention", message=said)
     elif why is not None:
-        evicting.evict(world, after, why.reason, why.message, cause=why.cause)
+        eviction.evict(world, after, why.reason, why.message, cause=why.cause)
     elif after.admitted and not before.admitted:
         workloads.start(world, before)
     elif before.reserved and not after.reserved:
@@ -75,7 +75,7 @@ def _take_back(world: World, before: Workload, after: Workload) -> None:
     world.put(replace(after, inadmissible=False))
     said = after.condition(QUOTA_RESERVED)
     if said is not None:
-        queue = standing.cluster_queue(world, before)
+        queue = queue_conditions.cluster_queue(world, before)
         world.tell(
             HistoryEventKind.PENDING,
             workload=after.key,
@@ -97,5 +97,5 @@ def _forget(world: World, key: str) -> bool:
     kept = session.config.object_retention.after_deactivated_by_kueue
     if kept is None or workload.reserved or deactivation_left(workload, kept, world.now) != 0:
         return False
-    endings.delete_owner(world, Workload, key)
+    completion.delete_owner(world, Workload, key)
     return True

@@ -15,9 +15,9 @@ from gpuconsole.scheduling.kueue.topology.node_failures import (
     NodeFailureInputs,
     examine,
 )
-from gpuconsole.sim.controllers import evicting, nodes, workloads
+from gpuconsole.sim.controllers import eviction, nodes, workloads
 from gpuconsole.sim.controllers.ungating import ungate
-from gpuconsole.sim.kernel import Reexamine
+from gpuconsole.sim.kernel import RecheckNode
 from gpuconsole.sim.world import World
 
 CORDONED = Taint("node.kubernetes.io/unschedulable")
@@ -56,13 +56,13 @@ def _carry_out(world: World, name: str, verdict: NodeFailureActions) -> None:
     for key, message in verdict.evicted.items():
         victim = world.workload(key)
         if victim is not None:
-            evicting.evict(world, victim, conditions.NODE_FAILURES, message)
+            eviction.evict(world, victim, conditions.NODE_FAILURES, message)
     for pod in verdict.to_fail:
         current = world.pod(pod.key)
         if current is not None and not current.done:
             nodes.fail_pod(world, current, UNSCHEDULABLE, TERMINATED)
     if verdict.again:
-        world.kernel.at(world.now + verdict.again, Reexamine(name))
+        world.kernel.at(world.now + verdict.again, RecheckNode(name))
 
 
 def _tell_lost(world: World, workload: Workload, name: str) -> None:

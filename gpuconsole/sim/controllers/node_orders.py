@@ -17,8 +17,8 @@ from gpuconsole.model.quantity import GPU
 from gpuconsole.model.resources import Resources, is_mig
 from gpuconsole.model.taints import taint_problem
 from gpuconsole.sim.controllers import creating, nodes
-from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
-from gpuconsole.sim.equipping import Equipment, Mig, SharingRule, equipped
+from gpuconsole.sim.controllers.refusals import DONE, NoChange, Refusal
+from gpuconsole.sim.gpu_setup import GpuSetup, Mig, SharingRule, apply_gpu_setup
 from gpuconsole.sim.world import World
 
 MOST = 10_000
@@ -39,7 +39,7 @@ def set_taint(world: World, command: SetTaint) -> Refusal:
         return f"node {node.name} has no taint {command.key}:{command.effect}"
     taints = others if command.removed else (*others, taint)
     if sorted(map(repr, taints)) == sorted(map(repr, node.taints)):
-        return SoAlready(f"node {node.name} has taint {command.key}:{command.effect} already")
+        return NoChange(f"node {node.name} has taint {command.key}:{command.effect} already")
     world.put(replace(node, taints=taints))
     world.tell(HistoryEventKind.NODE_CHANGED, node=node.name, reason="Untainted" if command.removed else "Tainted")
     if not command.removed and command.effect == "NoExecute":
@@ -89,9 +89,9 @@ def divide(world: World, command: Divide) -> Refusal:
     change = mig_node_changes(node, model, here, command.config, {})
     problems = [change.problem] if change.problem else []
     if not problems and not change.gpus:
-        return SoAlready(f"the GPUs of node {node.name} already have this MIG configuration")
+        return NoChange(f"the GPUs of node {node.name} already have this MIG configuration")
     mig = Mig(strategy=MigStrategy(command.strategy), name=command.config)
-    made = equipped(_whole(node), Equipment(rules=(SharingRule(node_selector={}, mig=mig),)), problems)
+    made = apply_gpu_setup(_whole(node), GpuSetup(rules=(SharingRule(node_selector={}, mig=mig),)), problems)
     if problems:
         return "; ".join(problems)
     leaving = {key for gpu in change.gpus for key in gpu.leavers}

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import NODE_LOST, Node, Pod
 from gpuconsole.model.events import HistoryEventKind
-from gpuconsole.sim.controllers import endings, pods, standing, watching, work
+from gpuconsole.sim.controllers import completion, pods, queue_conditions, requeue_after, work
 from gpuconsole.sim.controllers.solo import running
-from gpuconsole.sim.crews import crew_key
+from gpuconsole.sim.pod_group_state import running_group_key
 from gpuconsole.sim.world import World
 
 DELETED = "Deleted"
@@ -106,9 +106,9 @@ def evict_pod(
 def _count_failure(world: World, pod: Pod, *, disrupted: bool) -> None:
     """A Job counts pods that it loses as failed, whoever took them, unless its podFailurePolicy ignores that."""
     verdict = running.fail(world, pod, None, disrupted=disrupted)
-    crew = world.crews.get(crew_key(pod))
-    if verdict is not None and crew is not None:
-        endings.conclude(world, crew, verdict)
+    group = world.groups.get(running_group_key(pod))
+    if verdict is not None and group is not None:
+        completion.conclude(world, group, verdict)
 
 
 def pods_on(world: World, name: str) -> list[Pod]:
@@ -117,14 +117,14 @@ def pods_on(world: World, name: str) -> list[Pod]:
     return [pod for pod in everything if pod.node == name and not pod.done]
 
 
-def _interrupt(world: World, pod: Pod, notice: Span = 0) -> work.Loss:
-    loss = work.interrupt(world, crew_key(pod), notice, pod=pod)
+def _interrupt(world: World, pod: Pod, notice: Span = 0) -> work.WorkLoss:
+    loss = work.interrupt(world, running_group_key(pod), notice, pod=pod)
     workload = world.workload(pod.workload) if pod.workload else None
     if workload is not None and not workload.finished:
-        waiting = standing.not_ready(workload, world.now)
+        waiting = queue_conditions.not_ready(workload, world.now)
         if waiting is not workload:
             world.put(waiting)
-            watching.watch(world, waiting)
+            requeue_after.watch(world, waiting)
     return loss
 
 

@@ -11,21 +11,21 @@ from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.text import MAX_NAME
 from gpuconsole.scheduling.queue_names import group_key, own_queue, queue_by
 from gpuconsole.sim.controllers import pod_groups, quotas
-from gpuconsole.sim.crews import Crew, crew_key, is_member
 from gpuconsole.sim.kernel import PodsGone
+from gpuconsole.sim.pod_group_state import RunningGroup, is_member, running_group_key
 from gpuconsole.sim.world import World
 
 FAILED_CREATE = "FailedCreate"
 """The reason of the event that a controller writes of a pod that it could not create."""
 
 
-def form(world: World, crew: Crew, pods: Sequence[Pod]) -> None:
+def form(world: World, group: RunningGroup, pods: Sequence[Pod]) -> None:
     """Make the pods of a new crew."""
     named = [with_free_name(world, pod) for pod in pods]
-    world.crew(replace(crew, pods=tuple(pod.key for pod in named)))
-    refused = create(world, crew.key, named)
+    world.put_group(replace(group, pods=tuple(pod.key for pod in named)))
+    refused = create(world, group.key, named)
     if refused:
-        world.crew(replace(world.crews[crew.key], missing=refused))
+        world.put_group(replace(world.groups[group.key], missing=refused))
 
 
 def create(world: World, key: str, pods: Sequence[Pod]) -> int:
@@ -37,14 +37,14 @@ def create(world: World, key: str, pods: Sequence[Pod]) -> int:
     pod_groups.ensure(world, admitted)
     for pod in admitted:
         world.put(pod)
-    crew = world.crews[key]
-    noted = quotas.refuse(world, crew, len(pods) - len(admitted), message)
-    if noted is not crew:
-        world.crew(noted)
-    if message and message != crew.refusal:
+    group = world.groups[key]
+    noted = quotas.refuse(world, group, len(pods) - len(admitted), message)
+    if noted is not group:
+        world.put_group(noted)
+    if message and message != group.refusal:
         world.tell(
             HistoryEventKind.PENDING,
-            workload=crew.workload or crew.job,
+            workload=group.workload or group.job,
             queue=queue_of(world, pods[0]),
             reason=FAILED_CREATE,
             message=f"Error creating: {message}",
@@ -54,10 +54,10 @@ def create(world: World, key: str, pods: Sequence[Pod]) -> int:
     return len(pods) - len(admitted)
 
 
-def reinforce(world: World, crew: Crew, wanted: Sequence[Pod]) -> None:
+def reinforce(world: World, group: RunningGroup, wanted: Sequence[Pod]) -> None:
     """Make those pods that a crew does not have yet; the others work on meanwhile."""
     present: dict[tuple[str, int], str] = {}
-    for pod in pods_of(world, crew):
+    for pod in pods_of(world, group):
         if pod.done:
             world.drop(Pod, pod.key)
         else:
@@ -65,30 +65,30 @@ def reinforce(world: World, crew: Crew, wanted: Sequence[Pod]) -> None:
     made = [with_free_name(world, pod) for pod in wanted if (pod.pod_set, pod.index) not in present]
     present |= {(pod.pod_set, pod.index): pod.key for pod in made}
     keys = tuple(present[pod.pod_set, pod.index] for pod in wanted)
-    world.crew(replace(crew, need=len(wanted), pods=keys, missing=0, ended=0, told=False))
-    refused = create(world, crew.key, [replace(pod, gang_size=len(made) if pod.gang else 0) for pod in made])
+    world.put_group(replace(group, need=len(wanted), pods=keys, missing=0, ended=0, is_reported=False))
+    refused = create(world, group.key, [replace(pod, gang_size=len(made) if pod.gang else 0) for pod in made])
     if refused:
-        world.crew(replace(world.crews[crew.key], missing=refused))
+        world.put_group(replace(world.groups[group.key], missing=refused))
 
 
-def dismiss(world: World, crew: Crew, surplus: Collection[str], reason: str) -> None:
+def dismiss(world: World, group: RunningGroup, surplus: Collection[str], reason: str) -> None:
     """Delete pods that a crew does without from now on."""
     pods = [pod for key in surplus if (pod := world.pod(key)) is not None and not pod.done]
-    kept = tuple(key for key in crew.pods if key not in surplus)
+    kept = tuple(key for key in group.pods if key not in surplus)
     on_nodes = [pod for pod in pods if pod.node and not pod.deleted]
-    running = crew.running - len(on_nodes)
-    starting = crew.starting - sum(not pod.started for pod in on_nodes)
-    leaving = crew.leaving - sum(bool(pod.deleted) for pod in pods)
-    missing = crew.missing - (len(surplus) - len(pods))
+    running = group.running - len(on_nodes)
+    starting = group.starting - sum(not pod.started for pod in on_nodes)
+    leaving = group.leaving - sum(bool(pod.deleted) for pod in pods)
+    missing = group.missing - (len(surplus) - len(pods))
     counts = {"running": running, "starting": starting, "leaving": leaving, "missing": missing}
-    world.crew(replace(crew, need=len(kept), pods=kept, **counts))
+    world.put_group(replace(group, need=len(kept), pods=kept, **counts))
     for pod in pods:
         # Nobody's any more, so that nobody misses it when it is gone.
         alone = replace(pod, workload="", job="", gang="", gang_size=0)
         on_node = bool(pod.node)
         starting = on_node and not pod.started
-        world.crews[crew_key(alone)] = Crew(
-            key=crew_key(alone), pods=(pod.key,), running=int(on_node), starting=int(starting)
+        world.groups[running_group_key(alone)] = RunningGroup(
+            key=running_group_key(alone), pods=(pod.key,), running=int(on_node), starting=int(starting)
         )
         world.put(alone)
         remove(world, [alone], reason)
@@ -123,8 +123,8 @@ def bind(world: World, decision: Bind) -> None:
         message="",
     )
     world.put(bound)
-    crew = world.crews[crew_key(pod)]
-    world.crew(replace(crew, running=crew.running + 1, starting=crew.starting + (not starts)))
+    group = world.groups[running_group_key(pod)]
+    world.put_group(replace(group, running=group.running + 1, starting=group.starting + (not starts)))
     world.tell(
         HistoryEventKind.POD_BOUND,
         workload=subject(pod),
@@ -141,8 +141,8 @@ def start(world: World, pod: Pod) -> Pod:
     """The containers of a pod that has a node have started."""
     started = replace(pod, phase=PodPhase.RUNNING, started=world.now)
     world.put(started)
-    crew = world.crews[crew_key(pod)]
-    world.crew(replace(crew, starting=crew.starting - 1))
+    group = world.groups[running_group_key(pod)]
+    world.put_group(replace(group, starting=group.starting - 1))
     return started
 
 
@@ -163,9 +163,9 @@ def remove(world: World, pods: Iterable[Pod], reason: str, message: str = "", *,
             vanish(world, pod)
             continue
         world.put(replace(pod, deleted=world.now + after, reason=reason, message=message))
-        crew = world.crews[crew_key(pod)]
-        starting = crew.starting - (not pod.started)
-        world.crew(replace(crew, running=crew.running - 1, starting=starting, leaving=crew.leaving + 1))
+        group = world.groups[running_group_key(pod)]
+        starting = group.starting - (not pod.started)
+        world.put_group(replace(group, running=group.running - 1, starting=starting, leaving=group.leaving + 1))
         leaving.setdefault(grace, []).append((pod.key, pod.uid))
     for grace, gone in leaving.items():
         world.kernel.at(world.now + grace, PodsGone(tuple(gone)))
@@ -200,33 +200,33 @@ def end(world: World, pod: Pod) -> None:
     world.put(replace(pod, phase=PodPhase.SUCCEEDED, finished=world.now, reason="", message=""))
 
 
-def succeed(world: World, crew: Crew) -> None:
+def succeed(world: World, group: RunningGroup) -> None:
     """All pods of a crew end well; the crew is no more."""
-    for pod in pods_of(world, crew):
+    for pod in pods_of(world, group):
         if pod.deleted or not pod.node:
             vanish(world, pod)
         elif pod.phase is not PodPhase.SUCCEEDED:
             world.put(replace(pod, phase=PodPhase.SUCCEEDED, finished=world.now, reason="", message=""))
-    disband(world, crew)
+    disband(world, group)
 
 
-def leave_behind(world: World, crew: Crew) -> None:
+def leave_behind(world: World, group: RunningGroup) -> None:
     """Forget a crew whose job may start again while its pods still terminate: these belong to no gang any more."""
-    for pod in pods_of(world, crew):
+    for pod in pods_of(world, group):
         if pod.gang:
             world.put(replace(pod, gang="", gang_size=0))
-    disband(world, crew)
+    disband(world, group)
 
 
-def disband(world: World, crew: Crew) -> None:
+def disband(world: World, group: RunningGroup) -> None:
     """Forget a crew."""
-    world.crews.pop(crew.key, None)
-    world.dirty.pop(crew.key, None)
+    world.groups.pop(group.key, None)
+    world.dirty.pop(group.key, None)
 
 
-def pods_of(world: World, crew: Crew) -> list[Pod]:
+def pods_of(world: World, group: RunningGroup) -> list[Pod]:
     """The pods of a crew that exist, failed ones included."""
-    return [pod for pod in map(world.pod, crew.pods) if pod is not None]
+    return [pod for pod in map(world.pod, group.pods) if pod is not None]
 
 
 def subject(pod: Pod) -> str:
@@ -252,11 +252,11 @@ def vanish(world: World, pod: Pod) -> None:
 
 def _leave(world: World, pod: Pod) -> None:
     """Count a pod of a crew as missing."""
-    crew = world.crews.get(crew_key(pod))
-    if crew is None or not is_member(pod, crew):
+    group = world.groups.get(running_group_key(pod))
+    if group is None or not is_member(pod, group):
         return
     if pod.deleted:
-        crew = replace(crew, leaving=crew.leaving - 1)
+        group = replace(group, leaving=group.leaving - 1)
     elif pod.node:
-        crew = replace(crew, running=crew.running - 1, starting=crew.starting - (not pod.started))
-    world.crew(replace(crew, missing=crew.missing + 1))
+        group = replace(group, running=group.running - 1, starting=group.starting - (not pod.started))
+    world.put_group(replace(group, missing=group.missing + 1))

@@ -6,7 +6,7 @@ from gpuconsole.model.commands import SetCohort, SetPreemption, SetWeight
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.queues import ClusterQueue, ClusterQueuePreemption, Cohort, LocalQueue, PreemptionPolicy
 from gpuconsole.sim.controllers import queues
-from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
+from gpuconsole.sim.controllers.refusals import DONE, NoChange, Refusal
 from gpuconsole.sim.world import World
 
 _WITHIN = (
@@ -26,7 +26,7 @@ def set_weight(world: World, command: SetWeight) -> Refusal:
     if found is None:
         return f"there is no {command.kind} {command.queue}"
     if found.fair_weight == command.weight:
-        return SoAlready(f"{command.kind} {command.queue} has weight {command.weight:g} already")
+        return NoChange(f"{command.kind} {command.queue} has weight {command.weight:g} already")
     _changed(world, replace(found, fair_weight=command.weight), "Weight")
     return DONE
 
@@ -50,7 +50,7 @@ def set_cohort(world: World, command: SetCohort) -> Refusal:
             return f"there is no {command.kind} {command.queue}"
     if before == command.cohort:
         where = f"in cohort {before}" if before else "in no cohort"
-        return SoAlready(f"{command.kind} {command.queue} is {where} already")
+        return NoChange(f"{command.kind} {command.queue} is {where} already")
     _changed(world, moved, "Cohort")
     return DONE
 
@@ -72,7 +72,7 @@ def set_preemption(world: World, command: SetPreemption) -> Refusal:
     if policy.reclaim_within_cohort is PreemptionPolicy.NEVER and borrow is not PreemptionPolicy.NEVER:
         return "borrowWithinCohort needs a reclaimWithinCohort that is not Never"
     if policy == queue.preemption:
-        return SoAlready(f"ClusterQueue {queue.name} preempts in this way already")
+        return NoChange(f"ClusterQueue {queue.name} preempts in this way already")
     _changed(world, replace(queue, preemption=policy), "Preemption")
     return DONE
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.queues import ClusterQueue, FlavorQuotas, LocalQueue, Quota, StopPolicy
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.controllers import lifecycle, standing
+from gpuconsole.sim.controllers import lifecycle, queue_conditions
 from gpuconsole.sim.world import World
 
 
@@ -36,7 +36,7 @@ def resize(world: World, queue: ClusterQueue, flavor: str, resource: str, quota:
 def recheck(world: World, queue: ClusterQueue | LocalQueue) -> None:
     """A queue appeared, changed or went: say so to those who wait in it."""
     for workload in waiting_in(world, queue):
-        standing.check(world, workload)
+        queue_conditions.check(world, workload)
 
 
 def recheck_all(world: World) -> None:
@@ -65,8 +65,8 @@ def _resized(flavor: FlavorQuotas, resource: str, quota: Quota) -> FlavorQuotas:
 def _belongs(world: World, queue: ClusterQueue | LocalQueue) -> Callable[[Workload], bool]:
     if isinstance(queue, LocalQueue):
         return lambda workload: workload.local_queue == queue.key
-    doors = {lq.key for lq in world.state.table("local_queues").all() if lq.cluster_queue == queue.name}
-    return lambda workload: workload.local_queue in doors
+    local_queues = {lq.key for lq in world.state.table("local_queues").all() if lq.cluster_queue == queue.name}
+    return lambda workload: workload.local_queue in local_queues
 
 
 def _workloads(world: World) -> Iterable[Workload]:

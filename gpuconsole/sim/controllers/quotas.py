@@ -16,8 +16,8 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.controllers.limits import defaulted
 from gpuconsole.sim.controllers.priorities import default_class_name
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
-from gpuconsole.sim.crews import NEVER, Crew
 from gpuconsole.sim.kernel import Restart, StandFor
+from gpuconsole.sim.pod_group_state import NEVER, RunningGroup
 from gpuconsole.sim.world import World
 
 _JOB_RETRIES = (SECOND, MINUTE)
@@ -49,16 +49,16 @@ def admitted(world: World, pods: Sequence[Pod]) -> tuple[Sequence[Pod], str]:
     return pods, ""
 
 
-def refusal_of(world: World, thing: Job | Workload | Pod | PersistentVolumeClaim | ResourceClaim) -> Refusal:
+def refusal_of(world: World, obj: Job | Workload | Pod | PersistentVolumeClaim | ResourceClaim) -> Refusal:
     """Why a ResourceQuota refuses a new job, Workload, claim or lone pod; empty if none does."""
     if not world.has_quotas:
         return DONE
-    quotas = world.quota_usage.of(world.state, thing.namespace)
-    if isinstance(thing, Pod):
-        template = defaulted(world, thing.namespace, thing.template)
-        refusal = pod_refusal(quotas, template, thing.name, default_class_name(world))
+    quotas = world.quota_usage.of(world.state, obj.namespace)
+    if isinstance(obj, Pod):
+        template = defaulted(world, obj.namespace, obj.template)
+        refusal = pod_refusal(quotas, template, obj.name, default_class_name(world))
     else:
-        refusal = object_refusal(quotas, thing)
+        refusal = object_refusal(quotas, obj)
     return DONE if refusal is None else refusal.text
 
 
@@ -74,12 +74,12 @@ def tell_refused_claim(world: World, pod: Pod, reason: str, text: str) -> None:
         )
 
 
-def refuse(world: World, crew: Crew, refused: int, message: str) -> Crew:
+def refuse(world: World, group: RunningGroup, refused: int, message: str) -> RunningGroup:
     """Note that so many pods of a crew were refused, or (none) that all were created; nothing is told twice."""
     if not refused:
-        return replace(crew, refused_since=None, refusal="") if crew.refused_since is not None else crew
-    since = world.now if crew.refused_since is None else crew.refused_since
-    return replace(crew, hold=NEVER, refused_since=since, refusal=message)
+        return replace(group, refused_since=None, refusal="") if group.refused_since is not None else group
+    since = world.now if group.refused_since is None else group.refused_since
+    return replace(group, hold=NEVER, refused_since=since, refusal=message)
 
 
 def recount(world: World) -> None:
@@ -98,15 +98,15 @@ def recount(world: World) -> None:
 
 def _let_try_again(world: World, namespace: str) -> None:
     """At the next attempt of each controller: attempts before would have found the quota as it was."""
-    for crew in list(world.crews.values()):
-        if crew.refused_since is None or crew.key.rsplit("/", 2)[-2] != namespace:
+    for group in list(world.groups.values()):
+        if group.refused_since is None or group.key.rsplit("/", 2)[-2] != namespace:
             continue
-        job = world.job(crew.job) if crew.job else None
+        job = world.job(group.job) if group.job else None
         first, longest = _JOB_RETRIES if job is not None and job.kind == "Job" else _USUAL_RETRIES
-        due = next_attempt(crew.refused_since, world.now, first, longest)
-        if crew.hold != due:
-            world.crews[crew.key] = replace(crew, hold=due)
-            world.kernel.at(due, Restart(crew.key))
+        due = next_attempt(group.refused_since, world.now, first, longest)
+        if group.hold != due:
+            world.groups[group.key] = replace(group, hold=due)
+            world.kernel.at(due, Restart(group.key))
 
 
 def _let_stand_for(world: World, namespace: str) -> None:

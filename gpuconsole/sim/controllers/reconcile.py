@@ -14,22 +14,22 @@ from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
 from gpuconsole.scheduling.kueue.recorder_events import queued_since
 from gpuconsole.sim.controllers import (
     checks,
-    endings,
-    evicting,
+    completion,
+    eviction,
     families,
     jobphases,
     node_health,
     pods,
+    queue_conditions,
     quotas,
-    standing,
     work,
 )
 from gpuconsole.sim.controllers.making import children
 from gpuconsole.sim.controllers.solo import reconciling as solo
 from gpuconsole.sim.controllers.specs import job_pods, workload_pods
-from gpuconsole.sim.controllers.volcano import acting, members
-from gpuconsole.sim.crews import Crew
+from gpuconsole.sim.controllers.volcano import actions, members
 from gpuconsole.sim.kernel import Release
+from gpuconsole.sim.pod_group_state import RunningGroup
 from gpuconsole.sim.world import World
 
 _FIRST_BACKOFF = 10 * SECOND
@@ -43,7 +43,7 @@ def settle(world: World) -> Steps[None]:
         or world.parents or world.uncounted
     ):  # fmt: skip
         if world.changes or world.requests:
-            acting.proceed(world)
+            actions.proceed(world)
             continue
         if world.suspects:
             name = next(iter(world.suspects))
@@ -70,9 +70,9 @@ def settle(world: World) -> Steps[None]:
             continue
         key = next(iter(world.dirty))
         del world.dirty[key]
-        crew = world.crews.get(key)
-        if crew is not None:
-            _reconcile(world, crew)
+        group = world.groups.get(key)
+        if group is not None:
+            _reconcile(world, group)
             yield
 
 
@@ -81,44 +81,44 @@ def backoff(failures: int) -> Span:
     return min(_LONGEST_BACKOFF, _FIRST_BACKOFF << min(failures - 1, 10))
 
 
-def _reconcile(world: World, crew: Crew) -> None:
-    workload = world.workload(crew.workload) if crew.workload else None
-    job = world.job(crew.job) if crew.job else None
-    if _orphaned(crew, workload, job):
-        if not crew.present:
-            pods.disband(world, crew)
+def _reconcile(world: World, group: RunningGroup) -> None:
+    workload = world.workload(group.workload) if group.workload else None
+    job = world.job(group.job) if group.job else None
+    if _orphaned(group, workload, job):
+        if not group.present:
+            pods.disband(world, group)
     elif job is not None and job.volcano is not None and workload is None:
-        _look_at_volcano(world, crew, job)
+        _look_at_volcano(world, group, job)
     elif workload is not None and workload.is_true("Evicted"):
-        if not crew.present:
-            pods.disband(world, crew)
-        evicting.release_when_stopped(world, crew, workload)
+        if not group.present:
+            pods.disband(world, group)
+        eviction.release_when_stopped(world, group, workload)
     elif _is_halted(workload, job):
-        if not crew.present:
-            pods.disband(world, crew)
-    elif crew.solo and job is not None:
-        solo.look(world, crew, workload, job)
-    elif crew.missing and crew.refused_since is None and _replaced(world, job):
+        if not group.present:
+            pods.disband(world, group)
+    elif group.solo and job is not None:
+        solo.look(world, group, workload, job)
+    elif group.missing and group.refused_since is None and _replaced(world, job):
         pass
-    elif crew.missing and crew.refused_since is None and job is not None and _recreates(job) and crew.present:
-        pods.remove(world, pods.pods_of(world, crew), "GroupRecreated")
+    elif group.missing and group.refused_since is None and job is not None and _recreates(job) and group.present:
+        pods.remove(world, pods.pods_of(world, group), "GroupRecreated")
     elif job is not None and job.failures > job.backoff_limit and not job.endless:
-        _give_up(world, crew)
-    elif crew.missing and world.now >= crew.hold:
-        _make_again(world, crew, workload, job)
-    elif crew.start is None and crew.started >= crew.need and not crew.leaving:
-        _begin(world, crew, workload)
-    elif workload is not None and crew.start is not None and crew.started >= crew.need:
+        _give_up(world, group)
+    elif group.missing and world.now >= group.hold:
+        _make_again(world, group, workload, job)
+    elif group.start is None and group.started >= group.need and not group.leaving:
+        _begin(world, group, workload)
+    elif workload is not None and group.start is not None and group.started >= group.need:
         _all_ready(world, workload)
 
 
 def released(world: World, timer: Release) -> None:
     """The job of a workload that was evicted then is no longer active."""
     workload = world.workload(timer.workload)
-    if workload is None or not evicting.is_released_by(workload, timer):
+    if workload is None or not eviction.is_released_by(workload, timer):
         return
     if not _replaced(world, world.job(workload.owner) if workload.owner else None):
-        evicting.release(world, workload.key)
+        eviction.release(world, workload.key)
 
 
 def _is_halted(workload: Workload | None, job: Job | None) -> bool:
@@ -141,66 +141,66 @@ def _recreates(job: Job) -> bool:
     return isinstance(job.rules, MemberRules) and job.rules.recreate
 
 
-def _look_at_volcano(world: World, crew: Crew, job: Job) -> None:
+def _look_at_volcano(world: World, group: RunningGroup, job: Job) -> None:
     """Volcano's controller makes and deletes the pods; their work goes on while enough of them run."""
-    crew = members.recount(world, job, crew)
-    if crew.start is None and crew.started >= crew.need and job.volcano_status.phase is VolcanoPhase.RUNNING:
-        _begin(world, crew, None)
+    group = members.recount(world, job, group)
+    if group.start is None and group.started >= group.need and job.volcano_status.phase is VolcanoPhase.RUNNING:
+        _begin(world, group, None)
 
 
 def _all_ready(world: World, workload: Workload) -> None:
     """The pods that a growing job added run, too."""
     if not workload.is_true(PODS_READY):
-        world.put(standing.ready(workload, world.now))
+        world.put(queue_conditions.ready(workload, world.now))
 
 
-def _orphaned(crew: Crew, workload: Workload | None, job: Job | None) -> bool:
+def _orphaned(group: RunningGroup, workload: Workload | None, job: Job | None) -> bool:
     """Its owner is gone or done. A lone pod that is missing has nobody to make it again."""
-    if crew.workload:
+    if group.workload:
         return workload is None or workload.finished
-    if crew.job:
+    if group.job:
         return job is None or job.ended
-    return bool(crew.missing)
+    return bool(group.missing)
 
 
-def _give_up(world: World, crew: Crew) -> None:
-    if crew.present:
-        pods.remove(world, pods.pods_of(world, crew), "BackoffLimitExceeded")
-        crew = world.crews[crew.key]
-    if not crew.present:
-        endings.give_up(world, crew)
+def _give_up(world: World, group: RunningGroup) -> None:
+    if group.present:
+        pods.remove(world, pods.pods_of(world, group), "BackoffLimitExceeded")
+        group = world.groups[group.key]
+    if not group.present:
+        completion.give_up(world, group)
 
 
-def _make_again(world: World, crew: Crew, workload: Workload | None, job: Job | None) -> None:
+def _make_again(world: World, group: RunningGroup, workload: Workload | None, job: Job | None) -> None:
     wanted: tuple[Pod, ...] = ()
     if workload is not None:
         wanted = workload_pods(world, workload)
     elif job is not None:
         wanted = job_pods(world, job)
     due = []
-    for key, pod in zip(crew.pods, wanted, strict=False):
+    for key, pod in zip(group.pods, wanted, strict=False):
         old = world.pod(key)
-        if old is None or (old.done and not (crew.ended and old.phase is PodPhase.SUCCEEDED)):
+        if old is None or (old.done and not (group.ended and old.phase is PodPhase.SUCCEEDED)):
             if old is not None:
                 world.drop(Pod, key)
             due.append(replace(pod, name=key.partition("/")[2]))
-    refused = pods.create(world, crew.key, due)
+    refused = pods.create(world, group.key, due)
     # Pods that nobody wants any more (a shrunken job) are not missed either.
-    missing = crew.missing - len(due) + refused if due else 0
-    world.crew(replace(world.crews[crew.key], missing=missing, told=False))
+    missing = group.missing - len(due) + refused if due else 0
+    world.put_group(replace(world.groups[group.key], missing=missing, is_reported=False))
 
 
-def _begin(world: World, crew: Crew, workload: Workload | None) -> None:
-    work.begin(world, crew)
+def _begin(world: World, group: RunningGroup, workload: Workload | None) -> None:
+    work.begin(world, group)
     waited = 0
     if workload is not None:
         waited = world.now - queued_since(workload)
-        world.put(standing.ready(workload, world.now))
-    jobphases.mark(world, crew.job, JobPhase.RUNNING)
-    members = pods.pods_of(world, crew)
+        world.put(queue_conditions.ready(workload, world.now))
+    jobphases.mark(world, group.job, JobPhase.RUNNING)
+    members = pods.pods_of(world, group)
     world.tell(
         HistoryEventKind.STARTED,
-        workload=crew.workload or crew.job or members[0].key,
+        workload=group.workload or group.job or members[0].key,
         queue=workload.cluster_queue if workload is not None else "",
         node=members[0].node if len(members) == 1 else "",
         **world.devices.held(members),

@@ -5,12 +5,12 @@ from msgspec.structs import replace
 from gpuconsole.model.commands import Reconfigure
 from gpuconsole.scheduling.kueue import gates
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.sim.closed import convert
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario_form import PlacementForm
 from gpuconsole.sim.scenario_kueue import kueue_config
 from gpuconsole.sim.scenario_placement import placement_of
+from gpuconsole.sim.strict_decode import convert
 from gpuconsole.sim.world import World
 
 

@@ -6,5 +6,5 @@ Refusal = str
 DONE: Refusal = ""
 
 
-class SoAlready(Refusal):
+class NoChange(Refusal):
     """Nothing was done, as what was asked for is so already: it says what is."""

@@ -23,8 +23,8 @@ def rerouted(world: World, job: Job) -> Job:
     substitute = world.policy.substitute
     if substitute is None or not job.queue or job.volcano is not None:
         return job
-    door = world.local_queue(f"{job.namespace}/{job.queue}")
-    queue = door.cluster_queue if door is not None else ""
+    local_queue = world.local_queue(f"{job.namespace}/{job.queue}")
+    queue = local_queue.cluster_queue if local_queue is not None else ""
     tolerations = _tolerations(world, queue)
     priority = workload_priority(world, job.workload_priority_class, job.pod_sets)[0]
     own = priority if job.workload_priority_class else None

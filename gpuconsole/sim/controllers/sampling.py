@@ -20,7 +20,7 @@ def publish(world: World) -> None:
         queue = world.local_queue(lately.local_queue)
         if queue is not None:
             # The session knows it already, and nobody else decides by the status.
-            told = replace(queue, consumed=lately.consumed, sampled=lately.sampled, usage=lately.usage)
-            event = Applied(world.now, told)
+            sampled = replace(queue, consumed=lately.consumed, sampled=lately.sampled, usage=lately.usage)
+            event = Applied(world.now, sampled)
             world.state.apply(event)
             world.out.append(event)

@@ -8,7 +8,7 @@ from gpuconsole.model.job_rules import GroupRules
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.pod_counts import ELASTIC
-from gpuconsole.sim.controllers import jobs, pods, slices, standing, work
+from gpuconsole.sim.controllers import jobs, pods, queue_conditions, slices, work
 from gpuconsole.sim.controllers.refusals import DONE, Refusal
 from gpuconsole.sim.controllers.volcano import orders
 from gpuconsole.sim.world import World
@@ -71,19 +71,19 @@ def _resize(world: World, before: Job, job: Job) -> Refusal:
 
 def _fit(world: World, job: Job) -> None:
     """Delete the pods that are too many; those that are missing are made."""
-    crew = world.crews.get(job.key)
-    if crew is None:
+    group = world.groups.get(job.key)
+    if group is None:
         return
     sizes = {part.name: part.count for part in job.pod_sets}
-    members = [pod for pod in pods.pods_of(world, crew) if not pod.done]
+    members = [pod for pod in pods.pods_of(world, group) if not pod.done]
     kept = {
         part.name: sorted(p.index for p in members if p.pod_set == part.name)[: part.count] for part in job.pod_sets
     }
     gone = {pod.key for pod in members if pod.pod_set in sizes and pod.index not in kept[pod.pod_set]}
     for pod in members:
         if pod.key in gone:
-            work.interrupt(world, crew.key, pod=pod)
-    pods.dismiss(world, world.crews[crew.key], gone, "ScaledDown")
+            work.interrupt(world, group.key, pod=pod)
+    pods.dismiss(world, world.groups[group.key], gone, "ScaledDown")
 
 
 def _scale_stateful_set(world: World, before: Job, job: Job) -> Refusal:
@@ -91,8 +91,8 @@ def _scale_stateful_set(world: World, before: Job, job: Job) -> Refusal:
     old, new = before.pod_sets[0].count, job.pod_sets[0].count
     if old and new and old != new:
         return f"spec.replicas: Invalid value: {new}: field is immutable"
-    crew = next((crew for crew in world.crews.values() if crew.job == job.key), None)
-    if new and crew is not None:
+    group = next((group for group in world.groups.values() if group.job == job.key), None)
+    if new and group is not None:
         return "spec.replicas: Forbidden: scaling down is still in progress"
     world.put(job)
     workload = next((w for w in world.state.table("workloads").all() if w.owner == job.key and not w.finished), None)
@@ -102,8 +102,8 @@ def _scale_stateful_set(world: World, before: Job, job: Job) -> Refusal:
         _wait(world, replace(workload, pod_sets=job.pod_sets), "Pending", NO_LONGER)
     elif not new and workload is not None:
         work.interrupt(world, workload.key)
-        if crew is not None:
-            pods.remove(world, pods.pods_of(world, crew), "ScaledDown")
+        if group is not None:
+            pods.remove(world, pods.pods_of(world, group), "ScaledDown")
         _wait(world, workload, "OnHold", ON_HOLD)
     return DONE
 
@@ -114,4 +114,4 @@ def _wait(world: World, workload: Workload, reason: str, message: str) -> None:
     world.put(conditions.refuse(workload, shown, message, world.now, granular=world.granular))
     current = world.workload(workload.key)
     if current is not None and reason == "Pending":
-        standing.check(world, current)
+        queue_conditions.check(world, current)

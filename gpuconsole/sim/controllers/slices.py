@@ -9,7 +9,7 @@ from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import slices
 from gpuconsole.scheduling.kueue.pod_counts import reclaim
-from gpuconsole.sim.controllers import jobs, pods, retiring, work, workloads
+from gpuconsole.sim.controllers import jobs, pods, ttl_after_finished, work, workloads
 from gpuconsole.sim.world import World
 
 
@@ -38,11 +38,11 @@ def _resize(world: World, changed: Workload) -> None:
     """Edit a slice in place: one that waits, or one that needs fewer pods than it has."""
     before = world.workload(changed.key)
     world.put(reclaim(changed, changed.reclaimable))
-    crew = world.crews.get(changed.key)
-    if before is not None and crew is not None and before.pod_sets != changed.pod_sets:
+    group = world.groups.get(changed.key)
+    if before is not None and group is not None and before.pod_sets != changed.pod_sets:
         surplus = _surplus(before.pod_sets, changed.pod_sets)
-        gone = {key for key, lost in zip(crew.pods, surplus, strict=False) if lost}
-        pods.dismiss(world, crew, gone, "ScaledDown")
+        gone = {key for key, lost in zip(group.pods, surplus, strict=False) if lost}
+        pods.dismiss(world, group, gone, "ScaledDown")
 
 
 def _surplus(before: tuple[PodSet, ...], after: tuple[PodSet, ...]) -> list[bool]:
@@ -56,25 +56,25 @@ def take_over(world: World, decision: Admit) -> None:
     new, old = world.workload(decision.workload), world.workload(decision.replaces)
     if new is None or old is None or old.finished:
         return
-    crew = world.crews.pop(old.key, None)
+    group = world.groups.pop(old.key, None)
     world.dirty.pop(old.key, None)
-    if crew is not None:
-        heir = replace(crew, key=new.key, workload=new.key)
-        world.crew(heir)
-        for pod in pods.pods_of(world, crew):
+    if group is not None:
+        heir = replace(group, key=new.key, workload=new.key)
+        world.put_group(heir)
+        for pod in pods.pods_of(world, group):
             world.put(replace(pod, workload=new.key))
-        if crew.start is not None:
-            work.resume(world, heir, crew.start)
+        if group.start is not None:
+            work.resume(world, heir, group.start)
     _end(world, slices.Ending(old, slices.REPLACED, slices.replacement_message(new)))
 
 
 def _end(world: World, ending: slices.Ending) -> None:
-    crew = world.crews.get(ending.workload.key)
+    group = world.groups.get(ending.workload.key)
     workloads.finish(world, ending.workload, ending.reason, ending.message)
-    if crew is not None:
-        pods.remove(world, pods.pods_of(world, crew), ending.reason, ending.message)
-        world.dirty[crew.key] = None
-    retiring.later(world, (world.workload(ending.workload.key),))
+    if group is not None:
+        pods.remove(world, pods.pods_of(world, group), ending.reason, ending.message)
+        world.dirty[group.key] = None
+    ttl_after_finished.later(world, (world.workload(ending.workload.key),))
 
 
 def lost_place(world: World, key: str) -> None:

@@ -60,7 +60,7 @@ def started_pods(world: World, workload: Workload, pieces: Sequence[int] | None 
     job = world.job(workload.owner) or Job(namespace=workload.namespace, name=workload.name)
     given = {part.name: (assignment, added) for part, assignment, added in _additions(world, workload)}
     elastic = _config(world).enabled("ElasticJobsViaWorkloadSlices")
-    crew = world.crews.get(workload.key)
+    group = world.groups.get(workload.key)
     wanted = []
     waiting = set()
     for pod_set in workload.pod_sets:
@@ -75,10 +75,10 @@ def started_pods(world: World, workload: Workload, pieces: Sequence[int] | None 
     sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
     fresh = [gated(pod, sets[pod.pod_set]) if pod.pod_set in waiting else pod for pod in pods]
     if job.solo:
-        others = [pod for key in (crew.pods if crew is not None else ()) if (pod := world.pod(key)) is not None]
+        others = [pod for key in (group.pods if group is not None else ()) if (pod := world.pod(key)) is not None]
         going = [pod for pod in others if not (pod.done or pod.deleted)]
         return tuple(placed(workload, [*going, *fresh])[len(going) :])
-    for index, key in enumerate(crew.pods[: len(fresh)] if crew is not None else ()):
+    for index, key in enumerate(group.pods[: len(fresh)] if group is not None else ()):
         old = world.pod(key)
         if old is not None and not old.done and not old.deleted:
             fresh[index] = old

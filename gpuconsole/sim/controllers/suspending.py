@@ -7,7 +7,7 @@ from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.job_rules import CronRules
 from gpuconsole.sim.controllers import jobphases, jobs, pods, work
 from gpuconsole.sim.controllers.making import cron
-from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
+from gpuconsole.sim.controllers.refusals import DONE, NoChange, Refusal
 from gpuconsole.sim.world import World
 
 _KINDS = ("Job", "CronJob", "JobSet", "PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob", "TrainJob")
@@ -30,14 +30,14 @@ def set_active(world: World, job: Job, active: bool) -> Refusal:
     if jobs.managed(world, job):
         return f"job {job.key} is Kueue's to suspend; stop its workload"
     if job.suspended is not active:
-        return SoAlready(f"job {job.key} is {'active' if active else 'suspended'} already")
+        return NoChange(f"job {job.key} is {'active' if active else 'suspended'} already")
     if isinstance(job.rules, CronRules):
         resumed = replace(job, suspended=not active, phase=JobPhase.PENDING if active else JobPhase.SUSPENDED)
         world.put(resumed)
         world.parents[job.key] = None
         cron.arm(world, resumed)
     elif active:
-        if job.key in world.crews:
+        if job.key in world.groups:
             return f"pods of {job.key} are still terminating; retry in a moment"
         jobphases.mark(world, job.key, JobPhase.PENDING)
         jobs.start_unmanaged(world, replace(job, suspended=False))
@@ -49,8 +49,8 @@ def set_active(world: World, job: Job, active: bool) -> Refusal:
 def _suspend(world: World, job: Job) -> None:
     loss = work.interrupt(world, job.key)
     jobphases.mark(world, job.key, JobPhase.SUSPENDED, suspended=True)
-    crew = world.crews.get(job.key)
-    members = pods.pods_of(world, crew) if crew is not None else []
+    group = world.groups.get(job.key)
+    members = pods.pods_of(world, group) if group is not None else []
     world.tell(
         HistoryEventKind.EVICTED,
         workload=job.key,
@@ -61,5 +61,5 @@ def _suspend(world: World, job: Job) -> None:
         cost=loss.cost,
     )
     pods.remove(world, [pod for pod in members if not pod.done], "Suspended")
-    if crew is not None:
-        world.dirty[crew.key] = None
+    if group is not None:
+        world.dirty[group.key] = None

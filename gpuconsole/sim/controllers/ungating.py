@@ -16,8 +16,8 @@ from gpuconsole.sim.world import World
 
 def ungate(world: World, workload: Workload) -> None:
     """Let those pods of a workload go that have a place now."""
-    crew = world.crews.get(workload.key)
-    present = [pod for pod in map(world.pod, crew.pods if crew is not None else ()) if pod is not None]
+    group = world.groups.get(workload.key)
+    present = [pod for pod in map(world.pod, group.pods if group is not None else ()) if pod is not None]
     for before, after in zip(present, placed(workload, present), strict=True):
         if before is not after:
             world.put(after)

@@ -17,16 +17,16 @@ from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.model.jobs.labels import CHECKPOINT, DURATION, ON_NOTICE
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim import arrivals
-from gpuconsole.sim.chance import draw
 from gpuconsole.sim.controllers.pods import pods_of
 from gpuconsole.sim.controllers.solo.progress import pod_duration
-from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.kernel import WorkEnds
-from gpuconsole.sim.run_times import Kind, RunTimes
+from gpuconsole.sim.pod_group_state import RunningGroup
+from gpuconsole.sim.random_streams import draw
+from gpuconsole.sim.run_times import RunTimes, WorkKind
 from gpuconsole.sim.world import World
 
 
-class Loss(Struct, frozen=True):
+class WorkLoss(Struct, frozen=True):
     """Work that has to be done again."""
 
     span: Span = 0
@@ -35,10 +35,10 @@ class Loss(Struct, frozen=True):
     """USD at the prices of the nodes that it ran on."""
 
 
-NOTHING = Loss()
+NOTHING = WorkLoss()
 
 
-class Task(Struct, frozen=True):
+class WorkTask(Struct, frozen=True):
     """What a crew has to do, read from its object."""
 
     duration: Span | None = None
@@ -51,29 +51,29 @@ class Task(Struct, frozen=True):
     """The duration is a guess."""
 
 
-def pod_task(world: World, crew: Crew, pod: Pod) -> Task:
+def pod_task(world: World, group: RunningGroup, pod: Pod) -> WorkTask:
     """What one pod of a job has to do whose pods work each for itself."""
-    job = world.job(crew.job)
+    job = world.job(group.job)
     if job is None or not isinstance(job.rules, BatchRules):
-        return Task()
+        return WorkTask()
     done = job.batch.saved.get(str(pod.index), 0)
     said = job.duration if job.rules.pod_duration is None else job.rules.pod_duration
-    todo = _task(world, crew, said, job.checkpoint_interval, done, job.annotations)
+    todo = _task(world, group, said, job.checkpoint_interval, done, job.annotations)
     whole = todo.duration or 0
     if world.policy.run_times is not None and world.policy.run_times.draws(job.created):
         whole = _drawn(world, world.policy.run_times, pod.key, job)
     return replace(todo, duration=pod_duration(job.rules, whole, job.pod_sets[0].count))
 
 
-def task(world: World, crew: Crew) -> Task:
+def task(world: World, group: RunningGroup) -> WorkTask:
     """Read a crew's task; how long it takes is drawn if nothing says so, or if the policy goes by the past."""
-    doer = owner(world, crew)
-    todo = _stated(world, crew, doer)
+    doer = owner(world, group)
+    todo = _stated(world, group, doer)
     if world.policy.run_times is None or todo.duration is None or doer is None:
         return todo
     if isinstance(doer, Job) and not world.policy.run_times.draws(doer.created):
         return todo
-    return replace(todo, duration=_drawn(world, world.policy.run_times, crew.key, doer), drawn=True)
+    return replace(todo, duration=_drawn(world, world.policy.run_times, group.key, doer), drawn=True)
 
 
 def _drawn(world: World, run_times: RunTimes, key: str, doer: Job | Workload | Pod) -> Span:
@@ -90,71 +90,71 @@ def _drawn(world: World, run_times: RunTimes, key: str, doer: Job | Workload | P
     return run_times.draw(world.seed, key, kind)
 
 
-def _kind(world: World, doer: Job | Workload | Pod) -> Kind:
+def _kind(world: World, doer: Job | Workload | Pod) -> WorkKind:
     """What work this is, for those who look for work like it."""
     match doer:
         case Pod():
-            return Kind(doer.namespace, "", world.devices.requested([doer])["gpus"])
+            return WorkKind(doer.namespace, "", world.devices.requested([doer])["gpus"])
         case _:
-            door = world.local_queue(f"{doer.namespace}/{doer.queue}")
+            local_queue = world.local_queue(f"{doer.namespace}/{doer.queue}")
             asked = world.devices.of_pod_sets(doer.namespace, doer.pod_sets)["gpus"]
-            return Kind(doer.namespace, door.cluster_queue if door is not None else "", asked)
+            return WorkKind(doer.namespace, local_queue.cluster_queue if local_queue is not None else "", asked)
 
 
-def _stated(world: World, crew: Crew, doer: Job | Workload | Pod | None) -> Task:
+def _stated(world: World, group: RunningGroup, doer: Job | Workload | Pod | None) -> WorkTask:
     match doer:
         case Job() as job:
             if job.endless:
-                return Task()
-            return _task(world, crew, job.duration, job.checkpoint_interval, job.done, job.annotations)
+                return WorkTask()
+            return _task(world, group, job.duration, job.checkpoint_interval, job.done, job.annotations)
         case Workload(annotations=notes, done=done):
-            return _task(world, crew, _span(notes.get(DURATION)), _span(notes.get(CHECKPOINT)), done, notes)
+            return _task(world, group, _span(notes.get(DURATION)), _span(notes.get(CHECKPOINT)), done, notes)
         case Pod() as pod:
             notes = {**pod.template.annotations, **pod.annotations}
             duration = _span(notes.get(DURATION))
             if duration is None and pod.template.restart_policy in ("", "Always"):
-                return Task()
-            return _task(world, crew, duration, _span(notes.get(CHECKPOINT)), 0, notes)
+                return WorkTask()
+            return _task(world, group, duration, _span(notes.get(CHECKPOINT)), 0, notes)
         case None:
-            return Task()
+            return WorkTask()
 
 
 def _task(
-    world: World, crew: Crew, said: Span | None, checkpoint: Span | None, done: Span, notes: Mapping[str, str]
-) -> Task:
+    world: World, group: RunningGroup, said: Span | None, checkpoint: Span | None, done: Span, notes: Mapping[str, str]
+) -> WorkTask:
     on_notice = _span(notes.get(ON_NOTICE))
     if said is not None:
-        return Task(said, checkpoint, done, on_notice)
-    drawn = world.policy.durations.sample(draw(world.seed, "duration", crew.key))
-    return Task(drawn, checkpoint, done, on_notice, drawn=True)
+        return WorkTask(said, checkpoint, done, on_notice)
+    drawn = world.policy.durations.sample(draw(world.seed, "duration", group.key))
+    return WorkTask(drawn, checkpoint, done, on_notice, drawn=True)
 
 
-def owner(world: World, crew: Crew) -> Job | Workload | Pod | None:
+def owner(world: World, group: RunningGroup) -> Job | Workload | Pod | None:
     """The object that says what a crew does: its job, else its bare Workload, else the lone pod itself."""
-    if crew.job:
-        return world.job(crew.job)
-    if crew.workload:
-        return world.workload(crew.workload)
-    return world.pod(crew.pods[0])
+    if group.job:
+        return world.job(group.job)
+    if group.workload:
+        return world.workload(group.workload)
+    return world.pod(group.pods[0])
 
 
-def begin(world: World, crew: Crew) -> None:
+def begin(world: World, group: RunningGroup) -> None:
     """All pods run: the work goes on from its last checkpoint."""
-    todo = task(world, crew)
-    world.crews[crew.key] = replace(crew, start=world.now, told=False)
+    todo = task(world, group)
+    world.groups[group.key] = replace(group, start=world.now, is_reported=False)
     if todo.duration is not None:
-        world.kernel.at(world.now + max(0, todo.duration - todo.done), WorkEnds(crew.key, world.now))
+        world.kernel.at(world.now + max(0, todo.duration - todo.done), WorkEnds(group.key, world.now))
 
 
-def resume(world: World, crew: Crew, start: Time) -> None:
+def resume(world: World, group: RunningGroup, start: Time) -> None:
     """The work goes on since an earlier moment."""
-    todo = task(world, crew)
-    world.crews[crew.key] = replace(crew, start=start)
+    todo = task(world, group)
+    world.groups[group.key] = replace(group, start=start)
     if todo.duration is not None:
-        world.kernel.at(end_of(todo, start, world.now), WorkEnds(crew.key, start))
+        world.kernel.at(end_of(todo, start, world.now), WorkEnds(group.key, start))
 
 
-def end_of(todo: Task, start: Time, now: Time) -> Time:
+def end_of(todo: WorkTask, start: Time, now: Time) -> Time:
     """When work ends that goes on since then.
 
     What should be over by now ends at once if its length is known. One that was only drawn was too short: it is taken
@@ -168,9 +168,9 @@ def end_of(todo: Task, start: Time, now: Time) -> Time:
     return max(now, start + length)
 
 
-def ended(world: World, crew: Crew) -> bool:
+def ended(world: World, group: RunningGroup) -> bool:
     """True if nothing is left to do for these pods: their owner ended, or the lone pod did."""
-    match owner(world, crew):
+    match owner(world, group):
         case Job() as job:
             return job.ended
         case Workload() as workload:
@@ -181,49 +181,51 @@ def ended(world: World, crew: Crew) -> bool:
             return False
 
 
-def interrupt(world: World, key: str, notice: Span = 0, *, pod: Pod | None = None) -> Loss:
+def interrupt(world: World, key: str, notice: Span = 0, *, pod: Pod | None = None) -> WorkLoss:
     """The work of a crew stops: what its checkpoints do not cover is lost. Nothing is lost that did not run.
 
     Work that writes a checkpoint when it is told to stop loses nothing if the notice is long enough for that. Where
     `pod` is the only one that stops, the others go on if they work each for itself.
     """
-    crew = world.crews.get(key)
-    if crew is None or crew.start is None:
+    group = world.groups.get(key)
+    if group is None or group.start is None:
         return NOTHING
-    if crew.solo:
-        return _interrupt_each(world, crew, notice, pods_of(world, crew) if pod is None else [pod], pod is None)
-    job = world.job(crew.job) if crew.job else None
+    if group.solo:
+        return _interrupt_each(world, group, notice, pods_of(world, group) if pod is None else [pod], pod is None)
+    job = world.job(group.job) if group.job else None
     if job is not None and job.endless:
-        world.crews[key] = replace(crew, start=None)
+        world.groups[key] = replace(group, start=None)
         return NOTHING
-    todo = task(world, crew)
-    ran = world.now - crew.start
+    todo = task(world, group)
+    ran = world.now - group.start
     safe = _safe(todo, ran, notice)
-    world.crews[key] = replace(crew, start=None)
+    world.groups[key] = replace(group, start=None)
     if safe:
-        _remember(world, crew, todo.done + safe)
-    return _price(world, crew, ran - safe)
+        _remember(world, group, todo.done + safe)
+    return _price(world, group, ran - safe)
 
 
-def _safe(todo: Task, ran: Span, notice: Span) -> Span:
+def _safe(todo: WorkTask, ran: Span, notice: Span) -> Span:
     """How much of what was done checkpoints cover."""
     if todo.on_notice is not None and todo.on_notice <= notice:
         return ran
     return ran - ran % todo.checkpoint if todo.checkpoint else 0
 
 
-def _interrupt_each(world: World, crew: Crew, notice: Span, stopped: Sequence[Pod], all_stop: bool) -> Loss:
+def _interrupt_each(
+    world: World, group: RunningGroup, notice: Span, stopped: Sequence[Pod], all_stop: bool
+) -> WorkLoss:
     """Each of these pods stops; one that serves loses nothing, for it has nothing to finish."""
     if all_stop:
-        world.crews[crew.key] = replace(crew, start=None)
-    job = world.job(crew.job)
+        world.groups[group.key] = replace(group, start=None)
+    job = world.job(group.job)
     if job is None or not isinstance(job.rules, BatchRules):
         return NOTHING
     losses, saved = [], dict(job.batch.saved)
     for pod in stopped:
         if not pod.started or pod.done or pod.deleted:
             continue
-        todo = pod_task(world, crew, pod)
+        todo = pod_task(world, group, pod)
         ran = world.now - pod.started
         safe = _safe(todo, ran, notice)
         if safe:
@@ -232,22 +234,22 @@ def _interrupt_each(world: World, crew: Crew, notice: Span, stopped: Sequence[Po
     if saved != job.batch.saved:
         world.put(replace(job, batch=replace(job.batch, saved=saved)))
     lost = max((loss.span for loss in losses), default=0)
-    return Loss(lost, sum(loss.gpu_seconds for loss in losses), sum(loss.cost for loss in losses))
+    return WorkLoss(lost, sum(loss.gpu_seconds for loss in losses), sum(loss.cost for loss in losses))
 
 
-def _remember(world: World, crew: Crew, done: Span) -> None:
-    match owner(world, crew):
+def _remember(world: World, group: RunningGroup, done: Span) -> None:
+    match owner(world, group):
         case Job() as job:
             world.put(replace(job, done=done))
         case Workload() as workload:
             world.put(replace(workload, done=done))
 
 
-def _price(world: World, crew: Crew, lost: Span) -> Loss:
-    return _price_of(world, pods_of(world, crew), lost)
+def _price(world: World, group: RunningGroup, lost: Span) -> WorkLoss:
+    return _price_of(world, pods_of(world, group), lost)
 
 
-def _price_of(world: World, pods: Sequence[Pod], lost: Span) -> Loss:
+def _price_of(world: World, pods: Sequence[Pod], lost: Span) -> WorkLoss:
     seconds, cost, prices = 0.0, 0.0, world.policy.prices
     for pod in pods:
         if lost and pod.node:
@@ -256,7 +258,7 @@ def _price_of(world: World, pods: Sequence[Pod], lost: Span) -> Loss:
             span = min(lost, world.now - pod.started) / SECOND
             seconds += amount_of_gpus(pod, node, devices) * span
             cost += pod_hourly(pod, node, prices, devices) * span / 3600
-    return Loss(lost, seconds, cost)
+    return WorkLoss(lost, seconds, cost)
 
 
 def _span(text: str | None) -> Span | None:

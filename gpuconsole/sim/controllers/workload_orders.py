@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from gpuconsole.model.workloads import RequeueState, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.slices import latest_active
-from gpuconsole.sim.controllers import endings, evicting, standing, suspending
-from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
+from gpuconsole.sim.controllers import completion, eviction, queue_conditions, suspending
+from gpuconsole.sim.controllers.refusals import DONE, NoChange, Refusal
 from gpuconsole.sim.controllers.volcano import orders
-from gpuconsole.sim.crews import Crew
+from gpuconsole.sim.pod_group_state import RunningGroup
 from gpuconsole.sim.world import World
 
 
@@ -28,7 +28,7 @@ def set_active(world: World, key: str, active: bool, cause: str = "", why: str =
     if workload is None or workload.finished:
         return _no_workload(world, workload, key)
     if workload.active == active:
-        return SoAlready(f"workload {key} is {'active' if active else 'stopped'} already")
+        return NoChange(f"workload {key} is {'active' if active else 'stopped'} already")
     if not active:
         _stop(world, workload, cause, why)
         return DONE
@@ -36,7 +36,7 @@ def set_active(world: World, key: str, active: bool, cause: str = "", why: str =
     if not workload.reserved:
         changed = conditions.requeue(changed, "Reactivated", "The workload was reactivated", world.now)
     world.put(changed)
-    standing.check(world, changed)
+    queue_conditions.check(world, changed)
     return DONE
 
 
@@ -47,10 +47,10 @@ def _stop(world: World, workload: Workload, cause: str, why: str) -> None:
     if workload.is_true(conditions.EVICTED):
         world.put(stopped)
     elif workload.reserved:
-        evicting.evict(world, stopped, conditions.DEACTIVATED, message, cause=cause)
+        eviction.evict(world, stopped, conditions.DEACTIVATED, message, cause=cause)
     else:
         world.put(conditions.evict(stopped, conditions.DEACTIVATED, message, world.now, cause=cause))
-    standing.check(world, stopped)
+    queue_conditions.check(world, stopped)
 
 
 def requeue(world: World, key: str) -> Refusal:
@@ -59,10 +59,10 @@ def requeue(world: World, key: str) -> Refusal:
     if workload is None or workload.finished:
         return _no_workload(world, workload, key)
     if workload.is_true(conditions.EVICTED) and workload.reserved:
-        return SoAlready(f"workload {key} is already being requeued: its pods are terminating")
+        return NoChange(f"workload {key} is already being requeued: its pods are terminating")
     if not workload.reserved:
-        return SoAlready(f"workload {key} is already pending; only workloads with reserved quota can be requeued")
-    evicting.evict(world, workload, conditions.DEACTIVATED, "The workload is requeued by an operator")
+        return NoChange(f"workload {key} is already pending; only workloads with reserved quota can be requeued")
+    eviction.evict(world, workload, conditions.DEACTIVATED, "The workload is requeued by an operator")
     return DONE
 
 
@@ -76,7 +76,7 @@ def set_priority(world: World, key: str, priority: int, class_name: str = "") ->
     if class_name:
         workload = replace(workload, priority_class=class_name, priority_kind="WorkloadPriorityClass")
     if workload == world.workload(key) and workload.priority == priority:
-        return SoAlready(f"workload {key} has priority {priority} already")
+        return NoChange(f"workload {key} has priority {priority} already")
     world.put(replace(workload, priority=priority))
     return DONE
 
@@ -93,13 +93,13 @@ def move(world: World, key: str, queue: str) -> Refusal:
         known = ", ".join(names) or "none"
         return f"namespace {workload.namespace} has no LocalQueue {queue}; it has: {known}"
     if workload.queue == queue:
-        return SoAlready(f"workload {key} is in {queue} already")
+        return NoChange(f"workload {key} is in {queue} already")
     job = world.job(workload.owner) if workload.owner else None
     if job is not None:
         world.put(replace(job, queue=queue))
     moved = replace(workload, queue=queue, inadmissible=False)
     world.put(moved)
-    standing.check(world, moved)
+    queue_conditions.check(world, moved)
     return DONE
 
 
@@ -108,11 +108,11 @@ def finish(world: World, key: str) -> Refusal:
     workload = world.workload(key) or _workload_of(world, key)
     if workload is not None and workload.finished:
         return _no_workload(world, workload, key)
-    crew = world.crews.get(workload.key) if workload is not None else _crew_of(world, key)
-    if crew is not None:
-        endings.complete(world, crew, ordered=True)
+    group = world.groups.get(workload.key) if workload is not None else _group_of(world, key)
+    if group is not None:
+        completion.complete(world, group, ordered=True)
     elif workload is not None:
-        endings.finish_waiting(world, workload)
+        completion.finish_waiting(world, workload)
     else:
         return f"there is no unfinished workload, job or pod {key}"
     return DONE
@@ -129,9 +129,9 @@ def _workload_of(world: World, key: str) -> Workload | None:
     return latest_active(waiting) or next(iter(waiting or owned), None)
 
 
-def _crew_of(world: World, key: str) -> Crew | None:
+def _group_of(world: World, key: str) -> RunningGroup | None:
     """The crew of a lone pod or of a job that no Workload stands for."""
-    return next((crew for crew in world.crews.values() if key in (crew.key, crew.key.partition("/")[2])), None)
+    return next((group for group in world.groups.values() if key in (group.key, group.key.partition("/")[2])), None)
 
 
 def meant(world: World, key: str) -> str:
@@ -141,6 +141,6 @@ def meant(world: World, key: str) -> str:
 
 
 def _no_workload(world: World, workload: Workload | None, key: str) -> Refusal:
-    if workload is None and _crew_of(world, key) is not None:
+    if workload is None and _group_of(world, key) is not None:
         return f"{key} has no Workload object, which this command needs"
     return f"there is no workload {key}" if workload is None else f"workload {key} is finished"

@@ -12,10 +12,10 @@ from gpuconsole.scheduling.kueue import apply_decisions, conditions, recorder_ev
 from gpuconsole.scheduling.kueue.checks import all_ready
 from gpuconsole.scheduling.kueue.podset import Conflict
 from gpuconsole.scheduling.kueue.requests import reserved_at
-from gpuconsole.sim.controllers import deadlines, jobphases, pods, standing, watching
+from gpuconsole.sim.controllers import deadlines, jobphases, pods, queue_conditions, requeue_after
 from gpuconsole.sim.controllers.specs import started_pods
-from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.kernel import MakePods
+from gpuconsole.sim.pod_group_state import RunningGroup
 from gpuconsole.sim.world import World
 
 FAILED_TO_START = "FailedToStart"
@@ -28,11 +28,11 @@ def submit(world: World, workload: Workload) -> None:
     world.tell(
         HistoryEventKind.SUBMITTED,
         workload=workload.key,
-        queue=standing.cluster_queue(world, workload),
+        queue=queue_conditions.cluster_queue(world, workload),
         priority=workload.priority,
         **world.devices.of_workload(workload),
     )
-    standing.check(world, workload)
+    queue_conditions.check(world, workload)
 
 
 def admit(world: World, decision: Admit, at: Time) -> None:
@@ -40,24 +40,24 @@ def admit(world: World, decision: Admit, at: Time) -> None:
     waiting = world.workload(decision.workload)
     if waiting is None or waiting.reserved:
         return
-    told = recorder_events.reserved(decision, waiting, at)
+    kueue_events = recorder_events.reserved(decision, waiting, at)
     queue = world.cluster_queue(decision.admission.cluster_queue)
     workload = replace(apply_decisions.reserved(waiting, decision, queue, at), inadmissible=False)
     if all_ready(workload):
-        start(world, workload, told)
+        start(world, workload, kueue_events)
     else:
         world.put(workload)
-        tell(world, HistoryEventKind.RESERVED, workload, told=(told,))
+        tell(world, HistoryEventKind.RESERVED, workload, told=(kueue_events,))
         world.unchecked[workload.key] = None
 
 
-def start(world: World, workload: Workload, *told: KueueEvent) -> None:
+def start(world: World, workload: Workload, *kueue_events: KueueEvent) -> None:
     """A workload with quota and without open checks is admitted, and its pods are made.
 
     `told` is what Kueue's recorder writes of its reservation, where that is of this moment.
     """
     workload = conditions.admit(workload, world.now, granular=world.granular)
-    workload = standing.not_ready(workload, world.now) if workload.admitted else workload
+    workload = queue_conditions.not_ready(workload, world.now) if workload.admitted else workload
     world.put(workload)
     if not workload.admitted:
         return  # It still needs places: the second pass finds them.
@@ -69,14 +69,14 @@ def start(world: World, workload: Workload, *told: KueueEvent) -> None:
         workload,
         borrowed=_borrowed(world, workload),
         waited=world.now - recorder_events.queued_since(workload),
-        told=(*told, recorder_events.admitted(workload, max(0, world.now - reserved_at(workload, world.now)))),
+        told=(*kueue_events, recorder_events.admitted(workload, max(0, world.now - reserved_at(workload, world.now)))),
     )
     unsuspended = world.latency("job_unsuspend", "pod_creation", of=(workload.key, workload.uid))
     if unsuspended:
         world.kernel.at(world.now + unsuspended, MakePods(workload.key, world.now))
     else:
         make_pods(world, workload)
-    watching.watch(world, workload)
+    requeue_after.watch(world, workload)
 
 
 def job_unsuspended(world: World, timer: MakePods) -> None:
@@ -102,7 +102,7 @@ def make_pods(world: World, workload: Workload) -> None:
     except Conflict as problem:
         finish(world, workload, FAILED_TO_START, str(problem))
         return
-    taken_over = world.crews.get(workload.key)
+    taken_over = world.groups.get(workload.key)
     if taken_over is not None and taken_over.solo:
         world.dirty[taken_over.key] = None
         return
@@ -112,11 +112,11 @@ def make_pods(world: World, workload: Workload) -> None:
     jobphases.mark(world, workload.owner, JobPhase.PENDING, suspended=False)
     deadlines.begin(world, workload.owner)
     job = world.job(workload.owner) if workload.owner else None
-    crew = Crew(key=workload.key, workload=workload.key, job=workload.owner, need=len(made), formed=world.now)
+    group = RunningGroup(key=workload.key, workload=workload.key, job=workload.owner, need=len(made), formed=world.now)
     if job is not None and job.solo:
-        pods.form(world, replace(crew, solo=True), ())
+        pods.form(world, replace(group, solo=True), ())
     else:
-        pods.form(world, crew, made)
+        pods.form(world, group, made)
 
 
 def refuse(world: World, decision: Refuse) -> None:
@@ -127,20 +127,20 @@ def refuse(world: World, decision: Refuse) -> None:
     changed = conditions.take_refusal(workload, decision, world.now, granular=world.granular)
     if changed is workload and workload.key in world.waiting:
         return  # Should it be parked by now, that is written down when the cycles are over.
-    parked = world.session.is_inadmissible(workload.key)
+    inadmissible = world.session.is_inadmissible(workload.key)
     if changed is not workload:
         world.tell(
             HistoryEventKind.PENDING,
             workload=workload.key,
-            queue=standing.cluster_queue(world, workload),
+            queue=queue_conditions.cluster_queue(world, workload),
             reason=decision.requeue or decision.reason,
             message=decision.message,
             priority=workload.priority,
             told=(recorder_events.refused(decision),),
             **world.devices.of_workload(workload),
         )
-    if changed is not workload or workload.inadmissible != parked:
-        world.put(replace(changed, inadmissible=parked))
+    if changed is not workload or workload.inadmissible != inadmissible:
+        world.put(replace(changed, inadmissible=inadmissible))
 
 
 def finish(world: World, workload: Workload, reason: str, message: str) -> None:
@@ -149,7 +149,7 @@ def finish(world: World, workload: Workload, reason: str, message: str) -> None:
     if finished is workload:
         return
     world.put(finished)
-    watching.watch(world, finished)
+    requeue_after.watch(world, finished)
     if workload.checks:
         world.unchecked[workload.key] = None
     what = HistoryEventKind.FAILED if reason == "Failed" else HistoryEventKind.FINISHED
@@ -180,7 +180,7 @@ def tell(world: World, what: HistoryEventKind, workload: Workload, **more: objec
     world.tell(
         what,
         workload=workload.key,
-        queue=workload.cluster_queue or standing.cluster_queue(world, workload),
+        queue=workload.cluster_queue or queue_conditions.cluster_queue(world, workload),
         flavor=workload.flavor,
         priority=workload.priority,
         **world.devices.of_workload(workload),

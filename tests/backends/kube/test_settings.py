@@ -200,5 +200,5 @@ def test_what_was_given_is_not_asked_for(cluster: Kueue) -> None:
 
 def test_where_volcano_is_served_it_places_what_names_it(cluster: Kueue) -> None:
     volcano = Served(group="scheduling.volcano.sh", version="v1beta1", kind="Queue", plural="queues", namespaced=False)
-    both = SimPolicy(kueue=None, beside=VolcanoPolicy(scheduler="volcano"))
+    both = SimPolicy(kueue=None, second_scheduler=VolcanoPolicy(scheduler="volcano"))
     assert policy_of(cluster.connection, [volcano]) == (both, (VOLCANO_ASSUMED,))

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from gpuconsole.sim.bare import run, run_lines
+from gpuconsole.sim.conformance_run import run, run_lines
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
 GPU = "nvidia.com/gpu"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.sim.bare import run
+from gpuconsole.sim.conformance_run import run
 from tests.conformance.scenarios import by_value, lines
 from tests.shared import CONFORMANCE, needs_conformance
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.sim.bare import run
+from gpuconsole.sim.conformance_run import run
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
 GPU = "nvidia.com/gpu"

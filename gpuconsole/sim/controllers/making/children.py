@@ -10,7 +10,7 @@ from gpuconsole.model.jobs.workloads import workload_of
 from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.controllers import endings, jobs, pods, quotas
+from gpuconsole.sim.controllers import completion, jobs, pods, quotas
 from gpuconsole.sim.controllers.making import cron, flows
 from gpuconsole.sim.kernel import CronDue
 from gpuconsole.sim.world import World
@@ -46,9 +46,9 @@ def delete(world: World, child: Job) -> None:
     """Delete a child, with its Workload and its pods."""
     workload = f"{child.namespace}/{workload_of(child, now=world.now).name}"
     if world.workload(workload) is not None:
-        endings.delete_owner(world, Workload, workload)
+        completion.delete_owner(world, Workload, workload)
     else:
-        endings.delete_owner(world, Job, child.key)
+        completion.delete_owner(world, Job, child.key)
 
 
 def is_replica(job: Job | None) -> bool:

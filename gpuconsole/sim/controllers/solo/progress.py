@@ -18,7 +18,7 @@ BACKOFF_EXCEEDED = "Job has reached the specified backoff limit"
 DISRUPTION = "DisruptionTarget"
 
 
-class Verdict(Struct, frozen=True):
+class JobEnding(Struct, frozen=True):
     """How a job ends, in the words of its condition."""
 
     succeeded: bool
@@ -26,7 +26,7 @@ class Verdict(Struct, frozen=True):
     message: str
 
 
-DONE = Verdict(True, "CompletionsReached", "Reached expected number of succeeded pods")
+DONE = JobEnding(True, "CompletionsReached", "Reached expected number of succeeded pods")
 
 
 def pieces(rules: BatchRules, limit: int) -> int:
@@ -72,23 +72,23 @@ def next_pieces(job: Job, rules: BatchRules, limit: int, active: Collection[int]
     return found
 
 
-def verdict(job: Job, rules: BatchRules, limit: int, active: int) -> Verdict | None:
+def verdict(job: Job, rules: BatchRules, limit: int, active: int) -> JobEnding | None:
     """Whether the job is over, given how many of its pods there still are."""
     total, status = pieces(rules, limit), job.batch
     met = next((n for n, rule in enumerate(rules.success_rules) if _is_met(rule, status.completed, total)), None)
     if met is not None:
-        return Verdict(True, "SuccessPolicy", f"Matched rules at index {met}")
+        return JobEnding(True, "SuccessPolicy", f"Matched rules at index {met}")
     if job.failures > job.backoff_limit:
-        return Verdict(False, "BackoffLimitExceeded", BACKOFF_EXCEEDED)
+        return JobEnding(False, "BackoffLimitExceeded", BACKOFF_EXCEEDED)
     failed = count((status.failed,), total)
     if rules.most_failed is not None and failed > rules.most_failed:
         message = "Job has exceeded the specified maximal number of failed indexes"
-        return Verdict(False, "MaxFailedIndexesExceeded", message)
+        return JobEnding(False, "MaxFailedIndexesExceeded", message)
     if rules.completions is None:
         return DONE if status.completed and not active else None
     if finished(job, total) < total:
         return None
-    return Verdict(False, "FailedIndexes", "Job has failed indexes") if failed else DONE
+    return JobEnding(False, "FailedIndexes", "Job has failed indexes") if failed else DONE
 
 
 def _is_met(rule: SuccessRule, completed: str, total: int) -> bool:
@@ -115,12 +115,12 @@ class Failure(Struct, frozen=True, kw_only=True):
     """It was evicted, preempted, or its node was lost."""
 
 
-def failed(job: Job, rules: BatchRules, failure: Failure) -> tuple[Job, Verdict | None]:
+def failed(job: Job, rules: BatchRules, failure: Failure) -> tuple[Job, JobEnding | None]:
     """The job after a pod's failure, and its end if the podFailurePolicy ends it."""
     hit = next(((n, r) for n, r in enumerate(rules.failure_rules) if _matches(r, failure)), None)
     action = hit[1].action if hit is not None else "Count"
     if hit is not None and action == "FailJob":
-        return job, Verdict(False, "PodFailurePolicy", _told(hit[0], failure))
+        return job, JobEnding(False, "PodFailurePolicy", _failure_text(hit[0], failure))
     if action == "Ignore":
         return job, None
     if rules.limit_per_index is None:
@@ -141,7 +141,7 @@ def _matches(rule: FailureRule, failure: Failure) -> bool:
     return (failure.exit_code in rule.exit_codes) is not rule.excluded
 
 
-def _told(rule: int, failure: Failure) -> str:
+def _failure_text(rule: int, failure: Failure) -> str:
     if failure.exit_code is None:
         return f"Pod {failure.pod} has condition {DISRUPTION} matching FailJob rule at index {rule}"
     said = f"Container main for pod {failure.pod} failed with exit code {failure.exit_code}"

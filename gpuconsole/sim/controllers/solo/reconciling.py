@@ -11,26 +11,26 @@ from gpuconsole.model.job_rules import BatchRules, ReplicaRules
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
 from gpuconsole.scheduling.kueue.recorder_events import queued_since
-from gpuconsole.sim.controllers import endings, jobphases, pods, specs, standing
+from gpuconsole.sim.controllers import completion, jobphases, pods, queue_conditions, specs
 from gpuconsole.sim.controllers.solo import progress
-from gpuconsole.sim.crews import Crew
+from gpuconsole.sim.pod_group_state import RunningGroup
 from gpuconsole.sim.world import World
 
 
-def look(world: World, crew: Crew, workload: Workload | None, job: Job) -> None:
+def look(world: World, group: RunningGroup, workload: Workload | None, job: Job) -> None:
     """Do what a job's counts call for."""
-    present = [pod for pod in pods.pods_of(world, crew) if not pod.done]
+    present = [pod for pod in pods.pods_of(world, group) if not pod.done]
     rules = job.rules
     if isinstance(rules, BatchRules):
         verdict = progress.verdict(job, rules, limit(job, workload), len(present))
         if verdict is not None:
-            endings.conclude(world, crew, verdict)
+            completion.conclude(world, group, verdict)
             return
-    if world.now >= crew.hold:
-        crew = _fill(world, crew, workload, job, present)
-    if crew.started and crew.start is None:
-        _begin(world, crew, workload)
-    _note_ready(world, crew, workload, job)
+    if world.now >= group.hold:
+        group = _fill(world, group, workload, job, present)
+    if group.started and group.start is None:
+        _begin(world, group, workload)
+    _note_ready(world, group, workload, job)
 
 
 def limit(job: Job, workload: Workload | None) -> int:
@@ -40,21 +40,23 @@ def limit(job: Job, workload: Workload | None) -> int:
     return sum(part.count for part in job.pod_sets)
 
 
-def _fill(world: World, crew: Crew, workload: Workload | None, job: Job, present: Sequence[Pod]) -> Crew:
+def _fill(
+    world: World, group: RunningGroup, workload: Workload | None, job: Job, present: Sequence[Pod]
+) -> RunningGroup:
     """Make the pods that are due; those that are there go on."""
     wanted = _due(world, workload, job, present)
-    if not wanted and not crew.missing:
-        return crew
+    if not wanted and not group.missing:
+        return group
     for pod in wanted:
         old = world.pod(pod.key)
         if old is not None and old.done and old.job == pod.job:
             world.drop(Pod, pod.key)
-    kept = [pod for pod in pods.pods_of(world, crew) if not pod.done]
+    kept = [pod for pod in pods.pods_of(world, group) if not pod.done]
     due = [pods.with_free_name(world, pod) for pod in wanted]
-    made = due[: len(due) - pods.create(world, crew.key, due)]
-    world.crew(
+    made = due[: len(due) - pods.create(world, group.key, due)]
+    world.put_group(
         replace(
-            world.crews[crew.key],
+            world.groups[group.key],
             pods=tuple(pod.key for pod in (*kept, *made)),
             running=sum(bool(pod.node) and not pod.deleted for pod in kept),
             starting=sum(bool(pod.node) and not pod.deleted and not pod.started for pod in kept),
@@ -62,7 +64,7 @@ def _fill(world: World, crew: Crew, workload: Workload | None, job: Job, present
             missing=0,
         )
     )
-    return world.crews[crew.key]
+    return world.groups[group.key]
 
 
 def _due(world: World, workload: Workload | None, job: Job, present: Sequence[Pod]) -> list[Pod]:
@@ -88,14 +90,14 @@ def _next_in_order(wanted: Sequence[Pod], there: set[tuple[str, int]], present: 
     return []
 
 
-def _begin(world: World, crew: Crew, workload: Workload | None) -> None:
+def _begin(world: World, group: RunningGroup, workload: Workload | None) -> None:
     """Its first pods run."""
-    world.crews[crew.key] = replace(crew, start=world.now)
-    jobphases.mark(world, crew.job, JobPhase.RUNNING)
-    members = [pod for pod in pods.pods_of(world, crew) if pod.started and not pod.done]
+    world.groups[group.key] = replace(group, start=world.now)
+    jobphases.mark(world, group.job, JobPhase.RUNNING)
+    members = [pod for pod in pods.pods_of(world, group) if pod.started and not pod.done]
     world.tell(
         HistoryEventKind.STARTED,
-        workload=crew.workload or crew.job,
+        workload=group.workload or group.job,
         queue=workload.cluster_queue if workload is not None else "",
         node=members[0].node if len(members) == 1 else "",
         **world.devices.held(members),
@@ -104,14 +106,14 @@ def _begin(world: World, crew: Crew, workload: Workload | None) -> None:
     )
 
 
-def _note_ready(world: World, crew: Crew, workload: Workload | None, job: Job) -> None:
+def _note_ready(world: World, group: RunningGroup, workload: Workload | None, job: Job) -> None:
     """Its Workload is ready while as many pods run, or are done, as were admitted."""
-    if workload is None or workload.is_true(PODS_READY) or not crew.started:
+    if workload is None or workload.is_true(PODS_READY) or not group.started:
         return
     done = (
         progress.finished(job, progress.pieces(job.rules, limit(job, workload)))
         if isinstance(job.rules, BatchRules)
         else 0
     )
-    if crew.started + done >= limit(job, workload):
-        world.put(standing.ready(workload, world.now))
+    if group.started + done >= limit(job, workload):
+        world.put(queue_conditions.ready(workload, world.now))

@@ -8,20 +8,20 @@ from gpuconsole.model.job_rules import BatchRules
 from gpuconsole.scheduling.kueue.pod_counts import reclaim
 from gpuconsole.sim.controllers import pods, work
 from gpuconsole.sim.controllers.solo import progress
-from gpuconsole.sim.crews import Crew, crew_key
 from gpuconsole.sim.kernel import PodEnds, PodsStart
+from gpuconsole.sim.pod_group_state import RunningGroup, running_group_key
 from gpuconsole.sim.world import World
 
 
 def start_later(world: World, bound: Mapping[str, Sequence[Pod]]) -> None:
     """Have the containers of pods start that were bound just now; by crew, whose pods start together."""
-    for key, pods_of_crew in bound.items():
+    for key, pods_of_group in bound.items():
         if world.policy.latencies is None:
-            for pod in pods_of_crew:
+            for pod in pods_of_group:
                 begin(world, pod)
         else:
-            at = world.now + world.latency("bind", "start", of=(key, pods_of_crew[0].uid))
-            world.kernel.at(at, PodsStart(tuple((pod.key, pod.uid) for pod in pods_of_crew)))
+            at = world.now + world.latency("bind", "start", of=(key, pods_of_group[0].uid))
+            world.kernel.at(at, PodsStart(tuple((pod.key, pod.uid) for pod in pods_of_group)))
 
 
 def start(world: World, started: Iterable[tuple[str, str]]) -> None:
@@ -34,8 +34,8 @@ def start(world: World, started: Iterable[tuple[str, str]]) -> None:
 
 def begin(world: World, pod: Pod) -> None:
     """A pod's containers have started, and it begins to work."""
-    crew = world.crews.get(crew_key(pod))
-    todo = None if crew is None or not crew.solo else work.pod_task(world, crew, pod)
+    group = world.groups.get(running_group_key(pod))
+    todo = None if group is None or not group.solo else work.pod_task(world, group, pod)
     if todo is not None and todo.duration is not None:
         world.kernel.at(work.end_of(todo, pod.started, world.now), PodEnds(pod.key, pod.uid))
 
@@ -45,30 +45,30 @@ def end(world: World, timer: PodEnds) -> None:
     pod = world.pod(timer.pod)
     if pod is None or pod.uid != timer.uid or pod.done or pod.deleted or not pod.node:
         return
-    crew, job = world.crews.get(crew_key(pod)), world.job(pod.job)
-    if crew is not None and crew.solo and job is not None and isinstance(job.rules, BatchRules):
+    group, job = world.groups.get(running_group_key(pod)), world.job(pod.job)
+    if group is not None and group.solo and job is not None and isinstance(job.rules, BatchRules):
         pods.end(world, pod)
-        _note(world, crew, progress.succeeded(job, pod.index), job.rules)
+        _note(world, group, progress.succeeded(job, pod.index), job.rules)
 
 
-def fail(world: World, pod: Pod, exit_code: int | None, *, disrupted: bool = False) -> progress.Verdict | None:
+def fail(world: World, pod: Pod, exit_code: int | None, *, disrupted: bool = False) -> progress.JobEnding | None:
     """Count a pod's failure; the verdict if it ends the whole job."""
     job = world.job(pod.job) if pod.job else None
-    crew = world.crews.get(crew_key(pod))
-    if job is None or crew is None or not crew.solo or not isinstance(job.rules, BatchRules):
+    group = world.groups.get(running_group_key(pod))
+    if job is None or group is None or not group.solo or not isinstance(job.rules, BatchRules):
         return None
     failure = progress.Failure(pod=pod.key, piece=pod.index, exit_code=exit_code, disrupted=disrupted)
     after, verdict = progress.failed(job, job.rules, failure)
     if after is not job:
-        _note(world, crew, after, job.rules)
+        _note(world, group, after, job.rules)
     return verdict
 
 
-def _note(world: World, crew: Crew, job: Job, rules: BatchRules) -> None:
+def _note(world: World, group: RunningGroup, job: Job, rules: BatchRules) -> None:
     """Write a job's progress down, and what its Workload can give back for it."""
     world.put(job)
-    world.dirty[crew.key] = None
-    workload = world.workload(crew.workload) if crew.workload else None
+    world.dirty[group.key] = None
+    workload = world.workload(group.workload) if group.workload else None
     spare = progress.reclaimable(job, rules)
     if workload is not None and spare and not workload.finished:
         changed = reclaim(workload, {workload.pod_sets[0].name: spare})

@@ -49,7 +49,7 @@ def tidy(world: World) -> list[JobRequest]:
 
 
 def _waits(world: World, job: Job) -> bool:
-    if job.volcano is None or not job.volcano.volumes or job.key in world.crews:
+    if job.volcano is None or not job.volcano.volumes or job.key in world.groups:
         return False
     if job.volcano_status.phase is not VolcanoPhase.PENDING:
         return False

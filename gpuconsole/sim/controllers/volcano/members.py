@@ -11,24 +11,24 @@ from gpuconsole.scheduling.volcano.jobs.plugins import on_pod
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of
 from gpuconsole.sim.controllers.pods import create
 from gpuconsole.sim.controllers.priorities import pod_priority
-from gpuconsole.sim.crews import Crew
+from gpuconsole.sim.pod_group_state import RunningGroup
 from gpuconsole.sim.world import World
 
 
 def pods_of_job(world: World, job: Job) -> list[Pod]:
     """The pods that a job has, whether they run, leave or have ended."""
-    crew = world.crews.get(job.key)
-    return [pod for key in (crew.pods if crew else ()) if (pod := world.pod(key)) is not None]
+    group = world.groups.get(job.key)
+    return [pod for key in (group.pods if group else ()) if (pod := world.pod(key)) is not None]
 
 
 def enlist(world: World, job: Job, made: Sequence[Pod]) -> bool:
     """Make these pods of a job, with what its plugins add to them; False if the API server refuses some of them."""
-    crew = world.crews.get(job.key) or Crew(key=job.key, job=job.key)
+    group = world.groups.get(job.key) or RunningGroup(key=job.key, job=job.key)
     fresh = [_finished(world, job, pod) for pod in made]
     # A pod that is made again has the name of the one before, which the crew may still know.
-    keys = tuple(dict.fromkeys((*crew.pods, *(pod.key for pod in fresh))))
-    world.crew(replace(crew, pods=keys, told=False))
-    return not create(world, crew.key, fresh)
+    keys = tuple(dict.fromkeys((*group.pods, *(pod.key for pod in fresh))))
+    world.put_group(replace(group, pods=keys, is_reported=False))
+    return not create(world, group.key, fresh)
 
 
 def _finished(world: World, job: Job, pod: Pod) -> Pod:
@@ -42,11 +42,11 @@ def _finished(world: World, job: Job, pod: Pod) -> Pod:
     )
 
 
-def recount(world: World, job: Job, crew: Crew) -> Crew:
+def recount(world: World, job: Job, group: RunningGroup) -> RunningGroup:
     """Count a job's pods anew; those that have ended are the ones that its work misses."""
     pods = pods_of_job(world, job)
     counted = replace(
-        crew,
+        group,
         pods=tuple(pod.key for pod in pods),
         need=max(spec_of(job).min_available, 1),
         running=sum(bool(pod.node) and not pod.deleted and not pod.done for pod in pods),
@@ -54,5 +54,5 @@ def recount(world: World, job: Job, crew: Crew) -> Crew:
         leaving=sum(bool(pod.node) and pod.deleted > 0 and not pod.done for pod in pods),
         missing=sum(pod.done for pod in pods),
     )
-    world.crews[crew.key] = counted
+    world.groups[group.key] = counted
     return counted

@@ -6,8 +6,8 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.volcano_jobs import JobAction, VolcanoPhase
 from gpuconsole.scheduling.volcano.jobs.requests import request_of_command, request_of_job
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, tasks_of, total_replicas
-from gpuconsole.sim.controllers.refusals import DONE, Refusal, SoAlready
-from gpuconsole.sim.controllers.volcano import acting
+from gpuconsole.sim.controllers.refusals import DONE, NoChange, Refusal
+from gpuconsole.sim.controllers.volcano import actions
 from gpuconsole.sim.world import World
 
 _STOPPED = (VolcanoPhase.ABORTING, VolcanoPhase.ABORTED)
@@ -27,7 +27,7 @@ def scaled(world: World, before: Job, job: Job) -> Refusal:
     if spec_of(job).min_available > total_replicas(job):
         return "job 'minAvailable' must not be greater than total replicas"
     world.put(job)
-    acting.ask(world, request_of_job(job, before))
+    actions.ask(world, request_of_job(job, before))
     return DONE
 
 
@@ -35,10 +35,10 @@ def set_active(world: World, job: Job, active: bool) -> Refusal:
     """Abort a job, or resume an aborted one (a Command of bus.volcano.sh)."""
     stopped = job.volcano_status.phase in _STOPPED
     if active is not stopped:
-        return SoAlready(f"job {job.key} is {'active' if active else 'stopped'} already")
+        return NoChange(f"job {job.key} is {'active' if active else 'stopped'} already")
     if active:
         job = replace(job, suspended=False)
         world.put(job)
     action = JobAction.RESUME_JOB if active else JobAction.ABORT_JOB
-    acting.ask(world, request_of_command(job.key, action))
+    actions.ask(world, request_of_command(job.key, action))
     return DONE

@@ -9,7 +9,7 @@ from gpuconsole.model.jobs.volcano import job_phase
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.volcano_jobs import JobAction, JobEvent, VolcanoPhase
 from gpuconsole.scheduling.volcano.jobs.tasks import spec_of, task_of_pod, tasks_of
-from gpuconsole.sim.controllers import jobphases, pods, retiring, work
+from gpuconsole.sim.controllers import jobphases, pods, ttl_after_finished, work
 from gpuconsole.sim.controllers.volcano.members import pods_of_job
 from gpuconsole.sim.kernel import Retire
 from gpuconsole.sim.world import World
@@ -64,7 +64,7 @@ def _clean_up_later(world: World, job: Job, members: list[Pod]) -> None:
     ended = world.job(job.key)
     ttl = spec_of(job).ttl
     if ttl is None:
-        retiring.later(world, (ended, *members))
+        ttl_after_finished.later(world, (ended, *members))
         return
     pods_too = tuple((TABLES[Pod], pod.key, pod.uid) for pod in members)
     world.kernel.at(world.now + ttl, Retire((*pods_too, (TABLES[Job], job.key, job.uid))))
@@ -72,9 +72,9 @@ def _clean_up_later(world: World, job: Job, members: list[Pod]) -> None:
 
 def work_done(world: World, job: Job) -> bool:
     """The work is done: pods of tasks whose completion ends the job succeed, or else all that run; False if none."""
-    crew = world.crews.get(job.key)
-    if crew is not None:
-        world.crews[job.key] = replace(crew, start=None)
+    group = world.groups.get(job.key)
+    if group is not None:
+        world.groups[job.key] = replace(group, start=None)
     running = [pod for pod in pods_of_job(world, job) if pod.started and not pod.done and not pod.deleted]
     deciding = _deciding(job)
     for pod in [pod for pod in running if task_of_pod(pod) in deciding] or running:

@@ -19,14 +19,14 @@ from gpuconsole.scheduling.volcano.jobs.volumes import VolumeClaimMissing
 from gpuconsole.sim.controllers import pods, work
 from gpuconsole.sim.controllers.limits import defaulted_sets
 from gpuconsole.sim.controllers.volcano import claims, groups, phases
+from gpuconsole.sim.controllers.volcano.event_requests import request_about
 from gpuconsole.sim.controllers.volcano.members import enlist, pods_of_job
-from gpuconsole.sim.controllers.volcano.watching import request_about
 from gpuconsole.sim.kernel import ActLater, Restart
 from gpuconsole.sim.world import World
 
 _ATTEMPTS: Span = 5 * MILLISECOND * (2**15 - 1)
 """From the first attempt of a request to its fifteenth repetition: each waits twice as long, 5 ms at first."""
-_TOLD = (
+_EVICTING_ACTIONS = (
     *(JobAction.RESTART_JOB, JobAction.RESTART_TASK, JobAction.RESTART_POD, JobAction.RESTART_PARTITION),
     *(JobAction.ABORT_JOB, JobAction.TERMINATE_JOB),
 )
@@ -129,7 +129,7 @@ def _sync(world: World, job: Job, chosen: ActionPlan) -> None:
 
 def _retry(world: World, job: Job) -> None:
     """Terminate a job at the last attempt to create its pods (handleJobError, --max-requeue-num); before it, wait."""
-    since = world.crews[job.key].refused_since
+    since = world.groups[job.key].refused_since
     if since is None:
         return
     if since == world.now:
@@ -148,7 +148,7 @@ def _kill(world: World, job: Job, chosen: ActionPlan, action: JobAction) -> None
     if killing.delete:
         loss = work.interrupt(world, job.key)
         marked = [_marked(world, pod) for pod in killing.delete]
-        if action in _TOLD and any(pod.node for pod in marked):
+        if action in _EVICTING_ACTIONS and any(pod.node for pod in marked):
             world.tell(
                 HistoryEventKind.EVICTED,
                 workload=job.key,

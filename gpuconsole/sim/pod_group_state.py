@@ -1,6 +1,6 @@
 """Crews: pods that work together, and what the simulation remembers about them while they exist."""
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
@@ -9,7 +9,7 @@ NEVER: Time = 2**62
 """A moment that does not come."""
 
 
-class Crew(Struct, frozen=True, kw_only=True):
+class RunningGroup(Struct, frozen=True, kw_only=True):
     """The pods of one Workload, of one job that no Workload stands for, or one lone pod.
 
     All else about them is in the objects; this is what would be costly to count again with each change. Every pod of
@@ -45,7 +45,7 @@ class Crew(Struct, frozen=True, kw_only=True):
     """Its words."""
     solo: bool = False
     """Each of its pods works for itself, from the moment at which it gets its node."""
-    told: bool = False
+    is_reported: bool = field(default=False, name="told")
     """History says already that it waits as a gang, or that it holds GPUs and waits."""
 
     @property
@@ -64,11 +64,11 @@ class Crew(Struct, frozen=True, kw_only=True):
         return len(self.pods) - self.missing - self.ended
 
 
-def is_member(pod: Pod, crew: Crew) -> bool:
+def is_member(pod: Pod, group: RunningGroup) -> bool:
     """False for a pod that still terminates while its job has started again: nobody waits for it."""
-    return not (pod.deleted and pod.created < crew.formed)
+    return not (pod.deleted and pod.created < group.formed)
 
 
-def crew_key(pod: Pod) -> str:
+def running_group_key(pod: Pod) -> str:
     """The crew that a pod belongs to: its Workload's key, else its job's, else its own."""
     return pod.workload or pod.job or f"Pod/{pod.key}"

@@ -18,11 +18,11 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions, recorder_events
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.kueue.controller.pods_ready import PODS_READY
-from gpuconsole.sim.controllers import jobphases, pods, standing, watching, work
+from gpuconsole.sim.controllers import jobphases, pods, queue_conditions, requeue_after, work
 from gpuconsole.sim.controllers.workloads import tell
-from gpuconsole.sim.crews import Crew
 from gpuconsole.sim.kernel import BackoffEnds, Release
 from gpuconsole.sim.latencies import Step
+from gpuconsole.sim.pod_group_state import RunningGroup
 from gpuconsole.sim.world import World
 
 LAUNCHER = "launcher"
@@ -64,10 +64,10 @@ def evict(
     if stored is not None:
         workload = replace(workload, done=stored.done)
     evicted = conditions.evict(workload, reason, message, world.now, rule, cause=cause)
-    world.put(standing.not_ready(evicted, world.now))
+    world.put(queue_conditions.not_ready(evicted, world.now))
     names = {
         "by": by.key if by is not None else "",
-        "by_queue": standing.cluster_queue(world, by) if by is not None else "",
+        "by_queue": queue_conditions.cluster_queue(world, by) if by is not None else "",
         "by_priority": by.priority if by is not None else 0,
         "message": message,
         "lost_gpu_seconds": loss.gpu_seconds,
@@ -86,9 +86,9 @@ def evict(
             **names,
         )
     marked = evicted.condition(conditions.EVICTED)
-    told = recorder_events.evicted(workload, reason, message, cause)
+    kueue_event = recorder_events.evicted(workload, reason, message, cause)
     shown = marked.reason if marked is not None else reason
-    tell(world, HistoryEventKind.EVICTED, workload, reason=shown, told=(told,), **names)
+    tell(world, HistoryEventKind.EVICTED, workload, reason=shown, told=(kueue_event,), **names)
     if workload.checks:
         world.unchecked[workload.key] = None
     jobphases.mark(world, workload.owner, JobPhase.SUSPENDED, suspended=True)
@@ -99,14 +99,14 @@ def evict(
 def _stop(world: World, workload: Workload, message: str, *, was_ready: bool) -> None:
     """Suspend the job, whose pods are deleted; its quota is free when its integration calls it inactive."""
     key, kind = workload.key, kind_of(workload)
-    crew = world.crews.get(key)
-    had_pods = crew is not None and bool(crew.present)
-    on_nodes = crew is not None and bool(crew.running + crew.leaving)
-    if crew is not None:
+    group = world.groups.get(key)
+    had_pods = group is not None and bool(group.present)
+    on_nodes = group is not None and bool(group.running + group.leaving)
+    if group is not None:
         after = _until_deletion(world, key, kind, world.now)
-        pods.remove(world, pods.pods_of(world, crew), "Evicted", message, after=after)
+        pods.remove(world, pods.pods_of(world, group), "Evicted", message, after=after)
         if not on_nodes:
-            pods.disband(world, world.crews[key])
+            pods.disband(world, world.groups[key])
     if on_nodes and _rule(world, kind, was_ready=was_ready) is not QuotaRelease.WITHOUT_ACTIVE_PODS:
         world.dirty[key] = None
         return
@@ -124,12 +124,12 @@ def _until_deletion(world: World, key: str, kind: str, evicted: Time) -> Span:
 
 def go_on(world: World, workload: Workload) -> None:
     """Go on with an eviction that began before the simulation did."""
-    evicted, crew = workload.condition(conditions.EVICTED), world.crews.get(workload.key)
+    evicted, group = workload.condition(conditions.EVICTED), world.groups.get(workload.key)
     since, kind = evicted.since if evicted is not None else world.now, kind_of(workload)
-    if crew is not None:
+    if group is not None:
         after = max(0, since + _until_deletion(world, workload.key, kind, since) - world.now)
         message = evicted.message if evicted is not None else ""
-        pods.remove(world, pods.pods_of(world, crew), "Evicted", message, after=after)
+        pods.remove(world, pods.pods_of(world, group), "Evicted", message, after=after)
         if _rule(world, kind) is not QuotaRelease.WITHOUT_ACTIVE_PODS:
             return  # Its pods are waited for.
     latency = world.latency("job_suspend", "status_update", "workload_reconcile", of=(workload.key, since))
@@ -152,13 +152,13 @@ def _polled(kind: str, evicted: Time, stopped: Time) -> Time:
     return evicted - (evicted - stopped) // interval * interval if interval else stopped
 
 
-def release_when_stopped(world: World, crew: Crew, workload: Workload) -> None:
+def release_when_stopped(world: World, group: RunningGroup, workload: Workload) -> None:
     """Release the quota of an evicted workload whose integration waits for pods, once it waits for none."""
     kind = kind_of(workload)
     rule = _rule(world, kind)
     if rule is QuotaRelease.WITHOUT_ACTIVE_PODS:
         return  # It is released by its timer.
-    counted = pods.pods_of(world, crew)
+    counted = pods.pods_of(world, group)
     if rule is QuotaRelease.LAUNCHER_STOPPED:
         counted = [pod for pod in counted if pod.pod_set == LAUNCHER]
     if any(not pod.done for pod in counted):
@@ -188,10 +188,10 @@ def release(world: World, key: str) -> None:
     workload = world.workload(key)
     if workload is None or not workload.reserved:
         return
-    crew = world.crews.get(key)
-    if crew is not None and starts_beside_old_pods(world, workload):
-        pods.leave_behind(world, crew)
-    released = standing.not_ready(conditions.release(workload, world.now, granular=world.granular), world.now)
+    group = world.groups.get(key)
+    if group is not None and starts_before_old_pods_end(world, workload):
+        pods.leave_behind(world, group)
+    released = queue_conditions.not_ready(conditions.release(workload, world.now, granular=world.granular), world.now)
     if conditions.is_deactivated(released) and released.active:
         released = conditions.requeue(released, "Reactivated", "The workload was reactivated", world.now)
     again = released.requeue.at
@@ -200,14 +200,14 @@ def release(world: World, key: str) -> None:
     else:
         released = _rested(world, released)
     world.put(released)
-    watching.watch(world, released)
+    requeue_after.watch(world, released)
     if released.active and released.is_true(conditions.REQUEUED):
         latency = conditions.eviction_latency(workload, released, world.now)
         _tell_requeued(world, released, workload.cluster_queue, waited=latency[2] if latency is not None else 0)
-    standing.check(world, released)
+    queue_conditions.check(world, released)
 
 
-def starts_beside_old_pods(world: World, workload: Workload) -> bool:
+def starts_before_old_pods_end(world: World, workload: Workload) -> bool:
     """True if the job would start again while its old pods still terminate."""
     job = world.job(workload.owner) if workload.owner else None
     failed_only = job is not None and isinstance(job.rules, BatchRules) and job.rules.replaces_failed
@@ -243,5 +243,5 @@ def backoff_ends(world: World, timer: BackoffEnds) -> None:
         return
     rested = _rested(world, workload)
     world.put(rested)
-    _tell_requeued(world, rested, standing.cluster_queue(world, rested))
-    standing.check(world, rested)
+    _tell_requeued(world, rested, queue_conditions.cluster_queue(world, rested))
+    queue_conditions.check(world, rested)

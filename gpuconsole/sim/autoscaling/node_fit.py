@@ -12,10 +12,10 @@ from gpuconsole.model.labels import HOSTNAME, NO_LABELS, Taint
 from gpuconsole.model.quantity import PODS
 from gpuconsole.scheduling.kube.filters import refusal
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
-from gpuconsole.sim.equipping import BARE, Equipment, equipped
+from gpuconsole.sim.gpu_setup import BARE, GpuSetup, apply_gpu_setup
 
 
-class Room:
+class NodeFit:
     """A node, and what is left of it. Mutates by `take`."""
 
     __slots__ = ("_refused", "left", "node")
@@ -27,9 +27,9 @@ class Room:
         for pod in pods:
             self._use((shapes or PodClasses()).of(pod.template))
 
-    def copy(self) -> "Room":
+    def copy(self) -> "NodeFit":
         """Another one with the same room left."""
-        twin = Room.__new__(Room)
+        twin = NodeFit.__new__(NodeFit)
         twin.node, twin.left, twin._refused = self.node, self.left.copy(), set()
         return twin
 
@@ -66,18 +66,18 @@ class Room:
             self.left[PODS] -= 1
 
 
-def first_fit(rooms: Sequence[Room], shape: PodClass) -> Room | None:
+def first_fit(rooms: Sequence[NodeFit], shape: PodClass) -> NodeFit | None:
     """The first room that takes the pod, which has it then."""
     return next((room for room in rooms if room.take(shape)), None)
 
 
-def rooms_of(
+def node_fits_of(
     nodes: Iterable[Node], pods: Mapping[str, Sequence[Pod]], shapes: PodClasses, without: Iterable[str] = ()
-) -> list[Room]:
+) -> list[NodeFit]:
     """The nodes that take pods, by name, with what their pods leave; not those of `without`."""
     gone = set(without)
     usable = (node for node in nodes if node.ready and not node.unschedulable and node.name not in gone)
-    return [Room(node, pods.get(node.name, ()), shapes) for node in sorted(usable, key=lambda node: node.name)]
+    return [NodeFit(node, pods.get(node.name, ()), shapes) for node in sorted(usable, key=lambda node: node.name)]
 
 
 def node_of(
@@ -86,7 +86,7 @@ def node_of(
     now: Time,
     labels: Mapping[str, str] = NO_LABELS,
     taints: tuple[Taint, ...] = (),
-    equipment: Equipment = BARE,
+    equipment: GpuSetup = BARE,
 ) -> Node:
     """The node that a machine becomes, with its GPUs divided and shared."""
     node = Node(
@@ -99,7 +99,7 @@ def node_of(
         capacity=kind.capacity,
         allocatable=kind.capacity,
     )
-    return equipped(node, equipment)
+    return apply_gpu_setup(node, equipment)
 
 
 def tainted(node: Node, taint: Taint) -> Node:

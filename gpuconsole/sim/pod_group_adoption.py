@@ -18,24 +18,24 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_sets import PodSet
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.requests import reserved_at
-from gpuconsole.sim.controllers import evicting, pods, work
+from gpuconsole.sim.controllers import eviction, pods, work
 from gpuconsole.sim.controllers.solo import progress, reconciling, running
 from gpuconsole.sim.controllers.specs import job_pods, workload_pods
-from gpuconsole.sim.crews import Crew, crew_key
 from gpuconsole.sim.kernel import PodsGone, WorkEnds
-from gpuconsole.sim.numbering import Place, failures_before, labelled_index, numbered
+from gpuconsole.sim.pod_group_state import RunningGroup, running_group_key
+from gpuconsole.sim.pod_indexes import Place, failures_before, labelled_index, with_pod_indexes
 from gpuconsole.sim.world import World
 
 Owners: TypeAlias = tuple[Workload | None, Job | None, Job | None]
 """The Workload of a group of pods, its job, and the job that its Workload stands for."""
 
 
-class Counted(Struct, frozen=True):
+class GroupCounts(Struct, frozen=True):
     """A group of pods as it was counted: it is counted alike as long as these are the same."""
 
     members: tuple[Pod, ...]
     owners: Owners
-    crew: Crew
+    group: RunningGroup
     ready: tuple[Pod, ...]
     """Those that are at work."""
     over: bool
@@ -48,62 +48,62 @@ class Counted(Struct, frozen=True):
         return same and all(map(is_, self.members, members))
 
 
-def enlist(world: World, key: str, members: Sequence[Pod], counted: dict[str, Counted]) -> None:
+def adopt_group(world: World, key: str, members: Sequence[Pod], counted: dict[str, GroupCounts]) -> None:
     """Make one crew of pods: count what is there, and set the timers of what is under way.
 
     What was `counted` before is only looked up, and what is counted is noted there.
     """
     first = members[0]
-    crew = Crew(key=key, workload=first.workload, job=first.job, pods=tuple(pod.key for pod in members))
-    if work.ended(world, crew):
+    group = RunningGroup(key=key, workload=first.workload, job=first.job, pods=tuple(pod.key for pod in members))
+    if work.ended(world, group):
         return
-    workload = world.workload(crew.workload) if crew.workload else None
-    if workload is not None and workload.reserved and evicting.starts_beside_old_pods(world, workload):
+    workload = world.workload(group.workload) if group.workload else None
+    if workload is not None and workload.reserved and eviction.starts_before_old_pods_end(world, workload):
         # Pods that are older than the quota, such as those of an elastic job's earlier slice, are members, too.
-        crew = replace(crew, formed=min(reserved_at(workload, world.now), *(pod.created for pod in members)))
-    job = world.job(crew.job) if crew.job else None
+        group = replace(group, formed=min(reserved_at(workload, world.now), *(pod.created for pod in members)))
+    job = world.job(group.job) if group.job else None
     owners = workload, job, world.job(workload.owner) if workload is not None else None
     known = counted.get(key)
     if known is not None and known.is_of(members, owners):
-        for thing in known.written:
-            world.put(thing)
+        for obj in known.written:
+            world.put(obj)
     else:
-        known = _counted(world, crew, owners, members, counted)
-    world.crew(known.crew)
+        known = _counted(world, group, owners, members, counted)
+    world.put_group(known.group)
     _set_timers(world, known)
 
 
 def _counted(
     world: World,
-    crew: Crew,
+    group: RunningGroup,
     owners: Owners,
     members: Sequence[Pod],
-    counted: dict[str, Counted],
-) -> Counted:
+    counted: dict[str, GroupCounts],
+) -> GroupCounts:
     """Count a group; noted unless that changed more than the group itself."""
-    events, crews = len(world.out), len(world.crews)
+    events, groups = len(world.out), len(world.groups)
     # What leaves or has ended takes the places that are left over.
     inside = sorted(members, key=lambda pod: (pod.done, bool(pod.deleted), pod.name))
     job = owners[1]
     count = _count_each if job is not None and job.solo else _count_all
-    crew, ready, over = count(world, crew, job, inside)
+    group, ready, over = count(world, group, job, inside)
     written = tuple(event.object for event in world.out[events:] if isinstance(event, Applied))
-    made = Counted(tuple(members), owners, crew, ready, over, written)
-    if len(world.crews) == crews and len(written) == len(world.out) - events:
-        counted[crew.key] = made
+    made = GroupCounts(tuple(members), owners, group, ready, over, written)
+    if len(world.groups) == groups and len(written) == len(world.out) - events:
+        counted[group.key] = made
     return made
 
 
-def _set_timers(world: World, known: Counted) -> None:
-    crew = known.crew
-    if crew.solo:
+def _set_timers(world: World, known: GroupCounts) -> None:
+    group = known.group
+    if group.solo:
         for pod in known.ready:
             running.begin(world, pod)
     elif known.over:
-        world.crews[crew.key] = replace(crew, start=world.now)
-        world.kernel.at(world.now, WorkEnds(crew.key, world.now))
-    elif crew.running >= crew.need:
-        work.resume(world, crew, max(pod.started for pod in known.ready))
+        world.groups[group.key] = replace(group, start=world.now)
+        world.kernel.at(world.now, WorkEnds(group.key, world.now))
+    elif group.running >= group.need:
+        work.resume(world, group, max(pod.started for pod in known.ready))
     for pod in known.members:
         if pod.deleted:
             _terminate(world, pod)
@@ -122,34 +122,34 @@ def _terminate(world: World, pod: Pod) -> None:
 
 
 def _count_each(
-    world: World, crew: Crew, job: Job | None, members: Sequence[Pod]
-) -> tuple[Crew, tuple[Pod, ...], bool]:
+    world: World, group: RunningGroup, job: Job | None, members: Sequence[Pod]
+) -> tuple[RunningGroup, tuple[Pod, ...], bool]:
     """Pods that work each for itself: those that have ended are nobody's concern any more."""
     there = [pod for pod in members if not pod.done]
     if job is not None and isinstance(job.rules, BatchRules):
-        there = _pieces(world, crew, job, job.rules, members, there)
+        there = _pieces(world, group, job, job.rules, members, there)
     else:
-        there = _placed(world, job, _wanted(world, crew), there)
+        there = _placed(world, job, _wanted(world, group), there)
     at_work = tuple(pod for pod in there if pod.node and not pod.deleted)
-    crew = replace(
-        crew,
+    group = replace(
+        group,
         solo=True,
         pods=tuple(pod.key for pod in there),
         running=len(at_work),
         leaving=sum(bool(pod.node and pod.deleted) for pod in there),
         start=min((pod.started for pod in at_work), default=None),
     )
-    return crew, at_work, False
+    return group, at_work, False
 
 
 def _pieces(
-    world: World, crew: Crew, job: Job, rules: BatchRules, members: Iterable[Pod], there: Sequence[Pod]
+    world: World, group: RunningGroup, job: Job, rules: BatchRules, members: Iterable[Pod], there: Sequence[Pod]
 ) -> list[Pod]:
     """The pods of a batch/v1 Job with the pieces that they work on.
 
     What succeeded is done, also where the Job's controller has not counted it yet.
     """
-    workload = world.workload(crew.workload) if crew.workload else None
+    workload = world.workload(group.workload) if group.workload else None
     part = job.pod_sets[0]
     total = progress.pieces(rules, reconciling.limit(job, workload))
     well = [pod for pod in members if pod.phase is PodPhase.SUCCEEDED]
@@ -165,7 +165,7 @@ def _pieces(
         after = _with_failures(after, rules, members)
     if after.batch != job.batch:
         world.put(after)
-    return _put(world, there, numbered(there, job.pod_sets, {part.name: total}, over=progress.over(after)))
+    return _put(world, there, with_pod_indexes(there, job.pod_sets, {part.name: total}, over=progress.over(after)))
 
 
 def _with_failures(job: Job, rules: BatchRules, members: Iterable[Pod]) -> Job:
@@ -180,9 +180,11 @@ def _with_failures(job: Job, rules: BatchRules, members: Iterable[Pod]) -> Job:
     return replace(job, batch=replace(job.batch, failures={piece: n for piece, n in failures.items() if n}))
 
 
-def _count_all(world: World, crew: Crew, job: Job | None, members: Sequence[Pod]) -> tuple[Crew, tuple[Pod, ...], bool]:
+def _count_all(
+    world: World, group: RunningGroup, job: Job | None, members: Sequence[Pod]
+) -> tuple[RunningGroup, tuple[Pod, ...], bool]:
     """Pods that do one work all together: each stands at its place among those that are wanted."""
-    wanted = _wanted(world, crew)
+    wanted = _wanted(world, group)
     others = {(pod.pod_set, pod.index): pod for pod in _placed(world, job, wanted, members)}
     mine = [others.pop((pod.pod_set, pod.index), None) for pod in wanted]
     spare = [pod for pod in others.values() if not wanted or not (pod.done or pod.deleted)]
@@ -191,17 +193,17 @@ def _count_all(world: World, crew: Crew, job: Job | None, members: Sequence[Pod]
             _let_go(world, pod)
     there = [pod for pod in (*mine, *spare) if pod is not None]
     well = [pod for pod in there if pod.phase is PodPhase.SUCCEEDED] if _may_end_early(job) else []
-    crew = replace(
-        crew,
+    group = replace(
+        group,
         pods=tuple(pod.key for pod in (*(found or want for found, want in zip(mine, wanted, strict=True)), *spare)),
-        need=max(1, _least(crew, job, len(wanted) or len(there)) - len(well)),
+        need=max(1, _least(group, job, len(wanted) or len(there)) - len(well)),
         running=sum(bool(pod.node) and not pod.deleted and not pod.done for pod in there),
         leaving=sum(bool(pod.node and pod.deleted) and not pod.done for pod in there),
         missing=mine.count(None) + sum(pod.done for pod in there) - len(well),
         ended=len(well),
     )
     ready = tuple(pod for pod in there if pod.node and not pod.done)
-    return crew, ready, bool(wanted) and _is_over(job, mine)
+    return group, ready, bool(wanted) and _is_over(job, mine)
 
 
 def _may_end_early(job: Job | None) -> bool:
@@ -209,9 +211,9 @@ def _may_end_early(job: Job | None) -> bool:
     return job is None or (job.volcano is None and not job.endless)
 
 
-def _least(crew: Crew, job: Job | None, wanted: int) -> int:
+def _least(group: RunningGroup, job: Job | None, wanted: int) -> int:
     """How many pods have to run before work can begin."""
-    return (job.min_available if job is not None and not crew.workload else None) or wanted
+    return (job.min_available if job is not None and not group.workload else None) or wanted
 
 
 def _is_over(job: Job | None, members: Sequence[Pod | None]) -> bool:
@@ -227,7 +229,7 @@ def _let_go(world: World, pod: Pod) -> None:
     """A pod leaves whose place another one has: nobody misses it when it is gone."""
     alone = replace(pod, workload="", job="", gang="", gang_size=0)
     world.put(alone)
-    world.crew(Crew(key=crew_key(alone), pods=(alone.key,), leaving=int(bool(alone.node))))
+    world.put_group(RunningGroup(key=running_group_key(alone), pods=(alone.key,), leaving=int(bool(alone.node))))
 
 
 def _placed(world: World, job: Job | None, wanted: Sequence[Pod], members: Sequence[Pod]) -> list[Pod]:
@@ -237,7 +239,9 @@ def _placed(world: World, job: Job | None, wanted: Sequence[Pod], members: Seque
     parts = job.pod_sets if job is not None else ()
     sizes = dict(Counter(pod.pod_set for pod in wanted))
     sets = [next((part for part in parts if part.name == name), PodSet(name=name)) for name in sizes]
-    return _put(world, members, numbered(members, sets, sizes, {pod.name: (pod.pod_set, pod.index) for pod in wanted}))
+    return _put(
+        world, members, with_pod_indexes(members, sets, sizes, {pod.name: (pod.pod_set, pod.index) for pod in wanted})
+    )
 
 
 def _put(world: World, members: Sequence[Pod], places: Mapping[str, Place]) -> list[Pod]:
@@ -252,9 +256,9 @@ def _put(world: World, members: Sequence[Pod], places: Mapping[str, Place]) -> l
     return known
 
 
-def _wanted(world: World, crew: Crew) -> tuple[Pod, ...]:
-    workload = world.workload(crew.workload) if crew.workload else None
+def _wanted(world: World, group: RunningGroup) -> tuple[Pod, ...]:
+    workload = world.workload(group.workload) if group.workload else None
     if workload is not None:
         return workload_pods(world, workload)
-    job = world.job(crew.job) if crew.job else None
+    job = world.job(group.job) if group.job else None
     return job_pods(world, job) if job is not None else ()

@@ -36,7 +36,7 @@ def _dashed(text: str) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-class Spread(Struct, frozen=True, kw_only=True):
+class LogNormal(Struct, frozen=True, kw_only=True):
     """A log-normal distribution of spans; `sigma` 0 always gives the median."""
 
     median: Span = HOUR

@@ -7,7 +7,7 @@ from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 
 
-class Order(Struct, frozen=True):
+class DisruptionOrder(Struct, frozen=True):
     """A disruption under way: nodes that go as soon as what replaces them is there."""
 
     reason: str
@@ -23,14 +23,14 @@ class Proposal(Struct, frozen=True):
     due: Time
 
 
-class Backoff(Struct, frozen=True):
+class GroupBackoff(Struct, frozen=True):
     """A group that failed is left alone for a while, for twice as long each time."""
 
     until: Time
     span: Span
 
 
-class Fleet(Struct, kw_only=True):
+class AutoscalerState(Struct, kw_only=True):
     """The memory of whoever provides capacity."""
 
     stirred: bool = False
@@ -51,7 +51,7 @@ class Fleet(Struct, kw_only=True):
     """When the newest of them came."""
     draining: dict[str, None] = field(default_factory=dict)
     """Nodes whose pods are evicted."""
-    orders: list[Order] = field(default_factory=list)
+    orders: list[DisruptionOrder] = field(default_factory=list)
     proposal: Proposal | None = None
     shunned: dict[str, Time] = field(default_factory=dict)
     """Offerings that are not tried before this moment."""
@@ -59,7 +59,7 @@ class Fleet(Struct, kw_only=True):
     """Nodes that could go, and since when (Cluster Autoscaler)."""
     unremovable: dict[str, Time] = field(default_factory=dict)
     """Nodes that cannot go, and when that is looked at again (Cluster Autoscaler)."""
-    backoffs: dict[str, Backoff] = field(default_factory=dict)
+    backoffs: dict[str, GroupBackoff] = field(default_factory=dict)
     added: Time | None = None
     failed: Time | None = None
     """When nodes were last asked for, and when that last failed (Cluster Autoscaler)."""
@@ -92,7 +92,7 @@ class Fleet(Struct, kw_only=True):
             table.pop(node, None)
         self.stirred = True
 
-    def fork(self) -> "Fleet":
+    def fork(self) -> "AutoscalerState":
         """Another one that starts equal."""
         return replace(
             self,

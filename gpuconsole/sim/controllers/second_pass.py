@@ -4,7 +4,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.decisions import Admit, Evict, KeepWaiting
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.sim.controllers import evicting, workloads
+from gpuconsole.sim.controllers import eviction, workloads
 from gpuconsole.sim.controllers.ungating import ungate
 from gpuconsole.sim.world import World
 
@@ -46,4 +46,4 @@ def give_up(world: World, decision: Evict) -> None:
     if workload is not None and workload.reserved and not workload.is_true(conditions.EVICTED):
         if decision.detail:
             workloads.tell(world, HistoryEventKind.PLACES, workload, reason=SECOND_PASS_FAILED, message=decision.detail)
-        evicting.evict(world, workload, decision.reason, decision.message)
+        eviction.evict(world, workload, decision.reason, decision.message)

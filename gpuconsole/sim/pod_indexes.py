@@ -23,7 +23,7 @@ _SAME = {"headgroup": "head"}
 """What controllers call otherwise than Kueue."""
 
 
-def numbered(
+def with_pod_indexes(
     pods: Sequence[Pod],
     sets: Sequence[PodSet],
     sizes: Mapping[str, int],

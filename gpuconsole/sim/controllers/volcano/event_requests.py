@@ -12,27 +12,27 @@ from gpuconsole.scheduling.volcano.jobs.requests import (
 )
 from gpuconsole.sim.controllers.volcano import groups
 from gpuconsole.sim.controllers.volcano.members import pods_of_job
-from gpuconsole.sim.world import Change, World
+from gpuconsole.sim.world import VolcanoChange, World
 
 EXIT_CODE = 1
 """What containers end with when a simulated pod fails by itself; a lost node tells no exit code."""
 _BY_ITSELF = "Error"
 
 
-def request_about(world: World, change: Change) -> JobRequest | None:
+def request_about(world: World, change: VolcanoChange) -> JobRequest | None:
     """What a change asks of the controller; nothing if it changes nothing for a job."""
-    thing = change.new or change.old
-    if isinstance(thing, PodGroup):
+    obj = change.new or change.old
+    if isinstance(obj, PodGroup):
         return _about_group(world, change.old, change.new)
-    assert isinstance(thing, Pod)
-    job = world.job(thing.job)
+    assert isinstance(obj, Pod)
+    job = world.job(obj.job)
     if job is None:
         return None
     old, new = change.old, change.new
     assert not isinstance(old, PodGroup)
     assert not isinstance(new, PodGroup)
     if new is None:
-        return request_of(thing, job, JobEvent.POD_EVICTED)
+        return request_of(obj, job, JobEvent.POD_EVICTED)
     if old is None:
         return request_of(new, job, JobEvent.POD_PENDING)
     if (old.phase, old.deleted > 0, is_outdated(old)) == (new.phase, new.deleted > 0, is_outdated(new)):

@@ -10,10 +10,10 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import HOSTNAME, Requirement
 from gpuconsole.model.resources import Resources
 from gpuconsole.sim.autoscaling.policy import SpotPolicy
-from gpuconsole.sim.equipping import BARE, Equipment, equipped
+from gpuconsole.sim.gpu_setup import BARE, GpuSetup, apply_gpu_setup
 
 
-class Offer(Struct, frozen=True, eq=False):
+class PoolOffering(Struct, frozen=True, eq=False):
     """An offering as a node of a pool would look."""
 
     offering: Offering
@@ -41,7 +41,7 @@ def requirement(key: str, operator: str, values: tuple[str, ...]) -> Requirement
     return Requirement(key, operator, values)
 
 
-def offers_of(pool: NodePool, catalogue: InstanceTypeCatalogue, equipment: Equipment = BARE) -> list[Offer]:
+def offers_of(pool: NodePool, catalogue: InstanceTypeCatalogue, equipment: GpuSetup = BARE) -> list[PoolOffering]:
     """What the pool may buy, the cheapest first. Karpenter buys on demand where nothing asks for a capacity type."""
     wanted = [requirement(*one) for one in pool.requirements]
     if all(one.key != CAPACITY_TYPE for one in wanted):
@@ -56,8 +56,8 @@ def offers_of(pool: NodePool, catalogue: InstanceTypeCatalogue, equipment: Equip
         }
         if all(one.matches(labels) for one in wanted):
             node = Node(name="", labels=labels, taints=pool.taints, allocatable=offering.type.capacity)
-            node = equipped(node, equipment)
-            found.append(Offer(offering, node, node.allocatable))
+            node = apply_gpu_setup(node, equipment)
+            found.append(PoolOffering(offering, node, node.allocatable))
     return found
 
 
@@ -73,8 +73,11 @@ def drifted(pool: NodePool, node: Node) -> str:
 
 
 def choose(
-    offers: Sequence[Offer], ours: Iterable[ProvisionedInstance], available: Callable[[Offer], bool], policy: SpotPolicy
-) -> Offer | None:
+    offers: Sequence[PoolOffering],
+    ours: Iterable[ProvisionedInstance],
+    available: Callable[[PoolOffering], bool],
+    policy: SpotPolicy,
+) -> PoolOffering | None:
     """The offering to launch: spot before on demand, as Karpenter's AWS provider does; None if nothing is to be had.
 
     On demand the cheapest; spot by price and how rarely it is taken back (price-capacity-optimized), where each machine
@@ -100,7 +103,7 @@ def is_unavailable(key: str, patterns: Iterable[str]) -> bool:
     )
 
 
-def _looks(offer: Offer, count: Mapping[tuple[str, str], int], policy: SpotPolicy) -> float:
+def _looks(offer: PoolOffering, count: Mapping[tuple[str, str], int], policy: SpotPolicy) -> float:
     kind = offer.offering.type
     crowd = count.get((kind.family, offer.offering.zone), 0)
     return offer.price * (1 + kind.interrupted / 100) * (1 + policy.diversity * crowd)

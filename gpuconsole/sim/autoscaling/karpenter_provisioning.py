@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 from gpuconsole.model.cluster import Pod
 from gpuconsole.sim.autoscaling import machines
-from gpuconsole.sim.autoscaling.offers import Offer, choose, is_unavailable
+from gpuconsole.sim.autoscaling.offerings import PoolOffering, choose, is_unavailable
 from gpuconsole.sim.autoscaling.policy import KarpenterPolicy
-from gpuconsole.sim.autoscaling.provisioning import Planned, plan
-from gpuconsole.sim.autoscaling.view import View
-from gpuconsole.sim.kernel import Act, Capacity
+from gpuconsole.sim.autoscaling.provisioning import PlannedNode, plan
+from gpuconsole.sim.autoscaling.view import AutoscalerView
+from gpuconsole.sim.kernel import Act, AutoscalerTick
 from gpuconsole.sim.world import World
 
 NO_CAPACITY = "insufficient capacity, all requested instance types were unavailable during launch"
@@ -26,7 +26,7 @@ def batch(world: World, policy: KarpenterPolicy) -> None:
         fleet.batch = now
     fleet.batched = (*fleet.batched, *new)
     fleet.look = min(fleet.batch + policy.batch_most, now + policy.batch_idle)
-    world.kernel.at(fleet.look, Capacity(Act.PROVISION))
+    world.kernel.at(fleet.look, AutoscalerTick(Act.PROVISION))
 
 
 def _homeless(world: World) -> list[str]:
@@ -41,7 +41,7 @@ def provision(world: World, policy: KarpenterPolicy) -> None:
     if fleet.look is None or world.now < fleet.look:
         return
     fleet.look = fleet.batch = None
-    view = View(world, policy.catalogue)
+    view = AutoscalerView(world, policy.catalogue)
     wanting = [*view.waiting, *view.homeless]
     if not wanting:
         return
@@ -61,10 +61,10 @@ def _retry(world: World) -> None:
     later = min((until for until in fleet.shunned.values() if until > world.now), default=None)
     if later is not None and fleet.waiting and fleet.look is None:
         fleet.look = later
-        world.kernel.at(later, Capacity(Act.PROVISION))
+        world.kernel.at(later, AutoscalerTick(Act.PROVISION))
 
 
-def launch(world: World, policy: KarpenterPolicy, planned: Planned, why: str = "") -> str:
+def launch(world: World, policy: KarpenterPolicy, planned: PlannedNode, why: str = "") -> str:
     """Buy the planned node; its name, or nothing if none of its offerings is to be had."""
     offer = _available(world, policy, planned)
     if offer is None:
@@ -79,11 +79,11 @@ def launch(world: World, policy: KarpenterPolicy, planned: Planned, why: str = "
     return instance.name
 
 
-def _available(world: World, policy: KarpenterPolicy, planned: Planned) -> Offer | None:
+def _available(world: World, policy: KarpenterPolicy, planned: PlannedNode) -> PoolOffering | None:
     """The offering to launch. One that turns out not to be had is left alone for a while."""
     fleet, group = world.fleet, machines.group_of(world, planned.pool)
 
-    def untried(offer: Offer) -> bool:
+    def untried(offer: PoolOffering) -> bool:
         return fleet.shunned.get(offer.offering.key, world.now) <= world.now
 
     while (offer := choose(planned.offers, group.instances, untried, world.policy.spot)) is not None:

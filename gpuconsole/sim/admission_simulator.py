@@ -19,7 +19,7 @@ from gpuconsole.scheduling.kueue.heads import ReportRefusals
 from gpuconsole.scheduling.kueue.session import KueueSession
 
 
-class Rehearsal:
+class AdmissionSimulator:
     """A session whose decisions are carried out at once. Mutates; `fork` gives an independent twin."""
 
     __slots__ = ("now", "session", "workloads")
@@ -31,20 +31,20 @@ class Rehearsal:
         self.workloads: dict[str, Workload] = {workload.key: workload for workload in workloads}
 
     @classmethod
-    def from_snapshot(cls, snapshot: Snapshot, config: KueueConfig) -> "Rehearsal":
+    def from_snapshot(cls, snapshot: Snapshot, config: KueueConfig) -> "AdmissionSimulator":
         """The admission of a cluster as it is; what is parked there is tried anew."""
         rehearsal = cls(KueueSession(config), snapshot.time)
-        for thing in snapshot.objects():
-            rehearsal.apply(thing)
+        for obj in snapshot.objects():
+            rehearsal.apply(obj)
         return rehearsal
 
-    def fork(self) -> "Rehearsal":
-        twin = Rehearsal(self.session.fork(), self.now)
+    def fork(self) -> "AdmissionSimulator":
+        twin = AdmissionSimulator(self.session.fork(), self.now)
         twin.workloads = self.workloads.copy()
         return twin
 
-    def apply(self, thing: Object) -> None:
-        self.follow(Applied(self.now, thing))
+    def apply(self, obj: Object) -> None:
+        self.follow(Applied(self.now, obj))
 
     def delete(self, table: str, key: str) -> None:
         """An object is gone; `table` as in `model.objects.TABLES`."""
@@ -106,10 +106,10 @@ class Rehearsal:
     def _tell(self, decision: Refuse) -> bool:
         """Write a refusal down; False if the workload was told the same before."""
         workload = self.workloads[decision.workload]
-        told = conditions.take_refusal(workload, decision, self.now, granular=self.session.config.granular)
-        if told is not workload:
-            self.apply(told)
-        return told is not workload
+        refused = conditions.take_refusal(workload, decision, self.now, granular=self.session.config.granular)
+        if refused is not workload:
+            self.apply(refused)
+        return refused is not workload
 
     def _evict(self, victim: Preempt | Evict) -> None:
         evicted = apply_decisions.evicted(self.workloads[victim.workload], victim, self.now)

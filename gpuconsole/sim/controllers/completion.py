@@ -9,36 +9,36 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.pod_counts import ELASTIC
 from gpuconsole.scheduling.kueue.slices import not_finished
 from gpuconsole.scheduling.volcano.jobs.requests import request_of_command
-from gpuconsole.sim.controllers import deadlines, jobphases, pods, retiring, work, workloads
-from gpuconsole.sim.controllers.solo.progress import BACKOFF_EXCEEDED, Verdict
-from gpuconsole.sim.controllers.volcano import acting, groups, phases
-from gpuconsole.sim.crews import Crew
+from gpuconsole.sim.controllers import deadlines, jobphases, pods, ttl_after_finished, work, workloads
+from gpuconsole.sim.controllers.solo.progress import BACKOFF_EXCEEDED, JobEnding
+from gpuconsole.sim.controllers.volcano import actions, groups, phases
 from gpuconsole.sim.kernel import Deadline, WorkEnds
+from gpuconsole.sim.pod_group_state import RunningGroup
 from gpuconsole.sim.world import World
 
 
 def work_ends(world: World, timer: WorkEnds) -> None:
     """The work is done, unless it was interrupted since the timer was set."""
-    crew = world.crews.get(timer.crew)
-    if crew is not None and crew.start == timer.start:
-        complete(world, crew)
+    group = world.groups.get(timer.group)
+    if group is not None and group.start == timer.start:
+        complete(world, group)
 
 
-def complete(world: World, crew: Crew, *, ordered: bool = False) -> None:
+def complete(world: World, group: RunningGroup, *, ordered: bool = False) -> None:
     """All pods of a crew succeed, its job and its Workload finish, and its quota is free.
 
     Pods of a Volcano Job that wait run after those that ran, unless the end of the job was `ordered`.
     """
-    job = world.job(crew.job) if crew.job else None
-    if job is not None and job.volcano is not None and not crew.workload:
+    job = world.job(group.job) if group.job else None
+    if job is not None and job.volcano is not None and not group.workload:
         ran = phases.work_done(world, job)
-        if not ran or (ordered and not all(pod.done for pod in pods.pods_of(world, crew))):
-            acting.ask(world, request_of_command(job.key, JobAction.COMPLETE_JOB))
+        if not ran or (ordered and not all(pod.done for pod in pods.pods_of(world, group))):
+            actions.ask(world, request_of_command(job.key, JobAction.COMPLETE_JOB))
         return
-    members = pods.pods_of(world, crew)
+    members = pods.pods_of(world, group)
     _dismiss_followers(world, job, members)
-    pods.succeed(world, crew)
-    _finish(world, crew, JobPhase.SUCCEEDED, "Succeeded", workloads.SUCCEEDED, members)
+    pods.succeed(world, group)
+    _finish(world, group, JobPhase.SUCCEEDED, "Succeeded", workloads.SUCCEEDED, members)
 
 
 def _dismiss_followers(world: World, job: Job | None, members: list[Pod]) -> None:
@@ -47,47 +47,47 @@ def _dismiss_followers(world: World, job: Job | None, members: list[Pod]) -> Non
         pods.remove(world, [pod for pod in members if pod.pod_set not in job.rules.deciders], "JobEnded")
 
 
-def conclude(world: World, crew: Crew, verdict: Verdict) -> None:
+def conclude(world: World, group: RunningGroup, verdict: JobEnding) -> None:
     """A job is over while some of its pods may still be there: they are deleted."""
-    members = pods.pods_of(world, crew)
-    loss = work.interrupt(world, crew.key) if not verdict.succeeded else work.NOTHING
+    members = pods.pods_of(world, group)
+    loss = work.interrupt(world, group.key) if not verdict.succeeded else work.NOTHING
     pods.remove(world, [pod for pod in members if not pod.done], verdict.reason)
-    pods.disband(world, crew)
+    pods.disband(world, group)
     if verdict.succeeded:
-        _finish(world, crew, JobPhase.SUCCEEDED, "Succeeded", workloads.SUCCEEDED, members)
+        _finish(world, group, JobPhase.SUCCEEDED, "Succeeded", workloads.SUCCEEDED, members)
     else:
-        _finish(world, crew, JobPhase.FAILED, "Failed", verdict.message, members, loss)
+        _finish(world, group, JobPhase.FAILED, "Failed", verdict.message, members, loss)
 
 
 def time_is_up(world: World, timer: Deadline) -> None:
     """A job was active for too long: it fails."""
     job = deadlines.is_over(world, timer)
-    crew = None if job is None else next((c for c in world.crews.values() if c.job == job.key), None)
-    if crew is not None:
-        conclude(world, crew, Verdict(False, "DeadlineExceeded", deadlines.EXCEEDED))
+    group = None if job is None else next((c for c in world.groups.values() if c.job == job.key), None)
+    if group is not None:
+        conclude(world, group, JobEnding(False, "DeadlineExceeded", deadlines.EXCEEDED))
 
 
-def give_up(world: World, crew: Crew) -> None:
+def give_up(world: World, group: RunningGroup) -> None:
     """A job failed once too often and its pods are gone."""
-    members = pods.pods_of(world, crew)
-    pods.disband(world, crew)
-    _finish(world, crew, JobPhase.FAILED, "Failed", BACKOFF_EXCEEDED, members)
+    members = pods.pods_of(world, group)
+    pods.disband(world, group)
+    _finish(world, group, JobPhase.FAILED, "Failed", BACKOFF_EXCEEDED, members)
 
 
 def finish_waiting(world: World, workload: Workload) -> None:
     """A workload without pods is done: it only waited."""
     jobphases.mark(world, workload.owner, JobPhase.SUCCEEDED)
     workloads.finish(world, workload, "Succeeded", workloads.SUCCEEDED)
-    retiring.later(world, (world.workload(workload.key), world.job(workload.owner)))
+    ttl_after_finished.later(world, (world.workload(workload.key), world.job(workload.owner)))
 
 
 def delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> None:
     """Delete a Workload with its job, or a job that no Workload stands for; their pods leave by and by."""
     workload = world.workload(key) if kind is Workload else None
     job = world.job(key) if kind is Job else world.job(workload.owner) if workload is not None else None
-    crew = world.crews.get(key)
-    members = _members(world, key, crew)
-    if crew is not None:
+    group = world.groups.get(key)
+    members = _members(world, key, group)
+    if group is not None:
         # What was under way must not end well while its pods still leave.
         work.interrupt(world, key)
         world.dirty[key] = None
@@ -116,25 +116,25 @@ def _other_slices(world: World, workload: Workload) -> list[Workload]:
     return [other for other in slices if other.key != workload.key]
 
 
-def _members(world: World, key: str, crew: Crew | None) -> list[Pod]:
+def _members(world: World, key: str, group: RunningGroup | None) -> list[Pod]:
     """The pods of a crew, and those that it left behind when it finished, or when a wave of its pods did."""
-    if crew is not None and not crew.solo:
-        return pods.pods_of(world, crew)
+    if group is not None and not group.solo:
+        return pods.pods_of(world, group)
     return [pod for pod in world.state.table("pods").all() if key in (pod.workload, pod.job)]
 
 
 def _finish(
     world: World,
-    crew: Crew,
+    group: RunningGroup,
     phase: JobPhase,
     reason: str,
     message: str,
     members: list[Pod],
-    loss: work.Loss = work.NOTHING,
+    loss: work.WorkLoss = work.NOTHING,
 ) -> None:
-    job = crew.job
+    job = group.job
     jobphases.mark(world, job, phase)
-    workload = world.workload(crew.workload) if crew.workload else None
+    workload = world.workload(group.workload) if group.workload else None
     if workload is not None:
         workloads.finish(world, workload, reason, message)
         for other in _other_slices(world, workload):
@@ -152,6 +152,6 @@ def _finish(
             cost=loss.cost,
             **world.devices.requested(members),
         )
-    present = retiring.pods_left(world, world.job(job), members)
-    retiring.later(world, (world.workload(crew.workload), world.job(job), *present))
-    retiring.when_due(world, world.job(job), (world.workload(crew.workload), *present))
+    present = ttl_after_finished.pods_left(world, world.job(job), members)
+    ttl_after_finished.later(world, (world.workload(group.workload), world.job(job), *present))
+    ttl_after_finished.when_due(world, world.job(job), (world.workload(group.workload), *present))

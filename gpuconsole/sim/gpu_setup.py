@@ -38,7 +38,7 @@ class SharingRule(Struct, frozen=True, kw_only=True):
     sharing: Sharing | None = None
 
 
-class Equipment(Struct, frozen=True, kw_only=True):
+class GpuSetup(Struct, frozen=True, kw_only=True):
     """What is made of nodes with GPUs."""
 
     rules: tuple[SharingRule, ...] = ()
@@ -47,10 +47,10 @@ class Equipment(Struct, frozen=True, kw_only=True):
     """Annotations about what joins GPUs."""
 
 
-BARE = Equipment()
+BARE = GpuSetup()
 
 
-def equipped(node: Node, equipment: Equipment, problems: list[str] | None = None) -> Node:
+def apply_gpu_setup(node: Node, equipment: GpuSetup, problems: list[str] | None = None) -> Node:
     """The node with what becomes of its GPUs; what cannot be is added to `problems`, and leaves them whole."""
     if equipment == BARE or not node.gpus:
         return node

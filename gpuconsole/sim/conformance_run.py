@@ -16,6 +16,7 @@ from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.text import clean
 from gpuconsole.scheduling.kueue.config import from_scenario
 from gpuconsole.scheduling.kueue.session import KueueSession
+from gpuconsole.sim.admission_simulator import AdmissionSimulator
 from gpuconsole.sim.conformance_form import (
     Document,
     Queues,
@@ -24,7 +25,6 @@ from gpuconsole.sim.conformance_form import (
     preempted_form,
     sorted_queues,
 )
-from gpuconsole.sim.rehearsal import Rehearsal
 from gpuconsole.sim.scenario_form import ScenarioForm, StepForm
 from gpuconsole.sim.timed_conformance import TimedConformanceRun
 
@@ -103,28 +103,30 @@ def run(scenario: Document) -> dict[str, Any]:
     """Run one scenario. Raises ValueError, TypeError or KeyError if its form is wrong."""
     if scenario.get("seconds"):
         return TimedConformanceRun(scenario).result()
-    return BareRun(scenario).result()
+    return ConformanceRun(scenario).result()
 
 
-class BareRun:
+class ConformanceRun:
     """One scenario on its way. Mutates."""
 
     def __init__(self, scenario: Document) -> None:
         self._scenario = scenario
-        self.rehearsal = Rehearsal(KueueSession(from_scenario(scenario)), parse_time(scenario["start"]))
+        self.rehearsal = AdmissionSimulator(KueueSession(from_scenario(scenario)), parse_time(scenario["start"]))
         """The cluster as it is."""
         now = self.rehearsal.now
         documents = creation_order(scenario["objects"])
-        things = [thing for document in documents if (thing := decode_object(document, now=now)) is not None]
-        for thing in things:
-            self.rehearsal.apply(thing)
-        self._queues = sorted(thing.name for thing in things if isinstance(thing, ClusterQueue))
+        objs = [obj for document in documents if (obj := decode_object(document, now=now)) is not None]
+        for obj in objs:
+            self.rehearsal.apply(obj)
+        self._queues = sorted(obj.name for obj in objs if isinstance(obj, ClusterQueue))
         self.rehearsal.wake()
 
     def result(self) -> dict[str, Any]:
         return {"name": self._scenario.get("name", ""), "cycles": list(self.cycles())}
 
-    def cycles(self, before: Callable[[Rehearsal], object] = lambda rehearsal: None) -> Iterator[dict[str, Any]]:
+    def cycles(
+        self, before: Callable[[AdmissionSimulator], object] = lambda rehearsal: None
+    ) -> Iterator[dict[str, Any]]:
         """All cycles of all steps; `before` may look at the cluster before each of them."""
         for number, step in enumerate(self._scenario.get("steps", ())):
             self._begin(step)
@@ -146,23 +148,23 @@ class BareRun:
         for key in step.get("delete") or ():
             rehearsal.delete("workloads", key)
         for document in step.get("create") or ():
-            thing = decode_object(document, now=rehearsal.now)
-            if thing is not None:
-                rehearsal.apply(thing)
+            obj = decode_object(document, now=rehearsal.now)
+            if obj is not None:
+                rehearsal.apply(obj)
         rehearsal.wake()
 
     def _run_cycle(self) -> tuple[dict[str, Any], bool]:
         """One cycle with its consequences, and whether another one may decide something."""
         active, _ = self._waiting()
         decided = self.rehearsal.cycle()
-        active_after, parked_after = self._waiting()
+        active_after, inadmissible_after = self._waiting()
         refused = sorted((d for d in decided if isinstance(d, Refuse)), key=lambda d: d.workload)
         parts: dict[str, Any] = {
             "activeBefore": active,
             "admitted": admitted_form(decided),
             "preempted": preempted_form(decided),
             "activeAfter": active_after,
-            "inadmissibleAfter": parked_after,
+            "inadmissibleAfter": inadmissible_after,
             "pending": [{"workload": d.workload, "reason": d.reason, "message": d.message} for d in refused],
         }
         again = any(isinstance(d, Admit | Preempt) for d in decided) or active != active_after
@@ -171,8 +173,8 @@ class BareRun:
     def _waiting(self) -> tuple[Queues, Queues]:
         """Active and parked workloads by ClusterQueue."""
         active: Queues = {}
-        parked: Queues = {}
+        inadmissible: Queues = {}
         for name in self._queues:
             for pending in self.rehearsal.session.pending(name):
-                (parked if pending.inadmissible else active).setdefault(name, []).append(pending.workload.key)
-        return sorted_queues(active), sorted_queues(parked)
+                (inadmissible if pending.inadmissible else active).setdefault(name, []).append(pending.workload.key)
+        return sorted_queues(active), sorted_queues(inadmissible)

@@ -12,13 +12,13 @@ from gpuconsole.model.objects import TABLES
 from gpuconsole.model.provisioning import ProvisioningRequest, StoredTemplate
 from gpuconsole.scheduling.kueue.provisioning.answers import PROVISIONED
 from gpuconsole.sim.autoscaling import groups, machines
-from gpuconsole.sim.autoscaling.fleet import Backoff
-from gpuconsole.sim.autoscaling.groups import Option
-from gpuconsole.sim.autoscaling.offers import is_unavailable
+from gpuconsole.sim.autoscaling.autoscaler_state import GroupBackoff
+from gpuconsole.sim.autoscaling.groups import ExpansionOption
+from gpuconsole.sim.autoscaling.node_fit import NodeFit, first_fit, node_of
+from gpuconsole.sim.autoscaling.offerings import is_unavailable
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, ScalingGroup
-from gpuconsole.sim.autoscaling.rooms import Room, first_fit, node_of
-from gpuconsole.sim.autoscaling.view import View
-from gpuconsole.sim.chance import draw
+from gpuconsole.sim.autoscaling.view import AutoscalerView
+from gpuconsole.sim.random_streams import draw
 from gpuconsole.sim.world import World
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 5 * MINUTE, 30 * MINUTE
@@ -44,7 +44,7 @@ def starting(world: World) -> Iterable[ProvisionedInstance]:
         yield from (instance for instance in group.instances if instance.ready is None)
 
 
-def scale_up(world: World, policy: AutoscalerPolicy, view: View) -> bool:
+def scale_up(world: World, policy: AutoscalerPolicy, view: AutoscalerView) -> bool:
     """Let one group grow for the pods that fit nowhere; True if one does."""
     old = [
         pod
@@ -69,14 +69,14 @@ def scale_up(world: World, policy: AutoscalerPolicy, view: View) -> bool:
     return True
 
 
-def rooms_left(world: World, view: View, policy: AutoscalerPolicy) -> list[Room]:
+def rooms_left(world: World, view: AutoscalerView, policy: AutoscalerPolicy) -> list[NodeFit]:
     """Nodes that stay, and those on their way, as their groups describe them, less what was promised to requests."""
     there = [room for room in view.rooms() if room.node.name in view.nodes]
     known = {group.name: group for group in policy.groups}
     for instance in view.starting:
         group = known.get(instance.name.rpartition("-")[0])
         if group is not None and (template := _template(world, policy, group)) is not None:
-            there.append(Room(replace(template, name=instance.name)))
+            there.append(NodeFit(replace(template, name=instance.name)))
     for request in _promised(world):
         if not any(pod.workload == workload_of(request) for pod in view.everyone):
             without_room(view, there, pods_of(world, request))
@@ -94,13 +94,13 @@ def workload_of(request: ProvisioningRequest) -> str:
     return f"{request.namespace}/{request.owners[0]}" if request.owners else ""
 
 
-def without_room(view: View, rooms: Sequence[Room], pods: Iterable[Pod]) -> list[Pod]:
+def without_room(view: AutoscalerView, rooms: Sequence[NodeFit], pods: Iterable[Pod]) -> list[Pod]:
     return [pod for pod in pods if first_fit(rooms, view.shapes.of(pod.template)) is None]
 
 
 def options_for(
-    world: World, policy: AutoscalerPolicy, view: View, pods: Sequence[Pod]
-) -> tuple[list[Option], list[str]]:
+    world: World, policy: AutoscalerPolicy, view: AutoscalerView, pods: Sequence[Pod]
+) -> tuple[list[ExpansionOption], list[str]]:
     """The groups that would help, and why the others would not."""
     options, reasons = [], []
     for group in policy.groups:
@@ -147,7 +147,7 @@ def _template(world: World, policy: AutoscalerPolicy, group: ScalingGroup) -> No
     )
 
 
-def grow(world: World, policy: AutoscalerPolicy, option: Option, view: View) -> None:
+def grow(world: World, policy: AutoscalerPolicy, option: ExpansionOption, view: AutoscalerView) -> None:
     """Ask for the machines. Those that cannot be had never come, which is noticed when they should have."""
     offering = offering_of(policy, option.group)
     assert offering is not None
@@ -169,7 +169,7 @@ def give_up_late(world: World, policy: AutoscalerPolicy) -> None:
     for name in dict.fromkeys(instance.name.rpartition("-")[0] for instance in late):
         old = fleet.backoffs.get(name)
         span = FIRST_BACKOFF if old is None else min(LONGEST_BACKOFF, 2 * old.span)
-        fleet.backoffs[name] = Backoff(world.now + span, span)
+        fleet.backoffs[name] = GroupBackoff(world.now + span, span)
         minutes = policy.provision_time // MINUTE
         machines.say(world, "ScaleUpTimedOut", f"Nodes added to group {name} failed to register within {minutes}m0s")
     for instance in late:

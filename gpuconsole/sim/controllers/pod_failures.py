@@ -5,12 +5,12 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.gpus.sharing import UNEXPECTED, may_refuse, refusal
 from gpuconsole.scheduling.volcano.jobs.requests import request_of_job
-from gpuconsole.sim.controllers import endings, nodes
+from gpuconsole.sim.controllers import completion, nodes
 from gpuconsole.sim.controllers.reconcile import backoff
 from gpuconsole.sim.controllers.solo import running
-from gpuconsole.sim.controllers.volcano import acting
-from gpuconsole.sim.crews import crew_key
+from gpuconsole.sim.controllers.volcano import actions
 from gpuconsole.sim.kernel import Restart
+from gpuconsole.sim.pod_group_state import running_group_key
 from gpuconsole.sim.world import World
 
 
@@ -35,29 +35,29 @@ def _fail(world: World, pod: Pod, reason: str, message: str, exit_code: int | No
     if job is not None and job.volcano is not None:
         # What follows is up to the job's policies.
         return
-    key = crew_key(pod)
-    crew = world.crews.get(key)
-    if crew is not None and crew.solo:
+    key = running_group_key(pod)
+    group = world.groups.get(key)
+    if group is not None and group.solo:
         verdict = running.fail(world, pod, exit_code)
         if verdict is not None:
-            endings.conclude(world, crew, verdict)
+            completion.conclude(world, group, verdict)
             return
     elif job is not None and not job.endless:
         world.put(replace(job, failures=job.failures + 1))
     counted = world.job(pod.job) if pod.job else None
     failures = max(1, counted.failures if counted is not None else 1)
-    crew = world.crews.get(key)
-    if crew is not None:
+    group = world.groups.get(key)
+    if group is not None:
         delay = backoff(failures)
-        world.crew(replace(crew, hold=world.now + delay))
+        world.put_group(replace(group, hold=world.now + delay))
         world.kernel.at(world.now + delay, Restart(key))
 
 
 def restart(world: World, timer: Restart) -> None:
     """A back-off is over."""
-    crew = world.crews.get(timer.crew)
-    job = world.job(crew.job) if crew is not None and crew.job else None
+    group = world.groups.get(timer.group)
+    job = world.job(group.job) if group is not None and group.job else None
     if job is not None and job.volcano is not None:
-        acting.ask(world, request_of_job(job))
-    if crew is not None:
-        world.dirty[timer.crew] = None
+        actions.ask(world, request_of_job(job))
+    if group is not None:
+        world.dirty[timer.group] = None

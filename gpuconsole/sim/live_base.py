@@ -18,19 +18,19 @@ from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.observation import Observation
-from gpuconsole.sim import adoption, arriving
+from gpuconsole.sim import adoption, arrival_submission
+from gpuconsole.sim.admission_simulator import AdmissionSimulator
 from gpuconsole.sim.autoscaling import loop as providing
-from gpuconsole.sim.enlisting import Counted
 from gpuconsole.sim.kernel import Wake
+from gpuconsole.sim.pod_group_adoption import GroupCounts
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.rehearsal import Rehearsal
 from gpuconsole.sim.world import World
 
 AT_ONCE = 500
 """So many changes are told in a piece: some milliseconds."""
 
 
-class Footing:
+class LiveBase:
     """A cluster as it was seen last. Mutates by `catch_up`; what begins from it are forks."""
 
     def __init__(self, policy: SimPolicy, seed: int) -> None:
@@ -43,14 +43,14 @@ class Footing:
         """Where the news that are coming lead to."""
         self._observed = self._observation()
         """What of Kueue's queues shows in what it wrote; None without Kueue."""
-        self._outlived: Observation | None = None
+        self._stale_observation: Observation | None = None
         """What showed of Kueue's queues, while other engines are told the cluster anew as time has passed."""
-        self._counted: dict[str, Counted] = {}
+        self._counted: dict[str, GroupCounts] = {}
         """Groups of pods, as they were counted last."""
         self._fuller: dict[tuple[type[Object], str], tuple[Object, Object]] = {}
         """Objects as they are in the cluster, and as they were completed."""
 
-    def catch_up(self, snapshot: Snapshot) -> Steps[None]:
+    def update(self, snapshot: Snapshot) -> Steps[None]:
         """Take in what changed; the more the Snapshot shares with the one before, the quicker.
 
         Another one may be caught up with in between: the first one is finished then.
@@ -64,14 +64,14 @@ class Footing:
         yield from self._take_in()
         if outlived and self.at is snapshot:
             self._world, self._fuller = World(self._policy, self._seed, 0, ClusterState()), {}
-            self._observed, self._outlived = None, self._observed
+            self._observed, self._stale_observation = None, self._observed
             self._coming, self._next = iter(change_events(EMPTY, snapshot)), snapshot
             yield from self._take_in()
 
     def go_on(self, followed: tuple[Snapshot, Observation]) -> Steps[None]:
         """Begin with a cluster that was followed elsewhere, and what shows of Kueue's queues there."""
         snapshot, observed = followed
-        yield from self.catch_up(snapshot)
+        yield from self.update(snapshot)
         if self._observed is not None and self.at is snapshot:
             self._observed.learn(observed)
 
@@ -93,12 +93,12 @@ class Footing:
             world.state.recall(reached.recent)
             self.at, self._next = reached, None
             self._put_completed()
-            if self._outlived is not None and world.session is not None:
-                self._observed, self._outlived = self._outlived.renewed(world.session), None
+            if self._stale_observation is not None and world.session is not None:
+                self._observed, self._stale_observation = self._stale_observation.renewed(world.session), None
             elif self._observed is not None:
                 self._observed.settle(reached.time)
 
-    def begin(self) -> Steps[World]:
+    def start_world(self) -> Steps[World]:
         """A world that goes on from here: every group of pods has its crew and its timers.
 
         Those who wait in its queues are not told why: their own scheduler tells them.
@@ -110,7 +110,7 @@ class Footing:
                 world.wake_at = wake_at
                 world.kernel.at(wake_at, Wake())
         yield from adoption.take_over(world, self._counted)
-        arriving.continue_streams(world, history)
+        arrival_submission.continue_streams(world, history)
         providing.resume(world)
         return world
 
@@ -132,12 +132,12 @@ class Footing:
         It is not written anew for each simulation. Once the cluster shows something else, that takes its place.
         """
         last = {(type(e.object), e.object.key): e.object for e in events if isinstance(e, Applied)}
-        for number, (key, thing) in enumerate(last.items(), start=1):
+        for number, (key, obj) in enumerate(last.items(), start=1):
             found = self._world.state.get(*key) if self._next is None else None
-            if found is not None and adoption.says_more(found, thing):
+            if found is not None and adoption.says_more(found, obj):
                 real, _ = self._fuller.get(key, (found, found))
-                self._fuller[key] = real, thing
-                _tell(self._world, Applied(self._world.now, thing))
+                self._fuller[key] = real, obj
+                _tell(self._world, Applied(self._world.now, obj))
             if number % AT_ONCE == 0:
                 yield
 
@@ -156,17 +156,17 @@ class Footing:
         """Where the cluster still shows what was completed, the engines know it so already."""
         state = self._world.state
         stands = {key: pair for key, pair in self._fuller.items() if state.get(*key) is pair[0]}
-        for _, thing in stands.values():
-            state.apply(Applied(self._world.now, thing))
+        for _, obj in stands.values():
+            state.apply(Applied(self._world.now, obj))
         self._fuller = stands
 
-    def rehearsal(self) -> Rehearsal | None:
+    def rehearsal(self) -> AdmissionSimulator | None:
         """Its admission alone, in which whoever is inadmissible is tried anew; None without Kueue."""
         if self._world.session is None:
             return None
         session = self._world.session.fork()
         session.requeue_all_inadmissible(self.at.time)
-        return Rehearsal(session, self.at.time, self.at.workloads.all())
+        return AdmissionSimulator(session, self.at.time, self.at.workloads.all())
 
 
 def _tell(world: World, event: Applied | Deleted) -> None:
@@ -181,6 +181,6 @@ def _tell(world: World, event: Applied | Deleted) -> None:
         world.parents.pop(event.key, None)
     elif event.table == TABLES[Workload]:
         workload = world.workload(event.key)
-        world.broods.get(workload.parent if workload is not None else "", {}).pop(event.key, None)
+        world.children_workloads.get(workload.parent if workload is not None else "", {}).pop(event.key, None)
     world.state.apply(event)
     world.withdraw(event.table, event.key)

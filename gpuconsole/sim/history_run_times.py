@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.scheduling.kueue.heads import ReportRefusals
-from gpuconsole.sim import arriving
+from gpuconsole.sim import arrival_submission
 from gpuconsole.sim.controllers import work
 from gpuconsole.sim.controllers.solo import running
-from gpuconsole.sim.crews import Crew
-from gpuconsole.sim.kernel import Act, Arrive, Capacity, Carry, Kernel, PodEnds, Timer, WorkEnds
+from gpuconsole.sim.kernel import Act, Arrive, AutoscalerTick, Kernel, PodEnds, RunCommands, Timer, WorkEnds
+from gpuconsole.sim.pod_group_state import RunningGroup
 from gpuconsole.sim.run_times import RunTimes
 from gpuconsole.sim.world import World
 
@@ -24,16 +24,16 @@ from gpuconsole.sim.world import World
 def progress(world: World) -> Mapping[str, Span]:
     """Crew (or pod, where each works for itself) → how long its work has been going on, with what was saved of it."""
     found: dict[str, Span] = {}
-    for crew in world.crews.values():
-        if crew.solo:
-            found |= {pod.key: world.now - pod.started for pod in _at_work(world, crew)}
-        elif crew.start is not None:
-            found[crew.key] = world.now - crew.start + work.task(world, crew).done
+    for group in world.groups.values():
+        if group.solo:
+            found |= {pod.key: world.now - pod.started for pod in _at_work(world, group)}
+        elif group.start is not None:
+            found[group.key] = world.now - group.start + work.task(world, group).done
     return found
 
 
-def _at_work(world: World, crew: Crew) -> list[Pod]:
-    pods = (world.pod(key) for key in crew.pods)
+def _at_work(world: World, group: RunningGroup) -> list[Pod]:
+    pods = (world.pod(key) for key in group.pods)
     return [pod for pod in pods if pod is not None and pod.started and not pod.deleted and not pod.done]
 
 
@@ -54,23 +54,23 @@ def estimating(world: World, run_times: RunTimes, seed: int, *, redraw: bool = F
     if redraw:
         for entry in entries:
             if isinstance(entry.timer, Arrive):
-                arriving.redraw(twin, entry.timer)
-    for crew in list(twin.crews.values()):
-        if crew.solo:
-            for pod in _at_work(twin, crew):
+                arrival_submission.redraw(twin, entry.timer)
+    for group in list(twin.groups.values()):
+        if group.solo:
+            for pod in _at_work(twin, group):
                 running.begin(twin, pod)
-        elif crew.start is not None:
-            todo = work.task(twin, crew)
+        elif group.start is not None:
+            todo = work.task(twin, group)
             if todo.duration is not None:
-                end = max(world.now, crew.start + todo.duration - todo.done)
-                twin.kernel.at(end, WorkEnds(crew.key, crew.start))
+                end = max(world.now, group.start + todo.duration - todo.done)
+                twin.kernel.at(end, WorkEnds(group.key, group.start))
     return twin
 
 
 def _is_planned(timer: Timer) -> bool:
     """True for what only the simulation itself can know."""
-    return isinstance(timer, Arrive | Carry | WorkEnds | PodEnds)
+    return isinstance(timer, Arrive | RunCommands | WorkEnds | PodEnds)
 
 
 def _is_reclaim(timer: Timer) -> bool:
-    return isinstance(timer, Capacity) and timer.act is Act.RECLAIM
+    return isinstance(timer, AutoscalerTick) and timer.act is Act.RECLAIM

@@ -5,7 +5,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.controller.reconcile import reconcile
 from gpuconsole.scheduling.kueue.controller.reconcile_result import ReconcileResult
 from gpuconsole.scheduling.kueue.controller.waiting import deactivation_left
-from gpuconsole.sim.kernel import Look
+from gpuconsole.sim.kernel import ReconcileWorkload
 from gpuconsole.sim.world import World
 
 
@@ -18,10 +18,10 @@ def watch(world: World, workload: Workload, looked: ReconcileResult | None = Non
     if left is None:
         return
     due = world.now + left
-    set_already = world.looks.get(workload.key)
+    set_already = world.reconcile_timers.get(workload.key)
     if set_already is None or not world.now < set_already <= due:
-        world.looks[workload.key] = due
-        world.kernel.at(due, Look(workload.key))
+        world.reconcile_timers[workload.key] = due
+        world.kernel.at(due, ReconcileWorkload(workload.key))
 
 
 def left_for(world: World, workload: Workload, looked: ReconcileResult | None = None) -> Span | None:

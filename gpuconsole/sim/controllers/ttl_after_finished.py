@@ -16,15 +16,15 @@ from gpuconsole.sim.world import World
 _KINDS: dict[str, type[Pod] | type[Job] | type[Workload]] = {TABLES[kind]: kind for kind in (Pod, Job, Workload)}
 
 
-def later(world: World, things: Iterable[Workload | Job | Pod | None]) -> None:
+def later(world: World, objs: Iterable[Workload | Job | Pod | None]) -> None:
     """Set the timer that removes these finished objects."""
     if world.policy.keep_finished is None:
         return
-    objects = tuple((TABLES[type(thing)], thing.key, thing.uid) for thing in things if thing is not None)
+    objects = tuple((TABLES[type(obj)], obj.key, obj.uid) for obj in objs if obj is not None)
     world.kernel.at(world.now + world.policy.keep_finished, Retire(objects))
 
 
-def when_due(world: World, job: Job | None, beside: Iterable[Workload | Pod | None]) -> None:
+def when_due(world: World, job: Job | None, others: Iterable[Workload | Pod | None]) -> None:
     """Set the timer of a job that says itself how long it is kept when it has ended (ttlSecondsAfterFinished).
 
     What is named `beside` it goes with it.
@@ -32,7 +32,7 @@ def when_due(world: World, job: Job | None, beside: Iterable[Workload | Pod | No
     kept = None if job is None else deadlines.kept_for(job)
     if job is None or kept is None:
         return
-    objects = tuple((TABLES[type(thing)], thing.key, thing.uid) for thing in (job, *beside) if thing is not None)
+    objects = tuple((TABLES[type(obj)], obj.key, obj.uid) for obj in (job, *others) if obj is not None)
     world.kernel.at(world.now + kept, Retire(objects))
 
 
@@ -49,6 +49,6 @@ def pods_left(world: World, job: Job | None, last: Iterable[Pod]) -> list[Pod]:
 def retire(world: World, timer: Retire) -> None:
     """Remove finished objects."""
     for table, key, uid in timer.objects:
-        thing = world.state.table(table).get(key)
-        if thing is not None and thing.uid == uid:
+        obj = world.state.table(table).get(key)
+        if obj is not None and obj.uid == uid:
             world.drop(_KINDS[table], key)
